@@ -1,0 +1,104 @@
+"""Facts of a relation that are not on the wire.
+
+pgoutput's Relation message has names, types and the replica identity. What an applier needs
+beyond it (the partition root, the primary key, the value that rows from before an ADD COLUMN
+have, how a user's type is made) is looked up when a relation's OID first comes, and kept in
+the spool beside the messages, so that a segment decodes without the server.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pgsluice.types.definition import TypeDefinition, TypeField
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """One row of pg_attribute.
+
+    Attributes:
+        missing: pg_attribute.attmissingval's one element in text form: what rows from before
+            the column was added have; None when there is none.
+        generated: ``""``, ``"s"`` stored, ``"v"`` virtual.
+        identity: ``""``, ``"a"`` always, ``"d"`` by default.
+        row_version: xmin of the pg_attribute row: changes when the column's definition does.
+    """
+
+    name: str
+    attnum: int
+    type_oid: int
+    typmod: int
+    not_null: bool = False
+    has_default: bool = False
+    generated: str = ""
+    identity: str = ""
+    missing: str | None = None
+    row_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RelationFacts:
+    """What the catalog says of one relation.
+
+    Attributes:
+        kind: pg_class.relkind: ``r`` table, ``p`` partitioned table.
+        root_oid: the top-most partitioned ancestor's OID; the relation's own without one.
+        primary_key: the primary key's columns in index order, else empty.
+        identity_key: the columns of the index that the replica identity names (``d``: the
+            primary key's, ``i``: that index's), else empty.
+        replica_identity: pg_class.relreplident: ``d``, ``n``, ``f`` or ``i``.
+        filenode: pg_class.relfilenode, 0 for a partitioned table.
+        columns: not dropped ones, in attnum order.
+        types: every type that is not built in and that the columns need, also indirectly.
+    """
+
+    oid: int
+    namespace: str
+    name: str
+    kind: str
+    root_oid: int
+    root_namespace: str
+    root_name: str
+    primary_key: tuple[str, ...]
+    identity_key: tuple[str, ...]
+    replica_identity: str
+    filenode: int
+    columns: tuple[ColumnFacts, ...]
+    types: tuple[TypeDefinition, ...] = ()
+
+    def type_definitions(self) -> dict[int, TypeDefinition]:
+        """The types by OID, as the type registry takes them."""
+        return {definition.oid: definition for definition in self.types}
+
+    def to_json(self) -> str:
+        """One line of JSON; :meth:`from_json` reads it back."""
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> RelationFacts:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: the text is not such JSON.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            columns = tuple(ColumnFacts(**column) for column in raw.pop("columns"))
+            types = tuple(
+                TypeDefinition(
+                    **{
+                        **one,
+                        "enum_labels": tuple(one["enum_labels"]),
+                        "fields": tuple(TypeField(**field) for field in one["fields"]),
+                    }
+                )
+                for one in raw.pop("types")
+            )
+            raw["primary_key"] = tuple(raw["primary_key"])
+            raw["identity_key"] = tuple(raw["identity_key"])
+            return cls(**raw, columns=columns, types=types)
+        except (KeyError, TypeError) as error:
+            raise ValueError("not the JSON of a relation's facts") from error

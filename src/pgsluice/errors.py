@@ -1,0 +1,136 @@
+"""Every error that pgsluice raises on purpose, as one tree.
+
+::
+
+    PgsluiceError                 exit code 1: the work failed
+    ├── ConfigError               exit code 2: usage, configuration, Java
+    ├── ProtocolError             bytes that are not pgoutput (wire)
+    ├── ConversionError           a value that is not of its type's text or binary form
+    ├── SourceUnreachable         no connection to the server
+    ├── SourceRefused             exit code 3: the server, or what it holds, is not fit
+    │   ├── SlotInUse             the slot is active for another process
+    │   ├── SlotLost              missing after the first run, or its WAL is gone
+    │   ├── Gap                   the slot moved past the spool: changes are missing
+    │   └── ForeignSource         another system, database or slot than the spool's
+    ├── SpoolError                the spool cannot be read or written
+    │   ├── SpoolFull             no room on the disk
+    │   ├── SpoolHole             a segment is missing or unreadable
+    │   ├── SpoolBusy             another process writes to this spool
+    │   └── ForeignSpool          the folder holds a spool of something else
+    ├── TableError                parks one table, and no other
+    └── SinkError                 the target as a whole cannot be used
+
+An error says what happened, where, and what to do next (``hint``). Facts are attributes, so
+that callers decide by them and never by parsing a sentence. It never carries a row's values
+or a password. All of them pickle: they cross from Spark's Python workers to the driver.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PgsluiceError(Exception):
+    """Base of all errors.
+
+    Args:
+        what: one sentence: what happened.
+        hint: what to do next, one sentence or a few lines; None when there is nothing to do.
+        facts: where it happened (``lsn``, ``tag``, ``offset``, ``table``, ``column`` ...).
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, hint: str | None = None, **facts: Any) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> Any:
+        facts = self.__dict__.get("facts", {})
+        if name in facts:
+            return facts[name]
+        raise AttributeError(name)
+
+    def __str__(self) -> str:
+        return self.what if self.hint is None else f"{self.what}\n  → {self.hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.what, self.hint, self.facts)
+
+
+def _rebuild(
+    kind: type[PgsluiceError], what: str, hint: str | None, facts: dict[str, Any]
+) -> PgsluiceError:
+    return kind(what, hint=hint, **facts)
+
+
+class ConfigError(PgsluiceError):
+    """The command line, the configuration or the environment (Java) is wrong."""
+
+    exit_code = 2
+
+
+class ProtocolError(PgsluiceError):
+    """Bytes that are not what the protocol says; facts: ``tag``, ``offset``, ``lsn``."""
+
+
+class ConversionError(PgsluiceError):
+    """A value is not of its type's text or binary form; facts: ``type_name``, ``row``."""
+
+
+class SourceUnreachable(PgsluiceError):
+    """No connection to the server could be made, or it broke."""
+
+
+class SourceRefused(PgsluiceError):
+    """The server refuses us, or is not fit: password, wal_level, slots, privileges."""
+
+    exit_code = 3
+
+
+class SlotInUse(SourceRefused):
+    """The slot is active for another process."""
+
+
+class SlotLost(SourceRefused):
+    """The slot is missing after the first run, or the server removed WAL that it needs."""
+
+
+class Gap(SourceRefused):
+    """The slot's confirmed_flush_lsn is past the spool's frontier: changes are missing."""
+
+
+class ForeignSource(SourceRefused):
+    """The server is another system, or the database or slot another, than the spool's."""
+
+
+class SpoolError(PgsluiceError):
+    """The spool cannot be read or written; fact: ``path``."""
+
+
+class SpoolFull(SpoolError):
+    """No room is left on the spool's disk."""
+
+
+class SpoolHole(SpoolError):
+    """The chain of segments is broken, or a segment cannot be read."""
+
+
+class SpoolBusy(SpoolError):
+    """Another process is the spool's writer."""
+
+
+class ForeignSpool(SpoolError):
+    """The folder holds a spool of another source, or of a format that we cannot read."""
+
+    exit_code = 3
+
+
+class TableError(PgsluiceError):
+    """What only one table suffers from: it is parked, the others flow; fact: ``table``."""
+
+
+class SinkError(PgsluiceError):
+    """The target as a whole cannot be used."""

@@ -1,0 +1,49 @@
+"""What the server says of a type that is not built in: enums, domains, arrays, composites.
+
+The wire names a type only by OID and name (message Y); how its values look follows from
+pg_type, which the catalog room reads and the spool keeps beside the relation.
+Source: the manual, chapter "System Catalogs", pg_type and pg_enum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TypeField:
+    """One attribute of a composite type."""
+
+    name: str
+    type_oid: int
+    typmod: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeDefinition:
+    """One row of pg_type with what hangs on it.
+
+    Attributes:
+        oid: the type's OID.
+        namespace: its schema's name.
+        name: its name (``_mood`` for the array of ``mood``).
+        kind: pg_type.typtype: ``b`` base, ``c`` composite, ``d`` domain, ``e`` enum,
+            ``r`` range, ``m`` multirange, ``p`` pseudo.
+        element_oid: for an array type its element's OID, else 0.
+        delimiter: what separates elements of an array of this type in text form.
+        base_oid: for a domain the type below it (itself perhaps a domain), else 0.
+        base_typmod: for a domain the modifier that it puts on its base type, else -1.
+        enum_labels: an enum's labels in their order.
+        fields: a composite's attributes in their order.
+    """
+
+    oid: int
+    namespace: str
+    name: str
+    kind: str
+    element_oid: int = 0
+    delimiter: str = ","
+    base_oid: int = 0
+    base_typmod: int = -1
+    enum_labels: tuple[str, ...] = ()
+    fields: tuple[TypeField, ...] = ()
