@@ -1,0 +1,65 @@
+# The one list of commands. `make help` prints it.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JOBS   ?= 2
+
+.PHONY: help env demo test soak lint format matrix bench lock clean java
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(STAMP) ## make .venv from requirements.lock
+
+# uv installs; where the machine has none, the venv gets its own, at the locked version.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "pgsluice needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) \
+	  || { echo "Python's venv module is missing (on Debian: apt-get install python3-venv)" >&2; exit 2; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip -q
+	@$(BIN)/python -m pip install -q --disable-pip-version-check "$$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements.lock)"
+	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+# Spark needs a Java of at least 17: say so in one sentence, before anything is started.
+java:
+	@sh scripts/check-java
+
+demo: env java ## everything embedded: PostgreSQL, a workload, Spark, Delta; ends with a proof
+	@$(BIN)/pgsluice demo $(ARGS)
+
+test: env java ## the tests
+	@$(BIN)/pytest -n $(JOBS) $(ARGS)
+
+soak: env java ## the full figures of every requirement (AREA=main to narrow)
+	@$(BIN)/pytest -m soak $(if $(AREA),tests/soak/test_$(AREA).py,tests/soak) -p no:randomly -s $(ARGS)
+
+lint: env ## ruff, mypy, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: env ## rewrite to the house's format
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+matrix: env java ## the server-bound tests on PostgreSQL 10 to 18
+	@$(BIN)/python scripts/matrix.py
+
+bench: env java ## figures and ratios of this machine
+	@$(BIN)/python -m bench $(ARGS)
+
+lock: env ## resolve requirements.lock again
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --custom-compile-command "make lock" --all-extras --group dev \
+	  --no-emit-package pgsluice -o requirements.lock pyproject.toml
+
+clean: ## remove what the commands made
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
