@@ -1,0 +1,38 @@
+"""Connection strings: is it one, and how it may be shown.
+
+libpq takes two forms, a URI and ``keyword=value`` pairs; a password can stand in either.
+Source: the manual, "libpq - Connection Strings".
+"""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+
+_SECRETS = r"(?:password|sslpassword|oauth_client_secret|scram_client_key|scram_server_key)"
+_IS_URI = re.compile(r"\A\s*postgres(?:ql)?://", re.IGNORECASE)
+# Greedy up to the last "@": a password with an unescaped "@" is masked whole.
+_URI_PASSWORD = re.compile(r"(\A\s*postgres(?:ql)?://[^:@/?#]*):.*@", re.IGNORECASE | re.DOTALL)
+_URI_PARAMETER = re.compile(rf"([?&]{_SECRETS}=)[^&]*", re.IGNORECASE)
+_KEYWORD = re.compile(
+    rf"(\b{_SECRETS}\s*=\s*)(?:'(?:\\.|[^'\\])*'?|(?:\\.|[^\s\\])*)", re.IGNORECASE | re.DOTALL
+)
+
+
+def mask_dsn(dsn: str) -> str:
+    """The connection string with every secret in it replaced by ``***``."""
+    if _IS_URI.match(dsn):
+        return _URI_PARAMETER.sub(rf"\1{MASK}", _URI_PASSWORD.sub(rf"\1:{MASK}@", dsn))
+    return _KEYWORD.sub(rf"\1{MASK}", dsn)
+
+
+def is_dsn(dsn: str) -> bool:
+    """Whether libpq can read the connection string (it does not connect)."""
+    import psycopg  # here, because only a configuration's check needs libpq so early
+
+    try:
+        psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.Error:
+        return False
+    return True

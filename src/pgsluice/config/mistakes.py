@@ -1,0 +1,114 @@
+"""pydantic's errors as sentences that name the key, its value's fault and the nearest name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from pgsluice.config.model import DeltaSinkConfig, PostgresSinkConfig
+from pgsluice.config.not_yet import SINK_TYPES
+
+_SINKS: dict[str, type[BaseModel]] = {"delta": DeltaSinkConfig, "postgres": PostgresSinkConfig}
+
+_KINDS = {
+    "string_type": "text in quotes",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "tuple_type": 'a list, as in ["a", "b"]',
+    "dict_type": "a table, as in { a = 1 }",
+    "model_type": "a table, as in { a = 1 }",
+    "model_attributes_type": "a table, as in { a = 1 }",
+    "path_type": "text in quotes",
+    "is_instance_of": "text in quotes",
+}
+
+
+def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """The keys of a section as the file has them."""
+    return tuple(field.alias or name for name, field in model.model_fields.items())
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a mistyped one most likely means."""
+    by_lower = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean "x"?``, or nothing."""
+    found = nearest(name, known)
+    return f'; did you mean "{found}"?' if found else ""
+
+
+def sentences(error: ValidationError, model: type[BaseModel], place: str) -> list[str]:
+    """Each mistake in a section as ``place: what is wrong``.
+
+    Values are only shown where a key takes one of a few words, so that no secret is printed.
+    """
+    return [_sentence(one, model, place) for one in error.errors(include_url=False)]
+
+
+def _sentence(one: Any, model: type[BaseModel], place: str) -> str:
+    loc = list(one["loc"])
+    if loc and loc[0] == "sink":
+        sink = loc[1] if len(loc) > 1 else None
+        if sink in _SINKS and len(loc) > 2:
+            return _sentence({**one, "loc": tuple(loc[2:])}, _SINKS[str(sink)], f"{place}, sink")
+    key = str(loc[0]) if loc else ""
+    kind = one["type"]
+    context = one.get("ctx", {})
+    match kind:
+        case "extra_forbidden":
+            return f'{place}: unknown key "{key}"{did_you_mean(key, keys_of(model))}'
+        case "missing":
+            return f'{place}: "{key}" is missing'
+        case "union_tag_not_found":
+            return f'{place}: "sink" needs a "type", as in {{ type = "delta", path = "…" }}'
+        case "union_tag_invalid":
+            tag = str(context["tag"])
+            if tag in SINK_TYPES:
+                return f'{place}, sink: "type" = "{tag}": {SINK_TYPES[tag]}'
+            known = (*_SINKS, *SINK_TYPES)
+            return f'{place}, sink: unknown type "{tag}"{did_you_mean(tag, known) or _of(known)}'
+        case "literal_error":
+            words = str(context["expected"]).replace("'", '"')
+            return f'{place}: "{key}" {_shown(one["input"])}can be {words}'
+        case "value_error" if key:
+            return f'{place}: "{key}" {context["error"]}'
+        case "value_error":
+            return f"{place}: {context['error']}"
+        case "greater_than_equal" | "greater_than" | "less_than_equal" | "less_than":
+            return f'{place}: "{key}" has to be {_bound(kind, context)}'
+        case "too_short" | "string_too_short":
+            return f'{place}: "{key}" must not be empty'
+        case _ if kind in _KINDS:
+            return f'{place}: "{key}" has to be {_KINDS[kind]}'
+        case _:
+            message = str(one["msg"])
+            return f'{place}: "{key}": {message[:1].lower()}{message[1:]}'
+
+
+def _of(known: Iterable[str]) -> str:
+    return "; it can be " + ", ".join(f'"{one}"' for one in known)
+
+
+def _shown(value: Any) -> str:
+    """A short word that was given where one of a few was wanted."""
+    return f'is "{value}"; it ' if isinstance(value, str) and len(value) <= 30 else ""
+
+
+def _bound(kind: str, context: dict[str, Any]) -> str:
+    words = {
+        "greater_than_equal": ("at least", "ge"),
+        "greater_than": ("more than", "gt"),
+        "less_than_equal": ("at most", "le"),
+        "less_than": ("less than", "lt"),
+    }
+    word, limit = words[kind]
+    return f"{word} {context[limit]:,}"

@@ -1,0 +1,309 @@
+"""The configuration as values: what each section holds, and what a key's value may be.
+
+Attributes are named as the keys of the file, with their units in the name or here. Paths are
+absolute once read. Models are frozen; a wrong value is a pydantic error whose message is the
+end of a sentence that begins with the key, which :mod:`pgsluice.config.load` makes readable.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Formatter
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator as After
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import model_validator as _model_validator
+
+from pgsluice.config.dsn import is_dsn, mask_dsn
+from pgsluice.config.quantities import parse_duration, parse_size
+from pgsluice.errors import ConfigError
+
+_SLOT = re.compile(r"\A[a-z0-9_]{1,63}\Z")
+_FOLDER = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
+_DECIMAL = re.compile(r"\Adecimal\(38, ?(?:[0-9]|[12][0-9]|3[0-8])\)\Z")
+_URL = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def _size(value: Any) -> Any:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _duration(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+def _base(info: ValidationInfo) -> Path:
+    """The folder that relative paths start from: the file's, or the current one."""
+    base = (info.context or {}).get("base_dir")
+    return base if isinstance(base, Path) else Path.cwd()
+
+
+def _path(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, str):
+        if _URL.match(value):
+            raise ValueError("has to be a folder or file on a disk; other stores are not there yet")
+        if not value:
+            raise ValueError("must not be empty")
+        value = Path(value)
+    if isinstance(value, Path):
+        return (_base(info) / value.expanduser()).absolute()
+    return value
+
+
+def _template(value: str, *, needs: str = "table") -> str:
+    """A path or name with {schema} and {table} in it."""
+    try:
+        fields = {name for _, name, _, _ in Formatter().parse(value) if name is not None}
+    except ValueError as error:
+        raise ValueError(
+            "has a single { or }; only {schema} and {table} can stand there"
+        ) from error
+    if unknown := sorted(fields - {"schema", "table"}):
+        raise ValueError(f"knows {{schema}} and {{table}}, not {{{unknown[0]}}}")
+    if needs not in fields:
+        raise ValueError(f"has to contain {{{needs}}}, else all tables would share one target")
+    return value
+
+
+def _target_path(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str):
+        return value
+    _template(value)
+    if _URL.match(value):
+        return value
+    path = Path(value).expanduser()
+    if not path.is_absolute() and {"{", "}"} & set(str(_base(info))):
+        raise ValueError("is relative to a folder with { or } in its name; write it absolute")
+    return str((_base(info) / path).absolute())
+
+
+def _slot(value: str) -> str:
+    if _SLOT.match(value) is None:
+        raise ValueError("has to be a slot's name: 1 to 63 of a-z, 0-9 and _")
+    return value
+
+
+def _identifier(value: str) -> str:
+    if not 1 <= len(value.encode()) <= 63 or "\0" in value:
+        raise ValueError("has to hold names of 1 to 63 bytes")
+    return value
+
+
+def _folder(value: str) -> str:
+    if _FOLDER.match(value) is None:
+        raise ValueError(
+            "becomes a folder's name: letters, digits, _, - and . (100 at most, not - or . first)"
+        )
+    return value
+
+
+def _dsn(value: str) -> str:
+    if not is_dsn(value):
+        raise ValueError(
+            'is not a connection string that libpq can read, such as "postgresql://app@db/shop" '
+            'or "host=db dbname=shop user=app"'
+        )
+    return value
+
+
+def _numeric(value: str) -> str:
+    if value not in ("string", "double") and _DECIMAL.match(value) is None:
+        raise ValueError('can be "string", "double" or "decimal(38,s)" with s from 0 to 38')
+    return value
+
+
+def _qualified(parts: int, example: str) -> Any:
+    def check(value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if name.count(".") < parts - 1:
+                raise ValueError(f'needs names such as "{example}", not "{name}"')
+        return value
+
+    return After(check)
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+Seconds = Annotated[float, BeforeValidator(_duration)]
+Dsn = Annotated[str, After(_dsn)]
+FilePath = Annotated[Path, BeforeValidator(_path)]
+Identifier = Annotated[str, After(_identifier)]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, strict, no unknown keys, values hidden in errors."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, populate_by_name=True
+    )
+
+
+class SourceConfig(Section):
+    """``[source]``: the server, the slot and what it sends.
+
+    Attributes:
+        dsn: libpq's connection string; hidden from repr, shown as :attr:`shown_dsn`.
+        proto_version: None: the newest that the server knows.
+        streaming: None: ``parallel`` from 16, ``on`` in 14 and 15.
+    """
+
+    dsn: Dsn = Field(repr=False)
+    slot: Annotated[str, After(_slot)] = "pgsluice"
+    publications: tuple[Identifier, ...] = Field(default=("pgsluice",), min_length=1)
+    proto_version: int | None = Field(default=None, ge=1, le=4)
+    streaming: Literal["off", "on", "parallel"] | None = None
+    two_phase: bool = False
+    binary: bool = False
+    messages: bool = False
+    origin: Literal["any", "none"] = "any"
+    catalog_poll_s: Seconds = Field(default=10.0, gt=0)
+    connect_timeout_s: Seconds = Field(default=30.0, ge=0)
+
+    @property
+    def shown_dsn(self) -> str:
+        """The connection string without its secrets."""
+        return mask_dsn(self.dsn)
+
+    @_model_validator(mode="after")
+    def _no_name_twice(self) -> SourceConfig:
+        if len(set(self.publications)) < len(self.publications):
+            raise ValueError('"publications" has a name twice')
+        return self
+
+
+class SpoolConfig(Section):
+    """``[spool]``: where what was received is kept.
+
+    Attributes:
+        segment_bytes: a segment ends at this size.
+        segment_ms: and at this age.
+        retention: seconds that segments stay after everyone has applied them.
+        max_bytes: the spool's limit; None: 90 % of the disk.
+        shared: executors on other machines see the same folder.
+    """
+
+    path: FilePath
+    segment_bytes: Size = Field(default=16 * 2**20, ge=1024, le=2**30)
+    segment_ms: int = Field(default=200, ge=1, le=3_600_000)
+    retention: Seconds = Field(default=0.0, ge=0)
+    max_bytes: Size | None = Field(default=None, ge=2**20)
+    shared: bool = False
+
+    def subscription_folder(self, name: str) -> Path:
+        """Where a subscription's record and checkpoint lie."""
+        return self.path / "subscriptions" / name
+
+
+class PublicationsConfig(Section):
+    """``[publications]``: pgsluice's own, in a file or right here."""
+
+    file: FilePath | None = None
+    sql: str | None = None
+
+    @_model_validator(mode="after")
+    def _one_of_two(self) -> PublicationsConfig:
+        if (self.file is None) == (self.sql is None):
+            raise ValueError('needs "file" or "sql", one of the two')
+        return self
+
+
+class DeltaSinkConfig(Section):
+    """``sink = { type = "delta", … }``: ``path`` with ``{table}`` and perhaps ``{schema}``."""
+
+    type: Literal["delta"] = "delta"
+    path: Annotated[str, BeforeValidator(_target_path)]
+    engine: Literal["auto", "native", "spark"] = "auto"
+
+    @property
+    def target(self) -> str:
+        """Where it writes: two subscriptions must not have the same."""
+        return self.path
+
+
+class PostgresSinkConfig(Section):
+    """``sink = { type = "postgres", … }``: another PostgreSQL."""
+
+    type: Literal["postgres"] = "postgres"
+    dsn: Dsn = Field(repr=False)
+    table: Annotated[str, After(_template)] = "{schema}.{table}"
+
+    @property
+    def target(self) -> str:
+        """Where it writes: two subscriptions must not have the same."""
+        return f"{mask_dsn(self.dsn)} {self.table}"
+
+
+SinkConfig = Annotated[DeltaSinkConfig | PostgresSinkConfig, Field(discriminator="type")]
+
+
+class SubscriptionConfig(Section):
+    """``[[subscription]]``: one target, one streaming query.
+
+    Attributes:
+        publications: pgsluice's own; None: everything that the slot sends.
+        copy_workers: readers of an initial copy, at most.
+        copy_rate: bytes a second that a copy may read; None: no limit.
+        key: table -> columns that identify a row, where the table has no key of its own.
+        types: column -> type, as ``"public.t.c" = "decimal(20,4)"``.
+        json_as: the key ``json``: how json and jsonb travel.
+    """
+
+    name: Annotated[str, After(_folder)]
+    publications: tuple[Identifier, ...] | None = Field(default=None, min_length=1)
+    mode: Literal["current", "changelog", "history"] = "current"
+    enabled: bool = True
+    copy_data: bool = True
+    copy_workers: int = Field(default=8, ge=1, le=8)
+    copy_rate: Size | None = Field(default=None, ge=1)
+    sink: SinkConfig
+    max_rows_per_batch: int = Field(default=1_000_000, ge=1)
+    max_bytes_per_batch: Size = Field(default=256 * 2**20, ge=1)
+    apply_interval_s: Seconds = Field(default=0.0, ge=0)
+    cut_interval_s: Seconds = Field(default=60.0, gt=0)
+    cut_retention_s: Seconds = Field(default=600.0, ge=0)
+    key: Annotated[dict[str, tuple[Identifier, ...]], _qualified(2, "public.t")] = {}
+    types: Annotated[dict[str, str], _qualified(3, "public.t.c")] = {}
+    rename: Annotated[dict[str, str], _qualified(2, "public.t")] = {}
+    numeric: Annotated[str, After(_numeric)] = "string"
+    json_as: Literal["string", "variant"] = Field(default="string", alias="json")
+    on_unrepresentable: Literal["reject", "fail"] = "reject"
+    foreign_writes: Literal["park", "allow"] = "park"
+    change_column_prefix: str = Field(default="_", min_length=1)
+    deleted_column: Identifier | None = None
+
+
+class Config(Section):
+    """The whole file.
+
+    Attributes:
+        subscription: the table ``[[subscription]]``, in the file's order.
+        spark: Spark's settings as strings.
+        path: the file; None for a configuration made in Python.
+    """
+
+    source: SourceConfig
+    spool: SpoolConfig
+    publications: PublicationsConfig | None = None
+    subscriptions: tuple[SubscriptionConfig, ...] = Field(default=(), alias="subscription")
+    spark: dict[str, str] = {}
+    path: Path | None = None
+
+    @property
+    def base_dir(self) -> Path:
+        """The folder that the file's relative paths start from."""
+        return self.path.parent if self.path is not None else Path.cwd()
+
+    def subscription(self, name: str) -> SubscriptionConfig:
+        """One subscription by its name.
+
+        Raises:
+            ConfigError: there is none of this name.
+        """
+        for one in self.subscriptions:
+            if one.name == name:
+                return one
+        names = ", ".join(f'"{one.name}"' for one in self.subscriptions) or "none"
+        raise ConfigError(
+            f'there is no subscription "{name}"', hint=f"the configuration has: {names}"
+        )

@@ -1,0 +1,39 @@
+"""Sizes and durations as people write them: ``"16 MiB"``, ``"10m"``.
+
+Only binary units are taken (KiB, MiB, GiB, TiB): PostgreSQL reads ``MB`` as 1024 x 1024 bytes
+and most others as a million, so that unit would mean one or the other by taste.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SIZE_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"\A\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
+_DURATION = re.compile(r"\A\s*(?:\d+(?:\.\d+)?\s*(?:ms|s|min|m|h|d)\s*)+\Z")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as ``"16 MiB"`` or ``"4096"``.
+
+    Raises:
+        ValueError: the text is not a size; the message is a sentence's end, for people.
+    """
+    match = _SIZE.match(text)
+    factor = _SIZE_UNITS.get((match[2] or "b").lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError('has to be a number of bytes, or text such as "16 MiB" (KiB, MiB, GiB)')
+    return int(float(match[1]) * factor) if "." in match[1] else int(match[1]) * factor
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as ``"10m"``, ``"0s"`` or ``"1h 30m"``.
+
+    Raises:
+        ValueError: the text is not a duration; the message is a sentence's end, for people.
+    """
+    if _DURATION.match(text) is None:
+        raise ValueError('has to be seconds, or text such as "10m" (ms, s, m, h, d)')
+    return sum(float(n) * _DURATION_UNITS[unit] for n, unit in _DURATION_PART.findall(text))
