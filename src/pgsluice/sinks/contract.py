@@ -87,6 +87,9 @@ class TableWriter(Protocol):
                 others since our last commit.
         """
 
+    def schema(self) -> pa.Schema | None:
+        """The target's columns as they are; None for a table that does not exist yet."""
+
     def load(self, rows: Iterable[pa.RecordBatch], position: Position) -> Applied:
         """Replace the whole content by a copy, in one commit with its position."""
 

@@ -1,0 +1,247 @@
+"""Read one table under an imported snapshot, typed as the stream is typed.
+
+The rows come as COPY ... TO STDOUT (FORMAT csv), are split by Arrow's CSV reader into one
+column of text forms a column, and go through the same type registry as the stream's text
+values: a copied row and a streamed row cannot differ in how a value travels.
+
+Rules (contracts, section 8):
+
+- The snapshot is imported as the transaction's first statement; then the table is locked
+  ACCESS SHARE, with a lock_timeout, so that nothing rewrites it while it is read.
+- A table that was rewritten between the snapshot and the lock reads as *empty* under the
+  snapshot. So every leaf's relfilenode as the snapshot sees it is compared with the file that
+  the server uses now; if they differ, :class:`TableRewritten` says to start again under a
+  newer snapshot.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv
+from psycopg import sql
+
+from pgsluice.catalog.facts import RelationFacts
+from pgsluice.errors import TableError
+from pgsluice.replication import connect_sql
+from pgsluice.types import ColumnType
+
+LOCK_TIMEOUT_S = 30
+_BLOCK_BYTES = 8 * 1024 * 1024
+_LARGEST_BLOCK_BYTES = 2**31 - 1
+
+# Every leaf of a table, itself when it is not partitioned; as the snapshot sees them.
+_REWRITTEN = """
+WITH RECURSIVE leaf(oid) AS (
+    SELECT %(oid)s::oid
+    UNION ALL
+    SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN leaf ON i.inhparent = leaf.oid
+    WHERE %(partitioned)s
+)
+SELECT count(*) FROM leaf JOIN pg_catalog.pg_class c ON c.oid = leaf.oid
+WHERE c.relkind = 'r' AND c.relfilenode IS DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
+"""
+
+
+class TableRewritten(TableError):
+    """The table was rewritten (TRUNCATE, ALTER TABLE, CLUSTER ...) after the snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """What to read of which table.
+
+    Attributes:
+        facts: the table, or the root of a partitioned one.
+        columns: names in the order of the target's columns.
+        types: how each column travels.
+        row_filter: an SQL condition, as the server's publications print it; None for all rows.
+    """
+
+    facts: RelationFacts
+    columns: tuple[str, ...]
+    types: tuple[ColumnType, ...]
+    row_filter: str | None = None
+
+    @property
+    def table(self) -> str:
+        """The name for messages."""
+        return f"{self.facts.namespace}.{self.facts.name}"
+
+    def copy_statement(self) -> sql.Composed:
+        """COPY of a query, since COPY of a partitioned table is an error up to 18."""
+        # A plain table's inheritance children are tables of their own; partitions are not.
+        only = sql.SQL("") if self.facts.kind == "p" else sql.SQL("ONLY ")
+        where = sql.SQL("")
+        if self.row_filter is not None:
+            where = sql.SQL(" WHERE ") + sql.SQL(self.row_filter)  # type: ignore[arg-type]
+        return sql.SQL("COPY (SELECT {columns} FROM {only}{table}{where}) TO STDOUT (FORMAT csv)").format(
+            columns=sql.SQL(", ").join(map(sql.Identifier, self.columns)),
+            only=only,
+            table=sql.Identifier(self.facts.namespace, self.facts.name),
+            where=where,
+        )
+
+
+def read_table(
+    dsn: str, snapshot: str, query: TableQuery, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The table's rows under the snapshot, in batches of the target's schema.
+
+    Args:
+        dsn: the source's connection string.
+        snapshot: name of an exported snapshot that its exporter still holds.
+        query: what to read.
+        schema: the target's schema, its fields in the order of ``query.columns``.
+
+    Raises:
+        TableRewritten: the snapshot cannot see the table's rows any more.
+        TableError: the table is locked by others, gone, or has a value that its column
+            cannot hold.
+        SourceUnreachable: no connection, or it broke.
+    """
+    name = f"pgsluice copy {query.table}"
+    with connect_sql(dsn, application_name=name[:63]) as connection:
+        _import_snapshot(connection, snapshot, query)
+        block_bytes = _BLOCK_BYTES
+        sent = 0
+        while True:
+            try:
+                for batch in _copy(connection, query, schema, block_bytes, skip=sent):
+                    sent += len(batch)
+                    yield batch
+                return
+            except pa.ArrowInvalid as error:
+                # One row is longer than Arrow's reader looks ahead. The snapshot still
+                # stands, so the same COPY gives the same rows in the same order again.
+                if "block_size" not in str(error) or block_bytes >= _LARGEST_BLOCK_BYTES:
+                    raise
+                block_bytes = min(block_bytes * 8, _LARGEST_BLOCK_BYTES)
+
+
+def _import_snapshot(
+    connection: psycopg.Connection[tuple[object, ...]], snapshot: str, query: TableQuery
+) -> None:
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+    # A server's or role's own limits must not cut a long copy short.
+    connection.execute(
+        f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"
+    )
+    # Rows come back in one fixed order, should the same COPY have to be read again.
+    connection.execute("SET LOCAL synchronize_seqscans = off")
+    connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
+    table = sql.Identifier(query.facts.namespace, query.facts.name)
+    try:
+        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(table))
+    except psycopg.errors.LockNotAvailable as error:
+        raise TableError(
+            f"{query.table} is locked by another session for more than {LOCK_TIMEOUT_S} s",
+            hint="end the session that holds the lock, then copy the table again",
+            table=query.table,
+        ) from error
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+        raise TableError(
+            f"{query.table} is not there any more", table=query.table
+        ) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise TableError(
+            f"the role may not read {query.table}",
+            hint=f"GRANT SELECT ON {query.table} TO <the role of source.dsn>;",
+            table=query.table,
+        ) from error
+    partitioned = query.facts.kind == "p"
+    row = connection.execute(
+        _REWRITTEN, {"oid": query.facts.oid, "partitioned": partitioned}
+    ).fetchone()
+    if row is not None and row[0]:
+        raise TableRewritten(
+            f"{query.table} was rewritten after the snapshot was taken", table=query.table
+        )
+
+
+def _copy(
+    connection: psycopg.Connection[tuple[object, ...]],
+    query: TableQuery,
+    schema: pa.Schema,
+    block_bytes: int,
+    skip: int,
+) -> Iterator[pa.RecordBatch]:
+    """One COPY, without its first ``skip`` rows."""
+    with connection.cursor() as cursor, cursor.copy(query.copy_statement()) as copy:
+        stream = io.BufferedReader(_CopyStream(copy), buffer_size=1024 * 1024)
+        try:
+            reader = pa.csv.open_csv(
+                pa.PythonFile(stream, mode="r"),
+                read_options=pa.csv.ReadOptions(
+                    column_names=list(query.columns), block_size=block_bytes, use_threads=False
+                ),
+                # A one-column table's NULL is an empty line.
+                parse_options=pa.csv.ParseOptions(
+                    newlines_in_values=True, ignore_empty_lines=False
+                ),
+                # NULL is nothing at all, an empty string is "".
+                convert_options=pa.csv.ConvertOptions(
+                    column_types=dict.fromkeys(query.columns, pa.large_binary()),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" in str(error):
+                return
+            raise
+        with reader:
+            for batch in reader:
+                dropped = min(skip, len(batch))
+                skip -= dropped
+                if dropped < len(batch):
+                    yield _typed(batch.slice(dropped), query, schema)
+
+
+def _typed(batch: pa.RecordBatch, query: TableQuery, schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for name, column_type, text in zip(query.columns, query.types, batch.columns, strict=True):
+        decoded = column_type.decode_text(text)
+        if decoded.unfit is not None and decoded.unfit.any():
+            raise TableError(
+                f"{query.table}: {int(decoded.unfit.sum())} values of column {name} "
+                f"({column_type.name}) do not fit {column_type.arrow_type}",
+                hint=f'give the column another type: types = {{ "{query.table}.{name}" = "string" }}',
+                table=query.table,
+                column=name,
+            )
+        columns.append(decoded.values)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class _CopyStream(io.RawIOBase):
+    """COPY's data as a readable file, for Arrow's CSV reader."""
+
+    def __init__(self, copy: psycopg.Copy) -> None:
+        self._copy = copy
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        view = memoryview(buffer)
+        filled = 0
+        # COPY sends a row a message: gather many, or Arrow would be called for each.
+        while filled < len(view):
+            if not self._rest:
+                data = self._copy.read()
+                if not data:
+                    break
+                self._rest = memoryview(data)
+            count = min(len(self._rest), len(view) - filled)
+            view[filled : filled + count] = self._rest[:count]
+            self._rest = self._rest[count:]
+            filled += count
+        return filled

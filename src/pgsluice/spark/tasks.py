@@ -1,0 +1,116 @@
+"""Which tables have work in a batch: the planning of task mode.
+
+A table's work is everything past *its own* ``applied_through`` up to the batch's end, whatever
+the batch's start: a table that was deferred, copied or behind catches up by the same rule, and
+a lost or restored checkpoint changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgsluice.lsn import Lsn
+from pgsluice.spool import SegmentInfo, SpoolReader, SubscriptionRecord, TableState
+
+
+@dataclass(frozen=True, slots=True)
+class TableWork:
+    """One table's share of a batch: its changes in (after, through].
+
+    Attributes:
+        relation_oid: the table, or a partitioned table's root.
+        namespace: the target's schema name (what the source's was when it was first copied).
+        name: the target's table name, likewise.
+        after: what the table is applied through.
+        through: the batch's end.
+        committed: our newest commit in the target, as the record knows it.
+        copy_number: which copy the target has to carry.
+        oids: the relations with changes: the table, or its leaves.
+    """
+
+    relation_oid: int
+    namespace: str
+    name: str
+    after: Lsn
+    through: Lsn
+    committed: Lsn
+    copy_number: int
+    oids: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        """The name for messages."""
+        return f"{self.namespace}.{self.name}"
+
+    def to_bytes(self) -> bytes:
+        """As it travels to a task."""
+        return json.dumps(
+            {name: getattr(self, name) for name in self.__slots__}, ensure_ascii=False
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> TableWork:
+        """Read what :meth:`to_bytes` wrote."""
+        raw = json.loads(payload)
+        for name in ("after", "through", "committed"):
+            raw[name] = Lsn(raw[name])
+        return cls(**{**raw, "oids": tuple(raw["oids"])})
+
+
+def plan_tables(
+    reader: SpoolReader,
+    record: SubscriptionRecord,
+    end: Lsn,
+    *,
+    with_deferred: bool = False,
+    only: Collection[int] | None = None,
+) -> list[TableWork]:
+    """The tables that have changes between their own position and ``end``.
+
+    Tables that are parked or not copied yet have none. Deferred ones (their merges cost more
+    than the cadence allows) are left out unless ``with_deferred``.
+    """
+    tables = {
+        oid: table
+        for oid, table in record.tables.items()
+        if table.state in (TableState.COPIED, TableState.SYNCHRONISED, TableState.READY)
+        and table.applied_through < end
+        and (with_deferred or not table.deferred)
+        and (only is None or oid in only)
+    }
+    if not tables:
+        return []
+    begin = min(table.applied_through for table in tables.values())
+    oids: dict[int, set[int]] = {}
+    for info in reader.segments(begin, end):
+        for oid, root in _changed(info):
+            if root in tables and info.end > tables[root].applied_through:
+                oids.setdefault(root, set()).add(oid)
+    return [
+        TableWork(
+            relation_oid=root,
+            namespace=tables[root].namespace,
+            name=tables[root].name,
+            after=tables[root].applied_through,
+            through=end,
+            committed=tables[root].committed,
+            copy_number=tables[root].copy_number,
+            oids=tuple(sorted(changed)),
+        )
+        for root, changed in sorted(oids.items())
+    ]
+
+
+def _changed(info: SegmentInfo) -> list[tuple[int, int]]:
+    """The relations with changes in a segment, each with its root."""
+    return [(oid, info.header.root_of(oid)) for oid in info.header.counts]
+
+
+def plan_payloads(spool_path: Path, subscription: str, start: Lsn, end: Lsn) -> list[bytes]:
+    """What the source's ``partitions(start, end)`` hands out in task mode."""
+    reader = SpoolReader(spool_path)
+    record = SubscriptionRecord.load(spool_path, subscription)
+    return [work.to_bytes() for work in plan_tables(reader, record, end)]

@@ -1,0 +1,251 @@
+"""What one Spark task does for one table: decode, net, apply; and what it reports.
+
+A task never raises for its table's error: the batch has to go on for the other tables. What
+happened comes back as one row, and the driver decides (park, retry, stop).
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pgsluice.catalog.facts import ColumnFacts
+from pgsluice.changes.net import net_changes
+from pgsluice.columnar import RelationChanges, decode_segment
+from pgsluice.errors import SinkError, TableError
+from pgsluice.lsn import Lsn
+from pgsluice.sinks import make_sink
+from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
+from pgsluice.sinks.target import TableOptions, target_table
+from pgsluice.spark.tasks import TableWork
+from pgsluice.spool import SpoolReader
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """One row of a batch's results.
+
+    Attributes:
+        relation_oid: the table.
+        through: up to which position it is applied now, if ``error`` is None.
+        committed: position of the target's newest commit of ours; 0 when unknown.
+        version: the target's version.
+        changes: how many changes were decoded.
+        error_kind: ``table`` parks the table, ``sink`` stops the subscription, ``other`` is
+            tried again; None when all went well.
+        error: the message.
+        details: a traceback, for ``other``.
+    """
+
+    relation_oid: int
+    through: int = 0
+    committed: int = 0
+    version: int = -1
+    changes: int = 0
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    bytes_written: int = 0
+    skipped: bool = False
+    decode_s: float = 0.0
+    net_s: float = 0.0
+    apply_s: float = 0.0
+    maintain_s: float = 0.0
+    error_kind: str | None = None
+    error: str | None = None
+    details: str | None = None
+
+
+_ARROW = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "str | None": pa.string()}
+RESULT_SCHEMA = pa.schema([(f.name, _ARROW[str(f.type)]) for f in fields(TaskResult)])
+_DDL = {"int": "bigint", "float": "double", "bool": "boolean", "str | None": "string"}
+RESULT_DDL = ", ".join(f"{f.name} {_DDL[str(f.type)]}" for f in fields(TaskResult))
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyTables:
+    """The function that ``mapInArrow`` runs in the tasks; it pickles.
+
+    Attributes:
+        spool_path: the spool, as the executors see it.
+        spool_id: which spool it has to be.
+        sink: the sink's configuration.
+        options: how tables travel.
+        keep_versions: target versions by relation OID that readers of cuts rely on.
+    """
+
+    spool_path: str
+    spool_id: str
+    sink: dict[str, Any]
+    options: TableOptions
+    keep_versions: dict[int, tuple[int, ...]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            results = [
+                asdict(self.run(TableWork.from_bytes(payload)))
+                for payload in batch.column(0).to_pylist()
+            ]
+            yield pa.RecordBatch.from_pylist(results, schema=RESULT_SCHEMA)
+
+    def run(self, work: TableWork) -> TaskResult:
+        """Bring one table to ``work.through``."""
+        try:
+            return self._apply(work)
+        except TableError as error:
+            return TaskResult(work.relation_oid, error_kind="table", error=str(error))
+        except SinkError as error:
+            return TaskResult(work.relation_oid, error_kind="sink", error=str(error))
+        except Exception as error:
+            return TaskResult(
+                work.relation_oid,
+                error_kind="other",
+                error=f"{type(error).__name__}: {error}",
+                details=traceback.format_exc(),
+            )
+
+    def _apply(self, work: TableWork) -> TaskResult:
+        identity = Position(Lsn(0), self.spool_id, work.relation_oid, work.copy_number)
+        sink = make_sink(self.sink)
+        # The target is asked first: after a crash between its commit and our record it may
+        # be further than the record says, and only what is past it may be applied.
+        shell = TargetTable(work.namespace, work.name, pa.schema([]), ())
+        writer = sink.open(shell, identity)
+        at = writer.position()
+        if at is not None and at.lsn < work.committed:
+            raise TableError(
+                f"{work.title}: the target was rolled back to {at.lsn}, before our commit at "
+                f"{work.committed}",
+                hint="copy the table again: pgsluice copy CONFIG " + work.title,
+                table=work.title,
+            )
+        after = work.after if at is None else max(work.after, at.lsn)
+        if after >= work.through:
+            return TaskResult(work.relation_oid, int(work.through), int(after), skipped=True)
+        started = time.monotonic()
+        runs = list(self._decode(work, after))
+        decoded = time.monotonic()
+        changes = sum(len(run) for run in runs)
+        if not changes:
+            committed = int(at.lsn) if at else 0
+            return TaskResult(work.relation_oid, int(work.through), committed, skipped=True)
+        table = _target(work, runs, writer, self.options)
+        net = net_changes(runs, schema=table.schema, key=table.key)
+        netted = time.monotonic()
+        last = Lsn(max(int(run.positions[-1]) for run in runs if len(run)))
+        writer = sink.open(table, identity)
+        applied = writer.apply(
+            net, Position(last, self.spool_id, work.relation_oid, work.copy_number)
+        )
+        done = time.monotonic()
+        writer.maintain(self.keep_versions.get(work.relation_oid, ()))
+        return _result(
+            work, last, changes, applied, (started, decoded, netted, done, time.monotonic())
+        )
+
+    def _decode(self, work: TableWork, after: Lsn) -> Iterator[RelationChanges]:
+        reader = SpoolReader(Path(self.spool_path))
+        overrides = self.options.column_overrides(work.namespace, work.name)
+        for info in reader.segments(after, work.through):
+            for view in reader.views(info, after, work.through):
+                yield from decode_segment(view, work.oids, self.options.types, overrides)
+
+
+def _result(
+    work: TableWork,
+    last: Lsn,
+    changes: int,
+    applied: Applied,
+    times: tuple[float, float, float, float, float],
+) -> TaskResult:
+    started, decoded, netted, done, maintained = times
+    return TaskResult(
+        relation_oid=work.relation_oid,
+        through=int(work.through),
+        committed=int(last),
+        version=applied.version,
+        changes=changes,
+        rows_inserted=applied.rows_inserted,
+        rows_updated=applied.rows_updated,
+        rows_deleted=applied.rows_deleted,
+        bytes_written=applied.bytes_written,
+        skipped=applied.skipped,
+        decode_s=decoded - started,
+        net_s=netted - decoded,
+        apply_s=done - netted,
+        maintain_s=maintained - done,
+    )
+
+
+def _target(
+    work: TableWork,
+    runs: list[RelationChanges],
+    writer: TableWriter,
+    options: TableOptions,
+) -> TargetTable:
+    """The target as it has to be after the batch: what it has, and columns that were added.
+
+    Raises:
+        TableError: a schema change that the stream alone cannot tell.
+    """
+    existing = writer.schema()
+    merged = {field.name: field for field in existing} if existing is not None else {}
+    key: tuple[str, ...] | None = None
+    for run in runs:
+        if run.facts is None:
+            raise TableError(
+                f"{work.title}: what the catalog says of it could not be found any more",
+                hint="if the table still exists, copy it again; if it was dropped, its target "
+                "stays as it is",
+                table=work.title,
+            )
+        table = target_table(run.facts, options, [c.name for c in run.relation.columns])
+        if key is not None and key != table.key:
+            raise TableError(
+                f"{work.title}: its key changed from ({', '.join(key)}) to "
+                f"({', '.join(table.key)})",
+                hint="copy the table again: pgsluice copy CONFIG " + work.title,
+                table=work.title,
+            )
+        key = table.key
+        for field in table.schema:
+            known = merged.get(field.name)
+            if known is None:
+                if existing is not None:
+                    _check_addition(work, run, field.name)
+                merged[field.name] = field
+            elif known.type != field.type:
+                raise TableError(
+                    f"{work.title}: the type of column {field.name} changed",
+                    hint="copy the table again: pgsluice copy CONFIG " + work.title,
+                    table=work.title,
+                    column=field.name,
+                )
+    return TargetTable(work.namespace, work.name, pa.schema(merged.values()), key or ())
+
+
+def _check_addition(work: TableWork, run: RelationChanges, name: str) -> None:
+    """A column can be added in place only if the rows from before it have NULL there."""
+    assert run.facts is not None
+    column: ColumnFacts | None = next((c for c in run.facts.columns if c.name == name), None)
+    if column is not None and not (
+        column.missing is not None
+        or column.has_default
+        or column.not_null
+        or column.identity
+        or column.generated
+    ):
+        return
+    raise TableError(
+        f"{work.title}: column {name} was added with a value for the rows that were there, "
+        "and the stream does not carry it",
+        hint="copy the table again: pgsluice copy CONFIG " + work.title,
+        table=work.title,
+        column=name,
+    )
