@@ -1,0 +1,251 @@
+"""Reading fields out of bytes that nobody has checked yet, and writing them.
+
+Rules:
+- every length is checked before anything is read, so that a wrong byte costs no more memory
+  than the input's own size;
+- what does not fit is a :class:`~pgsluice.errors.ProtocolError` with ``tag``, ``offset`` (of
+  the field in the message) and ``expected``; it never carries the message's content;
+- a :class:`Writer` refuses with ``ValueError`` what its reader could not give back.
+
+All integers are big-endian (the manual, section "Message Data Types").
+"""
+
+from __future__ import annotations
+
+from struct import Struct, unpack_from
+from pgsluice.errors import ProtocolError
+from pgsluice.lsn import Lsn
+
+_U8 = Struct(">B")
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_U32 = Struct(">I")
+_I64 = Struct(">q")
+
+MAX_LSN = 2**63 - 1
+
+
+class Reader:
+    """One message and how far it is read.
+
+    Attributes:
+        data: the whole message, its tag first.
+        offset: where the next field begins.
+        name: the message's name, for errors.
+        in_stream: the message came between Stream Start and Stream Stop.
+        parallel: START_REPLICATION asked for ``streaming 'parallel'``.
+    """
+
+    __slots__ = ("data", "in_stream", "name", "offset", "parallel")
+
+    def __init__(self, data: bytes, name: str, in_stream: bool, parallel: bool) -> None:
+        self.data = data
+        self.offset = 1
+        self.name = name
+        self.in_stream = in_stream
+        self.parallel = parallel
+
+    def wrong(self, expected: str, *, offset: int | None = None, got: str) -> ProtocolError:
+        """The one error of this room, to be raised.
+
+        Args:
+            expected: what should stand there.
+            offset: where, from the message's first byte; the next field's by default.
+            got: what stands there instead, in words, never the content.
+        """
+        at = self.offset if offset is None else offset
+        tag = chr(self.data[0])
+        return ProtocolError(
+            f"{self.name} message ({tag!r}), offset {at}: expected {expected}, got {got}",
+            tag=tag,
+            offset=at,
+            expected=expected,
+        )
+
+    def _short(self, field: str, size: int) -> ProtocolError:
+        left = len(self.data) - self.offset
+        return self.wrong(f"{size} bytes of {field}", got=f"{left} up to the message's end")
+
+    def _number(self, layout: Struct, field: str) -> int:
+        at = self.offset
+        end = at + layout.size
+        if end > len(self.data):
+            raise self._short(field, layout.size)
+        self.offset = end
+        value: int = layout.unpack_from(self.data, at)[0]
+        return value
+
+    def u8(self, field: str) -> int:
+        return self._number(_U8, field)
+
+    def u32(self, field: str) -> int:
+        """An OID or a transaction id: both are unsigned."""
+        return self._number(_U32, field)
+
+    def i32(self, field: str) -> int:
+        return self._number(_I32, field)
+
+    def i64(self, field: str) -> int:
+        """A timestamp: microseconds since 2000-01-01 UTC."""
+        return self._number(_I64, field)
+
+    def lsn(self, field: str) -> Lsn:
+        """An LSN: unsigned on the wire; beyond 2^63 - 1 no server ever gets."""
+        value = self._number(_I64, field)
+        if value < 0:
+            raise self.wrong(f"{field} up to 2^63 - 1", offset=self.offset - 8, got="more")
+        return Lsn(value)
+
+    def flags(self, field: str, known: int) -> int:
+        """A byte of flags of which only the bits in ``known`` have a meaning."""
+        value = self.u8(field)
+        if value & ~known:
+            raise self.wrong(
+                f"{field} with no other bits than {known:#x}",
+                offset=self.offset - 1,
+                got=f"{value:#x}",
+            )
+        return value
+
+    def boolean(self, field: str) -> bool:
+        return self.flags(field, 1) == 1
+
+    def count(self, layout_size: int, field: str, least: int) -> int:
+        """A number of things, each at least ``least`` bytes long, all in what follows.
+
+        Args:
+            layout_size: 2 or 4, the width of the number itself.
+            field: its name.
+            least: the least size of one thing; the claim is checked against what is left.
+        """
+        at = self.offset
+        value = self._number(_I16 if layout_size == 2 else _I32, field)
+        left = len(self.data) - self.offset
+        if value < 0:
+            raise self.wrong(f"{field} of at least 0", offset=at, got=str(value))
+        if value * least > left:
+            raise self.wrong(
+                f"{field} that fits the {left} bytes left",
+                offset=at,
+                got=f"{value} x {least} or more",
+            )
+        return value
+
+    def u32s(self, count: int, field: str) -> tuple[int, ...]:
+        """``count`` unsigned 32-bit numbers."""
+        at = self.offset
+        end = at + 4 * count
+        if end > len(self.data):
+            raise self._short(field, 4 * count)
+        self.offset = end
+        # Not a Struct of its own: struct's cache is bounded, and counts are usually 1.
+        return unpack_from(f">{count}I", self.data, at)
+
+    def take(self, size: int) -> bytes:
+        """``size`` bytes; the caller has used :meth:`count` before."""
+        at = self.offset
+        self.offset = at + size
+        return self.data[at : at + size]
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.take(len(self.data) - self.offset)
+
+    def string(self, field: str) -> str:
+        """Bytes up to a NUL, in UTF-8 (``client_encoding`` is always set to it)."""
+        at = self.offset
+        end = self.data.find(0, at)
+        if end < 0:
+            raise self.wrong(f"a NUL at the end of {field}", offset=at, got="none up to the end")
+        self.offset = end + 1
+        try:
+            return self.data[at:end].decode()
+        except UnicodeDecodeError as error:
+            position = at + error.start
+        # Outside the handler: the original error would carry the content along.
+        raise self.wrong(f"{field} in UTF-8", offset=position, got="other bytes")
+
+    def xid(self) -> int | None:
+        """The (sub)transaction's id, there only between Stream Start and Stream Stop."""
+        return self._number(_U32, "xid") if self.in_stream else None
+
+    def part(self, allowed: bytes, field: str) -> int:
+        """The byte that says what comes next.
+
+        Args:
+            allowed: the bytes that may stand here.
+            field: what it introduces.
+        """
+        value = self.u8(field)
+        if value not in allowed:
+            raise self.wrong(
+                " or ".join(repr(chr(c)) for c in allowed) + f" before {field}",
+                offset=self.offset - 1,
+                got=f"byte {value:#04x}",
+            )
+        return value
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        left = len(self.data) - self.offset
+        if left:
+            raise self.wrong("the message's end", got=f"{left} more bytes")
+
+
+class Writer:
+    """The counterpart of :class:`Reader`: collects a message's fields."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, tag: str) -> None:
+        self._parts: list[bytes] = [tag.encode("latin-1")]
+
+    def _number(self, layout: Struct, low: int, high: int, value: int, field: str) -> None:
+        if not low <= value <= high:
+            raise ValueError(f"{field} is between {low} and {high}, not {value}")
+        self._parts.append(layout.pack(value))
+
+    def u8(self, value: int, field: str) -> None:
+        self._number(_U8, 0, 0xFF, value, field)
+
+    def u32(self, value: int, field: str) -> None:
+        self._number(_U32, 0, 0xFFFFFFFF, value, field)
+
+    def i16(self, value: int, field: str) -> None:
+        self._number(_I16, 0, 0x7FFF, value, field)
+
+    def i32(self, value: int, field: str) -> None:
+        self._number(_I32, -(2**31), 2**31 - 1, value, field)
+
+    def i64(self, value: int, field: str) -> None:
+        self._number(_I64, -(2**63), 2**63 - 1, value, field)
+
+    def lsn(self, value: int, field: str) -> None:
+        self._number(_I64, 0, MAX_LSN, value, field)
+
+    def flags(self, value: int, field: str, known: int) -> None:
+        if value & ~known:
+            raise ValueError(f"{field} has no other bits than {known:#x}, not {value:#x}")
+        self.u8(value, field)
+
+    def boolean(self, value: bool, field: str) -> None:
+        self.flags(int(value), field, 1)
+
+    def raw(self, value: bytes) -> None:
+        self._parts.append(value)
+
+    def string(self, value: str, field: str) -> None:
+        try:
+            encoded = value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{field} is text that UTF-8 can hold") from None
+        if 0 in encoded:
+            raise ValueError(f"{field} holds no NUL")
+        self._parts += (encoded, b"\0")
+
+    def xid(self, value: int | None) -> None:
+        if value is not None:
+            self.u32(value, "xid")
+
+    def finish(self) -> bytes:
+        return b"".join(self._parts)
