@@ -1,0 +1,166 @@
+"""Which row is which: keys as numbers, and rows followed through changes of their key.
+
+A **lineage** is one row of the source through a batch. Where no key changes, a lineage is its
+key. An update that changes the key links two keys, so the lineages of the keys that such
+updates touch are walked change by change; all others stay whole-array work.
+
+The key's uniqueness is checked by the server at each row (a replica identity's index cannot
+be deferrable), so at any moment at most one row has a key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.changes.events import COPY_AGAIN, Events
+from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask
+from pgsluice.errors import TableError
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of n changes as numbers; equal keys have equal numbers.
+
+    Attributes:
+        before: n; the key that the row had before the change; -1 for an INSERT.
+        after: n; the key that it has after it; -1 for a DELETE.
+        count: numbers lie below it.
+        first_row: for each number a row of ``values`` that has this key.
+        values: the key columns that the numbers stand for.
+    """
+
+    before: Int64s
+    after: Int64s
+    count: int
+    first_row: Int64s
+    values: pa.Table
+
+    def take(self, numbers: Int64s) -> pa.Table:
+        """The key columns of these numbers."""
+        return self.values.take(pa.array(self.first_row[numbers]))
+
+
+@dataclass(frozen=True, slots=True)
+class Lineages:
+    """Lineages of n changes.
+
+    Attributes:
+        of_change: n; the change's lineage.
+        origin: for each lineage the number of the key that its row had before the batch, or
+            -1 where the row is not from before it.
+        last_change: for each lineage its last change, or -1 for a number without changes.
+    """
+
+    of_change: Int64s
+    origin: Int64s
+    last_change: Int64s
+
+
+def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
+    """Give each key a number, exact on the values as they are stored.
+
+    Raises:
+        TableError: a key column's type cannot be a key.
+    """
+    values = pa.concat_tables([events.rows.select(key).cast(events.old_keys.schema), events.old_keys])
+    numbers = np.zeros(len(values), np.int64)
+    for name in key:
+        column = _numbered(values.column(name), name)
+        width = int(column.max(initial=0)) + 1
+        numbers = column if name == key[0] else _numbered(pa.array(numbers * width + column), name)
+    count = int(numbers.max(initial=-1)) + 1
+    first_row = np.zeros(count, np.int64)
+    first_row[numbers] = np.arange(len(numbers))
+    # A last -1 makes index -1 (no tuple) give -1 (no key).
+    of_new = np.append(numbers[: len(events.rows)], -1)
+    of_old = np.append(numbers[len(events.rows) :], -1)
+    after, before = of_new[events.row_index], of_old[events.old_key_index]
+    same_key = (events.actions == UPDATE) & (events.old_key_index < 0)
+    before = np.where(same_key, after, before)
+    before[events.actions == INSERT] = -1
+    return Keys(before, after, count, first_row, values)
+
+
+def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
+    try:
+        encoded = pc.dictionary_encode(
+            pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+        )
+    except pa.ArrowNotImplementedError as error:
+        raise TableError(
+            f"column {name!r} of type {column.type} cannot be part of a key", column=name
+        ) from error
+    indices: Int64s = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return indices
+
+
+def follow(events: Events, keys: Keys, table: str) -> Lineages:
+    """Find the lineage of each change.
+
+    Raises:
+        TableError: a row took a key that another row has.
+    """
+    of_change = np.where(events.actions == DELETE, keys.before, keys.after)
+    origin = np.arange(keys.count)
+    n = len(of_change)
+    first_change = np.zeros(keys.count, np.int64)
+    first_change[of_change[::-1]] = np.arange(n)[::-1]
+    if n:
+        origin[events.actions[first_change] == INSERT] = -1
+    moves = (events.actions == UPDATE) & (keys.before != keys.after)
+    if moves.any():
+        of_change, origin = _walk(events, keys, moves, of_change, origin, table)
+    last_change = np.full(len(origin), -1)
+    last_change[of_change] = np.arange(n)
+    return Lineages(of_change, origin, last_change)
+
+
+def _walk(
+    events: Events, keys: Keys, moves: Mask, of_change: Int64s, origin: Int64s, table: str
+) -> tuple[Int64s, Int64s]:
+    """Walk the changes of all keys that a key change touches, in order."""
+    touched = np.zeros(keys.count + 1, np.bool_)
+    touched[keys.before[moves]] = touched[keys.after[moves]] = True
+    touched[-1] = False  # stands for "no key"
+    changes = np.flatnonzero(touched[keys.before] | touched[keys.after])
+    lineages: list[int] = []
+    origins: list[int] = []
+    holder: dict[int, int | None] = {}  # key -> lineage that has it now; None: no row has it
+
+    def begin(from_key: int) -> int:
+        origins.append(from_key)
+        return keys.count + len(origins) - 1
+
+    for action, before, after in zip(
+        events.actions[changes].tolist(),
+        keys.before[changes].tolist(),
+        keys.after[changes].tolist(),
+        strict=True,
+    ):
+        if action == INSERT:
+            lineage = begin(-1)
+        else:
+            held = holder.get(before, -1)
+            # A key not met yet is a row from before the batch; a row that the batch has
+            # removed is not there to change: what it does not carry has no source.
+            lineage = begin(before) if held == -1 else begin(-1) if held is None else held
+            holder[before] = None
+        if action != DELETE:
+            if holder.get(after) is not None:
+                raise TableError(
+                    f"two rows of {table} have one key at the same moment",
+                    hint="a deferrable constraint cannot be the key: name another one in the"
+                    f" subscription's `key`, then {COPY_AGAIN}",
+                    table=table,
+                )
+            holder[after] = lineage
+        lineages.append(lineage)
+    of_change = of_change.copy()
+    of_change[changes] = lineages
+    origin = origin.copy()
+    origin[touched[:-1]] = -1
+    return of_change, np.concatenate([origin, np.array(origins, np.int64)])
