@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
 from pgsluice.sinks.target import TableOptions, target_table
+from pgsluice.spark.results import result_batches, result_types
 from pgsluice.spark.tasks import TableWork
 from pgsluice.spool import SpoolReader
 
@@ -62,10 +63,7 @@ class TaskResult:
     details: str | None = None
 
 
-_ARROW = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "str | None": pa.string()}
-RESULT_SCHEMA = pa.schema([(f.name, _ARROW[str(f.type)]) for f in fields(TaskResult)])
-_DDL = {"int": "bigint", "float": "double", "bool": "boolean", "str | None": "string"}
-RESULT_DDL = ", ".join(f"{f.name} {_DDL[str(f.type)]}" for f in fields(TaskResult))
+RESULT_SCHEMA, RESULT_DDL = result_types(TaskResult)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +85,11 @@ class ApplyTables:
     keep_versions: dict[int, tuple[int, ...]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            results = [
-                asdict(self.run(TableWork.from_bytes(payload)))
-                for payload in batch.column(0).to_pylist()
-            ]
-            yield pa.RecordBatch.from_pylist(results, schema=RESULT_SCHEMA)
+        yield from result_batches(self.run, RESULT_SCHEMA, batches)
 
-    def run(self, work: TableWork) -> TaskResult:
-        """Bring one table to ``work.through``."""
+    def run(self, payload: bytes) -> TaskResult:
+        """Bring one table to its work's end."""
+        work = TableWork.from_bytes(payload)
         try:
             return self._apply(work)
         except TableError as error:

@@ -1,0 +1,170 @@
+"""Copies as Spark tasks: one task a table, each reading under the one snapshot."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pgsluice.catalog.facts import RelationFacts
+from pgsluice.copy.reader import TableQuery, TableRewritten, read_table
+from pgsluice.copy.snapshot import Snapshot
+from pgsluice.errors import SinkError, SourceUnreachable, TableError
+from pgsluice.sinks import make_sink
+from pgsluice.sinks.contract import Position, TargetTable
+from pgsluice.sinks.target import TableOptions, column_type, target_table
+from pgsluice.spark.results import result_types
+
+
+@dataclass(frozen=True, slots=True)
+class CopyWork:
+    """One table to copy.
+
+    Attributes:
+        facts: the table, or a partitioned table's root.
+        namespace: the target's schema name.
+        name: the target's table name.
+        columns: the columns that the server's publications send; None: all that are not
+            generated.
+        row_filter: the server's row filters, ORed; None: all rows.
+        copy_number: the number that the target gets; higher than any before.
+    """
+
+    facts: RelationFacts
+    namespace: str
+    name: str
+    columns: tuple[str, ...] | None
+    row_filter: str | None
+    copy_number: int
+
+    def to_bytes(self) -> bytes:
+        """As it travels to a task."""
+        return json.dumps(
+            {
+                "facts": self.facts.to_json(),
+                "namespace": self.namespace,
+                "name": self.name,
+                "columns": self.columns,
+                "row_filter": self.row_filter,
+                "copy_number": self.copy_number,
+            }
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> CopyWork:
+        """Read what :meth:`to_bytes` wrote."""
+        raw = json.loads(payload)
+        raw["facts"] = RelationFacts.from_json(raw["facts"])
+        raw["columns"] = tuple(raw["columns"]) if raw["columns"] is not None else None
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """What one copy did.
+
+    Attributes:
+        error_kind: ``table`` parks the table, ``rewritten`` asks for a newer snapshot,
+            ``source`` for another try, ``sink`` stops the subscription, ``other`` is tried
+            again; None when all went well.
+    """
+
+    relation_oid: int
+    rows: int = 0
+    version: int = -1
+    bytes_written: int = 0
+    seconds: float = 0.0
+    error_kind: str | None = None
+    error: str | None = None
+    details: str | None = None
+
+
+COPY_SCHEMA, COPY_DDL = result_types(CopyResult)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTables:
+    """The function that runs in the tasks; it pickles.
+
+    Attributes:
+        dsn: the source, as the executors reach it.
+        snapshot: the snapshot that all tables are read under, and its position.
+        spool_id: the spool whose stream the copies are joined to.
+        sink: the sink's configuration.
+        options: how tables travel.
+    """
+
+    dsn: str
+    snapshot: Snapshot
+    spool_id: str
+    sink: dict[str, Any]
+    options: TableOptions
+
+    def run(self, payload: bytes) -> CopyResult:
+        """Copy one table."""
+        work = CopyWork.from_bytes(payload)
+        oid = work.facts.oid
+        started = time.monotonic()
+        try:
+            return self._copy(work, started)
+        except TableRewritten as error:
+            kind, text, details = "rewritten", str(error), None
+        except TableError as error:
+            kind, text, details = "table", str(error), None
+        except SourceUnreachable as error:
+            kind, text, details = "source", str(error), None
+        except SinkError as error:
+            kind, text, details = "sink", str(error), None
+        except Exception as error:
+            kind, text = "other", f"{type(error).__name__}: {error}"
+            details = traceback.format_exc()
+        return CopyResult(
+            oid,
+            seconds=time.monotonic() - started,
+            error_kind=kind,
+            error=text,
+            details=details,
+        )
+
+    def _copy(self, work: CopyWork, started: float) -> CopyResult:
+        table = target_table(work.facts, self.options, work.columns)
+        table = TargetTable(work.namespace, work.name, table.schema, table.key)
+        by_name = {column.name: column for column in work.facts.columns}
+        query = TableQuery(
+            facts=work.facts,
+            columns=tuple(table.schema.names),
+            types=tuple(
+                column_type(by_name[name], work.facts, self.options) for name in table.schema.names
+            ),
+            row_filter=work.row_filter,
+        )
+        position = Position(
+            self.snapshot.position, self.spool_id, work.facts.oid, work.copy_number
+        )
+        counted = _Counter(read_table(self.dsn, self.snapshot.name, query, table.schema))
+        applied = make_sink(self.sink).open(table, position).load(counted, position)
+        return CopyResult(
+            relation_oid=work.facts.oid,
+            rows=counted.rows,
+            version=applied.version,
+            bytes_written=applied.bytes_written,
+            seconds=time.monotonic() - started,
+        )
+
+
+class _Counter:
+    """Counts the rows that pass."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += len(batch)
+            yield batch

@@ -1,0 +1,47 @@
+"""Snapshots that have a position: those of a replication slot."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pgsluice.lsn import Lsn
+from pgsluice.replication import ReplicationConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An exported snapshot and its place in the WAL.
+
+    Attributes:
+        name: what SET TRANSACTION SNAPSHOT takes; good while its maker's connection is idle.
+        position: transactions that committed before it are in the snapshot, and no others.
+    """
+
+    name: str
+    position: Lsn
+
+
+@contextmanager
+def temporary_snapshot(dsn: str, timeout_s: float) -> Iterator[Snapshot]:
+    """A snapshot of a TEMPORARY slot, which goes with its connection at the block's end.
+
+    The slot's creation waits for every writing transaction that is open now; after
+    ``timeout_s`` it is given up with an error that names them.
+
+    Raises:
+        SourceRefused: no free slot, or open transactions did not end in time.
+        SourceUnreachable: no connection.
+    """
+    keeper = ReplicationConnection.connect(dsn, timeout_s=timeout_s)
+    try:
+        name = f"pgsluice_copy_{os.getpid()}_{secrets.token_hex(4)}"
+        slot = keeper.create_slot(name, temporary=True, snapshot="export", timeout_s=timeout_s)
+        assert slot.snapshot_name is not None  # asked for by "export"
+        # The next command on this connection would end the snapshot: there is none.
+        yield Snapshot(slot.snapshot_name, slot.consistent_point)
+    finally:
+        keeper.close()

@@ -1,0 +1,62 @@
+"""Results of tasks as rows: a dataclass is one row, its fields are the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+R = TypeVar("R")
+
+_TYPES: dict[Any, tuple[pa.DataType, str]] = {
+    int: (pa.int64(), "bigint"),
+    float: (pa.float64(), "double"),
+    bool: (pa.bool_(), "boolean"),
+    str | None: (pa.string(), "string"),
+}
+
+
+def result_types(result: type[Any]) -> tuple[pa.Schema, str]:
+    """The Arrow schema and Spark's DDL string of a result dataclass."""
+    hints = get_type_hints(result)
+    columns = [(field.name, *_TYPES[hints[field.name]]) for field in fields(result)]
+    schema = pa.schema([(name, arrow) for name, arrow, _ in columns])
+    return schema, ", ".join(f"{name} {ddl}" for name, _, ddl in columns)
+
+
+def result_batches(
+    run: Callable[[bytes], Any], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run every payload of the first column; one result row each."""
+    for batch in batches:
+        results = [asdict(run(payload)) for payload in batch.column(0).to_pylist()]
+        yield pa.RecordBatch.from_pylist(results, schema=schema)
+
+
+def run_tasks(
+    spark: SparkSession,
+    run: Callable[[bytes], R],
+    payloads: Sequence[bytes],
+    result: type[R],
+) -> list[R]:
+    """One Spark job with one task a payload; the results in no particular order."""
+    if not payloads:
+        return []
+    schema, ddl = result_types(result)
+    held = list(payloads)
+
+    def by_number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            chosen = [held[number] for number in batch.column(0).to_pylist()]
+            if chosen:
+                yield from result_batches(
+                    run, schema, iter([pa.RecordBatch.from_arrays([pa.array(chosen, pa.binary())], ["task"])])
+                )
+
+    frame = spark.range(0, len(held), 1, len(held)).mapInArrow(by_number, ddl)
+    return [result(**row.asDict()) for row in frame.collect()]
