@@ -1,0 +1,235 @@
+"""Arrays of one dimension, whose elements travel as their own type.
+
+The text form ``{a,"b c",NULL}`` of a whole column is taken apart at once: where a quote
+opens, which backslash escapes, where an element ends follow from running counts over all
+bytes. What list<T> cannot hold is unfit: more than one dimension, a first index other than
+1, or an element that is unfit itself.
+Source: src/backend/utils/adt/arrayfuncs.c (``array_out``, ``array_send``).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.types.codec import (
+    Bytes,
+    ColumnType,
+    Decoded,
+    Int64s,
+    Mask,
+    RawValues,
+    blank,
+    first_row,
+    large_binary,
+    malformed,
+    null_mask,
+    to_mask,
+)
+
+_OPEN, _CLOSE, _QUOTE, _BACKSLASH = b'{}"\\'
+_BOUNDS: Final = r"^(\[-?[0-9]+:-?[0-9]+\])+=\{"
+_NULL: Final = np.frombuffer(b"NULL", np.uint8)
+_HEADER: Final = struct.Struct(">iiI")
+_DIMENSION: Final = struct.Struct(">ii")
+_LENGTH: Final = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class ListType(ColumnType):
+    """An array as list<element>.
+
+    Attributes:
+        element: the elements' type.
+        delimiter: what stands between elements: a comma for all built-in types but box.
+    """
+
+    name: str
+    arrow_type: pa.DataType
+    spark_ddl: str
+    element: ColumnType
+    delimiter: str
+
+    @classmethod
+    def of(cls, element: ColumnType, delimiter: str = ",") -> ListType:
+        return cls(
+            f"{element.name}[]",
+            pa.list_(element.arrow_type),
+            f"array<{element.spark_ddl}>",
+            element,
+            delimiter,
+        )
+
+    def decode_text(self, values: pa.Array) -> Decoded:
+        unfit = self._bounded(values) | self._nested(values)
+        plain = blank(values, unfit) if unfit.any() else values
+        null = null_mask(plain)
+        rows = RawValues.of(plain.fill_null(b"{}") if null.any() else plain)
+        elements, offsets = self._split(rows)
+        return self._assemble(self.element.decode_text(elements), offsets, null, unfit)
+
+    def _bounded(self, values: pa.Array) -> Mask:
+        """Rows that name their bounds, ``[0:1]={7,8}``: what does not start at 1."""
+        if not (RawValues.of(values).data == ord("[")).any():
+            return np.zeros(len(values), np.bool_)
+        return to_mask(pc.match_substring_regex(values, _BOUNDS))
+
+    def _nested(self, values: pa.Array) -> Mask:
+        """Rows of more than one dimension: ``{{`` can only be that at the beginning."""
+        return to_mask(pc.starts_with(values, pattern=b"{{"))
+
+    def _split(self, rows: RawValues) -> tuple[pa.Array, Int64s]:
+        """All elements as LargeBinary, and where each row's begin among them (n + 1)."""
+        data, starts, ends = rows.data, rows.offsets[:-1], rows.offsets[1:]
+        if not len(starts):
+            return pa.array([], pa.large_binary()), np.zeros(1, np.int64)
+        self._refuse(rows.lengths < 2)
+        self._refuse((data[starts] != _OPEN) | (data[ends - 1] != _CLOSE))
+        escaping = _escaping(data)
+        quote = (data == _QUOTE) & ~_after(escaping)
+        inside = np.cumsum(quote) % 2 == 1
+        self._refuse(inside[ends - 1])
+        bare = ~inside & ~_after(escaping)
+        brace = bare & ((data == _OPEN) | (data == _CLOSE))
+        brace[starts] = brace[ends - 1] = False
+        self._refuse_at(rows, brace | (escaping & ~inside))
+
+        separator = np.flatnonzero(bare & (data == ord(self.delimiter)))
+        filled = rows.lengths > 2
+        first = np.sort(np.concatenate([starts[filled], separator])) + 1
+        last = np.sort(np.concatenate([ends[filled] - 1, separator]))
+        keep = ~(quote | escaping)
+        return self._elements(rows, first, last, quote, keep), np.searchsorted(
+            first, rows.offsets, side="left"
+        )
+
+    def _elements(
+        self, rows: RawValues, first: Int64s, last: Int64s, quote: Mask, keep: Mask
+    ) -> pa.Array:
+        """The elements ``data[first:last]`` without quotes and escaping backslashes.
+
+        Everything between elements is one byte, or two braces, and falls away too.
+        """
+        data = rows.data
+        quotes = np.concatenate([[0], np.cumsum(quote)])
+        within = quotes[last] - quotes[first]
+        empty = last <= first
+        at_first = np.where(empty, 0, first)
+        is_quoted = ~empty & quote[at_first] & quote[np.where(empty, 0, last - 1)] & (within == 2)
+        bad = empty | (~is_quoted & (within != 0))
+        if bad.any():
+            at = int(first[first_row(bad)]) - 1
+            raise malformed(self.name, int(np.searchsorted(rows.offsets, at, "right")) - 1)
+        is_null = ~is_quoted & (last - first == len(_NULL))
+        for place, letter in enumerate(_NULL):
+            at_place = np.where(is_null, first + place, 0)
+            is_null &= data[at_place] == letter
+
+        covered = np.zeros(len(data) + 1, np.int8)
+        covered[first] += 1
+        covered[last] -= 1
+        keep &= np.cumsum(covered[:-1]).astype(np.bool_)
+        kept = np.concatenate([[0], np.cumsum(keep)])
+        offsets = np.append(kept[first], kept[-1])
+        return large_binary(data[keep], offsets, is_null if is_null.any() else None)
+
+    def _refuse(self, bad: Mask) -> None:
+        if bad.any():
+            raise malformed(self.name, first_row(bad))
+
+    def _refuse_at(self, rows: RawValues, bad: Mask) -> None:
+        if bad.any():
+            at = first_row(bad)
+            raise malformed(self.name, int(np.searchsorted(rows.offsets, at, "right")) - 1)
+
+    def _assemble(self, elements: Decoded, offsets: Int64s, null: Mask, unfit: Mask) -> Decoded:
+        if elements.unfit is not None:
+            before = np.concatenate([[0], np.cumsum(elements.unfit)])
+            unfit = unfit | (before[offsets[1:]] > before[offsets[:-1]])
+        lists = pa.ListArray.from_arrays(
+            pa.array(offsets.astype(np.int32)),
+            elements.values,
+            type=self.arrow_type,
+            mask=pa.array(null | unfit),
+        )
+        return Decoded(lists, unfit if unfit.any() else None)
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        elements: list[bytes | None] = []
+        offsets = np.zeros(len(values) + 1, np.int64)
+        unfit = np.zeros(len(values), np.bool_)
+        for row, value in enumerate(values.to_pylist()):
+            if value is not None:
+                unfit[row] = not self._split_binary(value, row, elements)
+            offsets[row + 1] = len(elements)
+        decoded = self.element.decode_binary(pa.array(elements, pa.large_binary()))
+        return self._assemble(decoded, offsets, null_mask(values), unfit)
+
+    def _split_binary(self, value: bytes, row: int, elements: list[bytes | None]) -> bool:
+        """Add one array's elements; false if list<T> cannot hold its shape."""
+        try:
+            dimensions, _, _ = _HEADER.unpack_from(value)
+            at = _HEADER.size
+            if dimensions == 0:
+                return True
+            count, lower = _DIMENSION.unpack_from(value, at)
+            if dimensions != 1 or lower != 1:
+                return False
+            at += _DIMENSION.size
+            for _ in range(count):
+                (length,) = _LENGTH.unpack_from(value, at)
+                at += _LENGTH.size
+                end = at + max(length, 0)
+                if length < -1 or end > len(value):
+                    raise malformed(self.name, row, "binary")
+                elements.append(None if length < 0 else value[at:end])
+                at = end
+        except struct.error:
+            raise malformed(self.name, row, "binary") from None
+        if at != len(value):
+            raise malformed(self.name, row, "binary")
+        return True
+
+    def encode_text(self, array: pa.Array) -> pa.Array:
+        text = self.element.encode_text(array.flatten()).cast(pa.large_string())
+        for special in ("\\", '"'):
+            text = pc.replace_substring(text, special, "\\" + special)
+        quoted = _enclose('"', text, '"').fill_null("NULL")
+        lengths = pc.list_value_length(array).fill_null(0)
+        offsets = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))])
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets), quoted)
+        joined = pc.binary_join(lists, self.delimiter)
+        braced = _enclose("{", joined, "}")
+        null = null_mask(array)
+        return pc.if_else(pa.array(null), pa.scalar(None, pa.large_string()), braced)
+
+
+def _enclose(before: str, text: pa.Array, after: str) -> pa.Array:
+    """Each text between two others; null stays null."""
+    kind = pa.large_string()
+    return pc.binary_join_element_wise(
+        pa.scalar(before, kind), text, pa.scalar(after, kind), pa.scalar("", kind)
+    )
+
+
+def _after(mask: Mask) -> Mask:
+    """Bytes whose predecessor is in the mask."""
+    shifted = np.zeros(len(mask), np.bool_)
+    shifted[1:] = mask[:-1]
+    return shifted
+
+
+def _escaping(data: Bytes) -> Mask:
+    """Backslashes that escape the next byte: every other one of a run, from its first."""
+    backslash = data == _BACKSLASH
+    if not backslash.any():
+        return backslash
+    places = np.arange(len(data))
+    before_run = np.maximum.accumulate(np.where(backslash, -1, places))
+    odd: Mask = (places - before_run) % 2 == 1
+    return backslash & odd

@@ -1,0 +1,118 @@
+"""bytea, in hexadecimal and in the escape form that it had before 9.0."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.types.codec import (
+    ColumnType,
+    Decoded,
+    Int64s,
+    RawValues,
+    first_row,
+    large_binary,
+    malformed,
+    null_mask,
+)
+
+_BACKSLASH, _X = b"\\x"
+_ESCAPED: Final = re.compile(rb"\\(\\|[0-3][0-7]{2})")
+_BAD: Final = 255
+_ARROW: Final = pa.binary()
+
+
+def _nibbles() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    table = np.full(256, _BAD, np.uint8)
+    for value, digit in enumerate(b"0123456789abcdef"):
+        table[digit] = table[bytes([digit]).upper()[0]] = value
+    return table
+
+
+_NIBBLE: Final = _nibbles()
+_DIGIT: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class ByteaType(ColumnType):
+    """bytea as binary."""
+
+    name: str = "bytea"
+    arrow_type: pa.DataType = _ARROW
+    spark_ddl: str = "binary"
+
+    def decode_text(self, values: pa.Array) -> Decoded:
+        raw = RawValues.of(values)
+        lengths = raw.lengths
+        hexadecimal = lengths >= 2
+        if raw.data.size >= 2:
+            at = np.where(hexadecimal, raw.starts, 0)
+            hexadecimal &= (raw.data[at] == _BACKSLASH) & (raw.data[at + 1] == _X)
+        if raw.null is not None:
+            hexadecimal |= raw.null
+        if not hexadecimal.all():
+            return self._decode_mixed(values, np.flatnonzero(hexadecimal))
+        return Decoded(self._decode_hex(raw))
+
+    def _decode_hex(self, raw: RawValues) -> pa.Array:
+        lengths = raw.lengths if raw.null is None else np.where(raw.null, 0, raw.lengths)
+        odd = lengths % 2 == 1
+        if odd.any():
+            raise malformed(self.name, first_row(odd))
+        rows = np.flatnonzero(lengths)
+        prefix = np.zeros(len(raw.data), np.bool_)
+        prefix[raw.starts[rows]] = prefix[raw.starts[rows] + 1] = True
+        if raw.null is not None:
+            for row in np.flatnonzero(raw.null & (raw.lengths > 0)):
+                prefix[raw.offsets[row] : raw.offsets[row + 1]] = True
+        digits = raw.data[~prefix]
+        nibbles = _NIBBLE[digits]
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(np.maximum(lengths - 2, 0) // 2, out=offsets[1:])
+        if nibbles.size and nibbles.max() == _BAD:
+            bad = int(np.argmax(nibbles == _BAD)) // 2
+            raise malformed(self.name, int(np.searchsorted(offsets, bad, side="right")) - 1)
+        decoded = ((nibbles[0::2] << 4) | nibbles[1::2]).astype(np.uint8)
+        return large_binary(decoded, offsets, raw.null).cast(self.arrow_type)
+
+    def _decode_mixed(self, values: pa.Array, hexadecimal: Int64s) -> Decoded:
+        """Rows in escape form one by one, the others at once."""
+        decoded: list[bytes | None] = [
+            None if value is None else b"" for value in values.to_pylist()
+        ]
+        of_hex = self._decode_hex(RawValues.of(values.take(pa.array(hexadecimal))))
+        for row, value in zip(hexadecimal.tolist(), of_hex.to_pylist(), strict=True):
+            decoded[row] = value
+        escaped = np.ones(len(values), np.bool_)
+        escaped[hexadecimal] = False
+        for row in np.flatnonzero(escaped).tolist():
+            decoded[row] = _unescape(values[row].as_py(), row)
+        return Decoded(pa.array(decoded, self.arrow_type))
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        return Decoded(values.cast(self.arrow_type))
+
+    def encode_text(self, array: pa.Array) -> pa.Array:
+        null = null_mask(array)
+        raw = RawValues.of(array.cast(pa.large_binary()).fill_null(b""))
+        lengths = raw.lengths * 2 + 2
+        offsets = np.zeros(len(array) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        text = np.zeros(int(offsets[-1]), np.uint8)
+        text[offsets[:-1]], text[offsets[:-1] + 1] = _BACKSLASH, _X
+        body = np.ones(len(text), np.bool_)
+        body[offsets[:-1]] = body[offsets[:-1] + 1] = False
+        text[body] = np.stack([_DIGIT[raw.data >> 4], _DIGIT[raw.data & 15]], axis=1).reshape(-1)
+        return large_binary(text, offsets, null).cast(pa.large_string())
+
+
+def _unescape(value: bytes, row: int) -> bytes:
+    if b"\\" in _ESCAPED.sub(b"", value):
+        raise malformed("bytea", row)
+    return _ESCAPED.sub(
+        lambda match: b"\\" if match[1] == b"\\" else bytes([int(match[1], 8)]), value
+    )

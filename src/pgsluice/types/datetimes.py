@@ -1,0 +1,257 @@
+"""date, timestamp and timestamptz.
+
+Arrow counts in the proleptic Gregorian calendar from 1970-01-01, as PostgreSQL does from
+2000-01-01. Its own parser reads years 0001 to 9999 in ISO form; everything else that the
+server prints (BC, longer years, offsets with seconds, infinities) is looked at one by one.
+Source: src/backend/utils/adt/datetime.c (``EncodeDateTime``), timestamp.c, date.c.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.types.codec import (
+    ColumnType,
+    Decoded,
+    Mask,
+    RawValues,
+    blank,
+    cast_text,
+    fixed_width,
+    malformed,
+    null_mask,
+    to_mask,
+    unchecked_text,
+)
+from pgsluice.types.numbers import fixed_width_bytes
+
+_DATE: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
+_TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
+_ZONE: Final = r"(?P<sign>[+-])(?P<zh>\d\d)(?::(?P<zm>\d\d)(?::(?P<zs>\d\d))?)?"
+_ERA: Final = r"(?P<era> BC)?"
+_INFINITE: Final = ("infinity", "-infinity")
+_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_EPOCH_DAYS: Final = 10957
+_DAY_US: Final = 86_400_000_000
+_INT64: Final = range(-(2**63), 2**63)
+_INT32: Final = range(-(2**31), 2**31)
+_FIRST_DAY: Final = -719162  # 0001-01-01
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01 of a proleptic Gregorian date; year 0 is 1 BC."""
+    shifted = year - (month <= 2)
+    era, year_of_era = divmod(shifted, 400)
+    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
+    return era * 146097 + day_of_era - 719468
+
+
+def civil_from_days(days: int) -> tuple[int, int, int]:
+    """The inverse of :func:`days_from_civil`."""
+    era, day_of_era = divmod(days + 719468, 146097)
+    year_of_era = (
+        day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096
+    ) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted_month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * shifted_month + 2) // 5 + 1
+    month = shifted_month + (3 if shifted_month < 10 else -9)
+    return year_of_era + era * 400 + (month <= 2), month, day
+
+
+@dataclass(frozen=True, slots=True)
+class MomentType(ColumnType):
+    """What date and the two timestamps share.
+
+    Attributes:
+        form: the whole text form, for values one by one.
+        plain: the part of it that Arrow reads.
+        wire: numpy's name of the binary form.
+        width: range of the Arrow type's integers.
+    """
+
+    name: str
+    arrow_type: pa.DataType
+    spark_ddl: str
+    form: re.Pattern[str]
+    plain: str
+    wire: str
+    width: range
+    epoch: int
+    unit_us: int
+
+    def decode_text(self, values: pa.Array) -> Decoded:
+        if self._looks_plain(RawValues.of(values)):
+            try:
+                decoded = unchecked_text(values).cast(self.arrow_type)
+                if not self._has_year_zero(decoded):
+                    return Decoded(decoded)
+            except pa.ArrowInvalid:
+                pass
+        return self._decode_odd(values)
+
+    def _looks_plain(self, raw: RawValues) -> bool:
+        """Whether Arrow's parser, which takes more forms than the server prints, is safe."""
+        if not raw.data.size:
+            return True
+        if raw.data.max() > b":"[0]:
+            return False  # letters: infinity, BC, or Arrow's T and Z
+        if self.unit_us != 1:
+            return True
+        starts = raw.starts if raw.null is None else raw.starts[~raw.null]
+        lengths = raw.lengths if raw.null is None else raw.lengths[~raw.null]
+        if lengths.min() < len("0001-01-01 00:00:00"):
+            return False
+        return bool((raw.data[starts + 10] == 32).all() and (raw.data[starts + 16] == 58).all())
+
+    def _has_year_zero(self, decoded: pa.Array) -> bool:
+        first = pc.min(decoded).cast(pa.int32() if self.unit_us != 1 else pa.int64()).as_py()
+        # A day of room: an offset may move the first day of year 1 back.
+        return first is not None and first * self.unit_us < (_FIRST_DAY - 1) * _DAY_US
+
+    def _decode_odd(self, values: pa.Array) -> Decoded:
+        plain = to_mask(pc.match_substring_regex(unchecked_text(values), self.plain))
+        null = null_mask(values)
+        decoded = cast_text(blank(values, ~plain), self.arrow_type, self.name)
+        numbers = np.array(
+            decoded.cast(pa.int64() if self.unit_us == 1 else pa.int32()).fill_null(0)
+        )
+        unfit = np.zeros(len(values), np.bool_)
+        for row in np.flatnonzero(~plain & ~null).tolist():
+            number = self._parse(values[row].as_py(), row)
+            if number is None or number not in self.width:
+                unfit[row] = True
+            else:
+                numbers[row] = number
+        decoded = fixed_width(numbers, self.arrow_type, null | unfit)
+        return Decoded(decoded, unfit if unfit.any() else None)
+
+    def _parse(self, value: bytes, row: int) -> int | None:
+        """One value in days or microseconds since 1970; None for an infinity."""
+        text = value.decode("ascii", "replace")
+        if text in _INFINITE:
+            return None
+        match = self.form.match(text)
+        if match is None:
+            raise malformed(self.name, row)
+        parts = match.groupdict()
+        days = _parse_day(parts)
+        if days is None:
+            raise malformed(self.name, row)
+        if self.unit_us != 1:
+            return days
+        clock_us = _parse_clock_us(parts)
+        if clock_us is None:
+            raise malformed(self.name, row)
+        return days * _DAY_US + clock_us
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        matrix, raw = fixed_width_bytes(values, np.dtype(self.wire).itemsize, self.name)
+        numbers = np.ascontiguousarray(matrix).view(self.wire)[:, 0]
+        numbers = numbers.astype(numbers.dtype.newbyteorder("="))
+        limits = np.iinfo(numbers.dtype)
+        unfit: Mask = (numbers == limits.max) | (numbers == limits.min)
+        unfit |= numbers > limits.max - self.epoch
+        if raw.null is not None:
+            unfit &= ~raw.null
+        null = unfit if raw.null is None else unfit | raw.null
+        shifted = np.where(unfit, 0, numbers) + numbers.dtype.type(self.epoch)
+        decoded = fixed_width(shifted.astype(numbers.dtype), self.arrow_type, null)
+        return Decoded(decoded, unfit if unfit.any() else None)
+
+    def encode_text(self, array: pa.Array) -> pa.Array:
+        integers = array.cast(pa.int64() if self.unit_us == 1 else pa.int32())
+        return pa.array(
+            [None if n is None else self._print(n) for n in integers.to_pylist()],
+            pa.large_string(),
+        )
+
+    def _print(self, number: int) -> str:
+        days, clock_us = divmod(number * self.unit_us, _DAY_US)
+        year, month, day = civil_from_days(days)
+        era = "" if year > 0 else " BC"
+        text = f"{year if year > 0 else 1 - year:04}-{month:02}-{day:02}"
+        if self.unit_us == 1:
+            seconds, fraction = divmod(clock_us, 1_000_000)
+            text += f" {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+            text += f".{fraction:06}".rstrip("0") if fraction else ""
+            text += "+00" if self.arrow_type.tz else ""
+        return text + era
+
+
+def _parse_day(parts: dict[str, str | None]) -> int | None:
+    """Days since 1970 of a matched date; None if there is no such day."""
+    year, month, day = (int(parts[name] or 0) for name in ("year", "month", "day"))
+    if year == 0 or not 1 <= month <= 12:
+        return None
+    if parts["era"]:
+        year = 1 - year
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    last = 29 if month == 2 and is_leap else _DAYS[month - 1]
+    return days_from_civil(year, month, day) if 1 <= day <= last else None
+
+
+def _parse_clock_us(parts: dict[str, str | None]) -> int | None:
+    """Microseconds since midnight UTC of a matched time; None if there is no such time."""
+    hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second"))
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    clock = (hour * 3600 + minute * 60 + second) * 1_000_000
+    clock += int((parts["fraction"] or "").ljust(6, "0"))
+    zone_h, zone_m, zone_s = (int(parts.get(name) or 0) for name in ("zh", "zm", "zs"))
+    if zone_m > 59 or zone_s > 59:
+        return None
+    offset = (zone_h * 3600 + zone_m * 60 + zone_s) * 1_000_000
+    return clock + offset if parts.get("sign") == "-" else clock - offset
+
+
+def _compiled(form: str) -> re.Pattern[str]:
+    return re.compile(rf"\A{form}{_ERA}\Z", re.ASCII)
+
+
+_PLAIN_DATE: Final = r"([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
+_PLAIN_TIME: Final = r"[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_PLAIN_ZONE: Final = r"[+-][0-9]{2}(:[0-9]{2})?"
+
+DATE: Final = MomentType(
+    name="date",
+    arrow_type=pa.date32(),
+    spark_ddl="date",
+    form=_compiled(_DATE),
+    plain=rf"^{_PLAIN_DATE}$",
+    wire=">i4",
+    width=_INT32,
+    epoch=_EPOCH_DAYS,
+    unit_us=_DAY_US,
+)
+TIMESTAMP: Final = MomentType(
+    name="timestamp",
+    arrow_type=pa.timestamp("us"),
+    spark_ddl="timestamp_ntz",
+    form=_compiled(f"{_DATE} {_TIME}"),
+    plain=rf"^{_PLAIN_DATE} {_PLAIN_TIME}$",
+    wire=">i8",
+    width=_INT64,
+    epoch=_EPOCH_DAYS * _DAY_US,
+    unit_us=1,
+)
+TIMESTAMPTZ: Final = MomentType(
+    name="timestamptz",
+    arrow_type=pa.timestamp("us", "UTC"),
+    spark_ddl="timestamp",
+    form=_compiled(f"{_DATE} {_TIME}{_ZONE}"),
+    plain=rf"^{_PLAIN_DATE} {_PLAIN_TIME}{_PLAIN_ZONE}$",
+    wire=">i8",
+    width=_INT64,
+    epoch=_EPOCH_DAYS * _DAY_US,
+    unit_us=1,
+)
+
+__all__ = ["DATE", "TIMESTAMP", "TIMESTAMPTZ", "MomentType"]

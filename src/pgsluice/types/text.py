@@ -1,0 +1,101 @@
+"""Types that travel as the text that the server prints: text itself, and every type that
+Arrow and Spark have no equal for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.types.codec import (
+    ColumnType,
+    Decoded,
+    RawValues,
+    as_text,
+    first_row,
+    large_binary,
+    malformed,
+)
+from pgsluice.types.numbers import fixed_width_bytes
+
+_ARROW: Final = pa.string()
+_HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedType(ColumnType):
+    """A type whose text form is kept as a string; its binary form is not known."""
+
+    name: str
+    arrow_type: pa.DataType = _ARROW
+    spark_ddl: str = "string"
+
+    def decode_text(self, values: pa.Array) -> Decoded:
+        return Decoded(as_text(values, self.name).cast(pa.string()))
+
+    def encode_text(self, array: pa.Array) -> pa.Array:
+        return array.cast(pa.large_string())
+
+
+@dataclass(frozen=True, slots=True)
+class TextType(PrintedType):
+    """text, varchar, bpchar, name, json, xml, enums: the binary form is the text.
+
+    char(n) keeps the blanks that the server sends.
+    """
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        return self.decode_text(values)
+
+
+@dataclass(frozen=True, slots=True)
+class CharType(PrintedType):
+    """The one-byte type "char" (not char(n)): bytes over 127 print as ``\\ooo``, 0 as nothing."""
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        letters, raw = fixed_width_bytes(values, 1, self.name)
+        printed = [_print_char(int(letter)) for letter in letters[:, 0]]
+        return Decoded(pa.array(printed, pa.string(), mask=raw.null))
+
+
+def _print_char(byte: int) -> str:
+    if byte >= 128:
+        return f"\\{byte:03o}"
+    return chr(byte) if byte else ""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonbType(PrintedType):
+    """jsonb: its binary form is a version byte, 1, and the text."""
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        raw = RawValues.of(values)
+        empty = raw.lengths == 0
+        first = raw.data[np.where(empty, 0, raw.starts)] if raw.data.size else raw.lengths * 0
+        wrong = empty | (first != 1)
+        if raw.null is not None:
+            wrong &= ~raw.null
+        if wrong.any():
+            raise malformed(self.name, first_row(wrong), "binary")
+        return self.decode_text(pc.binary_slice(values, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class UuidType(PrintedType):
+    """uuid, as 8-4-4-4-12 hexadecimal digits in lower case."""
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        matrix, raw = fixed_width_bytes(values, 16, self.name)
+        digits = np.empty((len(values), 32), np.uint8)
+        digits[:, 0::2] = _HEX[matrix >> 4]
+        digits[:, 1::2] = _HEX[matrix & 15]
+        printed = np.full((len(values), 36), ord("-"), np.uint8)
+        at = 0
+        for place, count in ((0, 8), (9, 4), (14, 4), (19, 4), (24, 12)):
+            printed[:, place : place + count] = digits[:, at : at + count]
+            at += count
+        offsets = np.arange(0, 36 * (len(values) + 1), 36, dtype=np.int64)
+        return self.decode_text(large_binary(printed.reshape(-1), offsets, raw.null))
