@@ -1,0 +1,47 @@
+"""Failpoints: named places where a test makes the process die or the disk fill up.
+
+``PGSLUICE_FAILPOINTS="spool.before_rename=kill@3,spool.write=enospc"`` arms them for one
+process and its children: ``kill`` is SIGKILL to itself, ``enospc`` and ``eio`` are the
+OSError that a real disk would give, ``@n`` waits for the n-th time that the place is passed
+(the errors then last). Unset, a failpoint costs one attribute lookup.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+_ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
+
+
+class _Failpoint:
+    def __init__(self, action: str) -> None:
+        kind, _, times = action.partition("@")
+        if kind != "kill" and kind not in _ERRORS:
+            raise ValueError(f"PGSLUICE_FAILPOINTS: {kind!r} is not an action")
+        self.kind = kind
+        self.remaining = int(times) if times else 1
+
+    def __call__(self, name: str) -> None:
+        self.remaining -= 1
+        if self.remaining > 0:
+            return
+        if self.kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        number = _ERRORS[self.kind]
+        raise OSError(number, os.strerror(number), f"failpoint {name}")
+
+
+def _armed() -> dict[str, _Failpoint]:
+    pairs = (one.partition("=") for one in os.environ.get("PGSLUICE_FAILPOINTS", "").split(","))
+    return {name.strip(): _Failpoint(action.strip()) for name, _, action in pairs if action}
+
+
+_FAILPOINTS = _armed()
+
+
+def failpoint(name: str) -> None:
+    """Do what the environment asks for at the place ``name``; nothing when it asks nothing."""
+    if _FAILPOINTS and (point := _FAILPOINTS.get(name)) is not None:
+        point(name)

@@ -1,0 +1,105 @@
+"""Whose changes a spool holds: a small file that every start is compared with."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pgsluice.errors import ForeignSpool, SpoolError
+from pgsluice.lsn import Lsn
+
+FORMAT = 1
+"""The format that is written. FORMAT and FORMAT - 1 are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolIdentity:
+    """What a spool belongs to.
+
+    Attributes:
+        spool_id: a UUID made with the spool; targets carry it beside their positions.
+        system_identifier: of the server, from IDENTIFY_SYSTEM.
+        timeline: the last one seen.
+        database, slot: what the slot decodes, and its name.
+        publications: on the server, as asked for in START_REPLICATION.
+        options: pgoutput's options in force.
+        intended_at: the server's flush LSN when this file was written, before its slot was
+            made: see :mod:`pgsluice.capture.slot`.
+        format: the spool's format.
+    """
+
+    spool_id: str
+    system_identifier: str
+    timeline: int
+    database: str
+    slot: str
+    publications: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    intended_at: Lsn = Lsn(0)
+    format: int = FORMAT
+
+    @classmethod
+    def new(
+        cls,
+        *,
+        system_identifier: str,
+        timeline: int,
+        database: str,
+        slot: str,
+        publications: tuple[str, ...] = (),
+        options: Mapping[str, str] | None = None,
+        intended_at: Lsn = Lsn(0),  # noqa: B008 - an Lsn is an immutable int
+    ) -> SpoolIdentity:
+        """An identity with a new spool id."""
+        return cls(
+            spool_id=str(uuid.uuid4()),
+            system_identifier=system_identifier,
+            timeline=timeline,
+            database=database,
+            slot=slot,
+            publications=publications,
+            options=dict(options or {}),
+            intended_at=intended_at,
+        )
+
+    def to_json(self) -> bytes:
+        """The file's content; :meth:`from_json` reads it back."""
+        return json.dumps(
+            {**asdict(self), "options": dict(self.options), "intended_at": str(self.intended_at)},
+            indent=1,
+        ).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, path: str) -> SpoolIdentity:
+        """Read the file's content.
+
+        Raises:
+            ForeignSpool: a newer format than this version reads.
+            SpoolError: not an identity.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(data)
+            check_format(raw["format"], path)
+            raw["publications"] = tuple(raw["publications"])
+            raw["intended_at"] = Lsn.parse(raw["intended_at"])
+            return cls(**raw)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SpoolError(f"{path} is not the identity of a spool", path=path) from error
+
+
+def check_format(found: object, path: str) -> None:
+    """Refuse what this version cannot read.
+
+    Raises:
+        ForeignSpool: the format is newer or older than what is read.
+    """
+    if not isinstance(found, int) or not FORMAT - 1 <= found <= FORMAT:
+        raise ForeignSpool(
+            f"{path} has format {found}; this pgsluice reads {FORMAT - 1} and {FORMAT}",
+            hint="use the version of pgsluice that wrote it, or a newer one",
+            path=path,
+            format=found,
+        )

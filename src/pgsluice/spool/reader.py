@@ -1,0 +1,306 @@
+"""Reading a spool: the chain of segments, and messages between two positions.
+
+A reader never changes anything, keeps no file open between calls, and may run beside the
+writer, retention included. It stops with a name at a hole or an unreadable file; it never
+skips. Overlapping segments are legal: what lies at or below the position reached is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pgsluice.catalog.facts import RelationFacts
+from pgsluice.errors import ProtocolError, SpoolError, SpoolHole
+from pgsluice.lsn import Lsn
+from pgsluice.spool.block import (
+    FACTS_TAG,
+    Int64s,
+    MessageBlock,
+    RelationInForce,
+    SegmentView,
+)
+from pgsluice.spool.scan import RELATION, RawMessages, part_block, plain_block
+from pgsluice.spool.segment import PartReference, SegmentHeader, SegmentName, read_header
+from pgsluice.spool.segment import read_segment as read_segment_file
+from pgsluice.spool.spool import Spool
+from pgsluice.spool.storage import Entry, Storage
+
+SEGMENTS, PARTS = "segments", "parts"
+
+
+@dataclass(slots=True)
+class SegmentInfo:
+    """A segment in the chain; its header is read when first asked for.
+
+    Attributes:
+        name: its object name in the spool.
+        start, end: its range (start, end].
+        epoch: of its writer.
+        is_reference: does it stand for the parts of one large transaction?
+        written_at: seconds since 1970.
+    """
+
+    name: str
+    start: Lsn
+    end: Lsn
+    epoch: int
+    is_reference: bool
+    written_at: float
+    _file_bytes: int
+    _storage: Storage
+    _header: SegmentHeader | None = field(default=None, repr=False)
+
+    @property
+    def header(self) -> SegmentHeader:
+        """Counts, relations in force, parts.
+
+        Raises:
+            SpoolHole: the file is gone or unreadable.
+        """
+        if self._header is None:
+            with _reading(self.name), self._storage.open(self.name) as file:
+                self._header = read_header(file, self.name)
+        return self._header
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on the disk, a reference's parts included."""
+        if not self.is_reference:
+            return self._file_bytes
+        return self._file_bytes + sum(part.size_bytes for part in self.header.parts)
+
+
+class _reading:  # noqa: N801 - a context manager reads as a verb
+    """Turns what can go wrong with one file into SpoolHole, which names it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError | SpoolError | ProtocolError):
+            raise SpoolHole(
+                f"the spool's file {self.name} cannot be read: {error}",
+                hint="restore the file; without it the tables have to be copied again",
+                path=self.name,
+            ) from error
+
+
+class SpoolReader:
+    """Reads one spool.
+
+    Args:
+        path: the spool's folder, or an opened spool.
+
+    Raises:
+        SpoolError: no spool is there.
+    """
+
+    def __init__(self, path: str | Path | Spool) -> None:
+        self.spool = path if isinstance(path, Spool) else Spool.open(path)
+        self._storage: Storage = self.spool.storage
+        self._infos: dict[str, SegmentInfo] = {}
+        self._entries: list[Entry] = []
+        self._chain: list[SegmentInfo] = []
+
+    def start(self) -> Lsn:
+        """Where the chain begins: nothing at or below it can be read.
+
+        Raises:
+            SpoolError: the spool is still an intent: its slot was never made.
+        """
+        start = self.spool.chain_start()
+        if start is None:
+            raise SpoolError(
+                f"{self.spool.path} has no beginning yet",
+                hint="start `pgsluice run` or `pgsluice capture` once: it makes the slot",
+                path=str(self.spool.path),
+            )
+        return start.floor
+
+    def position(self) -> Lsn:
+        """The last position in the spool; where the chain begins while it is empty."""
+        start, chain = self.start(), self.all_segments()
+        return max(start, chain[-1].end) if chain else start
+
+    def frontier(self) -> Lsn:
+        """Up to where everything that the server sends is durable; >= the position."""
+        written = self.spool.frontier_file()  # before the listing: that may only be newer
+        return max(written, self.position())
+
+    def all_segments(self) -> list[SegmentInfo]:
+        """Every segment file there is, sorted by where it ends; no check of the chain."""
+        entries = self._storage.list(SEGMENTS)
+        if entries == self._entries:
+            return self._chain
+        infos: dict[str, SegmentInfo] = {}
+        for entry in entries:
+            info = self._infos.get(entry.name) or self._info(entry)
+            if info is not None:
+                infos[entry.name] = info
+        self._entries, self._infos = entries, infos
+        self._chain = sorted(infos.values(), key=lambda info: (info.end, info.start, info.epoch))
+        return self._chain
+
+    def _info(self, entry: Entry) -> SegmentInfo | None:
+        name = SegmentName.parse(entry.base)
+        if name is None:
+            return None
+        return SegmentInfo(
+            entry.name, name.start, name.end, name.epoch, name.is_reference,
+            entry.written_at, entry.size_bytes, self._storage,
+        )  # fmt: skip
+
+    def segments(self, start: Lsn, end: Lsn | None = None) -> list[SegmentInfo]:
+        """The segments that hold (start, end], in order, each reaching past the one before.
+
+        Args:
+            start: an open end; anywhere, also inside a segment.
+            end: a closed end; None for all there is.
+
+        Raises:
+            SpoolHole: the chain is broken between the two, ``start`` lies before the chain's
+                beginning, or ``end`` past what the spool has ever received.
+        """
+        frontier = None if end is None else self.frontier()
+        candidates = [one for one in self.all_segments() if one.end > start]
+        floor = self.start()  # after the listing: what retention removed meanwhile shows here
+        if start < floor:
+            raise SpoolHole(
+                f"the spool begins at {floor}; {start} is before that",
+                hint="what was there is released: the tables have to be copied again",
+                lsn=start,
+                path=str(self.spool.path),
+            )
+        if end is not None and frontier is not None and end > frontier:
+            raise SpoolHole(
+                f"the spool ends at {frontier}; {end} is past that",
+                hint="is this the spool that the checkpoint was made with?",
+                lsn=end,
+                path=str(self.spool.path),
+            )
+        return self._follow(candidates, start, end)
+
+    def _follow(
+        self, candidates: list[SegmentInfo], start: Lsn, end: Lsn | None
+    ) -> list[SegmentInfo]:
+        chosen: list[SegmentInfo] = []
+        reached = start
+        for index, one in enumerate(candidates):
+            if end is not None and reached >= end:
+                break
+            if one.end <= reached:
+                continue
+            if one.start > reached:
+                cover = [later for later in candidates[index:] if later.start <= reached]
+                if not cover:
+                    before = chosen[-1].name if chosen else f"position {reached}"
+                    raise SpoolHole(
+                        f"the spool has a hole between {reached} and {one.start}: "
+                        f"{one.name} does not follow {before}",
+                        hint="restore the missing file; without it the tables have to be "
+                        "copied again",
+                        lsn=reached,
+                        path=one.name,
+                    )
+                one = cover[0]
+            if end is None or one.start < end:
+                chosen.append(one)
+                reached = one.end
+        return chosen
+
+    def views(
+        self, info: SegmentInfo, after: Lsn = Lsn(0), through: Lsn | None = None
+    ) -> Iterator[SegmentView]:
+        """A segment's messages with positions in (after, through], ready to decode.
+
+        One view, or one a part for a large transaction's reference. The arrays lie over
+        memory-mapped files: take what is needed and let the view go.
+
+        Raises:
+            SpoolHole: a file is gone or unreadable.
+        """
+        last = info.end if through is None else through
+        if info.is_reference:
+            if after < info.end <= last:
+                yield from self._part_views(info)
+            return
+        with _reading(info.name), self._storage.open(info.name) as file:
+            header, messages = read_segment_file(file, info.name)
+            block = _plain(messages)
+        relations = header.relations
+        if after > info.start or last < info.end:
+            first, past = np.searchsorted(block.positions, (int(after), int(last)), side="right")
+            if first:
+                relations = relations_after(relations, block, stop=int(first))
+            block = block.select(np.arange(first, past))
+        if len(block):
+            yield SegmentView(info.name, info.start, info.end, relations, block)
+
+    def _part_views(self, info: SegmentInfo) -> Iterator[SegmentView]:
+        for part in info.header.parts:
+            with _reading(part.name), self._storage.open(part.name) as file:
+                header, messages = read_segment_file(file, part.name)
+                block = _part(messages, header, info.header, part)
+            yield SegmentView(part.name, info.start, info.end, header.relations, block)
+
+
+def _plain(messages: RawMessages) -> MessageBlock:
+    return plain_block(messages.data, messages.starts, messages.ends, messages.lsns)
+
+
+def _part(
+    messages: RawMessages, header: SegmentHeader, reference: SegmentHeader, part: PartReference
+) -> MessageBlock:
+    if part.drops:
+        kept = np.ones(len(messages), dtype=np.bool_)
+        for first, past in part.drops:
+            kept[first:past] = False
+        messages = RawMessages(
+            messages.data, messages.starts[kept], messages.ends[kept], messages.lsns[kept]
+        )
+    return part_block(
+        messages,
+        body=header.body,
+        position=reference.end,
+        commit_timestamp=reference.last_commit_timestamp or 0,
+        xid=reference.xid,
+        ordinal_start=part.ordinal_start,
+    )
+
+
+def relations_after(
+    relations: Mapping[int, RelationInForce], block: MessageBlock, stop: int | None = None
+) -> dict[int, RelationInForce]:
+    """What is in force after a block's first ``stop`` messages (None: after all of them).
+
+    Raises:
+        ProtocolError: a relation's facts are not readable.
+    """
+    result = dict(relations)
+    tags = block.tags[:stop]
+    rows: Int64s = np.flatnonzero((tags == RELATION) | (tags == FACTS_TAG))
+    for row in rows.tolist():
+        oid, message = int(block.oids[row]), block.message(row)
+        known = result.get(oid)
+        if block.tags[row] == RELATION:
+            raw = message if block.body == 1 else message[:1] + message[block.body :]
+            result[oid] = RelationInForce(raw, None if known is None else known.facts)
+        elif known is not None:
+            result[oid] = RelationInForce(known.relation, _facts(message[block.body + 4 :]))
+    return result
+
+
+def _facts(text: bytes) -> RelationFacts | None:
+    if not text:
+        return None
+    try:
+        return RelationFacts.from_json(text.decode())
+    except ValueError as error:
+        raise ProtocolError("a relation's facts in the spool cannot be read", tag="#") from error

@@ -1,0 +1,267 @@
+"""What follows from raw messages alone, for all of them at once.
+
+The spool stores pgoutput's messages as they came. Tags, relation OIDs, the transaction that
+each message belongs to, positions, timestamps and ordinals are derived here with numpy, when
+a segment is written (for its counts) and again when it is read. No message is decoded.
+Layouts: the manual, "Logical Replication Message Formats".
+
+A plain block holds whole transactions, B to C. What stands outside them: a non-transactional
+M is a transaction of its own at its LSN + 1; R, Y and ``#`` take the position of the
+transaction that follows (of the last one at the end): they only say what holds from there on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from pgsluice.errors import ProtocolError
+from pgsluice.spool.block import FACTS_TAG, Bytes, Int64s, MessageBlock
+from pgsluice.wire import POSTGRES_EPOCH_US
+
+BEGIN, COMMIT, MESSAGE, RELATION = ord("B"), ord("C"), ord("M"), ord("R")
+CHANGE_TAGS = b"IUDT"
+_FRAME_HEADER = 25
+
+
+def _table(tags: bytes) -> npt.NDArray[np.bool_]:
+    table = np.zeros(256, dtype=np.bool_)
+    table[list(tags)] = True
+    return table
+
+
+_COUNTED = _table(b"IUDTM")
+_WITH_OID = _table(b"RIUD" + bytes([FACTS_TAG]))
+_OUTSIDE = _table(b"MRYO" + bytes([FACTS_TAG]))
+_KIND = np.full(256, -1, dtype=np.int64)
+_KIND[list(b"IUD")] = (0, 1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessages:
+    """Messages as they lie in memory: ``data[starts[i]:ends[i]]``, tag first.
+
+    Attributes:
+        data: the bytes; others may lie between messages.
+        starts, ends: bounds of each message; ``starts`` rises.
+        lsns: WAL start of each message's frame (0 for some, e.g. R).
+    """
+
+    data: Bytes
+    starts: Int64s
+    ends: Int64s
+    lsns: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the messages alone."""
+        return int((self.ends - self.starts).sum())
+
+    @classmethod
+    def from_frames(cls, data: bytes, lengths: npt.ArrayLike) -> RawMessages:
+        """From XLogData frames (``w`` with its 25 byte header) that lie end to end."""
+        ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
+        begins = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1])) if len(ends) else ends
+        buffer = np.frombuffer(data, dtype=np.uint8)
+        return cls(buffer, begins + _FRAME_HEADER, ends, _int64s(buffer, begins + 1))
+
+    @classmethod
+    def from_messages(cls, messages: Sequence[tuple[int, bytes]]) -> RawMessages:
+        """From (LSN, message) pairs; for tests, tools and the odd message of our own."""
+        sizes = np.array([len(message) for _, message in messages], dtype=np.int64)
+        ends = np.cumsum(sizes)
+        data = np.frombuffer(b"".join(message for _, message in messages), dtype=np.uint8)
+        lsns = np.array([int(lsn) for lsn, _ in messages], dtype=np.int64)
+        return cls(data, ends - sizes, ends, lsns)
+
+
+def _int64s(data: Bytes, offsets: Int64s) -> Int64s:
+    """Big-endian signed 64-bit integers at ``offsets``."""
+    gathered = np.ascontiguousarray(data[offsets[:, None] + np.arange(8)])
+    return gathered.view(">i8").reshape(-1).astype(np.int64)
+
+
+def _uint32s(data: Bytes, offsets: Int64s) -> Int64s:
+    """Big-endian unsigned 32-bit integers at ``offsets``."""
+    result = np.zeros(len(offsets), dtype=np.int64)
+    for shift, byte in ((24, 0), (16, 1), (8, 2), (0, 3)):
+        result |= data[offsets + byte].astype(np.int64) << shift
+    return result
+
+
+def _tags_and_oids(data: Bytes, starts: Int64s, ends: Int64s, body: int) -> tuple[Bytes, Int64s]:
+    if len(starts) and bool((ends <= starts).any()):
+        raise ProtocolError("a replication message is empty", offset=0)
+    tags = data[starts]
+    oids = np.zeros(len(starts), dtype=np.int64)
+    where = np.flatnonzero(_WITH_OID[tags])
+    if bool((ends[where] - starts[where] < body + 4).any()):
+        raise ProtocolError("a replication message ends before its relation's OID")
+    oids[where] = _uint32s(data, starts[where] + body)
+    return tags, oids
+
+
+def _ordinals(tags: Bytes, first: Int64s | None = None) -> Int64s:
+    """Changes before each message since message ``first[i]`` (None: since the block's first)."""
+    changes = _COUNTED[tags].astype(np.int64)
+    before = np.cumsum(changes) - changes
+    return before if first is None else before - before[first]
+
+
+def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> MessageBlock:
+    """Whole transactions, B to C, as a block.
+
+    Args:
+        data, starts, ends, lsns: see :class:`RawMessages`.
+
+    Raises:
+        ProtocolError: a transaction without beginning or end, or a message cut short.
+    """
+    tags, oids = _tags_and_oids(data, starts, ends, body=1)
+    begins, commits = np.flatnonzero(tags == BEGIN), np.flatnonzero(tags == COMMIT)
+    if (
+        len(begins) != len(commits)
+        or bool((begins >= commits).any())
+        or bool((commits[:-1] >= begins[1:]).any())
+    ):
+        raise ProtocolError("begins and commits do not pair", tag="B", lsn=_first(lsns))
+    _expect_length(starts, ends, begins, 21, "B")
+    _expect_length(starts, ends, commits, 26, "C")
+    end_lsns = _int64s(data, starts[commits] + 10)
+    timestamps = _int64s(data, starts[begins] + 9) + POSTGRES_EPOCH_US
+    xids = _uint32s(data, starts[begins] + 17)
+
+    count = len(starts)
+    opened = np.zeros(count, dtype=np.int64)
+    opened[begins] = 1
+    closed = np.zeros(count + 1, dtype=np.int64)
+    closed[commits + 1] = 1
+    begun = np.cumsum(opened)
+    inside = begun > np.cumsum(closed[:-1])
+    if bool((~inside & ~_OUTSIDE[tags]).any()):
+        raise ProtocolError("a change stands outside a transaction", lsn=_first(lsns))
+    alone = np.flatnonzero(~inside & (tags == MESSAGE))
+    if not len(begins):
+        return _without_transactions(data, starts, ends, tags, oids, alone)
+
+    transaction = np.minimum(np.where(inside, begun - 1, begun), len(begins) - 1)
+    first = np.where(inside, begins[transaction], np.arange(count))
+    positions, xid, timestamp = end_lsns[transaction], xids[transaction], timestamps[transaction]
+    if len(alone):
+        positions[alone] = _int64s(data, starts[alone] + 2) + 1
+        xid[alone] = 0
+    return MessageBlock(
+        data=data, starts=starts, ends=ends, tags=tags, oids=oids, body=1,
+        positions=positions, commit_timestamps=timestamp, xids=xid,
+        ordinals=_ordinals(tags, first),
+    )  # fmt: skip
+
+
+def _without_transactions(
+    data: Bytes, starts: Int64s, ends: Int64s, tags: Bytes, oids: Int64s, alone: Int64s
+) -> MessageBlock:
+    """Only messages outside transactions: their own positions, carried over the others."""
+    zeros = np.zeros(len(starts), dtype=np.int64)
+    positions = zeros.copy()
+    if len(alone):
+        own = _int64s(data, starts[alone] + 2) + 1
+        following = np.searchsorted(alone, np.arange(len(starts)))
+        positions = own[np.minimum(following, len(own) - 1)]
+    return MessageBlock(
+        data=data, starts=starts, ends=ends, tags=tags, oids=oids, body=1, positions=positions,
+        commit_timestamps=zeros, xids=zeros, ordinals=zeros,
+    )  # fmt: skip
+
+
+def part_block(
+    messages: RawMessages,
+    *,
+    body: int,
+    position: int,
+    commit_timestamp: int,
+    xid: int,
+    ordinal_start: int,
+) -> MessageBlock:
+    """One part of one transaction as a block; what its commit said comes from the reference."""
+    tags, oids = _tags_and_oids(messages.data, messages.starts, messages.ends, body)
+    count = len(messages)
+    return MessageBlock(
+        data=messages.data, starts=messages.starts, ends=messages.ends, tags=tags, oids=oids,
+        body=body,
+        positions=np.full(count, position, dtype=np.int64),
+        commit_timestamps=np.full(count, commit_timestamp, dtype=np.int64),
+        xids=np.full(count, xid, dtype=np.int64),
+        ordinals=_ordinals(tags) + ordinal_start,
+    )  # fmt: skip
+
+
+def _expect_length(starts: Int64s, ends: Int64s, at: Int64s, length: int, tag: str) -> None:
+    if bool((ends[at] - starts[at] != length).any()):
+        raise ProtocolError(f"a message {tag} is not {length} bytes long", tag=tag)
+
+
+def _first(lsns: Int64s) -> int:
+    return int(lsns[0]) if len(lsns) else 0
+
+
+def truncated_oids(message: bytes, body: int = 1) -> tuple[int, ...]:
+    """The relations that one Truncate message names.
+
+    Raises:
+        ProtocolError: the message is cut short.
+    """
+    try:
+        (count,) = struct.unpack_from(">i", message, body)
+        return struct.unpack_from(f">{count}I", message, body + 5)
+    except struct.error as error:
+        raise ProtocolError("a message T is cut short", tag="T") from error
+
+
+@dataclass(slots=True)
+class RelationCounts:
+    """How much of one relation a segment holds; what a reader plans by."""
+
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncates: int = 0
+    size_bytes: int = 0
+
+    @property
+    def changes(self) -> int:
+        """Changes of every kind."""
+        return self.inserts + self.updates + self.deletes + self.truncates
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a segment or part holds, by relation OID, and its number of messages."""
+
+    relations: dict[int, RelationCounts] = field(default_factory=dict)
+    messages: int = 0
+    changes: int = 0
+
+
+def count_changes(block: MessageBlock) -> Counts:
+    """Counts by relation and kind."""
+    counts = Counts(messages=len(block), changes=int(_COUNTED[block.tags].sum()))
+    kinds = _KIND[block.tags]
+    rows = np.flatnonzero(kinds >= 0)
+    oids, inverse = np.unique(block.oids[rows], return_inverse=True)
+    table = np.bincount(inverse * 3 + kinds[rows], minlength=len(oids) * 3).reshape(-1, 3)
+    sizes = np.bincount(inverse, weights=block.ends[rows] - block.starts[rows])
+    for index, oid in enumerate(oids.tolist()):
+        counts.relations[oid] = RelationCounts(
+            *(int(number) for number in table[index]), size_bytes=int(sizes[index])
+        )
+    for row in np.flatnonzero(block.tags == ord("T")).tolist():
+        for oid in truncated_oids(block.message(row), block.body):
+            counts.relations.setdefault(oid, RelationCounts()).truncates += 1
+    return counts

@@ -1,0 +1,215 @@
+"""A spool as a folder: what lies where, and its small durable files.
+
+::
+
+    <spool>/identity.json                   whose changes these are
+            start.json                      where the chain begins (registered), what was released
+            frontier.json                   up to where everything was received
+            epoch.json  writer.lock         the one writer
+            segments/<UTC hour>/<end>-<start>-<epoch>[.ref].arrow
+            parts/<UTC hour>/<epoch>-<transaction>-<sequence>.arrow
+            subscriptions/<name>/record.json
+            released.json                   holds that the size limit let go
+
+A spool whose ``start.json`` is missing is an *intent*: its slot was about to be made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pgsluice.errors import ForeignSpool, SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spool.identity import FORMAT, SpoolIdentity, check_format
+from pgsluice.spool.record import SubscriptionRecord
+from pgsluice.spool.storage import LocalStorage, make_folder
+
+IDENTITY, START, FRONTIER, RELEASED = (
+    "identity.json", "start.json", "frontier.json", "released.json",
+)  # fmt: skip
+_SUBSCRIPTION_NAME = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStart:
+    """Where the chain of segments begins.
+
+    Attributes:
+        registered: the slot's consistent point, where the spool's life began.
+        floor: what lies at or below it was released (or never was there).
+    """
+
+    registered: Lsn
+    floor: Lsn
+
+
+class Spool:
+    """A folder that is a spool. Opening it reads the identity and nothing else.
+
+    Attributes:
+        path: the folder.
+        identity: whose changes it holds, as it was when opened or last replaced.
+        storage: where objects and small files are kept.
+    """
+
+    def __init__(self, path: Path, identity: SpoolIdentity) -> None:
+        self.path = path
+        self.identity = identity
+        self.storage = LocalStorage(path)
+
+    @classmethod
+    def create(
+        cls, path: str | Path, identity: SpoolIdentity, *, start: Lsn | None = None
+    ) -> Spool:
+        """Make a spool in a new or empty folder.
+
+        Args:
+            path: the folder.
+            identity: whose changes it will hold.
+            start: where its chain begins, if that is known already; otherwise the spool is
+                an intent until :meth:`register_start`.
+
+        Raises:
+            ForeignSpool: a spool is there already.
+            SpoolError: the folder cannot be made or written.
+        """
+        spool = cls(Path(path), identity)
+        make_folder(spool.path)
+        if spool.storage.read(IDENTITY) is not None:
+            raise ForeignSpool(f"{path} is a spool already", path=str(path))
+        spool.storage.replace(IDENTITY, identity.to_json())
+        if start is not None:
+            spool.register_start(start)
+        return spool
+
+    @classmethod
+    def open(cls, path: str | Path) -> Spool:
+        """Open a spool that is there.
+
+        Raises:
+            SpoolError: no spool is there, or its identity cannot be read.
+            ForeignSpool: its format is not one that this version reads.
+        """
+        folder = Path(path)
+        data = LocalStorage(folder).read(IDENTITY)
+        if data is None:
+            raise SpoolError(
+                f"{folder} is not a spool",
+                hint="`pgsluice run` or `pgsluice capture` makes it at the first start; "
+                "check the path",
+                path=str(folder),
+            )
+        return cls(folder, SpoolIdentity.from_json(data, str(folder / IDENTITY)))
+
+    @staticmethod
+    def exists(path: str | Path) -> bool:
+        """Is there a spool, or the intent of one?"""
+        return LocalStorage(Path(path)).read(IDENTITY) is not None
+
+    def replace_identity(self, identity: SpoolIdentity) -> None:
+        """Record a new timeline, other publications or options; the writer's right.
+
+        Raises:
+            ForeignSpool: it is another spool's, slot's or system's.
+        """
+        fixed = ("spool_id", "system_identifier", "database", "slot")
+        if any(getattr(identity, name) != getattr(self.identity, name) for name in fixed):
+            raise ForeignSpool(f"{self.path} holds another source's changes", path=str(self.path))
+        if identity != self.identity:
+            self.storage.replace(IDENTITY, identity.to_json())
+            self.identity = identity
+
+    def chain_start(self) -> ChainStart | None:
+        """Where the chain begins; None while the spool is an intent."""
+        raw = self._read(START)
+        if raw is None:
+            return None
+        try:
+            return ChainStart(Lsn.parse(raw["registered"]), Lsn.parse(raw["floor"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SpoolError(f"{self.path / START} cannot be read") from error
+
+    def register_start(self, lsn: Lsn) -> None:
+        """Make an intent a spool whose chain begins at ``lsn``: the slot's consistent point.
+
+        Raises:
+            SpoolError: it has a beginning already.
+        """
+        if self.chain_start() is not None:
+            raise SpoolError(f"{self.path} has a beginning already", path=str(self.path))
+        self._write_start(ChainStart(lsn, lsn))
+
+    def raise_floor(self, start: ChainStart, floor: Lsn) -> None:
+        """Record that everything at or below ``floor`` is released; before it is deleted."""
+        self._write_start(ChainStart(start.registered, floor))
+
+    def _write_start(self, start: ChainStart) -> None:
+        self._write(START, {"registered": str(start.registered), "floor": str(start.floor)})
+
+    def frontier_file(self) -> Lsn:
+        """What the frontier's own file says, 0 without one; see ``SpoolReader.frontier``."""
+        raw = self._read(FRONTIER)
+        try:
+            return Lsn(0) if raw is None else Lsn.parse(raw["frontier"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise SpoolError(f"{self.path / FRONTIER} cannot be read") from error
+
+    def write_frontier(self, lsn: Lsn) -> None:
+        """Make the frontier durable; the writer's right."""
+        self._write(FRONTIER, {"frontier": str(lsn)})
+
+    def subscriptions(self) -> list[SubscriptionRecord]:
+        """The records of every subscription that ever registered, by name."""
+        folder = self.path / "subscriptions"
+        names = sorted(one.parent.name for one in folder.glob("*/record.json"))
+        return [record for name in names if (record := self.subscription(name)) is not None]
+
+    def subscription(self, name: str) -> SubscriptionRecord | None:
+        """One subscription's record; None before it registered."""
+        relative = _record_name(name)
+        data = self.storage.read(relative)
+        return None if data is None else SubscriptionRecord.from_json(data, relative)
+
+    def write_subscription(self, record: SubscriptionRecord) -> None:
+        """Replace a subscription's record durably; only its driver may."""
+        self.storage.replace(_record_name(record.name), record.to_json())
+
+    def subscription_folder(self, name: str) -> Path:
+        """Where a subscription keeps its checkpoint and record."""
+        return self.path / _record_name(name).rpartition("/")[0]
+
+    def released(self) -> dict[str, dict[str, str]]:
+        """Holds that the size limit let go: subscription -> (relation OID or ``*``) -> LSN.
+
+        The subscription's driver takes them up: the table, or all of them, becomes ``i``.
+        """
+        raw = self._read(RELEASED)
+        return {} if raw is None else dict(raw["released"])
+
+    def write_released(self, released: dict[str, dict[str, str]]) -> None:
+        """Replace the list of holds that were let go; the writer's right."""
+        self._write(RELEASED, {"released": released})
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        data = self.storage.read(name)
+        if data is None:
+            return None
+        try:
+            raw = json.loads(data)
+        except ValueError as error:
+            raise SpoolError(f"{self.path / name} cannot be read", path=name) from error
+        check_format(raw.get("format"), str(self.path / name))
+        return dict(raw)
+
+    def _write(self, name: str, raw: dict[str, Any]) -> None:
+        self.storage.replace(name, json.dumps({"format": FORMAT, **raw}, indent=1).encode())
+
+
+def _record_name(name: str) -> str:
+    if not _SUBSCRIPTION_NAME.match(name):
+        raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
+    return f"subscriptions/{name}/record.json"
