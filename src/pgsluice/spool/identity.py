@@ -14,6 +14,8 @@ from pgsluice.lsn import Lsn
 FORMAT = 1
 """The format that is written. FORMAT and FORMAT - 1 are read."""
 
+_NOWHERE = Lsn(0)
+
 
 @dataclass(frozen=True, slots=True)
 class SpoolIdentity:
@@ -38,7 +40,7 @@ class SpoolIdentity:
     slot: str
     publications: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    intended_at: Lsn = Lsn(0)
+    intended_at: Lsn = _NOWHERE
     format: int = FORMAT
 
     @classmethod
@@ -51,7 +53,7 @@ class SpoolIdentity:
         slot: str,
         publications: tuple[str, ...] = (),
         options: Mapping[str, str] | None = None,
-        intended_at: Lsn = Lsn(0),  # noqa: B008 - an Lsn is an immutable int
+        intended_at: Lsn = _NOWHERE,
     ) -> SpoolIdentity:
         """An identity with a new spool id."""
         return cls(

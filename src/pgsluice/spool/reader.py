@@ -136,7 +136,7 @@ class SpoolReader:
 
     def all_segments(self) -> list[SegmentInfo]:
         """Every segment file there is, sorted by where it ends; no check of the chain."""
-        entries = self._storage.list(SEGMENTS)
+        entries = self._storage.entries(SEGMENTS)
         if entries == self._entries:
             return self._chain
         infos: dict[str, SegmentInfo] = {}
@@ -216,7 +216,7 @@ class SpoolReader:
         return chosen
 
     def views(
-        self, info: SegmentInfo, after: Lsn = Lsn(0), through: Lsn | None = None
+        self, info: SegmentInfo, after: Lsn | None = None, through: Lsn | None = None
     ) -> Iterator[SegmentView]:
         """A segment's messages with positions in (after, through], ready to decode.
 
@@ -226,17 +226,20 @@ class SpoolReader:
         Raises:
             SpoolHole: a file is gone or unreadable.
         """
+        first_end = info.start if after is None else after
         last = info.end if through is None else through
         if info.is_reference:
-            if after < info.end <= last:
+            if first_end < info.end <= last:
                 yield from self._part_views(info)
             return
         with _reading(info.name), self._storage.open(info.name) as file:
             header, messages = read_segment_file(file, info.name)
             block = _plain(messages)
         relations = header.relations
-        if after > info.start or last < info.end:
-            first, past = np.searchsorted(block.positions, (int(after), int(last)), side="right")
+        if first_end > info.start or last < info.end:
+            first, past = np.searchsorted(
+                block.positions, (int(first_end), int(last)), side="right"
+            )
             if first:
                 relations = relations_after(relations, block, stop=int(first))
             block = block.select(np.arange(first, past))

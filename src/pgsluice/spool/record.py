@@ -16,6 +16,8 @@ from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.identity import FORMAT, check_format
 
+_NOWHERE = Lsn(0)
+
 
 class TableState(StrEnum):
     """PostgreSQL's relation states, and parked."""
@@ -59,7 +61,7 @@ class TableRecord:
     namespace: str
     name: str
     state: TableState = TableState.INITIALISE
-    applied_through: Lsn = Lsn(0)
+    applied_through: Lsn = _NOWHERE
     committed: Lsn | None = None
     copy_number: int = 0
     fingerprint: str = ""

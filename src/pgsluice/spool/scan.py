@@ -258,9 +258,8 @@ def count_changes(block: MessageBlock) -> Counts:
     table = np.bincount(inverse * 3 + kinds[rows], minlength=len(oids) * 3).reshape(-1, 3)
     sizes = np.bincount(inverse, weights=block.ends[rows] - block.starts[rows])
     for index, oid in enumerate(oids.tolist()):
-        counts.relations[oid] = RelationCounts(
-            *(int(number) for number in table[index]), size_bytes=int(sizes[index])
-        )
+        inserts, updates, deletes = table[index].tolist()
+        counts.relations[oid] = RelationCounts(inserts, updates, deletes, 0, int(sizes[index]))
     for row in np.flatnonzero(block.tags == ord("T")).tolist():
         for oid in truncated_oids(block.message(row), block.body):
             counts.relations.setdefault(oid, RelationCounts()).truncates += 1

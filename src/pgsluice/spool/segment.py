@@ -31,6 +31,7 @@ from pgsluice.spool.identity import FORMAT, check_format
 from pgsluice.spool.scan import RawMessages, RelationCounts
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("message", pa.large_binary())])
+_NOWHERE = Lsn(0)
 _METADATA_KEY = b"pgsluice"
 _NAME = re.compile(r"\A([0-9A-F]{16})-([0-9A-F]{16})-([0-9A-F]{8})(\.ref)?\.arrow\Z")
 
@@ -102,8 +103,8 @@ class SegmentHeader:
     kind: str
     spool_id: str
     epoch: int
-    start: Lsn = Lsn(0)
-    end: Lsn = Lsn(0)
+    start: Lsn = _NOWHERE
+    end: Lsn = _NOWHERE
     relations: Mapping[int, RelationInForce] = field(default_factory=dict)
     counts: Mapping[int, RelationCounts] = field(default_factory=dict)
     messages: int = 0

@@ -60,7 +60,7 @@ class Storage(Protocol):
     def open(self, name: str) -> pa.NativeFile:
         """An object for random access, memory-mapped where that is possible."""
 
-    def list(self, folder: str, after: str = "") -> list[Entry]:
+    def entries(self, folder: str, after: str = "") -> list[Entry]:
         """Objects in the shards of ``folder``, sorted by name; only shards >= ``after``."""
 
     def delete(self, name: str) -> None:
@@ -106,16 +106,16 @@ class LocalStorage:
     def open(self, name: str) -> pa.NativeFile:
         return pa.memory_map(str(self.root / name), "rb")
 
-    def list(self, folder: str, after: str = "") -> list[Entry]:
+    def entries(self, folder: str, after: str = "") -> list[Entry]:
         try:
             with os.scandir(self.root / folder) as found:
                 shards = sorted(one.name for one in found if one.name >= after)
         except FileNotFoundError:
             return []
-        entries: list[Entry] = []
+        found_entries: list[Entry] = []
         for shard in shards:
-            entries.extend(self._list_shard(f"{folder}/{shard}"))
-        return entries
+            found_entries.extend(self._list_shard(f"{folder}/{shard}"))
+        return found_entries
 
     def _list_shard(self, shard: str) -> list[Entry]:
         """One folder's objects; read again only when its mtime says that it changed.

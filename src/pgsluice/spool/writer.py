@@ -125,13 +125,14 @@ class SpoolWriter:
         storage = self.spool.storage
         for folder in (SEGMENTS, PARTS):
             storage.remove_temporaries(folder)
-        floor, named = self._reader.start(), set()
+        floor = self._reader.start()
+        named: set[str] = set()
         for info in self._reader.all_segments():
             if info.end <= floor:
                 storage.delete(info.name)
             elif info.is_reference:
                 named.update(part.name for part in info.header.parts)
-        for entry in storage.list(PARTS):
+        for entry in storage.entries(PARTS):
             if entry.name not in named:
                 storage.delete(entry.name)
 
@@ -298,7 +299,9 @@ class SpoolWriter:
     def size_bytes(self) -> int:
         """Bytes of all segments and parts."""
         storage = self.spool.storage
-        return sum(entry.size_bytes for name in (SEGMENTS, PARTS) for entry in storage.list(name))
+        return sum(
+            entry.size_bytes for name in (SEGMENTS, PARTS) for entry in storage.entries(name)
+        )
 
     def release(self, through: Lsn, *, written_before: float | None = None) -> int:
         """Delete segments that end at or below ``through``, with their parts, oldest first.
