@@ -203,7 +203,7 @@ class ListType(ColumnType):
         lengths = pc.list_value_length(array).fill_null(0)
         offsets = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))])
         lists = pa.LargeListArray.from_arrays(pa.array(offsets), quoted)
-        joined = pc.binary_join(lists, self.delimiter)
+        joined = pc.binary_join(lists, pa.scalar(self.delimiter, pa.large_string()))
         braced = _enclose("{", joined, "}")
         null = null_mask(array)
         return pc.if_else(pa.array(null), pa.scalar(None, pa.large_string()), braced)

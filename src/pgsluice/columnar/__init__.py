@@ -1,0 +1,7 @@
+"""From a spool's segment to typed Arrow columns, whole columns at a time."""
+
+from pgsluice.columnar.changes import RelationChanges, Tuples
+from pgsluice.columnar.definitions import column_types, relation_schema
+from pgsluice.columnar.segment import decode_segment
+
+__all__ = ["RelationChanges", "Tuples", "column_types", "decode_segment", "relation_schema"]

@@ -1,0 +1,116 @@
+"""Which definition of a relation holds for which of a segment's changes.
+
+R and ``#`` messages change a relation from their place on. One that says again what is in
+force, as the server does after any cache invalidation, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pgsluice.catalog.facts import RelationFacts
+from pgsluice.columnar.tuples import protocol_error
+from pgsluice.errors import ProtocolError
+from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
+from pgsluice.types import ColumnType, TypeOptions, resolve_type
+from pgsluice.wire import Relation, decode_message
+
+_IN_STREAM = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A relation and what the catalog said of it; ``relation`` is None before the first R."""
+
+    relation: Relation | None
+    facts: RelationFacts | None
+
+
+def column_types(
+    relation: Relation,
+    facts: RelationFacts | None,
+    options: TypeOptions,
+    overrides: Mapping[str, TypeOptions] | None = None,
+) -> list[ColumnType]:
+    """How each column of a relation travels.
+
+    Args:
+        relation: the definition in force.
+        facts: for types that are not built in; these travel as text without it.
+        options: choices for all columns.
+        overrides: by column name, choices that go before what the column declares.
+    """
+    definitions = facts.type_definitions() if facts is not None else {}
+    overrides = overrides or {}
+    return [
+        resolve_type(
+            column.type_oid,
+            column.typmod,
+            definitions,
+            replace(overrides[column.name], numeric_always=True)
+            if column.name in overrides
+            else options,
+        )
+        for column in relation.columns
+    ]
+
+
+def relation_schema(
+    relation: Relation,
+    facts: RelationFacts | None,
+    options: TypeOptions,
+    overrides: Mapping[str, TypeOptions] | None = None,
+) -> pa.Schema:
+    """The Arrow schema of a relation's tuples: its columns in order, all nullable."""
+    types = column_types(relation, facts, options, overrides)
+    return pa.schema(
+        [
+            pa.field(column.name, column_type.arrow_type, nullable=True)
+            for column, column_type in zip(relation.columns, types, strict=True)
+        ]
+    )
+
+
+def definition_before(view: SegmentView, oid: int) -> Definition:
+    """What is in force before a segment's first message."""
+    in_force = view.relations.get(oid)
+    if in_force is None:
+        return Definition(None, None)
+    return Definition(_parse_relation(in_force.relation, in_stream=False), in_force.facts)
+
+
+def definition_after(view: SegmentView, before: Definition, message: int) -> Definition:
+    """What is in force after an R or ``#`` message.
+
+    Raises:
+        ProtocolError: the message is not what it should be.
+    """
+    block = view.block
+    if block.tags[message] == FACTS_TAG:
+        return replace(before, facts=_parse_facts(view, message))
+    relation = _parse_relation(block.message(message), in_stream=block.body == _IN_STREAM)
+    return replace(before, relation=relation)
+
+
+def _parse_relation(raw: bytes, *, in_stream: bool) -> Relation:
+    message = decode_message(raw, in_stream=in_stream)
+    if not isinstance(message, Relation):
+        raise ProtocolError("not a Relation message where one must be", tag=message.tag)
+    return replace(message, xid=None)
+
+
+def _parse_facts(view: SegmentView, message: int) -> RelationFacts | None:
+    block: MessageBlock = view.block
+    body = block.body + 4
+    text = block.message(message)[body:]
+    if not text:
+        return None
+    try:
+        return RelationFacts.from_json(text.decode())
+    except ValueError as error:
+        at = int(block.starts[message]) + body
+        what = "a relation's facts cannot be read"
+        raise protocol_error(block, view.name, message, at, what) from error

@@ -1,0 +1,220 @@
+"""A segment's raw messages as typed changes, one run a relation and definition."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.columnar.changes import (
+    DELETE,
+    INSERT,
+    KEY_ONLY,
+    TRUNCATE,
+    UPDATE,
+    WHOLE_ROW,
+    Bytes,
+    Int64s,
+    RelationChanges,
+)
+from pgsluice.columnar.definitions import (
+    Definition,
+    column_types,
+    definition_after,
+    definition_before,
+)
+from pgsluice.columnar.tuples import TupleReader, protocol_error
+from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
+from pgsluice.types import TypeOptions
+from pgsluice.wire import Relation, Truncate, decode_message
+
+_RELATION = ord("R")
+_NEW = ord("N")
+_IN_STREAM = 5
+_OID_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Changes of one relation under one definition, by their indices in the block."""
+
+    messages: Int64s
+    definition: Definition
+
+
+def decode_segment(
+    view: SegmentView,
+    oids: Collection[int] | None = None,
+    options: TypeOptions = TypeOptions(),  # noqa: B008 - frozen
+    overrides: Mapping[str, TypeOptions] | None = None,
+) -> Iterator[RelationChanges]:
+    """Decode a segment's changes.
+
+    Args:
+        view: the segment, or a part.
+        oids: the relations wanted; None for all.
+        options: how types travel where there is a choice.
+        overrides: by column name, choices that go before what the column declares; for a
+            call that asks for one table.
+
+    Yields:
+        The changes of one relation as long as its definition stays the same, ordered by the
+        first of them. Changes of one relation come in commit order.
+
+    Raises:
+        ProtocolError: a message is not what the protocol says.
+        ConversionError: a value is not of its column's type.
+    """
+    runs = [run for oid, messages in _by_relation(view, oids) for run in _runs(view, oid, messages)]
+    runs.sort(key=lambda run: int(run.messages[0]))
+    for run in runs:
+        yield _decode_run(view, run, options, overrides)
+
+
+def _by_relation(view: SegmentView, oids: Collection[int] | None) -> Iterator[tuple[int, Int64s]]:
+    """Each relation's messages (changes, R and ``#``), by their indices in the block."""
+    block = view.block
+    tags = block.tags
+    mine = np.isin(tags, np.frombuffer(b"IUDR" + bytes([FACTS_TAG]), np.uint8))
+    if oids is not None:
+        mine &= np.isin(block.oids, np.fromiter(oids, np.int64))
+    messages = np.flatnonzero(mine)
+    owners = block.oids[messages]
+    truncated = _truncates(view, oids)
+    if truncated:
+        messages = np.concatenate([messages, np.array([at for at, _ in truncated], np.int64)])
+        owners = np.concatenate([owners, np.array([oid for _, oid in truncated], np.int64)])
+    order = np.lexsort((messages, owners))
+    messages, owners = messages[order], owners[order]
+    firsts = np.flatnonzero(np.diff(owners, prepend=-1))
+    for first, group in zip(firsts, np.split(messages, firsts[1:]), strict=True):
+        yield int(owners[first]), group
+
+
+def _truncates(view: SegmentView, oids: Collection[int] | None) -> list[tuple[int, int]]:
+    """(message, relation OID) for each relation of each T, once."""
+    found: list[tuple[int, int]] = []
+    for index in np.flatnonzero(view.block.tags == TRUNCATE).tolist():
+        raw = view.block.message(index)
+        message = decode_message(raw, in_stream=view.block.body == _IN_STREAM)
+        assert isinstance(message, Truncate)
+        found.extend(
+            (index, oid) for oid in dict.fromkeys(message.oids) if oids is None or oid in oids
+        )
+    return found
+
+
+def _runs(view: SegmentView, oid: int, messages: Int64s) -> Iterator[_Run]:
+    """Split one relation's messages where its definition changes."""
+    tags = view.block.tags[messages]
+    is_event = (tags == _RELATION) | (tags == FACTS_TAG)
+    definition = definition_before(view, oid)
+    begin = 0
+    for event in np.flatnonzero(is_event).tolist():
+        after = definition_after(view, definition, int(messages[event]))
+        if after == definition:
+            continue
+        yield from _run(view, oid, messages[begin:event][~is_event[begin:event]], definition)
+        definition, begin = after, event
+    yield from _run(view, oid, messages[begin:][~is_event[begin:]], definition)
+
+
+def _run(view: SegmentView, oid: int, changes: Int64s, definition: Definition) -> Iterator[_Run]:
+    if not len(changes):
+        return
+    if definition.relation is None:
+        first = int(changes[0])
+        what = f"a change of relation {oid}, which no Relation message has announced"
+        raise protocol_error(view.block, view.name, first, int(view.block.starts[first]), what)
+    yield _Run(changes, definition)
+
+
+def _decode_run(
+    view: SegmentView, run: _Run, options: TypeOptions, overrides: Mapping[str, TypeOptions] | None
+) -> RelationChanges:
+    block, messages, definition = view.block, run.messages, run.definition
+    relation = definition.relation
+    assert relation is not None
+    types = column_types(relation, definition.facts, options, overrides)
+    reader = TupleReader(block, view.name, relation, types)
+    actions = block.tags[messages]
+    markers = _markers(reader, messages, actions)
+    count = len(messages)
+
+    after_marker = block.starts[messages] + (block.body + _OID_BYTES + 1)
+    with_old = np.flatnonzero((markers == KEY_ONLY) | (markers == WHOLE_ROW))
+    key_only = markers[with_old] == KEY_ONLY
+    old, old_ends = reader.read(
+        messages[with_old], after_marker[with_old], key_only if key_only.any() else None
+    )
+    new_starts = after_marker
+    new_starts[with_old] = _check_between(reader, messages[with_old], actions[with_old], old_ends)
+
+    with_new = np.flatnonzero((actions == INSERT) | (actions == UPDATE))
+    new, new_ends = reader.read(messages[with_new], new_starts[with_new])
+    trailing = new_ends != block.ends[messages[with_new]]
+    reader.refuse(messages[with_new], new_ends, trailing, "bytes follow the new tuple")
+    return RelationChanges(
+        relation=relation,
+        facts=definition.facts,
+        schema=_schema(relation, reader),
+        actions=actions,
+        positions=block.positions[messages],
+        ordinals=block.ordinals[messages],
+        commit_timestamps=block.commit_timestamps[messages],
+        xids=block.xids[messages],
+        new=new,
+        new_index=_index(count, with_new),
+        old=old,
+        old_index=_index(count, with_old),
+        old_kinds=np.where((markers == KEY_ONLY) | (markers == WHOLE_ROW), markers, 0).astype(
+            np.uint8
+        ),
+    )
+
+
+def _schema(relation: Relation, reader: TupleReader) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field(column.name, column_type.arrow_type)
+            for column, column_type in zip(relation.columns, reader.types, strict=True)
+        ]
+    )
+
+
+def _markers(reader: TupleReader, messages: Int64s, actions: Bytes) -> Bytes:
+    """What the first tuple of each change is: K, O or N; 0 for a TRUNCATE."""
+    block: MessageBlock = reader.block
+    at = block.starts[messages] + (block.body + _OID_BYTES)
+    rows = actions != TRUNCATE
+    reader.refuse(messages, at, rows & (at >= block.ends[messages]), "the message is cut off")
+    markers = np.where(rows, block.data[np.where(rows, at, 0)], 0).astype(np.uint8)
+    old = (markers == KEY_ONLY) | (markers == WHOLE_ROW)
+    new = markers == _NEW
+    known = np.where(actions == INSERT, new, np.where(actions == DELETE, old, old | new))
+    reader.refuse(messages, at, rows & ~known, "the message's first tuple is of an unknown kind")
+    return markers
+
+
+def _check_between(
+    reader: TupleReader, messages: Int64s, actions: Bytes, old_ends: Int64s
+) -> Int64s:
+    """Where the new tuples after old ones begin; after a DELETE's tuple nothing follows."""
+    limits = reader.block.ends[messages]
+    is_update = actions == UPDATE
+    trailing = ~is_update & (old_ends != limits)
+    reader.refuse(messages, old_ends, trailing, "bytes follow the old tuple")
+    reader.refuse(messages, old_ends, is_update & (old_ends >= limits), "the new tuple is missing")
+    letters = reader.block.data[np.where(is_update, old_ends, 0)]
+    wrong = is_update & (letters != _NEW)
+    reader.refuse(messages, old_ends, wrong, "no new tuple follows the old one")
+    return old_ends + 1
+
+
+def _index(count: int, rows: Int64s) -> Int64s:
+    """Row numbers 0, 1, 2 ... at ``rows``, -1 elsewhere."""
+    index = np.full(count, -1, np.int64)
+    index[rows] = np.arange(len(rows))
+    return index
