@@ -89,6 +89,8 @@ class SegmentHeader:
         start, end: the range (start, end]; both 0 in a part.
         relations: by OID, in force before the first message, for what the messages use.
         counts: by relation OID.
+        roots: the root of each relation with counts (a leaf's partitioned table, else itself);
+            a relation whose facts are unknown is its own.
         messages, changes, transactions: totals.
         first_commit_timestamp, last_commit_timestamp: microseconds since 1970-01-01 UTC, or
             None without a transaction.
@@ -107,6 +109,7 @@ class SegmentHeader:
     end: Lsn = _NOWHERE
     relations: Mapping[int, RelationInForce] = field(default_factory=dict)
     counts: Mapping[int, RelationCounts] = field(default_factory=dict)
+    roots: Mapping[int, int] = field(default_factory=dict)
     messages: int = 0
     changes: int = 0
     transactions: int = 0
@@ -133,6 +136,7 @@ class SegmentHeader:
             for oid, one in self.relations.items()
         }
         raw["counts"] = {str(oid): asdict(counts) for oid, counts in self.counts.items()}
+        raw["roots"] = {str(oid): root for oid, root in self.roots.items()}
         raw["options"] = dict(self.options)
         raw["parts"] = [asdict(part) for part in self.parts]
         return json.dumps(raw, separators=(",", ":")).encode()
@@ -150,6 +154,7 @@ class SegmentHeader:
             raw["start"], raw["end"] = Lsn.parse(raw["start"]), Lsn.parse(raw["end"])
             raw["relations"] = {int(oid): _relation(one) for oid, one in raw["relations"].items()}
             raw["counts"] = {int(oid): RelationCounts(**one) for oid, one in raw["counts"].items()}
+            raw["roots"] = {int(oid): root for oid, root in raw["roots"].items()}
             raw["publications"] = tuple(raw["publications"])
             raw["parts"] = tuple(
                 PartReference(**{**one, "drops": tuple(tuple(pair) for pair in one["drops"])})

@@ -164,16 +164,17 @@ class SpoolWriter:
             counts = count_changes(block)
             timestamps = block.commit_timestamps[commits].tolist()
             name = SegmentName(self._position, Lsn(int(block.positions[-1])), self.epoch)
+            in_force = relations_after(self._in_force, block)
             header = self._header(
                 "segment",
                 counts,
+                roots=_roots(counts, in_force),
                 start=name.start,
                 end=name.end,
                 transactions=len(commits),
                 first_commit_timestamp=timestamps[0] if timestamps else None,
                 last_commit_timestamp=timestamps[-1] if timestamps else None,
             )
-            in_force = relations_after(self._in_force, block)
             info = self._put_segment(name, header, messages)
             self._in_force = in_force
             return info
@@ -243,6 +244,7 @@ class SpoolWriter:
                 self._header("reference", state.counts, start=name.start, end=position),
                 transactions=1,
                 relations={},
+                roots=_roots(state.counts, self._in_force),
                 first_commit_timestamp=commit_timestamp,
                 last_commit_timestamp=commit_timestamp,
                 body=state.body,
@@ -347,6 +349,15 @@ def _take_lock(spool: Spool) -> int:
             path=str(spool.path),
         ) from error
     return descriptor
+
+
+def _roots(counts: Counts, in_force: dict[int, RelationInForce]) -> dict[int, int]:
+    """The root of each relation that the counts name."""
+    roots = {}
+    for oid in counts.relations:
+        known = in_force.get(oid)
+        roots[oid] = oid if known is None or known.facts is None else known.facts.root_oid
+    return roots
 
 
 def _add(total: Counts, more: Counts) -> None:
