@@ -1,0 +1,21 @@
+"""The walsender side: sessions, replication commands, the slot, the copy stream.
+
+Bytes pass through as they came; what they mean is :mod:`pgsluice.wire`'s, what becomes of
+them :mod:`pgsluice.capture`'s.
+"""
+
+from pgsluice.replication.connection import ReplicationConnection, SystemIdentity
+from pgsluice.replication.options import PgoutputOptions, newest_proto_version
+from pgsluice.replication.refusals import source_errors
+from pgsluice.replication.session import connect_sql
+from pgsluice.replication.slots import CreatedSlot
+
+__all__ = [
+    "CreatedSlot",
+    "PgoutputOptions",
+    "ReplicationConnection",
+    "SystemIdentity",
+    "connect_sql",
+    "newest_proto_version",
+    "source_errors",
+]

@@ -1,0 +1,430 @@
+"""A replication connection: libpq's ``pq`` layer, with a poll loop of our own.
+
+Two phases, as the protocol has them:
+
+* commands (:meth:`~ReplicationConnection.identify_system`,
+  :meth:`~ReplicationConnection.create_slot` ...), each answered before the next;
+* after :meth:`~ReplicationConnection.start_replication` the copy stream, both ways, until
+  :meth:`~ReplicationConnection.finish`.
+
+The stream is not interpreted here: frames are bytes as they came (``w``, ``k``), status is
+sent when the caller says so and with the positions that it says. Nothing acknowledges by itself.
+
+The hot loop belongs to the caller, who uses libpq directly, at about 1 µs a message::
+
+    get = connection.pgconn.get_copy_data
+    while True:
+        size, frame = get(1)            # a memoryview of its own bytes
+        if size > 0:
+            ...                         # a frame
+        elif size == 0:
+            connection.wait(0.2)        # nothing left: wait, then read the socket
+        else:
+            connection.raise_ended()    # the server ended the stream: why
+
+:meth:`~ReplicationConnection.receive` is the same with less to know.
+Source: the manual, section "Streaming Replication Protocol"; ``wire.md`` §2 for the handshake.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NoReturn, Protocol
+
+import psycopg
+from psycopg import pq
+
+from pgsluice.errors import PgsluiceError, SourceRefused, SourceUnreachable
+from pgsluice.lsn import Lsn
+from pgsluice.replication.low_water import SHORT_WAIT_S, LowWater
+from pgsluice.replication.options import PgoutputOptions, quote_identifier
+from pgsluice.replication.refusals import refused_command, refused_result
+from pgsluice.replication.session import connect_sql, open_session, settings_command
+from pgsluice.replication.slots import (
+    CreatedSlot,
+    SnapshotAction,
+    create_command,
+    name_blockers,
+    refuse_waiting,
+)
+
+_COMMAND_TIMEOUT_S = 60.0
+
+
+class Encodable(Protocol):
+    """A message that knows its bytes: :class:`pgsluice.wire.StandbyStatusUpdate`."""
+
+    def encode(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemIdentity:
+    """What IDENTIFY_SYSTEM answers.
+
+    Attributes:
+        system_id: the cluster's identifier, the same on its standbys.
+        timeline: the current timeline.
+        xlogpos: how far WAL is flushed (on a standby: replayed or received).
+        dbname: the database that we are connected to.
+    """
+
+    system_id: str
+    timeline: int
+    xlogpos: Lsn
+    dbname: str
+
+
+class ReplicationConnection:
+    """One walsender of ours. Make it by :meth:`connect`; use it as a context manager."""
+
+    def __init__(self, connection: psycopg.Connection[Any], dsn: str) -> None:
+        self._connection = connection
+        self._dsn = dsn
+        #: libpq's connection, for the hot loop.
+        self.pgconn: pq.abc.PGconn = connection.pgconn
+        self._is_streaming = False
+        self._has_unsent = False
+        self._low_water = LowWater(self.pgconn)
+
+    @classmethod
+    def connect(
+        cls, dsn: str, timeout_s: float = 30, *, application: str = "capture"
+    ) -> ReplicationConnection:
+        """Connect as a walsender of the dsn's database.
+
+        Args:
+            dsn: a libpq connection string or URI.
+            timeout_s: for each address that the dsn names.
+            application: shown by the server as ``pgsluice <application>``.
+
+        Raises:
+            ConfigError, SourceUnreachable, SourceRefused: as
+                :func:`pgsluice.replication.connect_sql`.
+        """
+        connection = open_session(
+            dsn, timeout_s=timeout_s, application=application, replication="database"
+        )
+        made = cls(connection, dsn)
+        try:
+            made.command(settings_command(made.server_version))
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    @property
+    def server_version(self) -> int:
+        """As libpq has it: 180004, 100023."""
+        return self.pgconn.server_version
+
+    @property
+    def is_streaming(self) -> bool:
+        return self._is_streaming
+
+    def fileno(self) -> int:
+        return self.pgconn.socket
+
+    def close(self) -> None:
+        """Close the socket, whatever state the stream is in."""
+        self._is_streaming = False
+        self._connection.close()
+
+    def __enter__(self) -> ReplicationConnection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Commands
+
+    def command(
+        self, text: str, *, doing: str | None = None, timeout_s: float = _COMMAND_TIMEOUT_S
+    ) -> list[dict[str, str | None]]:
+        """Run a replication command or SQL as a simple query.
+
+        Returns:
+            the rows of the last statement, values as text.
+
+        Raises:
+            TimeoutError: no answer in time; the command still runs.
+            SourceRefused, SourceUnreachable: by what the server answered.
+        """
+        doing = doing or text.partition(" ")[0]
+        self._send_query(text, doing)
+        rows: list[dict[str, str | None]] = []
+        failure: PgsluiceError | None = None
+        deadline = time.monotonic() + timeout_s
+        while (result := self._get_result(doing, deadline)) is not None:
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                failure = refused_result(doing, result)
+            rows = _rows(result)
+        if failure is not None:
+            raise failure
+        return rows
+
+    def identify_system(self) -> SystemIdentity:
+        """IDENTIFY_SYSTEM."""
+        (row,) = self.command("IDENTIFY_SYSTEM")
+        return SystemIdentity(
+            system_id=_text(row, "systemid"),
+            timeline=int(_text(row, "timeline")),
+            xlogpos=Lsn.parse(_text(row, "xlogpos")),
+            dbname=_text(row, "dbname"),
+        )
+
+    def create_slot(
+        self,
+        name: str,
+        *,
+        temporary: bool = False,
+        snapshot: SnapshotAction = "nothing",
+        two_phase: bool = False,
+        failover: bool = False,
+        timeout_s: float = 300,
+    ) -> CreatedSlot:
+        """CREATE_REPLICATION_SLOT for pgoutput.
+
+        An exported snapshot can be imported until the next command here; importers keep it.
+
+        Raises:
+            SourceRefused: wal_level, no free slot, the name is taken, no privilege; or open
+                transactions held it up for ``timeout_s`` (fact ``blockers`` names them).
+        """
+        text = create_command(
+            name,
+            self.server_version,
+            temporary=temporary,
+            snapshot=snapshot,
+            two_phase=two_phase,
+            failover=failover,
+        )
+        doing = f"creating slot {name!r}"
+        try:
+            (row,) = self.command(text, doing=doing, timeout_s=timeout_s)
+        except TimeoutError:
+            with connect_sql(self._dsn, application="blockers") as second:
+                blockers = name_blockers(second)
+            self._cancel(doing)
+            raise refuse_waiting(name, timeout_s, blockers) from None
+        return CreatedSlot(
+            name=name,
+            consistent_point=Lsn.parse(_text(row, "consistent_point")),
+            snapshot_name=row["snapshot_name"],
+        )
+
+    def drop_slot(self, name: str, *, wait: bool = False, timeout_s: float = 60) -> None:
+        """DROP_REPLICATION_SLOT.
+
+        Args:
+            wait: wait for another process to let go of it.
+
+        Raises:
+            SlotLost: there is none.
+            SlotInUse: it is active, and ``wait`` is false or took longer than ``timeout_s``.
+        """
+        text = f"DROP_REPLICATION_SLOT {quote_identifier(name)}{' WAIT' if wait else ''}"
+        doing = f"dropping slot {name!r}"
+        try:
+            self.command(text, doing=doing, timeout_s=timeout_s)
+        except TimeoutError:
+            self._cancel(doing)
+            raise refused_command(
+                doing, "55006", f"still active after {timeout_s:g} s", ""
+            ) from None
+
+    # The stream
+
+    def start_replication(
+        self, slot: str, start: Lsn, options: PgoutputOptions, *, timeout_s: float = 60
+    ) -> None:
+        """START_REPLICATION; afterwards frames come.
+
+        The server skips what committed before the slot's confirmed_flush_lsn, and does not
+        check that ``start`` is not past its own WAL: the caller does.
+
+        Raises:
+            SlotInUse, SlotLost, ForeignSource, SourceRefused: by what the server answered.
+        """
+        doing = f"starting replication of slot {slot!r}"
+        arguments = options.to_command(self.server_version)
+        command = f"START_REPLICATION SLOT {quote_identifier(slot)} LOGICAL {start} {arguments}"
+        self._send_query(command, doing)
+        try:
+            result = self._get_result(doing, time.monotonic() + timeout_s)
+        except TimeoutError:
+            raise SourceUnreachable(f"{doing}: no answer in {timeout_s:g} s") from None
+        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
+            assert result is not None
+            failure = refused_result(doing, result)
+            while self._get_result(doing, time.monotonic() + timeout_s) is not None:
+                pass
+            raise failure
+        self._is_streaming = True
+        self._low_water.enable()
+
+    def receive(self) -> bytes | None:
+        """The next frame that has come, or None when there is none now.
+
+        Raises:
+            SourceUnreachable, SourceRefused: the server ended the stream.
+        """
+        size, frame = self.pgconn.get_copy_data(1)
+        if size > 0:
+            return bytes(frame)
+        if size < 0:
+            self.raise_ended()
+        return None
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until more has come, or for ``timeout_s``, and read it from the socket.
+
+        To be called when ``get_copy_data`` says 0. Sends what could not be sent before.
+
+        Raises:
+            SourceUnreachable: the connection broke.
+        """
+        self._low_water.wait(timeout_s, wants_write=self._has_unsent)
+        try:
+            if self._has_unsent:
+                self._has_unsent = self.pgconn.flush() == 1
+            self.pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise self._broken("streaming", error) from None
+
+    def send_status(self, update: Encodable) -> None:
+        """Send a standby status update: this, and nothing else, acknowledges.
+
+        Raises:
+            SourceUnreachable: the connection broke.
+        """
+        self._put(update.encode())
+
+    def finish(self, timeout_s: float = 10) -> None:
+        """End the stream by the CopyDone handshake; commands can follow.
+
+        What the server still sends is thrown away: it was not acknowledged, and comes again.
+
+        Raises:
+            SourceUnreachable: no answer in time, or the connection broke; close it.
+        """
+        doing = "ending the stream"
+        deadline = time.monotonic() + timeout_s
+        self._low_water.disable()  # the answer is a few bytes
+        try:
+            self.pgconn.put_copy_end()
+            self._has_unsent = self.pgconn.flush() == 1
+            while (size := self.pgconn.get_copy_data(1)[0]) >= 0:
+                if time.monotonic() > deadline:
+                    raise SourceUnreachable(f"{doing}: no answer in {timeout_s:g} s")
+                if size == 0:
+                    self.wait(SHORT_WAIT_S)
+            while (result := self._get_result(doing, deadline)) is not None:
+                if result.status == pq.ExecStatus.FATAL_ERROR:
+                    raise refused_result(doing, result)
+        except psycopg.OperationalError as error:
+            raise self._broken(doing, error) from None
+        except TimeoutError:
+            raise SourceUnreachable(f"{doing}: no answer in {timeout_s:g} s") from None
+        self._is_streaming = False
+
+    def raise_ended(self) -> NoReturn:
+        """Raise why the server ended the stream; for ``get_copy_data`` < 0.
+
+        Raises:
+            SourceUnreachable: it shuts down, or the connection broke.
+            SlotLost, SourceRefused: an error of the server's.
+        """
+        doing = "streaming"
+        self._is_streaming = False
+        self._low_water.disable()
+        try:
+            while (result := self._get_result(doing, time.monotonic() + 5)) is not None:
+                if result.status == pq.ExecStatus.FATAL_ERROR:
+                    raise refused_result(doing, result)
+        except TimeoutError:
+            pass
+        raise SourceUnreachable("the server ended the stream: it is shutting down")
+
+    # How
+
+    def _put(self, frame: bytes) -> None:
+        try:
+            while self.pgconn.put_copy_data(frame) == 0:
+                # libpq's buffer is full because the server does not read: let it drain.
+                self._low_water.wait(SHORT_WAIT_S, wants_write=True)
+                self.pgconn.flush()
+                self.pgconn.consume_input()
+            self._has_unsent = self.pgconn.flush() == 1
+        except psycopg.OperationalError as error:
+            raise self._broken("sending status", error) from None
+
+    def _send_query(self, text: str, doing: str) -> None:
+        if self._is_streaming:
+            raise SourceRefused(f"{doing}: the connection is streaming")
+        try:
+            self.pgconn.send_query(text.encode())
+        except psycopg.OperationalError as error:
+            raise self._broken(doing, error) from None
+
+    def _get_result(self, doing: str, deadline: float) -> pq.abc.PGresult | None:
+        """The next result of the command under way; None when it is complete."""
+        poll = select.poll()
+        try:
+            while True:
+                wants_write = self.pgconn.flush() == 1
+                if not wants_write and not self.pgconn.is_busy():
+                    return self.pgconn.get_result()
+                poll.register(
+                    self.pgconn.socket, select.POLLIN | (select.POLLOUT if wants_write else 0)
+                )
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or not poll.poll(left_s * 1000):
+                    raise TimeoutError
+                self.pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise self._broken(doing, error) from None
+
+    def _cancel(self, doing: str) -> None:
+        """Cancel the command under way and wait for its end."""
+        self._connection.cancel_safe(timeout=10)
+        deadline = time.monotonic() + 10
+        try:
+            while self._get_result(doing, deadline) is not None:
+                pass
+        except TimeoutError:
+            self.close()
+
+    def _broken(self, doing: str, error: psycopg.OperationalError) -> PgsluiceError:
+        """The error for a connection that broke: the server's last words, if it had any."""
+        result = None
+        if self.pgconn.status == pq.ConnStatus.BAD:
+            result = self.pgconn.get_result()
+        if result is not None and result.error_field(pq.DiagnosticField.SQLSTATE) is not None:
+            return refused_result(doing, result)
+        reason = str(error).strip().partition("\n")[0]
+        return SourceUnreachable(f"{doing}: {reason}")
+
+
+def _rows(result: pq.abc.PGresult) -> list[dict[str, str | None]]:
+    names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
+    return [
+        {
+            name: None if (value := result.get_value(row, i)) is None else value.decode()
+            for i, name in enumerate(names)
+        }
+        for row in range(result.ntuples)
+    ]
+
+
+def _text(row: dict[str, str | None], name: str) -> str:
+    value = row[name]
+    assert value is not None, name
+    return value

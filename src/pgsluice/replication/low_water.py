@@ -1,0 +1,93 @@
+"""How the stream waits on its socket: for a heap of bytes while data flows, else for the first.
+
+A reader that wakes for each small send slows the walsender down, which pays for each wake-up.
+``SO_RCVLOWAT`` makes poll() report a TCP socket only when so much has come; it is raised while
+data flows and put back when the stream falls silent, so an idle stream costs no wake-ups and
+its first bytes are seen at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import select
+import socket
+import struct
+import sys
+import termios
+
+from psycopg import pq
+
+_LOW_WATER_BYTES = 64 * 1024
+#: How long bytes below the mark may lie in the socket.
+SHORT_WAIT_S = 0.02
+
+
+class LowWater:
+    """Waits for one connection's socket.
+
+    Unix sockets do not know the mark; under TLS it is left alone, because there libpq may
+    hold bytes that poll() cannot see (then the wait is short instead).
+    """
+
+    def __init__(self, pgconn: pq.abc.PGconn) -> None:
+        self._pgconn = pgconn
+        self._is_usable = False
+        self._is_raised = False
+        self._poll = select.poll()
+
+    def enable(self) -> None:
+        """Begin of the stream."""
+        self._is_usable = (
+            sys.platform == "linux"
+            and not self._pgconn.ssl_in_use
+            and not _is_unix_socket(self._pgconn.socket)
+        )
+
+    def disable(self) -> None:
+        """End of the stream: each byte counts again."""
+        self._raise(False)
+        self._is_usable = False
+
+    def wait(self, timeout_s: float, *, wants_write: bool) -> None:
+        events = select.POLLIN | (select.POLLOUT if wants_write else 0)
+        fd = self._pgconn.socket
+        if fd < 0:
+            return
+        self._poll.register(fd, events)
+        if self._pgconn.ssl_in_use:
+            timeout_s = min(timeout_s, SHORT_WAIT_S)
+        if not self._is_usable:
+            self._poll.poll(timeout_s * 1000)
+            return
+        if self._is_raised:
+            first_s = min(timeout_s, SHORT_WAIT_S)
+            if self._poll.poll(first_s * 1000) or _readable_bytes(fd) > 0:
+                return
+            timeout_s -= first_s
+            self._raise(False)
+        if self._poll.poll(max(timeout_s, 0) * 1000):
+            self._raise(True)
+
+    def _raise(self, is_raised: bool) -> None:
+        if self._is_usable and self._is_raised != is_raised:
+            _set_low_water(self._pgconn.socket, _LOW_WATER_BYTES if is_raised else 1)
+        self._is_raised = is_raised
+
+
+def _is_unix_socket(fd: int) -> bool:
+    with socket.socket(fileno=_duplicate(fd)) as one:
+        return one.family == socket.AF_UNIX
+
+
+def _set_low_water(fd: int, size: int) -> None:
+    with socket.socket(fileno=_duplicate(fd)) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+
+def _duplicate(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
+
+
+def _readable_bytes(fd: int) -> int:
+    (size,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))
+    return int(size)

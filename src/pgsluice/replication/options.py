@@ -1,0 +1,105 @@
+"""The options of START_REPLICATION that pgoutput takes, and which server knows which.
+
+Source: the manual, section "Logical Streaming Replication Parameters";
+src/backend/replication/pgoutput/pgoutput.c (``parse_output_parameters``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pgsluice.errors import SourceRefused
+
+Streaming = Literal["off", "on", "parallel"]
+Origin = Literal["any", "none"]
+
+
+def newest_proto_version(server_version: int) -> int:
+    """The newest pgoutput protocol that a server speaks (version as libpq's, 180004)."""
+    major = server_version // 10000
+    return 4 if major >= 16 else 3 if major >= 15 else 2 if major >= 14 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class PgoutputOptions:
+    """What is asked of pgoutput.
+
+    Attributes:
+        publication_names: as they are, unquoted; at least one.
+        proto_version: None: the newest that the server knows.
+        streaming: None: ``parallel`` from 16, ``on`` in 14 and 15, else ``off``; always
+            ``off`` where a lower ``proto_version`` was chosen that cannot.
+        two_phase: prepared transactions at PREPARE; the slot must have been made for it.
+        binary: values in binary form where their type has one.
+        messages: send what pg_logical_emit_message wrote.
+        origin: ``none`` leaves away what itself came by replication.
+    """
+
+    publication_names: tuple[str, ...]
+    proto_version: int | None = None
+    streaming: Streaming | None = None
+    two_phase: bool = False
+    binary: bool = False
+    messages: bool = False
+    origin: Origin = "any"
+
+    def resolve(self, server_version: int) -> PgoutputOptions:
+        """Fill in the defaults for a server.
+
+        Raises:
+            SourceRefused: the server, or the chosen protocol version, cannot do what is asked.
+        """
+        major = server_version // 10000
+        newest = newest_proto_version(server_version)
+        proto = self.proto_version or newest
+        streaming = self.streaming or ("parallel" if proto >= 4 else "on" if proto >= 2 else "off")
+        checks = (
+            (proto > newest, f"proto_version {proto}", f"{newest} is its newest"),
+            (streaming == "on" and proto < 2, "streaming = on", "it needs proto_version 2 (14+)"),
+            (
+                streaming == "parallel" and proto < 4,
+                "streaming = parallel",
+                "it needs proto_version 4 (16+)",
+            ),
+            (self.two_phase and proto < 3, "two_phase", "it needs proto_version 3 (15+)"),
+            (self.binary and major < 14, "binary", "it needs PostgreSQL 14"),
+            (self.messages and major < 14, "messages", "it needs PostgreSQL 14"),
+            (self.origin == "none" and major < 16, "origin = none", "it needs PostgreSQL 16"),
+            (not self.publication_names, "a stream without publications", "name at least one"),
+        )
+        for fails, what, why in checks:
+            if fails:
+                raise SourceRefused(f"PostgreSQL {major} cannot do {what}", hint=why)
+        return replace(self, proto_version=proto, streaming=streaming)
+
+    def to_command(self, server_version: int) -> str:
+        """The bracketed list of options, with those only that the server knows.
+
+        Raises:
+            SourceRefused: as :meth:`resolve`.
+        """
+        resolved = self.resolve(server_version)
+        names = ",".join(quote_identifier(name) for name in resolved.publication_names)
+        options = {
+            "proto_version": str(resolved.proto_version),
+            "publication_names": names,
+        }
+        if resolved.streaming != "off":
+            options["streaming"] = resolved.streaming or "off"
+        for name in ("two_phase", "binary", "messages"):
+            if getattr(resolved, name):
+                options[name] = "true"
+        if resolved.origin != "any":
+            options["origin"] = resolved.origin
+        return "(" + ", ".join(f"{k} {quote_literal(v)}" for k, v in options.items()) + ")"
+
+
+def quote_identifier(name: str) -> str:
+    """As an identifier of replication commands and of publication_names."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """As a string of replication commands, which know no backslash escapes."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,173 @@
+"""What the server or libpq said, as an error of ours with what to do next.
+
+Decided by SQLSTATE where there is one. libpq gives none for a connection that fails, so
+there the text decides: whether the server answered at all, and whether its answer is one that
+passes (starting up, shutting down, too many clients).
+
+Kept is the primary message only: DETAIL and CONTEXT may hold a row's values. Source: the
+manual, appendix "PostgreSQL Error Codes"; src/backend/replication/slot.c and logical.c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import pq
+
+from pgsluice.errors import (
+    ConfigError,
+    ForeignSource,
+    PgsluiceError,
+    SlotInUse,
+    SlotLost,
+    SourceRefused,
+    SourceUnreachable,
+)
+
+# An answer of the server in libpq's words: "FATAL:  text", the severity in its language.
+_ANSWER = re.compile(r"(?:^|failed: |\n)\w+:  (?P<message>[^\n]*)")
+_PASSING = re.compile(
+    r"starting up|shutting down|recovery mode|not yet accepting|not accepting connections"
+    r"|too many (clients|connections)|connection slots are reserved|terminating connection",
+    re.IGNORECASE,
+)
+_CLIENT_REFUSALS = re.compile(
+    r"no password supplied|password authentication|certificate|SSL|GSS|authentication method"
+    r"|Peer authentication|channel binding|SCRAM",
+    re.IGNORECASE,
+)
+_BAD_CONNINFO = re.compile(
+    r"definition of service|service file|invalid (connection option|integer value|port|sslmode)"
+    r"|missing \"=\"|invalid URI|unterminated quoted|could not match \d+ ",
+    re.IGNORECASE,
+)
+_HINTS = (
+    (r"password|authentication", "check user and password in the dsn, .pgpass or PGPASSWORD"),
+    (r"no pg_hba\.conf entry", "add a line for this host and user to the server's pg_hba.conf"),
+    (
+        r"unsupported startup parameter|replication.*not supported",
+        "this looks like a connection pooler: connect to PostgreSQL itself",
+    ),
+    (
+        r"replication role|REPLICATION attribute|permission denied to (start WAL|use replication)",
+        "ALTER ROLE … REPLICATION (on a managed service its own replication role)",
+    ),
+    (r"max_wal_senders", "raise max_wal_senders on the server, or end another walsender"),
+    (r"database .* does not exist", "check dbname in the dsn"),
+)
+
+
+def refused_connection(text: str) -> PgsluiceError:
+    """The error for a connection that could not be made; ``text`` is libpq's message."""
+    text = text.strip()
+    if _BAD_CONNINFO.search(text):
+        return ConfigError(f"the source's dsn cannot be used: {_first_line(text)}")
+    answer = _ANSWER.search(text)
+    message = answer["message"].strip() if answer else _last_line(text)
+    if answer and not _PASSING.search(message):
+        return SourceRefused(f"the server refuses the connection: {message}", hint=_hint(message))
+    if not answer and _CLIENT_REFUSALS.search(text):
+        return SourceRefused(f"the connection was refused: {message}", hint=_hint(message))
+    return SourceUnreachable(
+        f"the server cannot be reached: {message}",
+        hint="check that it runs and that host and port in the dsn are right",
+    )
+
+
+def refused_command(doing: str, sqlstate: str | None, message: str, detail: str) -> PgsluiceError:
+    """The error for a command that the server answered with an error.
+
+    Args:
+        doing: what we did, e.g. ``creating slot "s"``.
+        sqlstate: None when the connection broke instead.
+        message: the primary message.
+        detail: used for errors about slots only, which have no values in it.
+    """
+    if sqlstate is None or sqlstate[:2] in ("08", "57"):
+        return SourceUnreachable(f"{doing}: {message}", sqlstate=sqlstate)
+    said = f"{doing}: {message}"
+    match sqlstate:
+        case "55006":
+            return SlotInUse(
+                said,
+                hint="another process reads this slot: stop it, or use a slot of your own",
+                sqlstate=sqlstate,
+            )
+        case "42704" if "publication" not in message:
+            return SlotLost(said, hint="was the slot dropped?", sqlstate=sqlstate)
+        case "42704":
+            return SourceRefused(
+                said,
+                hint="a publication must exist before the slot's position: make it, and when that "
+                "does not help, drop the slot and start anew",
+                sqlstate=sqlstate,
+            )
+        case "58P01":
+            return SlotLost(said, hint=_COPY_AGAIN, sqlstate=sqlstate)
+        case "55000" if "not created in this database" in message:
+            return ForeignSource(said, hint="the slot is another database's", sqlstate=sqlstate)
+        case "55000" if re.search(r"no longer|cannot read from|invalidated", message + detail):
+            said = f"{said} ({detail})" if detail else said
+            return SlotLost(said, hint=_COPY_AGAIN, sqlstate=sqlstate)
+        case "55000" if "wal_level" in message:
+            hint = "ALTER SYSTEM SET wal_level = logical, and restart the server"
+        case "53400":
+            hint = "raise max_replication_slots on the server, or drop an unused slot"
+        case "42501":
+            hint = _hint(message) or "the role lacks a privilege; `pgsluice check` lists them"
+        case "42710":
+            hint = "choose another name for the slot, or drop the one that is there"
+        case _:
+            return SourceRefused(said, hint=_hint(message), sqlstate=sqlstate)
+    return SourceRefused(said, hint=hint, sqlstate=sqlstate)
+
+
+_COPY_AGAIN = "the changes are gone from the server: `pgsluice drop`, then copy again"
+
+
+def refused_result(doing: str, result: pq.abc.PGresult) -> PgsluiceError:
+    """The error for a failed PGresult of the ``pq`` layer."""
+
+    def field(which: pq.DiagnosticField) -> str | None:
+        value = result.error_field(which)
+        return None if value is None else value.decode(errors="replace")
+
+    sqlstate = field(pq.DiagnosticField.SQLSTATE)
+    message = field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.get_error_message().strip()
+    detail = field(pq.DiagnosticField.MESSAGE_DETAIL) or ""
+    return refused_command(doing, sqlstate, message, detail)
+
+
+@contextmanager
+def source_errors(doing: str) -> Iterator[None]:
+    """Turn psycopg's errors inside the block into ours.
+
+    Args:
+        doing: what the block does, as the start of the sentence: ``reading the catalog``.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        message = error.diag.message_primary or _first_line(str(error))
+        detail = error.diag.message_detail or ""
+        raise refused_command(doing, error.sqlstate, message, detail) from error
+
+
+def _hint(message: str) -> str | None:
+    for pattern, hint in _HINTS:
+        if re.search(pattern, message, re.IGNORECASE):
+            return hint
+    return None
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0].strip()
+
+
+def _last_line(text: str) -> str:
+    """libpq writes one line an address that it tried; hints are indented by a tab."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
+    return lines[-1].strip() if lines else "no reason given"

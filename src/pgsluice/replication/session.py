@@ -1,0 +1,103 @@
+"""Sessions on the source: how we connect, and the settings that make text lossless.
+
+The text of a value depends on the session: dates on ``datestyle``, floats on
+``extra_float_digits``, ``regclass`` on ``search_path``. Stream and copy must agree, so both
+use the one set of settings here; it holds PostgreSQL's own subscriber's
+(libpqwalreceiver.c, ``libpqrcv_connect``) and what else changes text. They are SET after the
+connection is made, which leaves the user's own ``options`` (dsn, service file, PGOPTIONS) alone.
+
+Connection strings are libpq's: service files, .pgpass, PG* variables and TLS options work.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from pgsluice.errors import ConfigError, SourceRefused
+from pgsluice.replication.refusals import refused_connection, source_errors
+
+OLDEST_SERVER = 100000
+_SETTINGS = {
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "timezone": "UTC",
+    "lc_monetary": "C",
+    "search_path": "",
+}
+# A session that keeps a snapshot, or waits for a slot, must not be ended from behind.
+_TIMEOUTS_OFF = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+
+
+def connect_sql(
+    dsn: str, *, timeout_s: float = 30, application: str = "catalog"
+) -> psycopg.Connection[tuple[Any, ...]]:
+    """A plain SQL session in autocommit mode, with the same settings as the stream's.
+
+    ``search_path`` is empty: qualify names. Errors of statements are psycopg's; wrap them in
+    :func:`pgsluice.replication.source_errors`.
+
+    Args:
+        dsn: a libpq connection string or URI.
+        timeout_s: for each address that the dsn names.
+        application: shown by the server as ``pgsluice <application>``, unless the dsn or
+            PGAPPNAME has an application name.
+
+    Raises:
+        ConfigError: the dsn is not a connection string.
+        SourceUnreachable: no server there, or it is starting or stopping.
+        SourceRefused: it refuses us, or is older than PostgreSQL 10.
+    """
+    connection = open_session(dsn, timeout_s=timeout_s, application=application)
+    try:
+        with source_errors("setting up the session"):
+            connection.execute(settings_command(connection.info.server_version).encode())
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_session(
+    dsn: str, *, timeout_s: float, application: str, **parameters: str
+) -> psycopg.Connection[tuple[Any, ...]]:
+    """Connect, without the settings; raises as :func:`connect_sql`."""
+    try:
+        conninfo = make_conninfo(
+            dsn,
+            connect_timeout=max(2, math.ceil(timeout_s)),
+            client_encoding="UTF8",
+            fallback_application_name=f"pgsluice {application}",
+            **parameters,
+        )
+    except psycopg.ProgrammingError:
+        # libpq's sentence may quote the dsn, and with it a password: leave it away.
+        raise ConfigError(
+            "the source's dsn is not a connection string",
+            hint="write it as postgresql://user@host:5432/database or host=… dbname=…",
+        ) from None
+    try:
+        # Prepared statements would need the same server session behind a pooler.
+        connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise refused_connection(str(error)) from None
+    if connection.info.server_version < OLDEST_SERVER:
+        version = connection.info.server_version
+        connection.close()
+        raise SourceRefused(
+            f"the server is PostgreSQL {version // 10000}: logical replication needs 10 or newer"
+        )
+    return connection
+
+
+def settings_command(server_version: int) -> str:
+    """The SET statements as one simple query."""
+    settings = {**_SETTINGS, **dict.fromkeys(_TIMEOUTS_OFF, "0")}
+    if server_version >= 140000:
+        settings["idle_session_timeout"] = "0"
+    return "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())

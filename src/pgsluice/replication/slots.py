@@ -1,0 +1,106 @@
+"""Making and dropping slots: the commands' forms, and what a creation waits for.
+
+A logical slot is consistent from the moment on when all transactions have ended that were
+writing when its creation began; ``statement_timeout`` does not end that wait. So creation has
+a timeout of ours, and says who held it up.
+Source: the manual, section "Streaming Replication Protocol".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import psycopg
+
+from pgsluice.errors import SourceRefused
+from pgsluice.lsn import Lsn
+from pgsluice.replication.options import quote_identifier
+
+SnapshotAction = Literal["export", "nothing", "use"]
+_OLD_SNAPSHOTS: dict[SnapshotAction, str] = {
+    "export": "EXPORT_SNAPSHOT",
+    "nothing": "NOEXPORT_SNAPSHOT",
+    "use": "USE_SNAPSHOT",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedSlot:
+    """What CREATE_REPLICATION_SLOT answers.
+
+    Attributes:
+        consistent_point: the position of the snapshot: what commits later is streamed.
+        snapshot_name: to import, until the next command on the creating connection; None
+            unless it was exported.
+    """
+
+    name: str
+    consistent_point: Lsn
+    snapshot_name: str | None
+
+
+def create_command(
+    name: str,
+    server_version: int,
+    *,
+    temporary: bool,
+    snapshot: SnapshotAction,
+    two_phase: bool,
+    failover: bool,
+) -> str:
+    """CREATE_REPLICATION_SLOT as the server's version spells it.
+
+    Raises:
+        SourceRefused: the server is too old for two_phase or failover.
+    """
+    major = server_version // 10000
+    if two_phase and major < 15:
+        raise SourceRefused("two_phase needs PostgreSQL 15 or newer on the source")
+    if failover and major < 17:
+        raise SourceRefused("a failover slot needs PostgreSQL 17 or newer on the source")
+    head = f"CREATE_REPLICATION_SLOT {quote_identifier(name)}"
+    head += f"{' TEMPORARY' if temporary else ''} LOGICAL pgoutput"
+    if major < 15:
+        return f"{head} {_OLD_SNAPSHOTS[snapshot]}"
+    options = [f"SNAPSHOT '{snapshot}'"]
+    options += ["TWO_PHASE"] if two_phase else []
+    options += ["FAILOVER"] if failover else []
+    return f"{head} ({', '.join(options)})"
+
+
+# Locks on transaction ids are seen by every user, pg_stat_activity's details are not.
+_BLOCKERS = """
+SELECT DISTINCT ON (l.virtualtransaction)
+       l.pid, coalesce(a.application_name, ''), coalesce(a.datname, p.database, ''), p.gid,
+       coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)), 0)
+FROM pg_catalog.pg_locks l
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
+WHERE l.locktype = 'transactionid' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+"""
+
+
+def name_blockers(connection: psycopg.Connection[Any]) -> list[str]:
+    """The open writing transactions, oldest first, each in a few words."""
+    rows = connection.execute(_BLOCKERS).fetchall()
+    rows.sort(key=lambda row: -float(row[4]))
+    blockers = []
+    for pid, application, dbname, gid, age_s in rows:
+        who = f"prepared transaction {gid!r}" if pid is None else f"pid {pid}"
+        named = f" ({application})" if application else ""
+        where = f" in {dbname}" if dbname else ""
+        blockers.append(f"{who}{named}{where}, open for {float(age_s):.0f} s")
+    return blockers
+
+
+def refuse_waiting(name: str, timeout_s: float, blockers: list[str]) -> SourceRefused:
+    """The error for a creation that did not end in time."""
+    listed = "; ".join(blockers) or "none is open any more"
+    return SourceRefused(
+        f"slot {name!r} was not made within {timeout_s:g} s: the server waits for the end of "
+        f"every open writing transaction: {listed}",
+        hint="end them (commit, or pg_terminate_backend(pid), ROLLBACK PREPARED), and try again",
+        slot=name,
+        blockers=tuple(blockers),
+    )
