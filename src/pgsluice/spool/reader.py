@@ -23,6 +23,7 @@ from pgsluice.spool.block import (
     RelationInForce,
     SegmentView,
 )
+from pgsluice.spool.identity import SpoolIdentity
 from pgsluice.spool.scan import RELATION, RawMessages, part_block, plain_block
 from pgsluice.spool.segment import PartReference, SegmentHeader, SegmentName, read_header
 from pgsluice.spool.segment import read_segment as read_segment_file
@@ -108,6 +109,10 @@ class SpoolReader:
         self._infos: dict[str, SegmentInfo] = {}
         self._entries: list[Entry] = []
         self._chain: list[SegmentInfo] = []
+
+    def identity(self) -> SpoolIdentity:
+        """Whose changes the spool holds."""
+        return self.spool.identity
 
     def start(self) -> Lsn:
         """Where the chain begins: nothing at or below it can be read.

@@ -7,16 +7,20 @@ Spark source read it. Registration, the first write, happens before the first sn
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.identity import FORMAT, check_format
+from pgsluice.spool.storage import LocalStorage
 
 _NOWHERE = Lsn(0)
+_SUBSCRIPTION_NAME = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
 class TableState(StrEnum):
@@ -47,30 +51,32 @@ class TableRecord:
         namespace, name: at the source, as last seen.
         state: see :class:`TableState`.
         applied_through: end of the last batch that covered it, changes or not.
-        committed: position of its last commit in the target; None before the first.
+        committed: position of its last commit in the target; 0 before the first.
         copy_number: how often it has been copied; rises with each copy.
         fingerprint: of filters and columns on both sides.
         rows: changes applied so far.
         error: why it is parked, for people; None otherwise.
         merge_s: how long its last merge took.
-        next_due: seconds since 1970 before which it is deferred; 0 when it is not.
+        deferred: its next merge waits, since the last one was expensive.
+        next_due: seconds since 1970 until which it waits.
         target: where it lies, for people.
-        version: the target's version after its last commit; None before the first.
+        version: the target's version after its last commit; -1 before the first.
     """
 
     namespace: str
     name: str
     state: TableState = TableState.INITIALISE
     applied_through: Lsn = _NOWHERE
-    committed: Lsn | None = None
+    committed: Lsn = _NOWHERE
     copy_number: int = 0
     fingerprint: str = ""
     rows: int = 0
     error: str | None = None
     merge_s: float = 0.0
+    deferred: bool = False
     next_due: float = 0.0
     target: str = ""
-    version: int | None = None
+    version: int = -1
 
     @property
     def is_parked(self) -> bool:
@@ -83,13 +89,13 @@ class Cut:
     """All tables at one position: the only statement across tables that readers may rely on.
 
     Attributes:
-        position: the end of the batch.
-        written_at: seconds since 1970.
+        lsn: the end of the batch.
+        made_at: seconds since 1970.
         versions: target version by relation OID.
     """
 
-    position: Lsn
-    written_at: float
+    lsn: Lsn
+    made_at: float
     versions: Mapping[int, int]
 
 
@@ -105,7 +111,8 @@ class SubscriptionRecord:
         registered: the position at which it registered.
         position: the end of the last batch that is done; the next one starts here.
         tables: by relation OID.
-        cuts: recent ones, the newest last.
+        cut: the newest; None before the first.
+        cuts: older ones that still have readers, about one a minute, the newest last.
         extra: keys that this version does not know, kept as they are.
     """
 
@@ -116,17 +123,47 @@ class SubscriptionRecord:
     registered: Lsn
     position: Lsn
     tables: Mapping[int, TableRecord] = field(default_factory=dict)
+    cut: Cut | None = None
     cuts: tuple[Cut, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def newest_cut(self) -> Cut | None:
-        """The newest cut; None before the first."""
-        return self.cuts[-1] if self.cuts else None
 
     def with_table(self, oid: int, **changes: Any) -> SubscriptionRecord:
         """The record with fields of one known table changed."""
         return replace(self, tables={**self.tables, oid: replace(self.tables[oid], **changes)})
+
+    @classmethod
+    def load(cls, spool_path: str | Path, name: str) -> SubscriptionRecord:
+        """Read a registered subscription's record.
+
+        Raises:
+            SpoolError: it has not registered, or its record cannot be read.
+        """
+        record = cls.find(spool_path, name)
+        if record is None:
+            raise SpoolError(
+                f"the subscription {name} is not known to the spool {spool_path}",
+                hint="`pgsluice run` registers it at its first start",
+            )
+        return record
+
+    @classmethod
+    def find(cls, spool_path: str | Path, name: str) -> SubscriptionRecord | None:
+        """Read a subscription's record; None before it registered.
+
+        Raises:
+            SpoolError: the record cannot be read.
+        """
+        path = record_name(name)
+        data = LocalStorage(Path(spool_path)).read(path)
+        return None if data is None else cls.from_json(data, path)
+
+    def save(self, spool_path: str | Path) -> None:
+        """Replace the record durably; only the subscription's driver may.
+
+        Raises:
+            SpoolError: it could not be written; the old one is as it was.
+        """
+        LocalStorage(Path(spool_path)).replace(record_name(self.name), self.to_json())
 
     def to_json(self) -> bytes:
         """The file's content; :meth:`from_json` reads it back."""
@@ -140,14 +177,8 @@ class SubscriptionRecord:
             "registered": str(self.registered),
             "position": str(self.position),
             "tables": {str(oid): _table_to_json(table) for oid, table in self.tables.items()},
-            "cuts": [
-                {
-                    "position": str(cut.position),
-                    "written_at": cut.written_at,
-                    "versions": {str(oid): version for oid, version in cut.versions.items()},
-                }
-                for cut in self.cuts
-            ],
+            "cut": None if self.cut is None else _cut_to_json(self.cut),
+            "cuts": [_cut_to_json(cut) for cut in self.cuts],
         }
         return json.dumps(raw, indent=1, ensure_ascii=False).encode()
 
@@ -161,6 +192,7 @@ class SubscriptionRecord:
         """
         try:
             raw: dict[str, Any] = json.loads(data)
+            cut = raw.pop("cut")
             check_format(raw.pop("format", None), path)
             return cls(
                 name=raw.pop("name"),
@@ -172,38 +204,51 @@ class SubscriptionRecord:
                 tables={
                     int(oid): _table_from_json(table) for oid, table in raw.pop("tables").items()
                 },
-                cuts=tuple(
-                    Cut(
-                        position=Lsn.parse(cut["position"]),
-                        written_at=cut["written_at"],
-                        versions={int(oid): version for oid, version in cut["versions"].items()},
-                    )
-                    for cut in raw.pop("cuts")
-                ),
+                cut=None if cut is None else _cut_from_json(cut),
+                cuts=tuple(_cut_from_json(one) for one in raw.pop("cuts")),
                 extra=raw,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SpoolError(f"{path} is not a subscription's record", path=path) from error
 
 
+def record_name(name: str) -> str:
+    """Where a subscription's record lies below the spool.
+
+    Raises:
+        SpoolError: the name cannot be a folder's.
+    """
+    if not _SUBSCRIPTION_NAME.match(name):
+        raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
+    return f"subscriptions/{name}/record.json"
+
+
+def _cut_to_json(cut: Cut) -> dict[str, Any]:
+    versions = {str(oid): version for oid, version in cut.versions.items()}
+    return {"lsn": str(cut.lsn), "made_at": cut.made_at, "versions": versions}
+
+
+def _cut_from_json(raw: dict[str, Any]) -> Cut:
+    versions = {int(oid): version for oid, version in raw["versions"].items()}
+    return Cut(lsn=Lsn.parse(raw["lsn"]), made_at=raw["made_at"], versions=versions)
+
+
 def _table_to_json(table: TableRecord) -> dict[str, Any]:
-    committed = None if table.committed is None else str(table.committed)
     return {
         **asdict(table),
         "state": table.state.value,
         "applied_through": str(table.applied_through),
-        "committed": committed,
+        "committed": str(table.committed),
     }
 
 
 def _table_from_json(raw: dict[str, Any]) -> TableRecord:
-    committed = raw["committed"]
     known = {name: raw[name] for name in TableRecord.__slots__ if name in raw}
     return TableRecord(
         **{
             **known,
             "state": TableState(raw["state"]),
             "applied_through": Lsn.parse(raw["applied_through"]),
-            "committed": None if committed is None else Lsn.parse(committed),
+            "committed": Lsn.parse(raw["committed"]),
         }
     )

@@ -124,6 +124,10 @@ class SegmentHeader:
     parts: tuple[PartReference, ...] = ()
     format: int = FORMAT
 
+    def root_of(self, oid: int) -> int:
+        """The relation that a counted one is a leaf of; itself without partitioning."""
+        return self.roots.get(oid, oid)
+
     def to_json(self) -> bytes:
         """The metadata's value; :meth:`from_json` reads it back."""
         raw: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}

@@ -17,7 +17,6 @@ A spool whose ``start.json`` is missing is an *intent*: its slot was about to be
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,12 @@ from typing import Any
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.identity import FORMAT, SpoolIdentity, check_format
-from pgsluice.spool.record import SubscriptionRecord
+from pgsluice.spool.record import SubscriptionRecord, record_name
 from pgsluice.spool.storage import LocalStorage, make_folder
 
 IDENTITY, START, FRONTIER, RELEASED = (
     "identity.json", "start.json", "frontier.json", "released.json",
 )  # fmt: skip
-_SUBSCRIPTION_NAME = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +168,11 @@ class Spool:
 
     def subscription(self, name: str) -> SubscriptionRecord | None:
         """One subscription's record; None before it registered."""
-        relative = _record_name(name)
-        data = self.storage.read(relative)
-        return None if data is None else SubscriptionRecord.from_json(data, relative)
-
-    def write_subscription(self, record: SubscriptionRecord) -> None:
-        """Replace a subscription's record durably; only its driver may."""
-        self.storage.replace(_record_name(record.name), record.to_json())
+        return SubscriptionRecord.find(self.path, name)
 
     def subscription_folder(self, name: str) -> Path:
         """Where a subscription keeps its checkpoint and record."""
-        return self.path / _record_name(name).rpartition("/")[0]
+        return self.path / record_name(name).rpartition("/")[0]
 
     def released(self) -> dict[str, dict[str, str]]:
         """Holds that the size limit let go: subscription -> (relation OID or ``*``) -> LSN.
@@ -207,9 +199,3 @@ class Spool:
 
     def _write(self, name: str, raw: dict[str, Any]) -> None:
         self.storage.replace(name, json.dumps({"format": FORMAT, **raw}, indent=1).encode())
-
-
-def _record_name(name: str) -> str:
-    if not _SUBSCRIPTION_NAME.match(name):
-        raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
-    return f"subscriptions/{name}/record.json"

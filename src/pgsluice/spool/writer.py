@@ -210,10 +210,10 @@ class SpoolWriter:
                 messages, body=body, position=0, commit_timestamp=0, xid=0, ordinal_start=0
             )
             counts, sequence = count_changes(block), len(state.parts)
+            in_force = relations_after(self._in_force, block)
             header = self._header(
                 "part", counts, body=body, transaction=transaction, sequence=sequence
             )
-            in_force = relations_after(self._in_force, block)
             name = f"{PARTS}/{shard_now()}/{self.epoch:08X}-{transaction}-{sequence:06d}.arrow"
             size = self.spool.storage.put(name, lambda file: write_segment(file, header, messages))
             self._in_force = in_force
