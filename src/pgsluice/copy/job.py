@@ -143,9 +143,7 @@ class CopyTables:
             ),
             row_filter=work.row_filter,
         )
-        position = Position(
-            self.snapshot.position, self.spool_id, work.facts.oid, work.copy_number
-        )
+        position = Position(self.snapshot.position, self.spool_id, work.facts.oid, work.copy_number)
         counted = _Counter(read_table(self.dsn, self.snapshot.name, query, table.schema))
         applied = make_sink(self.sink).open(table, position).load(counted, position)
         return CopyResult(

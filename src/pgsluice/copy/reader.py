@@ -76,10 +76,12 @@ class TableQuery:
         """COPY of a query, since COPY of a partitioned table is an error up to 18."""
         # A plain table's inheritance children are tables of their own; partitions are not.
         only = sql.SQL("") if self.facts.kind == "p" else sql.SQL("ONLY ")
-        where = sql.SQL("")
-        if self.row_filter is not None:
-            where = sql.SQL(" WHERE ") + sql.SQL(self.row_filter)  # type: ignore[arg-type]
-        return sql.SQL("COPY (SELECT {columns} FROM {only}{table}{where}) TO STDOUT (FORMAT csv)").format(
+        # The server's own text of the publications' conditions, not anybody's input.
+        condition = "" if self.row_filter is None else f" WHERE {self.row_filter}"
+        where = sql.SQL(condition)
+        return sql.SQL(
+            "COPY (SELECT {columns} FROM {only}{table}{where}) TO STDOUT (FORMAT csv)"
+        ).format(
             columns=sql.SQL(", ").join(map(sql.Identifier, self.columns)),
             only=only,
             table=sql.Identifier(self.facts.namespace, self.facts.name),
@@ -104,8 +106,7 @@ def read_table(
             cannot hold.
         SourceUnreachable: no connection, or it broke.
     """
-    name = f"pgsluice copy {query.table}"
-    with connect_sql(dsn, application_name=name[:63]) as connection:
+    with connect_sql(dsn, application=f"copy {query.table}") as connection:
         _import_snapshot(connection, snapshot, query)
         block_bytes = _BLOCK_BYTES
         sent = 0
@@ -145,9 +146,7 @@ def _import_snapshot(
             table=query.table,
         ) from error
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-        raise TableError(
-            f"{query.table} is not there any more", table=query.table
-        ) from error
+        raise TableError(f"{query.table} is not there any more", table=query.table) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise TableError(
             f"the role may not read {query.table}",
@@ -212,7 +211,8 @@ def _typed(batch: pa.RecordBatch, query: TableQuery, schema: pa.Schema) -> pa.Re
             raise TableError(
                 f"{query.table}: {int(decoded.unfit.sum())} values of column {name} "
                 f"({column_type.name}) do not fit {column_type.arrow_type}",
-                hint=f'give the column another type: types = {{ "{query.table}.{name}" = "string" }}',
+                hint="give the column another type: "
+                f'types = {{ "{query.table}.{name}" = "string" }}',
                 table=query.table,
                 column=name,
             )

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgsluice.lsn import Lsn
-from pgsluice.spool import SegmentInfo, SpoolReader, SubscriptionRecord, TableState
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableState
+
+NO_TABLE = 0
+"""The relation OID of the one row that a batch without work has: it carries the batch's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,9 @@ def plan_tables(
 ) -> list[TableWork]:
     """The tables that have changes between their own position and ``end``.
 
-    Tables that are parked or not copied yet have none. Deferred ones (their merges cost more
-    than the cadence allows) are left out unless ``with_deferred``.
+    Tables that are parked or not copied yet have none. Deferred ones (their
+    merges cost more than the cadence allows) are left out unless ``with_deferred``; the driver
+    clears the mark when the time has come, so that all who plan from one record agree.
     """
     tables = {
         oid: table
@@ -86,7 +90,7 @@ def plan_tables(
     begin = min(table.applied_through for table in tables.values())
     oids: dict[int, set[int]] = {}
     for info in reader.segments(begin, end):
-        for oid, root in _changed(info):
+        for oid, root in info.header.roots.items():
             if root in tables and info.end > tables[root].applied_through:
                 oids.setdefault(root, set()).add(oid)
     return [
@@ -104,13 +108,10 @@ def plan_tables(
     ]
 
 
-def _changed(info: SegmentInfo) -> list[tuple[int, int]]:
-    """The relations with changes in a segment, each with its root."""
-    return [(oid, info.header.root_of(oid)) for oid in info.header.counts]
-
-
 def plan_payloads(spool_path: Path, subscription: str, start: Lsn, end: Lsn) -> list[bytes]:
     """What the source's ``partitions(start, end)`` hands out in task mode."""
     reader = SpoolReader(spool_path)
     record = SubscriptionRecord.load(spool_path, subscription)
-    return [work.to_bytes() for work in plan_tables(reader, record, end)]
+    works = plan_tables(reader, record, end)
+    nothing = TableWork(NO_TABLE, "", "", end, end, Lsn(0), 0, ())
+    return [work.to_bytes() for work in works or [nothing]]

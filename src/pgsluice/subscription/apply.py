@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spark.results import result_batches, result_types
-from pgsluice.spark.tasks import TableWork
+from pgsluice.spark.tasks import NO_TABLE, TableWork
 from pgsluice.spool import SpoolReader
 
 
@@ -33,7 +33,8 @@ class TaskResult:
     """One row of a batch's results.
 
     Attributes:
-        relation_oid: the table.
+        relation_oid: the table; NO_TABLE for the row of a batch without work.
+        planned_end: the batch's end.
         through: up to which position it is applied now, if ``error`` is None.
         committed: position of the target's newest commit of ours; 0 when unknown.
         version: the target's version.
@@ -45,6 +46,7 @@ class TaskResult:
     """
 
     relation_oid: int
+    planned_end: int = 0
     through: int = 0
     committed: int = 0
     version: int = -1
@@ -90,6 +92,13 @@ class ApplyTables:
     def run(self, payload: bytes) -> TaskResult:
         """Bring one table to its work's end."""
         work = TableWork.from_bytes(payload)
+        if work.relation_oid == NO_TABLE:
+            result = TaskResult(NO_TABLE, through=int(work.through), skipped=True)
+        else:
+            result = self._guarded(work)
+        return replace(result, planned_end=int(work.through))
+
+    def _guarded(self, work: TableWork) -> TaskResult:
         try:
             return self._apply(work)
         except TableError as error:
@@ -121,14 +130,18 @@ class ApplyTables:
             )
         after = work.after if at is None else max(work.after, at.lsn)
         if after >= work.through:
-            return TaskResult(work.relation_oid, int(work.through), int(after), skipped=True)
+            return TaskResult(
+                work.relation_oid, through=int(work.through), committed=int(after), skipped=True
+            )
         started = time.monotonic()
         runs = list(self._decode(work, after))
         decoded = time.monotonic()
         changes = sum(len(run) for run in runs)
         if not changes:
             committed = int(at.lsn) if at else 0
-            return TaskResult(work.relation_oid, int(work.through), committed, skipped=True)
+            return TaskResult(
+                work.relation_oid, through=int(work.through), committed=committed, skipped=True
+            )
         table = _target(work, runs, writer, self.options)
         net = net_changes(runs, schema=table.schema, key=table.key)
         netted = time.monotonic()

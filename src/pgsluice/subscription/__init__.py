@@ -1,0 +1,1 @@
+"""Subscriptions: a streaming query each, from the spool to a target, and the run around them."""

@@ -1,0 +1,246 @@
+"""Copies of a subscription's tables: which are due, and their way through the states.
+
+``i`` (to be copied) becomes ``d`` durably before the first row is read, so that a copy that a
+crash cut off is seen and made again, under a higher copy number; ``d`` becomes ``f`` when the
+target's commit stands. From there the table's own position does the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pgsluice.config import Config
+from pgsluice.copy import CopyResult, CopyTables, CopyWork, Snapshot, temporary_snapshot
+from pgsluice.errors import SinkError
+from pgsluice.events import CopyProgress
+from pgsluice.events import TableState as StateChanged
+from pgsluice.lsn import Lsn
+from pgsluice.replication import connect_sql
+from pgsluice.spark.results import run_tasks
+from pgsluice.spool import TableRecord, TableState
+from pgsluice.subscription.discovery import SourceTable, source_tables
+from pgsluice.subscription.driver import SubscriptionDriver
+
+ATTEMPTS = 5
+"""How often a copy is tried under a new snapshot before its table is parked."""
+SNAPSHOT_TIMEOUT_S = 300.0
+_PROGRESS_S = 0.5
+_TO_COPY = (TableState.INITIALISE, TableState.DATA_COPY)
+
+# Only the server knows how far a COPY is (14+); the reader's application_name says which.
+_PROGRESS = """
+SELECT a.application_name, p.tuples_processed
+FROM pg_catalog.pg_stat_progress_copy p JOIN pg_catalog.pg_stat_activity a USING (pid)
+WHERE a.application_name LIKE 'pgsluice copy %'
+"""
+
+
+class TableCopies:
+    """Finds tables that have to be copied, and copies them.
+
+    Args:
+        driver: the subscription; its lock is held while copies run.
+        config: the whole configuration.
+    """
+
+    def __init__(self, driver: SubscriptionDriver, config: Config) -> None:
+        self._driver = driver
+        self._config = config
+
+    def discover(self) -> None:
+        """Take tables into the record that the publications send and that it does not know."""
+        with connect_sql(self._config.source.dsn) as connection:
+            tables = source_tables(connection, self._config.source.publications)
+        with self._driver.lock:
+            record = self._driver.record
+            known = dict(record.tables)
+            for table in tables:
+                if table.facts.oid not in known:
+                    known[table.facts.oid] = self._new(table, record.position)
+            if known != record.tables:
+                self._driver.record = replace(record, tables=known)
+                self._driver.save()
+
+    def _new(self, table: SourceTable, position: Lsn) -> TableRecord:
+        copy_data = self._driver.subscription.copy_data
+        return TableRecord(
+            namespace=table.facts.namespace,
+            name=table.facts.name,
+            state=TableState.INITIALISE if copy_data else TableState.READY,
+            applied_through=position,
+        )
+
+    def request(self, namespace: str, name: str) -> bool:
+        """Mark one table to be copied again; False when the subscription has none so named."""
+        with self._driver.lock:
+            record = self._driver.record
+            for oid, table in record.tables.items():
+                if (table.namespace, table.name) == (namespace, name):
+                    again = replace(table, state=TableState.INITIALISE, error=None, deferred=False)
+                    self._driver.record = replace(record, tables={**record.tables, oid: again})
+                    self._driver.save()
+                    return True
+        return False
+
+    def pending(self) -> list[int]:
+        """The tables that wait for a copy."""
+        return [oid for oid, table in self._driver.record.tables.items() if table.state in _TO_COPY]
+
+    def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
+        """Copy all tables that wait.
+
+        Args:
+            first: the new slot's own snapshot, for the first copies of all.
+            stop: give up between attempts when it is set.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+            SourceRefused: no snapshot can be had.
+            SourceUnreachable: no connection.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            if not self.pending() or (stop is not None and stop.is_set()):
+                return
+            with self._driver.lock, self._snapshot(first if attempt == 1 else None) as snapshot:
+                self._copy(snapshot, is_last=attempt == ATTEMPTS)
+
+    @contextmanager
+    def _snapshot(self, first: Snapshot | None) -> Iterator[Snapshot]:
+        if first is not None:
+            yield first
+            return
+        with temporary_snapshot(self._config.source.dsn, SNAPSHOT_TIMEOUT_S) as snapshot:
+            yield snapshot
+
+    def _copy(self, snapshot: Snapshot, *, is_last: bool) -> None:
+        driver = self._driver
+        with connect_sql(self._config.source.dsn) as connection:
+            tables = {
+                table.facts.oid: table
+                for table in source_tables(connection, self._config.source.publications)
+            }
+        works = []
+        records = dict(driver.record.tables)
+        for oid in self.pending():
+            table = tables.get(oid)
+            if table is None:
+                records[oid] = replace(
+                    records[oid],
+                    state=TableState.PARKED,
+                    error="the server's publications do not send this table any more",
+                )
+                continue
+            number = records[oid].copy_number + 1
+            records[oid] = replace(
+                records[oid], state=TableState.DATA_COPY, copy_number=number, error=None
+            )
+            works.append(
+                CopyWork(
+                    facts=table.facts,
+                    namespace=records[oid].namespace,
+                    name=records[oid].name,
+                    columns=table.columns,
+                    row_filter=table.row_filter,
+                    copy_number=number,
+                )
+            )
+        driver.record = replace(driver.record, tables=records)
+        driver.save()
+        task = CopyTables(
+            self._config.source.dsn, snapshot, driver.spool_id, driver.sink, driver.options
+        )
+        with self._progress(works):
+            results = run_tasks(
+                driver.spark, task.run, [work.to_bytes() for work in works], CopyResult
+            )
+        self._take(results, snapshot, is_last=is_last)
+
+    def _take(self, results: Sequence[CopyResult], snapshot: Snapshot, *, is_last: bool) -> None:
+        driver = self._driver
+        records = dict(driver.record.tables)
+        failure: SinkError | None = None
+        for result in results:
+            table = records[result.relation_oid]
+            if result.error_kind is None:
+                records[result.relation_oid] = replace(
+                    table,
+                    state=TableState.COPIED,
+                    applied_through=snapshot.position,
+                    committed=snapshot.position,
+                    version=result.version,
+                    rows=result.rows,
+                    error=None,
+                    deferred=False,
+                )
+            elif result.error_kind == "table" or (is_last and result.error_kind != "sink"):
+                records[result.relation_oid] = replace(
+                    table, state=TableState.PARKED, error=result.error
+                )
+            elif result.error_kind == "sink":
+                failure = SinkError(result.error or "the target cannot be used")
+            else:
+                records[result.relation_oid] = replace(table, error=result.error)
+            table = records[result.relation_oid]
+            driver.report(
+                StateChanged(
+                    driver.subscription.name,
+                    table.namespace,
+                    table.name,
+                    str(table.state),
+                    table.error,
+                )
+            )
+            if result.error_kind is None:
+                driver.report(
+                    CopyProgress(
+                        driver.subscription.name,
+                        table.namespace,
+                        table.name,
+                        result.rows,
+                        result.rows,
+                        is_done=True,
+                    )
+                )
+        driver.record = replace(driver.record, tables=records)
+        driver.save()
+        if failure is not None:
+            raise failure
+
+    @contextmanager
+    def _progress(self, works: Sequence[CopyWork]) -> Iterator[None]:
+        """Report how far the copies are while the block runs; losing it loses nothing."""
+        done = threading.Event()
+        thread = threading.Thread(
+            target=self._watch, args=(works, done), name="pgsluice-copy-progress", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _watch(self, works: Sequence[CopyWork], done: threading.Event) -> None:
+        by_name = {f"pgsluice copy {w.facts.namespace}.{w.facts.name}"[:63]: w for w in works}
+        try:
+            with connect_sql(self._config.source.dsn) as connection:
+                if connection.info.server_version < 140000:
+                    return
+                while not done.wait(_PROGRESS_S):
+                    for name, rows in connection.execute(_PROGRESS).fetchall():
+                        work = by_name.get(str(name))
+                        if work is not None:
+                            self._driver.report(
+                                CopyProgress(
+                                    self._driver.subscription.name,
+                                    work.namespace,
+                                    work.name,
+                                    int(str(rows)),
+                                )
+                            )
+        except Exception:
+            # The picture is a convenience: whatever ails it is no reason to stop a copy.
+            return

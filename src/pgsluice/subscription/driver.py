@@ -1,0 +1,349 @@
+"""One subscription: the streaming query, its record, and what happens between its batches.
+
+The driver is the record's only writer. One lock stands around everything that changes it: a
+batch's results, a copy, a catch-up. What a batch does:
+
+1. Spark asks the source for the tables with work (:mod:`pgsluice.spark.tasks`) and runs one
+   task for each (:mod:`pgsluice.subscription.apply`); ``foreachBatch`` only collects.
+2. The results go into the record: new positions, parked tables, what a merge cost.
+3. Tables without changes up to the batch's end are applied through it as well. This is worked
+   out from the spool again, not from the absence of a result: a table may have been copied
+   since the batch was planned.
+
+A crash anywhere is harmless: targets carry their own position, and work is planned from each
+table's own, so the worst case is a task that finds its work done.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.errors import PgsluiceError, SinkError
+from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
+from pgsluice.events import TableState as StateChanged
+from pgsluice.lsn import Lsn
+from pgsluice.spark.results import run_tasks
+from pgsluice.spark.tasks import NO_TABLE, plan_tables
+from pgsluice.spool import Cut, SpoolReader, SubscriptionRecord, TableRecord, TableState
+from pgsluice.subscription.apply import RESULT_DDL, ApplyTables, TaskResult
+from pgsluice.subscription.options import sink_options, table_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger(__name__)
+
+ACTIVE = (TableState.COPIED, TableState.SYNCHRONISED, TableState.READY)
+HEAVY_MERGE_S = 0.5
+"""Merges that take longer are spaced out, so that merging takes at most a fifth of the time."""
+SPACING = 4
+CUTS_APART_S = 60
+ATTEMPTS = 5
+"""How often in a row a table's unexpected error is tried again before the table is parked."""
+
+
+class SubscriptionDriver:
+    """Runs one subscription's batches in a Spark session.
+
+    Args:
+        spark: the session.
+        config: the whole configuration.
+        subscription: which subscription of it.
+        record: its durable state; from here on the driver's own.
+        report: takes events.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        subscription: SubscriptionConfig,
+        record: SubscriptionRecord,
+        report: Callable[[MetricsEvent], None],
+    ) -> None:
+        self.spark = spark
+        self.config = config
+        self.subscription = subscription
+        self.lock = threading.RLock()
+        self.report = report
+        self.options = table_options(subscription)
+        self.sink = sink_options(subscription)
+        self.reader = SpoolReader(config.spool.path)
+        self.spool = self.reader.spool
+        self.spool_id = self.spool.identity.spool_id
+        self.record = record
+        self.failure: SinkError | None = None
+        self._failures: dict[int, int] = {}
+        self._last_cut = time.monotonic()
+        self._batches = 0
+
+    def save(self) -> None:
+        """Make the record durable."""
+        self.record.save(self.config.spool.path)
+
+    # The query
+
+    def start(self, *, once: bool) -> StreamingQuery:
+        """Start the streaming query; ``once``: it ends by itself at the spool's position."""
+        folder = self.config.spool.subscription_folder(self.subscription.name)
+        frame = (
+            self.spark.readStream.format("pgoutput")
+            .option("spool", str(self.config.spool.path))
+            .option("subscription", self.subscription.name)
+            .option("task_mode", "true")
+            .option("max_rows_per_batch", str(self.subscription.max_rows_per_batch))
+            .option("max_bytes_per_batch", str(self.subscription.max_bytes_per_batch))
+            .load()
+        )
+        self._batches = 0
+        writer = (
+            frame.writeStream.queryName(f"pgsluice {self.subscription.name}")
+            .foreachBatch(self._batch)
+            .option("checkpointLocation", str(folder / "checkpoint"))
+        )
+        return writer.trigger(availableNow=True).start() if once else writer.start()
+
+    def _batch(self, frame: DataFrame, _: int) -> None:
+        started = time.monotonic()
+        with self.lock:
+            rows = frame.mapInArrow(self._task(), RESULT_DDL).collect()
+            results = [TaskResult(**row.asDict()) for row in rows]
+            # Also a batch without work for any table has one row: it says where it ends.
+            end = Lsn(max((result.planned_end for result in results), default=0))
+            tables = [result for result in results if result.relation_oid != NO_TABLE]
+            self.take(end, tables, started)
+            self._batches += 1
+
+    def _task(self) -> ApplyTables:
+        return ApplyTables(
+            spool_path=str(self.config.spool.path),
+            spool_id=self.spool_id,
+            sink=self.sink,
+            options=self.options,
+            keep_versions=self._kept_versions(),
+        )
+
+    # Between batches
+
+    def catch_up(self, *, with_deferred: bool = False) -> None:
+        """Bring tables that are behind to the subscription's position, in a job of their own."""
+        with self.lock:
+            works = plan_tables(
+                self.reader, self.record, self.record.position, with_deferred=with_deferred
+            )
+            if works:
+                started = time.monotonic()
+                task = self._task()
+                results = run_tasks(
+                    self.spark, task.run, [work.to_bytes() for work in works], TaskResult
+                )
+                self.take(self.record.position, results, started)
+
+    def is_behind(self) -> bool:
+        """Whether a table that may be merged now has work up to the position."""
+        with self.lock:
+            self._lift_deferrals()
+            return bool(plan_tables(self.reader, self.record, self.record.position))
+
+    def finish(self) -> None:
+        """Apply what the cadence put off or what failed once, up to the position.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        for _ in range(ATTEMPTS):
+            if not plan_tables(self.reader, self.record, self.record.position, with_deferred=True):
+                return
+            self.catch_up(with_deferred=True)
+
+    def take_released(self) -> None:
+        """Copy again what the spool's size limit let go: its changes are not there any more."""
+        with self.lock:
+            released = self.spool.released().get(self.subscription.name, {})
+            floor = self.reader.start()
+            tables = {
+                oid: replace(table, state=TableState.INITIALISE, deferred=False)
+                if (str(oid) in released or "*" in released)
+                and table.applied_through < floor
+                and table.state is not TableState.INITIALISE
+                else table
+                for oid, table in self.record.tables.items()
+            }
+            position = max(self.record.position, floor) if released else self.record.position
+            record = replace(self.record, tables=tables, position=position)
+            if record != self.record:
+                self.record = record
+                self.save()
+
+    def is_well(self) -> bool:
+        """Whether the query has finished a batch since it was last started."""
+        return self._batches > 0
+
+    def note(self, message: str) -> None:
+        """Remember what is in the way, for the next report."""
+        logger.warning("%s: %s", self.subscription.name, message)
+
+    def raise_failure(self, query: StreamingQuery | None, *, final_only: bool = False) -> None:
+        """Raise what ended the query, if it was an error.
+
+        Args:
+            query: the query that ended.
+            final_only: leave out what another start may mend.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+            PgsluiceError: anything else that Spark reports.
+        """
+        if self.failure is not None:
+            raise self.failure
+        error = query.exception() if query is not None else None
+        if error is None:
+            return
+        if not final_only:
+            raise PgsluiceError(f"the query of {self.subscription.name} failed: {error}")
+        self.note(f"the query failed and is started again: {error}")
+
+    # Results
+
+    def take(self, end: Lsn, results: Sequence[TaskResult], started: float) -> None:
+        """Put a batch's results into the record, durably, and report them."""
+        tables = dict(self.record.tables)
+        for result in results:
+            tables[result.relation_oid] = self._after(tables[result.relation_oid], result)
+        position = max(self.record.position, end)
+        record = replace(self.record, tables=tables, position=position)
+        behind = {
+            work.relation_oid
+            for work in plan_tables(self.reader, record, position, with_deferred=True)
+        }
+        for oid, table in tables.items():
+            if table.state in ACTIVE and oid not in behind:
+                tables[oid] = replace(
+                    table,
+                    applied_through=max(table.applied_through, position),
+                    state=TableState.READY,
+                )
+        self.record = self._with_cut(replace(record, tables=tables))
+        self._lift_deferrals()
+        self.save()
+        self._report(results, started)
+        if self.failure is not None:
+            raise self.failure
+
+    def _after(self, table: TableRecord, result: TaskResult) -> TableRecord:
+        """A table's record after its task."""
+        if result.error_kind is None:
+            self._failures.pop(result.relation_oid, None)
+            merge_s = result.apply_s + result.maintain_s
+            wait_s = max(
+                self.subscription.apply_interval_s,
+                SPACING * merge_s if merge_s > HEAVY_MERGE_S else 0.0,
+            )
+            return replace(
+                table,
+                applied_through=max(table.applied_through, Lsn(result.through)),
+                committed=max(table.committed, Lsn(result.committed)),
+                version=result.version if result.version >= 0 else table.version,
+                rows=table.rows + (0 if result.skipped else result.changes),
+                merge_s=merge_s,
+                deferred=wait_s > 0,
+                next_due=time.time() + wait_s,
+                error=None,
+            )
+        if result.error_kind == "sink":
+            self.failure = SinkError(result.error or "the target cannot be used")
+            return replace(table, error=result.error)
+        if result.error_kind == "other":
+            failures = self._failures.get(result.relation_oid, 0) + 1
+            self._failures[result.relation_oid] = failures
+            if failures < ATTEMPTS:
+                # The spool keeps its changes; the next try comes a little later each time.
+                return replace(
+                    table, error=result.error, deferred=True, next_due=time.time() + 2**failures
+                )
+        return replace(table, state=TableState.PARKED, error=result.error, deferred=False)
+
+    def _with_cut(self, record: SubscriptionRecord) -> SubscriptionRecord:
+        """Where all tables stand at one position, readers may rely on it: note it down."""
+        active = {oid: table for oid, table in record.tables.items() if table.state in ACTIVE}
+        if any(table.applied_through < record.position for table in active.values()):
+            return record
+        self._last_cut = time.monotonic()
+        cut = Cut(
+            lsn=record.position,
+            made_at=time.time(),
+            versions={oid: table.version for oid, table in active.items() if table.version >= 0},
+        )
+        # Besides the newest, one a minute stays for those who read an older one.
+        older = [
+            old
+            for old in record.cuts
+            if cut.made_at - old.made_at <= self.subscription.cut_retention_s
+        ]
+        if not older or cut.made_at - older[-1].made_at >= CUTS_APART_S:
+            older.append(cut)
+        return replace(record, cut=cut, cuts=tuple(older))
+
+    def _kept_versions(self) -> dict[int, tuple[int, ...]]:
+        """Target versions that readers of cuts need, by table."""
+        versions: dict[int, set[int]] = {}
+        newest = () if self.record.cut is None else (self.record.cut,)
+        for cut in (*self.record.cuts, *newest):
+            for oid, version in cut.versions.items():
+                versions.setdefault(oid, set()).add(version)
+        return {oid: tuple(sorted(found)) for oid, found in versions.items()}
+
+    def _lift_deferrals(self) -> None:
+        """Let tables merge again whose time has come, and all of them when a cut is due."""
+        now = time.time()
+        cut_due = time.monotonic() - self._last_cut >= self.subscription.cut_interval_s
+        tables = {
+            oid: replace(table, deferred=False)
+            if table.deferred and (cut_due or now >= table.next_due)
+            else table
+            for oid, table in self.record.tables.items()
+        }
+        if tables != self.record.tables:
+            self.record = replace(self.record, tables=tables)
+            self.save()
+
+    def _report(self, results: Sequence[TaskResult], started: float) -> None:
+        for result in results:
+            table = self.record.tables[result.relation_oid]
+            if result.error_kind is not None:
+                self.report(
+                    StateChanged(
+                        self.subscription.name,
+                        table.namespace,
+                        table.name,
+                        str(table.state),
+                        result.error,
+                    )
+                )
+                continue
+            self.report(
+                TableApplied(
+                    self.subscription.name,
+                    table.namespace,
+                    table.name,
+                    table.applied_through,
+                    result.changes,
+                    result.decode_s + result.net_s + result.apply_s + result.maintain_s,
+                )
+            )
+        self.report(
+            BatchFinished(
+                self.subscription.name,
+                self.record.position,
+                sum(result.changes for result in results),
+                time.monotonic() - started,
+                len(results),
+            )
+        )

@@ -1,0 +1,284 @@
+"""Run a whole configuration: capture as a process of its own, and a query a subscription.
+
+The order at the start (contracts, sections 2, 3 and 8): publications, slot, spool; then each
+subscription registers durably, so that the spool keeps what it will need; then capture
+streams; then tables are copied, the first ones under the slot's own snapshot; then the queries
+start. Everything is safe to be cut off anywhere: the next start finds what is missing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pgsluice.capture.slot import PreparedSource, prepare_source
+from pgsluice.catalog import flush_lsn
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.copy import Snapshot
+from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable
+from pgsluice.events import MetricsEvent
+from pgsluice.lsn import Lsn
+from pgsluice.replication import connect_sql
+from pgsluice.spark.session import build_session, require_java, require_spark
+from pgsluice.spool import Owner, SpoolReader, SubscriptionRecord
+from pgsluice.subscription.capture_process import CaptureProcess
+from pgsluice.subscription.copying import TableCopies
+from pgsluice.subscription.driver import SubscriptionDriver
+from pgsluice.subscription.exclusive import Exclusive
+from pgsluice.subscription.requests import pending_requests
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_S = 0.1
+_RESTARTS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+def _ignore(_: MetricsEvent) -> None:
+    return None
+
+
+def run(
+    config: Config,
+    *,
+    once: bool = False,
+    names: Sequence[str] | None = None,
+    report: Callable[[MetricsEvent], None] = _ignore,
+    stop: threading.Event | None = None,
+) -> None:
+    """Replicate until ``stop`` is set; with ``once``, up to the source's position at the start.
+
+    Args:
+        config: what to replicate.
+        once: end by itself.
+        names: these subscriptions only; None: all that are enabled.
+        report: takes events, from several threads.
+        stop: ends the run cleanly.
+
+    Raises:
+        ConfigError: no subscription, no Java, no fit Spark.
+        SourceRefused: the source is not fit, or is not the spool's.
+        SourceUnreachable: no connection before the first START_REPLICATION.
+        SinkError: a target as a whole cannot be used.
+        PgsluiceError: ``once``, and a table is parked.
+    """
+    chosen = _chosen(config, names)
+    require_spark()
+    require_java()
+    stop = stop if stop is not None else threading.Event()
+    with ExitStack() as stack:
+        for one in chosen:
+            folder = config.spool.subscription_folder(one.name)
+            stack.enter_context(Exclusive(folder, f"the subscription {one.name}"))
+        prepared = stack.enter_context(prepare_source(config, export_snapshot=True))
+        records = [_registered(config, one) for one in chosen]
+        target = _flush_lsn(config)
+        capture = stack.enter_context(CaptureProcess(config))
+        spark = build_session(config.spark, "pgsluice")
+        stack.callback(spark.stop)
+        running = [
+            _Running(
+                driver := SubscriptionDriver(spark, config, one, record, report),
+                TableCopies(driver, config),
+            )
+            for one, record in zip(chosen, records, strict=True)
+        ]
+        _Run(config, spark, capture, running, stop).go(prepared, target if once else None)
+
+
+def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionConfig]:
+    chosen = (
+        [one for one in config.subscriptions if one.enabled]
+        if names is None
+        else [config.subscription(name) for name in names]
+    )
+    if not chosen:
+        raise ConfigError(
+            "there is no enabled subscription to run",
+            hint="add a [[subscription]] with a sink, or use `pgsluice capture` to only receive",
+        )
+    return chosen
+
+
+def _registered(config: Config, subscription: SubscriptionConfig) -> SubscriptionRecord:
+    """The subscription's record, made durably at the frontier when it is new."""
+    reader = SpoolReader(config.spool.path)
+    record = SubscriptionRecord.find(config.spool.path, subscription.name)
+    if record is None:
+        begin = reader.frontier()
+        record = SubscriptionRecord(
+            name=subscription.name,
+            owner=Owner.CONFIG,
+            mode=subscription.mode,
+            sink=subscription.sink.target,
+            registered=begin,
+            position=begin,
+        )
+        record.save(config.spool.path)
+    return record
+
+
+def _flush_lsn(config: Config) -> Lsn:
+    with connect_sql(config.source.dsn, timeout_s=config.source.connect_timeout_s) as connection:
+        return flush_lsn(connection)
+
+
+@dataclass(slots=True)
+class _Running:
+    """One subscription at work."""
+
+    driver: SubscriptionDriver
+    copies: TableCopies
+    query: StreamingQuery | None = None
+    restarts: int = 0
+    restart_at: float = 0.0
+
+
+class _Run:
+    """The loop around everything."""
+
+    def __init__(
+        self,
+        config: Config,
+        spark: SparkSession,
+        capture: CaptureProcess,
+        running: Sequence[_Running],
+        stop: threading.Event,
+    ) -> None:
+        self._config = config
+        self._spark = spark
+        self._capture = capture
+        self._running = running
+        self._stop = stop
+        self._polled = time.monotonic()
+
+    def go(self, prepared: PreparedSource, target: Lsn | None) -> None:
+        interrupter = threading.Thread(target=self._interrupt, daemon=True)
+        interrupter.start()
+        try:
+            self._copy_first(prepared)
+            if target is not None:
+                self._once(target)
+            else:
+                self._forever()
+        except Exception:
+            # Asked to stop, whatever was cut off fails in its own way; the next start goes on.
+            if not self._stop.is_set():
+                raise
+        finally:
+            self._end_queries()
+
+    def _interrupt(self) -> None:
+        """A Spark job that runs in the main thread ends when the stop is asked for."""
+        self._stop.wait()
+        self._spark.interruptAll()
+
+    def _copy_first(self, prepared: PreparedSource) -> None:
+        """The first copies, under the new slot's snapshot while it is there."""
+        snapshot = None
+        if prepared.snapshot_name is not None:
+            snapshot = Snapshot(prepared.snapshot_name, prepared.consistent_point)
+        for one in self._running:
+            one.driver.take_released()
+            one.copies.discover()
+            one.copies.run(first=snapshot, stop=self._stop)
+        prepared.close()
+
+    # Once
+
+    def _once(self, target: Lsn) -> None:
+        reader = SpoolReader(self._config.spool.path)
+        while reader.frontier() < target and not self._stop.wait(_LOOK_S):
+            self._capture.check()
+        for one in self._running:
+            if self._stop.is_set():
+                return
+            one.driver.catch_up(with_deferred=True)
+            one.query = one.driver.start(once=True)
+            while not one.query.awaitTermination(1):
+                self._capture.check()
+            one.driver.raise_failure(one.query)
+            # What the cadence put off during the query, and what failed once.
+            one.driver.finish()
+
+    # For ever
+
+    def _forever(self) -> None:
+        for one in self._running:
+            one.driver.catch_up()
+            one.query = one.driver.start(once=False)
+        while not self._stop.wait(_LOOK_S):
+            self._capture.check()
+            poll = time.monotonic() - self._polled >= self._config.source.catalog_poll_s
+            for one in self._running:
+                self._look_after(one, poll=poll)
+            if poll:
+                self._polled = time.monotonic()
+
+    def _look_after(self, one: _Running, *, poll: bool) -> None:
+        assert one.query is not None
+        if not one.query.isActive:
+            self._restart(one)
+        elif one.restarts and one.driver.is_well():
+            one.restarts = 0
+        try:
+            for path, namespace, name in pending_requests(self._folder(one)):
+                one.copies.request(namespace, name)
+                path.unlink()
+            if poll:
+                one.driver.take_released()
+                one.copies.discover()
+            if one.copies.pending():
+                one.copies.run(stop=self._stop)
+        except SourceUnreachable as error:
+            # The server is away: capture reconnects without end, and copies wait for it too.
+            one.driver.note(str(error))
+        if one.driver.is_behind():
+            one.driver.catch_up()
+
+    def _restart(self, one: _Running) -> None:
+        """A query that broke is started again, a little later each time."""
+        now = time.monotonic()
+        if not one.restart_at:
+            one.driver.raise_failure(one.query, final_only=True)
+            pause = _RESTARTS_S[min(one.restarts, len(_RESTARTS_S) - 1)]
+            one.restarts += 1
+            one.restart_at = now + pause
+        elif now >= one.restart_at:
+            one.restart_at = 0.0
+            one.query = one.driver.start(once=False)
+
+    def _folder(self, one: _Running) -> Path:
+        return self._config.spool.subscription_folder(one.driver.subscription.name)
+
+    def _end_queries(self) -> None:
+        for one in self._running:
+            if one.query is not None and one.query.isActive:
+                one.query.stop()
+
+
+def raise_parked(config: Config, names: Sequence[str] | None = None) -> None:
+    """Say which tables are parked, as an error.
+
+    Raises:
+        PgsluiceError: at least one is.
+    """
+    parked = [
+        (record.name, table)
+        for one in _chosen(config, names)
+        if (record := SubscriptionRecord.find(config.spool.path, one.name)) is not None
+        for table in record.tables.values()
+        if table.is_parked
+    ]
+    if parked:
+        lines = "\n".join(
+            f"{subscription}: {table.namespace}.{table.name}: {table.error}"
+            for subscription, table in parked
+        )
+        raise PgsluiceError(f"{len(parked)} tables are parked:\n{lines}")
