@@ -184,4 +184,30 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"PostgreSQL {version} under test, this is for {mark.args[0]}")
 
 
-# The session's one SparkSession (fixture `spark`, one xdist group) has its place here.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a SparkSession share one, so one xdist worker runs them all."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The run's one SparkSession: two cores, three attempts a task, small and quick to start."""
+    from pgsluice.spark.session import build_session
+
+    folder = tmp_path_factory.mktemp("spark")
+    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+    session = build_session(
+        {
+            "spark.master": "local[2,3]",
+            "spark.driver.memory": "1g",
+            "spark.driver.defaultJavaOptions": f"{java} -Dderby.system.home={folder}",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.streaming.numRecentProgressUpdates": "20",
+        },
+        "pgsluice tests",
+    )
+    yield session
+    session.stop()

@@ -139,7 +139,8 @@ class SourceOptions:
                 hint='name the folder that capture writes to: .option("spool", "/data/spool")',
                 option="spool",
             )
-        values: dict[str, Any] = {"spool": Path(given.pop("spool"))}
+        # Absolute at once: the reader travels to tasks that may have another folder.
+        values: dict[str, Any] = {"spool": Path(given.pop("spool")).expanduser().absolute()}
         for name, text in given.items():
             values[name] = _READERS.get(name, _text)(name, text)
         parsed = cls(**values)

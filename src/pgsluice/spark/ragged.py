@@ -41,7 +41,8 @@ def spread(starts: Int64s, lengths: Int64s) -> Int64s:
     total = int(ends[-1]) if len(ends) else 0
     # Where a range begins in the result, its start less what came before it.
     shift = starts - (ends - lengths)
-    return np.arange(total, dtype=np.int64) + np.repeat(shift, lengths)
+    indices: Int64s = np.arange(total, dtype=np.int64) + np.repeat(shift, lengths)
+    return indices
 
 
 def exclusive_sum(lengths: Int64s) -> Int64s:

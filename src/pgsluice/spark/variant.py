@@ -172,7 +172,8 @@ def _widths(dictionary: Dictionary, inner: Int64s) -> tuple[int, int, int]:
 def _head_length(dictionary: Dictionary, inner: Int64s) -> int:
     size_width, id_width, offset_width = _widths(dictionary, inner)
     fields = inner.shape[1]
-    return 1 + size_width + fields * id_width + (fields + 1) * offset_width
+    length: int = 1 + size_width + fields * id_width + (fields + 1) * offset_width
+    return length
 
 
 def _object_heads(dictionary: Dictionary, ids: Int64s, inner: Int64s) -> Bytes:

@@ -1,0 +1,323 @@
+"""``spark.readStream.format("pgoutput")``: offsets, limits, and what keeps the spool's data.
+
+Rules, from how Spark drives a Python source:
+
+- One process per query holds the reader that plans (reader #1); tasks get copies that were
+  pickled right after ``__init__`` and know only their partition.
+- Offsets are ``{"lsn": "0/16B3748"}``, one key, compared as text. An offset is a segment's end.
+- The registered position in the subscription's record holds the spool's data. It moves to the
+  ``start`` that ``latestOffset`` is given, which is always the end of a batch in the commit
+  log, and is what ``initialOffset`` answers: also after a crash before the first commit.
+- A driver-side exception ends the query, so what may pass is tried again here.
+- With nothing new, ``latestOffset`` waits a while: Spark asks again every 10 ms otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pgsluice.errors import ConfigError, SourceUnreachable, SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spark.options import SourceOptions
+from pgsluice.spark.reading import ChangePartition, RowReader, plan
+from pgsluice.spark.schema import TASK_COLUMN
+from pgsluice.spool import Owner, SegmentInfo, SpoolReader, SubscriptionRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+Offset = dict[str, str]
+
+LONG_POLL_S = 0.5
+POLL_S = 0.02
+ATTEMPTS = 5
+FIRST_PAUSE_S = 0.1
+
+
+def offset_of(lsn: Lsn) -> Offset:
+    """An offset as Spark keeps it."""
+    return {"lsn": str(lsn)}
+
+
+def lsn_of(offset: Offset) -> Lsn:
+    """The LSN of an offset.
+
+    Raises:
+        SpoolError: the checkpoint holds something else.
+    """
+    try:
+        return Lsn.parse(offset["lsn"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpoolError(
+            f"{offset!r} is not an offset of this source",
+            hint="the checkpoint belongs to another source; give this query one of its own",
+        ) from error
+
+
+class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans a query's batches from the spool, and reads their partitions in tasks.
+
+    Args:
+        options: with a subscription.
+        schema: what Spark was told.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        assert options.subscription is not None
+        self._options = options
+        self._subscription = options.subscription
+        self._rows = None if options.task_mode else RowReader.of(options, schema)
+        # Of the planning process alone; made there, so that the object pickles.
+        self._spool: SpoolReader | None = None
+        self._until: Lsn | None = None
+        self._start: Lsn | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, as below
+        """The registered position; a new subscription is registered first."""
+        self._begin()
+        return offset_of(_again(self._register).position)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The rows that a batch should have; bytes are limited beside it."""
+        return ReadMaxRows(self._options.max_rows_per_batch)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Where the next batch ends; ``start`` when there is nothing new for a while.
+
+        Raises:
+            SpoolHole: what follows ``start`` is not in the spool any more.
+        """
+        self._begin()
+        begin = lsn_of(start)
+        _again(lambda: self._hold(begin))
+        deadline = time.monotonic() + (0 if self._until is not None else LONG_POLL_S)
+        while True:
+            infos = _again(lambda: self._waiting(begin))
+            if infos or time.monotonic() >= deadline:
+                break
+            time.sleep(POLL_S)
+        end = _again(lambda: self._limited(infos, limit))
+        return offset_of(max(begin, end))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the query: what the source had flushed, or what the spool has."""
+        self._begin()
+        self._until = _again(self._end_of_now)
+
+    def reportLatestOffset(self) -> dict[str, str] | None:  # noqa: N802
+        """How far the query is behind; Spark shows it in the query's progress."""
+        reader = self._reader()
+        frontier, position = _again(reader.frontier), _again(reader.position)
+        start = position if self._start is None else self._start
+        # Between the last commit and the frontier there is nothing to read.
+        lag = frontier - start if position > start else 0
+        return {
+            "lsn": str(position),
+            "frontier": str(frontier),
+            "lag_bytes": str(lag),
+            "slot": reader.spool.identity.slot,
+        }
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a batch.
+
+        Raises:
+            SpoolError: the end lies before the start.
+            SpoolHole: a part of the range is not in the spool.
+        """
+        begin, through = lsn_of(start), lsn_of(end)
+        if through < begin:
+            raise SpoolError(
+                f"a batch would end at {through}, before its start {begin}",
+                hint="is this the spool that the checkpoint was made with?",
+                path=str(self._options.spool),
+            )
+        if through == begin:
+            return []
+        if self._options.task_mode:
+            from pgsluice.spark.tasks import plan_payloads
+
+            payloads = _again(
+                lambda: plan_payloads(self._options.spool, self._subscription, begin, through)
+            )
+            return [InputPartition(payload) for payload in payloads]
+        infos = _again(lambda: self._reader().segments(begin, through))
+        return list(plan(infos, begin, through))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One partition's rows; runs in a task."""
+        if self._rows is None:
+            return iter([task_batch(partition.value)])
+        assert isinstance(partition, ChangePartition)
+        return self._rows.read(partition)
+
+    def stop(self) -> None:
+        """The query ended."""
+
+    def _begin(self) -> None:
+        _stop_on_sigterm()
+
+    def _reader(self) -> SpoolReader:
+        if self._spool is None:
+            self._spool = SpoolReader(self._options.spool)
+        return self._spool
+
+    def _register(self) -> SubscriptionRecord:
+        reader = self._reader()
+        known = reader.spool.subscription(self._subscription)
+        if known is not None:
+            self._check_owner(known)
+            return known
+        if self._options.task_mode:
+            raise SpoolError(
+                f"subscription {self._subscription} is not registered in {reader.spool.path}",
+                path=str(reader.spool.path),
+            )
+        # The spool's first subscription gets all there is; a later one what comes from now on.
+        is_first = not reader.spool.subscriptions()
+        position = reader.start() if is_first else reader.frontier()
+        record = SubscriptionRecord(
+            self._subscription,
+            Owner.SOURCE,
+            mode="changelog",
+            sink="",
+            registered=position,
+            position=position,
+        )
+        record.save(reader.spool.path)
+        return record
+
+    def _check_owner(self, record: SubscriptionRecord) -> None:
+        is_ours = record.owner is Owner.SOURCE
+        if is_ours == self._options.task_mode:
+            raise ConfigError(
+                f"subscription {record.name} belongs to "
+                + ("a query of this source" if is_ours else "a configuration of pgsluice"),
+                hint="choose another name",
+                option="subscription",
+            )
+
+    def _hold(self, start: Lsn) -> None:
+        """Let go of what lies before ``start``, and hold what follows."""
+        self._start = start
+        if self._options.task_mode:
+            return  # the subscription's driver keeps its record
+        record = self._register()
+        if record.position != start:
+            self._reader().segments(start, start)  # fails when it is not there any more
+            replace(record, position=start).save(self._options.spool)
+
+    def _waiting(self, start: Lsn) -> list[SegmentInfo]:
+        """The segments past ``start``, up to the query's fixed end if it has one."""
+        infos = self._reader().segments(start)
+        if self._until is None:
+            return infos
+        return [info for info in infos if info.end <= self._until]
+
+    def _limited(self, infos: Sequence[SegmentInfo], limit: ReadLimit) -> Lsn:
+        """The end of the last segment that the limits allow: at least the first one's."""
+        rows, size, files = self._limits(limit)
+        end = Lsn(0)
+        for info in infos:
+            rows -= info.header.changes
+            size -= info.size_bytes
+            files -= 1
+            end = info.end
+            if rows <= 0 or size <= 0 or files <= 0:
+                break
+        return end
+
+    def _limits(self, limit: ReadLimit) -> tuple[float, float, float]:
+        """Rows, bytes and segments of one batch."""
+        match limit:
+            case ReadAllAvailable():
+                return math.inf, math.inf, math.inf
+            case ReadMaxBytes():
+                return math.inf, limit.max_bytes, math.inf
+            case ReadMaxFiles():
+                return math.inf, math.inf, limit.max_files
+            case ReadMaxRows():
+                return limit.max_rows, self._options.max_bytes_per_batch, math.inf
+            case _:
+                return self._options.max_rows_per_batch, self._options.max_bytes_per_batch, math.inf
+
+    def _end_of_now(self) -> Lsn:
+        reader = self._reader()
+        if self._options.dsn is not None:
+            flushed = _flushed(self._options.dsn)
+            while reader.frontier() < flushed:
+                time.sleep(POLL_S)
+            # Whole segments: the end is the first one's that reaches the source's position.
+            for info in reader.all_segments():
+                if info.end >= flushed:
+                    return info.end
+        return reader.position()
+
+
+def task_batch(payload: bytes) -> pa.RecordBatch:
+    """Task mode's one row."""
+    return pa.record_batch([pa.array([payload], pa.binary())], names=[TASK_COLUMN])
+
+
+def _flushed(dsn: str) -> Lsn:
+    """What the server has flushed (a standby: replayed).
+
+    Raises:
+        SourceUnreachable: it cannot be asked.
+    """
+    import psycopg
+
+    try:
+        with psycopg.connect(dsn, connect_timeout=30, autocommit=True) as connection:
+            row = connection.execute(
+                "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() "
+                "THEN pg_catalog.pg_last_wal_replay_lsn() "
+                "ELSE pg_catalog.pg_current_wal_flush_lsn() END::pg_catalog.text"
+            ).fetchone()
+    except psycopg.OperationalError as error:
+        raise SourceUnreachable(
+            "the server cannot be asked how far it is", hint="check the option dsn"
+        ) from error
+    assert row is not None
+    return Lsn.parse(row[0])
+
+
+def _again(call: Callable[[], T]) -> T:
+    """Call, and again after a pause when what failed may pass: Spark itself would not."""
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return call()
+        except (OSError, SourceUnreachable):
+            time.sleep(FIRST_PAUSE_S * 2**attempt)
+    return call()
+
+
+def _stop_on_sigterm() -> None:
+    """Spark ends the runner by SIGTERM and calls nothing; let ``stop`` and atexit run."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + signal.SIGTERM)
