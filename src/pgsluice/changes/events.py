@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pgsluice.columnar.changes import (
@@ -99,7 +98,7 @@ def lay_out(runs: Sequence[RelationChanges], schema: pa.Schema, key: tuple[str, 
     )
     order = _order(runs)
     return Events(
-        actions=_joined([run.actions for run in runs], np.uint8)[order],
+        actions=np.concatenate([np.empty(0, np.uint8), *(run.actions for run in runs)])[order],
         rows=rows,
         row_index=_shifted([(run.new_index, part.row_count) for run, part in _zip(runs, parts)])[
             order
@@ -150,9 +149,7 @@ class _Part:
             elif mask is not None:
                 absent[field.name] = mask
             columns.append(_as_type(values, field.type))
-        old_keys = [
-            _old_key(run, places[name], name, schema.field(name).type) for name in key
-        ]
+        old_keys = [_old_key(run, places[name], name, schema.field(name).type) for name in key]
         return cls(columns, row_count, absent, old_keys, old_count)
 
 
@@ -339,13 +336,9 @@ def _order(runs: Sequence[RelationChanges]) -> Int64s | slice:
     """What puts the joined changes in commit order; nothing to do for one run."""
     if len(runs) <= 1:
         return slice(None)
-    positions = _joined([run.positions for run in runs], np.int64)
-    ordinals = _joined([run.ordinals for run in runs], np.int64)
+    positions = np.concatenate([run.positions for run in runs])
+    ordinals = np.concatenate([run.ordinals for run in runs])
     return np.lexsort((ordinals, positions)).astype(np.int64, copy=False)
-
-
-def _joined(arrays: list[npt.NDArray[np.generic]], dtype: type) -> npt.NDArray[np.generic]:
-    return np.concatenate([np.empty(0, dtype), *arrays])
 
 
 def _shifted(indexes: list[tuple[Int64s, int]]) -> Int64s:

@@ -66,7 +66,9 @@ def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
     Raises:
         TableError: a key column's type cannot be a key.
     """
-    values = pa.concat_tables([events.rows.select(key).cast(events.old_keys.schema), events.old_keys])
+    values = pa.concat_tables(
+        [events.rows.select(key).cast(events.old_keys.schema), events.old_keys]
+    )
     numbers = np.zeros(len(values), np.int64)
     for name in key:
         column = _numbered(values.column(name), name)

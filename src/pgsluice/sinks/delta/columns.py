@@ -1,0 +1,107 @@
+"""A target's columns as Delta has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake import Field as DeltaField
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import DeltaError
+
+from pgsluice.errors import TableError
+
+
+def existing_schema(handle: DeltaTable) -> pa.Schema:
+    """A table's columns as Arrow fields."""
+    return pa.schema(handle.schema().to_arrow())
+
+
+def as_delta(schema: pa.Schema, table: str) -> pa.Schema:
+    """The same columns in the Arrow types that Delta gives back for them.
+
+    Raises:
+        TableError: Delta has no type for a column.
+    """
+    fields = [_delta_field(field, table) for field in schema]
+    return pa.schema(DeltaSchema(fields).to_arrow())
+
+
+def delta_fields(fields: Iterable[pa.Field], table: str) -> list[DeltaField]:
+    """Arrow fields as Delta's, all nullable: columns that are added to a table."""
+    return [_delta_field(field.with_nullable(True), table) for field in fields]
+
+
+def _delta_field(field: pa.Field, table: str) -> DeltaField:
+    try:
+        (converted,) = DeltaSchema.from_arrow(pa.schema([field])).fields
+    except (DeltaError, ValueError, NotImplementedError) as error:
+        raise TableError(
+            f"Delta has no type for column {field.name!r} of {table} ({field.type})",
+            hint="choose another type for it in the subscription's `types`",
+            table=table,
+            column=field.name,
+        ) from error
+    return converted
+
+
+def added_columns(
+    have: pa.Schema, want: pa.Schema, backfilled: frozenset[str], key: tuple[str, ...], table: str
+) -> list[pa.Field]:
+    """The columns that a table has to get, in order.
+
+    Args:
+        have: the table's columns.
+        want: what the changes have, as :func:`as_delta` gives it.
+        backfilled: columns that cannot be added: see NetChanges.
+
+    Raises:
+        TableError: a change that the stream alone does not tell.
+    """
+    copy_again = "copy the table again: pgsluice copy CONFIG TABLE"
+    known = set(have.names)
+    added: list[pa.Field] = []
+    for field in want:
+        if field.name not in known:
+            if field.name in backfilled or field.name in key:
+                raise TableError(
+                    f"column {field.name!r} was added to {table} with a value for existing rows,"
+                    " which the stream does not carry",
+                    hint=copy_again,
+                    table=table,
+                    column=field.name,
+                    copy_again=True,
+                )
+            added.append(field)
+        elif not have.field(field.name).type.equals(field.type):
+            raise TableError(
+                f"column {field.name!r} of {table} changed its type: the target has"
+                f" {have.field(field.name).type}, the source now {field.type}",
+                hint=copy_again,
+                table=table,
+                column=field.name,
+                copy_again=True,
+            )
+    loose = [name for name in key if name in known and have.field(name).nullable]
+    if loose:
+        raise TableError(
+            f"key column {', '.join(map(repr, loose))} of the target of {table} allows NULL",
+            hint=copy_again,
+            table=table,
+            copy_again=True,
+        )
+    return added
+
+
+def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in a table's own columns: one that they lack is NULL."""
+    return pa.Table.from_arrays(
+        [
+            rows.column(field.name).cast(field.type)
+            if field.name in rows.schema.names
+            else pa.nulls(len(rows), field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )

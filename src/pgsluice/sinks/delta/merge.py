@@ -1,0 +1,112 @@
+"""Net changes as one MERGE.
+
+The source's columns are named by number, so that no name of a user's column can meet one of
+ours: ``c0, c1, …`` the values, ``a0, a1, …`` true where the value is the target's own, ``op``
+true for a row that goes. The target's names are quoted.
+
+A row whose absent values are the target's own and that the target does not have would become
+NULL there in silence. So its insert gives NULL for the key, which the target's NOT NULL
+refuses before anything is committed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import DeltaError
+
+from pgsluice.changes.net import NetChanges
+from pgsluice.errors import TableError
+
+
+def quoted(name: str) -> str:
+    """A column's name in the SQL of deltalake's engine."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def merge(
+    handle: DeltaTable, net: NetChanges, commit: CommitProperties, table: str
+) -> dict[str, Any]:
+    """Apply net changes that do not truncate, in one commit.
+
+    Args:
+        net: with a key; without moved rows: see :mod:`.moved`.
+
+    Returns:
+        deltalake's metrics.
+
+    Raises:
+        TableError: the target lacks a row that absent values have to come from.
+    """
+    names = net.schema.names
+    place = {name: i for i, name in enumerate(names)}
+    on = " AND ".join(f"t.{quoted(name)} = s.c{place[name]}" for name in net.key)
+    updates = {
+        quoted(name): f"CASE WHEN s.a{i} THEN t.{quoted(name)} ELSE s.c{i} END"
+        if name in net.absent
+        else f"s.c{i}"
+        for i, name in enumerate(names)
+        if name not in net.key
+    }
+    lacking = " OR ".join(f"s.a{place[name]}" for name in net.absent)
+    inserts = {quoted(name): f"s.c{i}" for i, name in enumerate(names)}
+    if lacking:
+        first = net.key[0]
+        inserts[quoted(first)] = f"CASE WHEN {lacking} THEN NULL ELSE s.c{place[first]} END"
+    # streamed_exec=False: the source lies in memory anyway, and its smallest and largest key
+    # then leave out files of the target.
+    merger = handle.merge(
+        _source(net),
+        predicate=on,
+        source_alias="s",
+        target_alias="t",
+        streamed_exec=False,
+        commit_properties=commit,
+    )
+    if len(net.deletes):
+        merger = merger.when_matched_delete("s.op")
+    if len(net.rows):
+        if updates:
+            merger = merger.when_matched_update(updates, predicate="NOT s.op")
+        merger = merger.when_not_matched_insert(inserts, predicate="NOT s.op")
+    try:
+        metrics: dict[str, Any] = merger.execute()
+    except DeltaError as error:
+        if lacking and "failed validation check" in str(error):
+            raise no_source(table) from None  # the cause's text holds rows
+        raise
+    return metrics
+
+
+def _source(net: NetChanges) -> pa.Table:
+    rows, deletes = len(net.rows), len(net.deletes)
+    columns: dict[str, pa.ChunkedArray] = {}
+    for i, field in enumerate(net.schema):
+        gone = (
+            net.deletes.column(field.name)
+            if field.name in net.key
+            else pa.chunked_array([pa.nulls(deletes, field.type)])
+        )
+        columns[f"c{i}"] = pa.chunked_array(
+            [*net.rows.column(field.name).chunks, *gone.chunks], type=field.type
+        )
+        if field.name in net.absent:
+            columns[f"a{i}"] = pa.array(
+                np.append(net.absent[field.name], np.zeros(deletes, np.bool_))
+            )
+    columns["op"] = pa.array(np.arange(rows + deletes) >= rows)
+    return pa.table(columns)
+
+
+def no_source(table: str) -> TableError:
+    """Absent values have to come from a row that the target does not have."""
+    return TableError(
+        f"an update of {table} left out large values that did not change, and the target does"
+        " not have the row to take them from",
+        hint="copy the table again: pgsluice copy CONFIG TABLE",
+        table=table,
+        copy_again=True,
+    )

@@ -1,0 +1,65 @@
+"""Where Delta tables lie, and how they are opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pgsluice.errors import ConfigError
+from pgsluice.sinks.contract import Position, TargetTable
+from pgsluice.sinks.delta.writer import DeltaTableWriter
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSink:
+    """Delta tables under one path template; pickles.
+
+    Attributes:
+        path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
+        foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
+        storage_options: for object stores, as deltalake takes them.
+    """
+
+    path: str
+    foreign_writes: Literal["park", "allow"] = "park"
+    storage_options: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if "{table}" not in self.path:
+            raise ConfigError(
+                f"the path {self.path!r} of the Delta sink does not say where a table lies",
+                hint='for example path = "lake/{schema}/{table}"',
+            )
+
+    def location(self, namespace: str, name: str) -> str:
+        """Where a table lies."""
+        encoded = {"{schema}": encode_name(namespace), "{table}": encode_name(name)}
+        head, rest = "", self.path
+        while found := min((p for p in encoded if p in rest), key=rest.index, default=None):
+            before, _, rest = rest.partition(found)
+            head += before + encoded[found]
+        return head + rest
+
+    def open(self, table: TargetTable, position: Position) -> DeltaTableWriter:
+        """Open a table; nothing is read before the writer is asked."""
+        return DeltaTableWriter(
+            uri=self.location(table.namespace, table.name),
+            table=table,
+            identity=position,
+            foreign_writes=self.foreign_writes,
+            storage_options=self.storage_options,
+        )
+
+
+def encode_name(name: str) -> str:
+    """A schema's or table's name as one path segment; different names stay different.
+
+    Letters and digits of any script, ``_``, ``-`` and inner dots stay; every other character
+    becomes its UTF-8 bytes in hex behind a ``~``. It would be ``%``, but deltalake decodes a
+    ``%`` in a path once too often and then does not find the table.
+    """
+    encoded = "".join(
+        c if c.isalnum() or c in "_-." else "".join(f"~{byte:02X}" for byte in c.encode())
+        for c in name
+    )
+    return f"~2E{encoded[1:]}" if encoded.startswith(".") else encoded
