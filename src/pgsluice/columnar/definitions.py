@@ -16,7 +16,7 @@ from pgsluice.columnar.tuples import protocol_error
 from pgsluice.errors import ProtocolError
 from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
-from pgsluice.wire import Relation, decode_message
+from pgsluice.wire import Message, Relation, decode_message
 
 _IN_STREAM = 5
 
@@ -79,7 +79,14 @@ def definition_before(view: SegmentView, oid: int) -> Definition:
     in_force = view.relations.get(oid)
     if in_force is None:
         return Definition(None, None)
-    return Definition(_parse_relation(in_force.relation, in_stream=False), in_force.facts)
+    relation = decode_message(in_force.relation)
+    if not isinstance(relation, Relation):
+        raise ProtocolError(
+            f"segment {view.name}: relation {oid} is not told by a Relation message",
+            tag=relation.tag,
+            segment=view.name,
+        )
+    return Definition(relation, in_force.facts)
 
 
 def definition_after(view: SegmentView, before: Definition, message: int) -> Definition:
@@ -91,15 +98,23 @@ def definition_after(view: SegmentView, before: Definition, message: int) -> Def
     block = view.block
     if block.tags[message] == FACTS_TAG:
         return replace(before, facts=_parse_facts(view, message))
-    relation = _parse_relation(block.message(message), in_stream=block.body == _IN_STREAM)
-    return replace(before, relation=relation)
+    relation = decode_at(view, message)
+    assert isinstance(relation, Relation)  # its tag is R
+    return replace(before, relation=replace(relation, xid=None))
 
 
-def _parse_relation(raw: bytes, *, in_stream: bool) -> Relation:
-    message = decode_message(raw, in_stream=in_stream)
-    if not isinstance(message, Relation):
-        raise ProtocolError("not a Relation message where one must be", tag=message.tag)
-    return replace(message, xid=None)
+def decode_at(view: SegmentView, message: int) -> Message:
+    """One message as an object: for those that are rare.
+
+    Raises:
+        ProtocolError: it is malformed.
+    """
+    block = view.block
+    try:
+        return decode_message(block.message(message), in_stream=block.body == _IN_STREAM)
+    except ProtocolError as error:
+        at = int(block.starts[message]) + int(error.facts.get("offset") or 0)
+        raise protocol_error(block, view.name, message, at, error.what) from error
 
 
 def _parse_facts(view: SegmentView, message: int) -> RelationFacts | None:

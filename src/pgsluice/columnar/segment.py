@@ -17,22 +17,31 @@ from pgsluice.columnar.changes import (
     WHOLE_ROW,
     Bytes,
     Int64s,
+    Mask,
     RelationChanges,
 )
 from pgsluice.columnar.definitions import (
     Definition,
     column_types,
+    decode_at,
     definition_after,
     definition_before,
 )
 from pgsluice.columnar.tuples import TupleReader, protocol_error
 from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
 from pgsluice.types import TypeOptions
-from pgsluice.wire import Relation, Truncate, decode_message
+from pgsluice.wire import Relation, Truncate
 
+
+def _table(tags: bytes) -> Mask:
+    table = np.zeros(256, np.bool_)
+    table[list(tags)] = True
+    return table
+
+
+_OF_ONE_RELATION = _table(b"IUDR" + bytes([FACTS_TAG]))
 _RELATION = ord("R")
 _NEW = ord("N")
-_IN_STREAM = 5
 _OID_BYTES = 4
 
 
@@ -77,7 +86,7 @@ def _by_relation(view: SegmentView, oids: Collection[int] | None) -> Iterator[tu
     """Each relation's messages (changes, R and ``#``), by their indices in the block."""
     block = view.block
     tags = block.tags
-    mine = np.isin(tags, np.frombuffer(b"IUDR" + bytes([FACTS_TAG]), np.uint8))
+    mine = _OF_ONE_RELATION[tags]
     if oids is not None:
         mine &= np.isin(block.oids, np.fromiter(oids, np.int64))
     messages = np.flatnonzero(mine)
@@ -86,8 +95,11 @@ def _by_relation(view: SegmentView, oids: Collection[int] | None) -> Iterator[tu
     if truncated:
         messages = np.concatenate([messages, np.array([at for at, _ in truncated], np.int64)])
         owners = np.concatenate([owners, np.array([oid for _, oid in truncated], np.int64)])
-    order = np.lexsort((messages, owners))
-    messages, owners = messages[order], owners[order]
+    if not len(messages):
+        return
+    if owners.min() != owners.max() or truncated:
+        order = np.lexsort((messages, owners))
+        messages, owners = messages[order], owners[order]
     firsts = np.flatnonzero(np.diff(owners, prepend=-1))
     for first, group in zip(firsts, np.split(messages, firsts[1:]), strict=True):
         yield int(owners[first]), group
@@ -97,9 +109,8 @@ def _truncates(view: SegmentView, oids: Collection[int] | None) -> list[tuple[in
     """(message, relation OID) for each relation of each T, once."""
     found: list[tuple[int, int]] = []
     for index in np.flatnonzero(view.block.tags == TRUNCATE).tolist():
-        raw = view.block.message(index)
-        message = decode_message(raw, in_stream=view.block.body == _IN_STREAM)
-        assert isinstance(message, Truncate)
+        message = decode_at(view, index)
+        assert isinstance(message, Truncate)  # its tag is T
         found.extend(
             (index, oid) for oid in dict.fromkeys(message.oids) if oids is None or oid in oids
         )

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from pgsluice.columnar.changes import Bytes, Int64s, Mask, Tuples
 from pgsluice.errors import ConversionError, ProtocolError
+from pgsluice.lsn import Lsn
 from pgsluice.spool.block import MessageBlock
 from pgsluice.types import ColumnType, Decoded
 from pgsluice.wire import Relation
@@ -60,6 +61,9 @@ class TupleReader:
             ProtocolError: a message ends too early, or says what no server says.
             ConversionError: a value is not of its column's type.
         """
+        if not len(rows):
+            nothing = tuple(pa.nulls(0, one.arrow_type) for one in self.types)
+            return Tuples(nothing, {}, {}), at
         limits = self.block.ends[rows]
         at = self._read_counts(rows, at, limits)
         columns: list[pa.Array] = []
@@ -128,7 +132,7 @@ class TupleReader:
         facts = {"table": table, "column": column, "segment": self.segment, **error.facts}
         row = error.facts.get("row")
         if row is not None:
-            facts["lsn"] = int(self.block.positions[rows[row]])
+            facts["lsn"] = Lsn(int(self.block.positions[rows[row]]))
         return ConversionError(f"{table}, column {column}: {error.what}", hint=error.hint, **facts)
 
 
@@ -179,8 +183,6 @@ class _Values:
     def _take(self, wanted: Mask | None) -> pa.Array:
         """The values as LargeBinary, null where not wanted."""
         count = len(self.starts)
-        if not count:
-            return pa.array([], pa.large_binary())
         offsets = np.empty(2 * count, np.int64)
         offsets[0::2] = self.starts
         offsets[1::2] = self.ends
@@ -218,12 +220,11 @@ def _either(choice: Mask, chosen: Decoded, other: Decoded) -> Decoded:
 
 def uint32s(data: Bytes, at: Int64s) -> Int64s:
     """Big-endian unsigned integers at any offsets; these must have been checked."""
-    result = data[at].astype(np.int64) << 8
-    for place in (1, 2, 3):
-        result |= data[at + place]
-        if place < 3:
-            result <<= 8
-    return result
+    if not len(at):
+        return at
+    # One four-byte integer at every byte: twice as fast as to gather single bytes.
+    everywhere = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))
+    return everywhere[at].astype(np.int64)
 
 
 def protocol_error(
@@ -232,11 +233,9 @@ def protocol_error(
     """An error with the place: message tag, offset in the message, position."""
     tag = chr(int(block.tags[message]))
     offset = at - int(block.starts[message])
-    position = int(block.positions[message])
+    position = Lsn(int(block.positions[message]))
     return ProtocolError(
-        f"{what}: message {tag!r} at offset {offset}, "
-        f"transaction {position >> 32:X}/{position & 0xFFFFFFFF:X}, segment {segment}",
-        hint="the spool holds bytes that no server sends; copy the table again",
+        f"{what}: message {tag!r} at offset {offset}, transaction {position}, segment {segment}",
         tag=tag,
         offset=offset,
         lsn=position,

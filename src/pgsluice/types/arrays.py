@@ -226,10 +226,10 @@ def _after(mask: Mask) -> Mask:
 
 def _escaping(data: Bytes) -> Mask:
     """Backslashes that escape the next byte: every other one of a run, from its first."""
-    backslash = data == _BACKSLASH
+    backslash: Mask = data == _BACKSLASH
     if not backslash.any():
         return backslash
     places = np.arange(len(data))
     before_run = np.maximum.accumulate(np.where(backslash, -1, places))
-    odd: Mask = (places - before_run) % 2 == 1
-    return backslash & odd
+    escaping: Mask = backslash & ((places - before_run) % 2 == 1)
+    return escaping

@@ -18,6 +18,7 @@ from pgsluice.types.codec import (
     large_binary,
     malformed,
     null_mask,
+    shrink,
 )
 
 _BACKSLASH, _X = b"\\x"
@@ -77,7 +78,7 @@ class ByteaType(ColumnType):
             bad = int(np.argmax(nibbles == _BAD)) // 2
             raise malformed(self.name, int(np.searchsorted(offsets, bad, side="right")) - 1)
         decoded = ((nibbles[0::2] << 4) | nibbles[1::2]).astype(np.uint8)
-        return large_binary(decoded, offsets, raw.null).cast(self.arrow_type)
+        return shrink(large_binary(decoded, offsets, raw.null), self.arrow_type, self.name)
 
     def _decode_mixed(self, values: pa.Array, hexadecimal: Int64s) -> Decoded:
         """Rows in escape form one by one, the others at once."""
@@ -94,7 +95,7 @@ class ByteaType(ColumnType):
         return Decoded(pa.array(decoded, self.arrow_type))
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        return Decoded(values.cast(self.arrow_type))
+        return Decoded(shrink(values, self.arrow_type, self.name))
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         null = null_mask(array)

@@ -220,6 +220,22 @@ def as_text(values: pa.Array, type_name: str) -> pa.Array:
         raise malformed(type_name, _first_refused(values, pa.large_string())) from None
 
 
+def shrink(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Array:
+    """Large offsets as the 32-bit ones that Spark takes.
+
+    Raises:
+        ConversionError: the column holds more than 2 GiB, which no segment does.
+    """
+    try:
+        return values.cast(arrow_type)
+    except pa.ArrowInvalid:
+        raise ConversionError(
+            f"more than 2 GiB of type {type_name} in one column of a segment",
+            hint="set segment_bytes in [spool] lower",
+            type_name=type_name,
+        ) from None
+
+
 def cast_text(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Array:
     """Parse LargeBinary text by Arrow's own reader of ``arrow_type``.
 

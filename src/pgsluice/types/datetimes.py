@@ -40,7 +40,6 @@ _DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _EPOCH_DAYS: Final = 10957
 _DAY_US: Final = 86_400_000_000
 _INT64: Final = range(-(2**63), 2**63)
-_INT32: Final = range(-(2**31), 2**31)
 _FIRST_DAY: Final = -719162  # 0001-01-01
 
 
@@ -74,7 +73,9 @@ class MomentType(ColumnType):
         form: the whole text form, for values one by one.
         plain: the part of it that Arrow reads.
         wire: numpy's name of the binary form.
-        width: range of the Arrow type's integers.
+        width: the integers, days or microseconds since 1970, that can be kept.
+        epoch: 2000-01-01, from which the binary form counts, as such an integer.
+        unit_us: microseconds in one of them.
     """
 
     name: str
@@ -86,6 +87,10 @@ class MomentType(ColumnType):
     width: range
     epoch: int
     unit_us: int
+
+    @property
+    def _integer(self) -> pa.DataType:
+        return pa.int64() if self.unit_us == 1 else pa.int32()
 
     def decode_text(self, values: pa.Array) -> Decoded:
         if self._looks_plain(RawValues.of(values)):
@@ -112,7 +117,7 @@ class MomentType(ColumnType):
         return bool((raw.data[starts + 10] == 32).all() and (raw.data[starts + 16] == 58).all())
 
     def _has_year_zero(self, decoded: pa.Array) -> bool:
-        first = pc.min(decoded).cast(pa.int32() if self.unit_us != 1 else pa.int64()).as_py()
+        first = pc.min(decoded).cast(self._integer).as_py()
         # A day of room: an offset may move the first day of year 1 back.
         return first is not None and first * self.unit_us < (_FIRST_DAY - 1) * _DAY_US
 
@@ -120,9 +125,7 @@ class MomentType(ColumnType):
         plain = to_mask(pc.match_substring_regex(unchecked_text(values), self.plain))
         null = null_mask(values)
         decoded = cast_text(blank(values, ~plain), self.arrow_type, self.name)
-        numbers = np.array(
-            decoded.cast(pa.int64() if self.unit_us == 1 else pa.int32()).fill_null(0)
-        )
+        numbers = np.array(decoded.cast(self._integer).fill_null(0))
         unfit = np.zeros(len(values), np.bool_)
         for row in np.flatnonzero(~plain & ~null).tolist():
             number = self._parse(values[row].as_py(), row)
@@ -157,8 +160,8 @@ class MomentType(ColumnType):
         numbers = np.ascontiguousarray(matrix).view(self.wire)[:, 0]
         numbers = numbers.astype(numbers.dtype.newbyteorder("="))
         limits = np.iinfo(numbers.dtype)
-        unfit: Mask = (numbers == limits.max) | (numbers == limits.min)
-        unfit |= numbers > limits.max - self.epoch
+        infinite = (numbers == limits.max) | (numbers == limits.min)
+        unfit: Mask = infinite | (numbers > self.width.stop - 1 - self.epoch)
         if raw.null is not None:
             unfit &= ~raw.null
         null = unfit if raw.null is None else unfit | raw.null
@@ -167,7 +170,7 @@ class MomentType(ColumnType):
         return Decoded(decoded, unfit if unfit.any() else None)
 
     def encode_text(self, array: pa.Array) -> pa.Array:
-        integers = array.cast(pa.int64() if self.unit_us == 1 else pa.int32())
+        integers = array.cast(self._integer)
         return pa.array(
             [None if n is None else self._print(n) for n in integers.to_pylist()],
             pa.large_string(),
@@ -227,7 +230,8 @@ DATE: Final = MomentType(
     form=_compiled(_DATE),
     plain=rf"^{_PLAIN_DATE}$",
     wire=">i4",
-    width=_INT32,
+    # deltalake writes no later day into a file's statistics; the server's last year is 5874897.
+    width=range(-(2**31), days_from_civil(262143, 1, 1)),
     epoch=_EPOCH_DAYS,
     unit_us=_DAY_US,
 )

@@ -20,6 +20,7 @@ from pgsluice.types.codec import (
     blank,
     cast_text,
     malformed,
+    shrink,
     to_mask,
     unchecked_text,
 )
@@ -127,7 +128,7 @@ class NumericTextType(PrintedType):
         text = as_text(values, self.name)
         form = pc.match_substring_regex(text, f"^({_NUMBER}|{_SPECIAL})$")
         RawValues.of(values).refuse(~to_mask(form), self.name)
-        return Decoded(text.cast(pa.string()))
+        return Decoded(shrink(text, self.arrow_type, self.name))
 
     def decode_binary(self, values: pa.Array) -> Decoded:
         return self.decode_text(numeric_binary_to_text(values))

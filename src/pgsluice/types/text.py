@@ -18,6 +18,7 @@ from pgsluice.types.codec import (
     first_row,
     large_binary,
     malformed,
+    shrink,
 )
 from pgsluice.types.numbers import fixed_width_bytes
 
@@ -34,7 +35,7 @@ class PrintedType(ColumnType):
     spark_ddl: str = "string"
 
     def decode_text(self, values: pa.Array) -> Decoded:
-        return Decoded(as_text(values, self.name).cast(pa.string()))
+        return Decoded(shrink(as_text(values, self.name), self.arrow_type, self.name))
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         return array.cast(pa.large_string())
