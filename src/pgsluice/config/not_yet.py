@@ -6,6 +6,7 @@ one of these deletes its line here, and nothing else has to change.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ from pgsluice.config.model import (
     SourceConfig,
     SubscriptionConfig,
 )
+
+_NUMERIC = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\))\Z")
 
 Rule = tuple[str, Callable[[Any], bool], str]
 """A key as the file has it, whether its value is one that we cannot do, and what to do."""
@@ -48,7 +51,11 @@ _ABSENT: dict[type[BaseModel], tuple[Rule, ...]] = {
         ("publications", _always, "publications of pgsluice's own are not there yet"),
         ("mode", _is_not("current"), 'only mode "current" is there yet'),
         ("copy_rate", _always, "limiting the copy's rate is not there yet"),
-        ("types", bool, "types a column are not there yet"),
+        (
+            "types",
+            lambda types: any(not _NUMERIC.match(one) for one in types.values()),
+            'only "string", "double" and "decimal(p,s)", for numeric columns, are there yet',
+        ),
         ("rename", bool, "renaming is not there yet"),
         ("json", _is_not("string"), 'only "string" is there yet'),
         (
@@ -56,7 +63,6 @@ _ABSENT: dict[type[BaseModel], tuple[Rule, ...]] = {
             _is_not("fail"),
             'only "fail" is there yet: a value that its column cannot hold parks its table',
         ),
-        ("foreign_writes", _is_not("park"), 'only "park" is there yet'),
         ("deleted_column", _always, "a column for deleted rows is not there yet"),
     ),
     DeltaSinkConfig: (

@@ -1,0 +1,116 @@
+"""The program ``pgsluice``: its commands, and what an error becomes.
+
+Every error that pgsluice raises on purpose carries its exit code; anything else is a fault of
+ours and says so. Neither shows a traceback unless ``--debug`` asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from pgsluice import __version__
+from pgsluice.cli import check, drop, init, status
+from pgsluice.cli.options import DebugOption, Invocation
+from pgsluice.cli.signals import INTERRUPTED, end_on_sigterm
+from pgsluice.errors import PgsluiceError
+
+_FAILED = 1
+_USAGE = 2
+
+app = typer.Typer(
+    name="pgsluice",
+    help="PostgreSQL into the lakehouse with PySpark, exactly once, without Kafka.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"pgsluice {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def program(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="show the version"),
+    ] = False,
+    debug: DebugOption = False,
+) -> None:
+    """PostgreSQL into the lakehouse with PySpark, exactly once, without Kafka."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command()(init.init)
+app.command()(check.check)
+app.command()(status.status)
+app.command()(drop.drop)
+
+
+def main() -> None:
+    """Entry point of the ``pgsluice`` command."""
+    end_on_sigterm()
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    invocation = Invocation()
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(
+            args=list(arguments), prog_name="pgsluice", standalone_mode=False, obj=invocation
+        )
+        return result if isinstance(result, int) else 0
+    except PgsluiceError as error:
+        return _report(str(error), error.exit_code, error, invocation)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        if isinstance(error.__cause__ or error.__context__, EOFError):
+            return _report("a question got no answer", _USAGE, error, invocation)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output went away: not an error, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILED
+    except Exception as error:
+        if _is_usage_error(error):
+            return _report(_usage(error), _USAGE, error, invocation)
+        what = f"{type(error).__name__}: {error}"
+        hint = "this should not happen; --debug shows where it comes from"
+        return _report(f"{what}\n  → {hint}", _FAILED, error, invocation)
+
+
+def _is_usage_error(error: Exception) -> bool:
+    """Whether the command line's parser raised it.
+
+    Its classes are not at one place in all versions of typer, hence their one method.
+    """
+    return callable(getattr(error, "format_message", None))
+
+
+def _usage(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    what: str = error.format_message()
+    what = what[:1].lower() + what[1:].rstrip(".")
+    return what if context is None else f"{what}\n  → {context.command_path} --help"
+
+
+def _report(text: str, code: int, error: BaseException, invocation: Invocation) -> int:
+    """One message on stderr; the exit code back."""
+    if invocation.debug:
+        traceback.print_exception(error)
+    console = Console(stderr=True)
+    console.print(f"pgsluice: {text}", markup=False, highlight=False, soft_wrap=True)
+    return code

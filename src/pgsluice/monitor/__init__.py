@@ -1,0 +1,1 @@
+"""Metrics, status and health: what pgsluice says of itself, for people and for programs."""

@@ -1,0 +1,286 @@
+"""The running picture: a live table on a terminal, plain lines everywhere else.
+
+A :class:`LiveView` is a metrics callback and a context manager. Events may come from any
+thread. On a terminal it redraws one picture (capture, each table, bars for copies); without one
+it writes a line for what a log should keep: each batch that applied rows, at most one a second
+and subscription; a copy's beginning and end; every change of state.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import assert_never
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from pgsluice.events import (
+    BatchFinished,
+    CapturePhase,
+    CaptureState,
+    CopyProgress,
+    MetricsEvent,
+    TableApplied,
+    TableState,
+)
+from pgsluice.lsn import Lsn
+from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
+
+_LINE_EVERY_S = 1.0
+
+TableName = tuple[str, str, str]
+"""Subscription, schema, table."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """What is known of one table."""
+
+    state: str = ""
+    rows: int = 0
+    position: Lsn | None = None
+    seconds: float | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Batches of a subscription since its last line."""
+
+    batches: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    last_line: float = field(default=float("-inf"))
+    latest: BatchFinished | None = None
+
+
+class LiveView:
+    """Shows what happens, as it happens.
+
+    Args:
+        console: where to; a console that is no terminal gets plain lines.
+        clock: seconds that only rise; how often lines come depends on it.
+    """
+
+    def __init__(
+        self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console or Console()
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._capture: CaptureState | None = None
+        self._rows: dict[TableName, _Row] = {}
+        self._batches: dict[str, BatchFinished] = {}
+        self._pending: dict[str, _Pending] = {}
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[shown]}"),
+            console=self._console,
+        )
+        self._bar_of: dict[TableName, TaskID] = {}
+        self._copying: set[TableName] = set()
+        self._live = (
+            Live(console=self._console, get_renderable=self.picture, refresh_per_second=4)
+            if self._console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> LiveView:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+        else:
+            with self._lock:
+                for name in self._pending:
+                    self._flush(name)
+
+    def __call__(self, event: MetricsEvent) -> None:
+        """Take one event; safe from any thread."""
+        with self._lock:
+            match event:
+                case CaptureState():
+                    self._on_capture(event)
+                case BatchFinished():
+                    self._on_batch(event)
+                case TableApplied():
+                    self._on_applied(event)
+                case TableState():
+                    self._on_state(event)
+                case CopyProgress():
+                    self._on_copy(event)
+                case _:
+                    assert_never(event)
+
+    def note(self, text: str) -> None:
+        """Say a sentence; on a terminal it stays above the picture."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    # What each event changes. Under the lock.
+
+    def _on_capture(self, event: CaptureState) -> None:
+        before = self._capture
+        self._capture = event
+        if before is None or (before.phase, before.message) != (event.phase, event.message):
+            reason = f": {event.message}" if event.message else ""
+            self._line(f"capture {event.phase}{reason}")
+
+    def _on_batch(self, event: BatchFinished) -> None:
+        self._batches[event.subscription] = event
+        if self._live is not None or not event.rows:
+            return
+        pending = self._pending.setdefault(event.subscription, _Pending())
+        pending.batches += 1
+        pending.rows += event.rows
+        pending.seconds += event.seconds
+        pending.latest = event
+        if self._clock() - pending.last_line >= _LINE_EVERY_S:
+            self._flush(event.subscription)
+
+    def _flush(self, name: str) -> None:
+        """One line for the batches of a subscription since the last."""
+        pending = self._pending[name]
+        if pending.latest is None:
+            return
+        batches = "1 batch" if pending.batches == 1 else f"{pending.batches} batches"
+        self._line(
+            f"{name}: {format_count(pending.rows)} rows in {batches}, "
+            f"{format_seconds(pending.seconds)}, "
+            f"at {pending.latest.position}, {_lag(pending.latest)}"
+        )
+        self._pending[name] = _Pending(last_line=self._clock())
+
+    def _on_applied(self, event: TableApplied) -> None:
+        row = self._row(event)
+        row.rows += event.rows
+        row.position = event.applied_through
+        row.seconds = event.seconds
+
+    def _on_state(self, event: TableState) -> None:
+        row = self._row(event)
+        changed = (row.state, row.error) != (event.state, event.error)
+        row.state, row.error = event.state, event.error
+        if changed and (event.error or self._live is None):
+            reason = f": {event.error}" if event.error else ""
+            word = STATES.get(event.state, event.state)
+            self._line(f"{event.subscription}: {event.schema}.{event.table} {word}{reason}")
+
+    def _on_copy(self, event: CopyProgress) -> None:
+        name = (event.subscription, event.schema, event.table)
+        shown = f"{format_count(event.rows)} rows"
+        if self._live is None:
+            if event.is_done:
+                self._copying.discard(name)
+                self._line(f"{name[0]}: {name[1]}.{name[2]} copied, {shown}")
+            elif name not in self._copying:
+                self._copying.add(name)
+                about = f", about {event.expected_rows:,} rows" if event.expected_rows else ""
+                self._line(f"{name[0]}: {name[1]}.{name[2]} is being copied{about}")
+            return
+        if name not in self._bar_of:
+            self._bar_of[name] = self._bars.add_task(f"copy {name[1]}.{name[2]}", shown=shown)
+        # An estimate may be too small: a bar never passes its end before the copy does.
+        total = event.rows if event.is_done else event.expected_rows
+        if total is not None and not event.is_done:
+            total = max(total, event.rows + 1)
+        self._bars.update(
+            self._bar_of[name],
+            completed=max(event.rows, 1) if event.is_done else event.rows,
+            total=max(total, 1) if total is not None else None,
+            shown=f"{shown}, done" if event.is_done else shown,
+        )
+
+    def _row(self, event: TableApplied | TableState) -> _Row:
+        return self._rows.setdefault((event.subscription, event.schema, event.table), _Row())
+
+    def _line(self, text: str) -> None:
+        if self._live is None:
+            self.note(text)
+
+    # The picture. Called by rich's thread as well.
+
+    def picture(self) -> RenderableType:
+        """What a terminal shows now."""
+        with self._lock:
+            parts: list[RenderableType] = []
+            if self._capture is not None:
+                parts.append(_capture_line(self._capture))
+            if self._rows or self._batches:
+                parts.append(self._table())
+            parts += (
+                Text(f"  {key[1]}.{key[2]}: {row.error}", style="red")
+                for key, row in self._rows.items()
+                if row.error
+            )
+            if self._bar_of:
+                parts.append(self._bars.get_renderable())
+            return Group(*parts)
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("table")
+        table.add_column("state")
+        for title in ("rows", "position", "lag", "batch"):
+            table.add_column(title, justify="right")
+        for name, batch in self._batches.items():
+            table.add_row(
+                Text(name, style="bold"),
+                "",
+                format_count(batch.rows),
+                str(batch.position),
+                _lag(batch),
+                format_seconds(batch.seconds),
+            )
+            self._table_rows(table, name)
+        for name in sorted({key[0] for key in self._rows} - set(self._batches)):
+            table.add_row(Text(name, style="bold"), "", "", "", "", "")
+            self._table_rows(table, name)
+        return table
+
+    def _table_rows(self, table: Table, subscription: str) -> None:
+        for key in sorted(key for key in self._rows if key[0] == subscription):
+            row = self._rows[key]
+            table.add_row(
+                Text(f"  {key[1]}.{key[2]}"),
+                Text(STATES.get(row.state, row.state), style="red" if row.state == "p" else ""),
+                format_count(row.rows),
+                "-" if row.position is None else str(row.position),
+                "",
+                format_seconds(row.seconds),
+            )
+
+
+def _lag(batch: BatchFinished) -> str:
+    if not batch.lag_bytes:
+        return "no lag"
+    return f"{format_bytes(batch.lag_bytes)}, {format_seconds(batch.lag_s)} behind"
+
+
+def _capture_line(state: CaptureState) -> Text:
+    ok = state.phase is CapturePhase.STREAMING
+    text = Text(f"capture {state.phase}", style="green" if ok else "yellow")
+    if state.frontier is not None:
+        text.append(f"  at {state.frontier}", style="default")
+    if state.lag_bytes is not None:
+        text.append(f"  {format_bytes(state.lag_bytes)} behind", style="default")
+    if state.spool_bytes is not None:
+        text.append(f"  spool {format_bytes(state.spool_bytes)}", style="default")
+    if state.message:
+        text.append(f"  {state.message}", style="yellow")
+    return text

@@ -1,0 +1,289 @@
+"""Where everything stands: the slot, the spool, each subscription and table.
+
+Read from the server and from the spool's files, never from a running process: so it works
+while ``run`` does, after it, and while the server is down (its fields are then null). The
+names of :meth:`Status.to_json`'s keys are fixed: other programs read them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pgsluice.config import Config, SourceConfig
+from pgsluice.errors import PgsluiceError
+from pgsluice.lsn import Lsn
+from pgsluice.monitor.slot import SlotFacts, read_flush_lsn, read_slot
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.spool import Spool, SpoolReader, SubscriptionRecord, TableRecord
+
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """The server's side; all None but the name when it did not answer, and ``error`` says why.
+
+    Attributes:
+        flush_lsn: how far the server's WAL is durable.
+        slot: None also when the slot is not there.
+    """
+
+    slot_name: str
+    slot: SlotFacts | None = None
+    flush_lsn: Lsn | None = None
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        slot = self.slot
+        return {
+            "slot": self.slot_name,
+            "exists": slot is not None if self.error is None else None,
+            "active": None if self.error else slot is not None and slot.active_pid is not None,
+            "confirmed_flush_lsn": _text(slot.confirmed_flush if slot else None),
+            "retained_bytes": slot.retained_bytes if slot else None,
+            "wal_status": slot.wal_status if slot else None,
+            "flush_lsn": _text(self.flush_lsn),
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolStatus:
+    """The spool's side; None where there is no spool yet, or it cannot be read (``error``).
+
+    Attributes:
+        last_change_s: seconds since 1970 at which something was last made durable.
+    """
+
+    position: Lsn | None = None
+    frontier: Lsn | None = None
+    bytes: int = 0
+    segments: int = 0
+    last_change_s: float | None = None
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "position": _text(self.position),
+            "frontier": _text(self.frontier),
+            "bytes": self.bytes,
+            "segments": self.segments,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStatus:
+    """One subscription.
+
+    Attributes:
+        position: None before its first start.
+        lag_bytes: None when the server's position is not known.
+        lag_s: 0 when nothing waits.
+    """
+
+    name: str
+    mode: str
+    sink: str
+    position: Lsn | None
+    lag_bytes: int | None
+    lag_s: float | None
+    tables: tuple[TableRecord, ...]
+    is_enabled: bool
+    is_configured: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "mode": self.mode,
+            "sink": self.sink,
+            "position": _text(self.position),
+            "lag_bytes": self.lag_bytes,
+            "lag_s": self.lag_s,
+            "tables": [_table_json(table) for table in self.tables],
+            "enabled": self.is_enabled,
+            "configured": self.is_configured,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The whole."""
+
+    source: SourceStatus
+    spool: SpoolStatus
+    subscriptions: tuple[SubscriptionStatus, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``pgsluice status --json`` prints."""
+        return {
+            "source": self.source.to_json(),
+            "spool": self.spool.to_json(),
+            "subscriptions": [one.to_json() for one in self.subscriptions],
+        }
+
+
+def read_status(config: Config) -> Status:
+    """Look at the server and the spool; never raises for what either of them is like."""
+    source = _read_source(config.source)
+    try:
+        if not Spool.exists(config.spool.path):
+            return Status(source, SpoolStatus(), _unstarted(config))
+        reader = SpoolReader(config.spool.path)
+        records = reader.spool.subscriptions()
+        spool = _read_spool(reader)
+        lags = _Lags(source, spool, reader)
+        subscriptions = _subscriptions(config, records, lags)
+    except PgsluiceError as error:
+        return Status(source, SpoolStatus(error=error.what), _unstarted(config))
+    return Status(source, spool, subscriptions)
+
+
+def _read_source(source: SourceConfig) -> SourceStatus:
+    timeout_s = min(source.connect_timeout_s, _PATIENCE_S)
+    try:
+        with (
+            connect_sql(source.dsn, timeout_s=timeout_s, application="status") as connection,
+            source_errors("reading the slot"),
+        ):
+            slot = read_slot(connection, source.slot)
+            return SourceStatus(source.slot, slot, read_flush_lsn(connection))
+    except PgsluiceError as error:
+        return SourceStatus(source.slot, error=error.what)
+
+
+def _read_spool(reader: SpoolReader) -> SpoolStatus:
+    if reader.spool.chain_start() is None:
+        return SpoolStatus()
+    segments = reader.all_segments()
+    sizes = 0
+    for one in segments:
+        try:
+            sizes += one.size_bytes
+        except PgsluiceError:
+            continue  # retention removed it between the listing and the look into it
+    changed = [one.written_at for one in segments[-1:]]
+    frontier_file = Path(reader.spool.path) / "frontier.json"
+    if frontier_file.exists():
+        changed.append(frontier_file.stat().st_mtime)
+    return SpoolStatus(
+        position=reader.position(),
+        frontier=reader.frontier(),
+        bytes=sizes,
+        segments=len(segments),
+        last_change_s=max(changed, default=None),
+    )
+
+
+class _Lags:
+    """How far a position is behind the server, in bytes and seconds."""
+
+    def __init__(self, source: SourceStatus, spool: SpoolStatus, reader: SpoolReader) -> None:
+        self.source = source
+        self.spool = spool
+        self.reader = reader
+
+    def in_bytes(self, position: Lsn) -> int | None:
+        """The server's flush LSN less the position; less the frontier when all is applied."""
+        if self.source.flush_lsn is None:
+            return None
+        reached = position
+        if not self._waits(position) and self.spool.frontier is not None:
+            reached = max(position, self.spool.frontier)
+        return max(self.source.flush_lsn - reached, 0)
+
+    def in_seconds(self, position: Lsn) -> float | None:
+        """Age of the oldest transaction that waits; 0 when nothing does."""
+        now = time.time()
+        if self._waits(position):
+            for one in self.reader.all_segments():
+                if one.end > position:
+                    return max(now - self._begun(one), 0.0)
+        if self._server_waits() and self.spool.last_change_s is not None:
+            return max(now - self.spool.last_change_s, 0.0)
+        return 0.0
+
+    def _begun(self, segment: Any) -> float:
+        try:
+            first = segment.header.first_commit_timestamp
+        except PgsluiceError:
+            first = None
+        return float(segment.written_at) if first is None else first / 1e6
+
+    def _waits(self, position: Lsn) -> bool:
+        return self.spool.position is not None and position < self.spool.position
+
+    def _server_waits(self) -> bool:
+        """Nobody receives, and the server has gone on: what waits there may be for us."""
+        slot, flush, frontier = self.source.slot, self.source.flush_lsn, self.spool.frontier
+        if slot is None or slot.active_pid is not None or flush is None or frontier is None:
+            return False
+        return flush > frontier
+
+
+def _subscriptions(
+    config: Config, records: list[SubscriptionRecord], lags: _Lags
+) -> tuple[SubscriptionStatus, ...]:
+    """Those of the configuration in its order, then others that the spool knows."""
+    known = {record.name: record for record in records}
+    found = []
+    for one in _unstarted(config):
+        record = known.pop(one.name, None)
+        found.append(one if record is None else _started(record, lags, one))
+    return (*found, *(_started(record, lags, None) for record in known.values()))
+
+
+def _unstarted(config: Config) -> tuple[SubscriptionStatus, ...]:
+    """The configuration's subscriptions, as they are before their first start."""
+    return tuple(
+        SubscriptionStatus(
+            name=one.name,
+            mode=one.mode,
+            sink=one.sink.target,
+            position=None,
+            lag_bytes=None,
+            lag_s=None,
+            tables=(),
+            is_enabled=one.enabled,
+            is_configured=True,
+        )
+        for one in config.subscriptions
+    )
+
+
+def _started(
+    record: SubscriptionRecord, lags: _Lags, configured: SubscriptionStatus | None
+) -> SubscriptionStatus:
+    tables = sorted(record.tables.values(), key=lambda table: (table.namespace, table.name))
+    return SubscriptionStatus(
+        name=record.name,
+        mode=record.mode,
+        sink=record.sink if configured is None else configured.sink,
+        position=record.position,
+        lag_bytes=lags.in_bytes(record.position),
+        lag_s=lags.in_seconds(record.position),
+        tables=tuple(tables),
+        is_enabled=configured is None or configured.is_enabled,
+        is_configured=configured is not None,
+    )
+
+
+def _table_json(table: TableRecord) -> dict[str, Any]:
+    return {
+        "schema": table.namespace,
+        "table": table.name,
+        "state": str(table.state),
+        "applied_through": _text(table.applied_through),
+        "rows": table.rows,
+        "error": table.error,
+        "target": table.target,
+        "merge_s": table.merge_s,
+        "deferred_until": table.next_due or None,
+    }
+
+
+def _text(lsn: Lsn | None) -> str | None:
+    return None if lsn is None else str(lsn)

@@ -1,0 +1,44 @@
+"""Numbers as people read them: bytes, durations, counts, and a relation state's word."""
+
+from __future__ import annotations
+
+STATES = {
+    "i": "to copy",
+    "d": "copying",
+    "f": "copied",
+    "s": "catching up",
+    "r": "ready",
+    "p": "parked",
+}
+"""PostgreSQL's relation states (pg_subscription_rel.srsubstate) and ``p``, as words."""
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def format_bytes(count: int | None) -> str:
+    """``1536`` as ``1.5 KiB``; ``-`` when it is not known."""
+    if count is None:
+        return "-"
+    value, unit = float(count), 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """``0.25`` as ``0.25 s``, ``75`` as ``1 min 15 s``; ``-`` when it is not known."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.2f} s" if seconds else "0 s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def format_count(count: int | None) -> str:
+    """``1234567`` as ``1,234,567``; ``-`` when it is not known."""
+    return "-" if count is None else f"{count:,}"
