@@ -90,7 +90,9 @@ def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
 def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
     try:
         encoded = pc.dictionary_encode(
-            pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+            pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
+            if isinstance(column, pa.ChunkedArray)
+            else column
         )
     except pa.ArrowNotImplementedError as error:
         raise TableError(

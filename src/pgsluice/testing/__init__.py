@@ -1,0 +1,1 @@
+"""What tests of pgsluice and of sinks made elsewhere share: builders and contract suites."""
