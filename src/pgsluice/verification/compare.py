@@ -1,0 +1,192 @@
+"""Compare a table with its target, and find the keys that differ.
+
+First both sides are digested whole. Only where the digests differ, the rows are looked at by
+buckets: two more passes over both sides find the buckets that differ, and the rows in them,
+a bounded number at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from pgsluice.errors import PgsluiceError
+from pgsluice.verification.digest import Digest, Key, Side
+from pgsluice.verification.postgres_text import TextForm
+from pgsluice.verification.source import SourceSide, SourceTable, one_snapshot
+from pgsluice.verification.target import DeltaRows, TargetRows, TargetSide
+
+_ROWS_A_BUCKET = 500
+_ROWS_A_PASS = 50_000
+_MOST_BUCKETS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison found.
+
+    Keys are tuples of text forms, in the key's order; a row of a table without key stands
+    under its hash, once for each time that it is there too often or too rarely.
+
+    Attributes:
+        table: ``schema.table``.
+        source: the source's digest.
+        target: the target's.
+        missing_keys: at the source and not at the target.
+        extra_keys: at the target and not at the source, or there more often.
+        differing_keys: at both, with other values.
+        has_more: more keys differ than are listed.
+        has_key: keys are the table's; else they are hashes of rows.
+    """
+
+    table: str
+    source: Digest
+    target: Digest
+    missing_keys: tuple[Key, ...] = field(default=())
+    extra_keys: tuple[Key, ...] = field(default=())
+    differing_keys: tuple[Key, ...] = field(default=())
+    has_more: bool = False
+    has_key: bool = True
+
+    @property
+    def equal(self) -> bool:
+        return self.source == self.target
+
+    @property
+    def source_rows(self) -> int:
+        return self.source.rows
+
+    @property
+    def target_rows(self) -> int:
+        return self.target.rows
+
+    def __str__(self) -> str:
+        if self.equal:
+            return f"{self.table}: equal, {self.source_rows} rows"
+        parts = [f"{self.table}: {self.source_rows} rows at the source, {self.target_rows} here"]
+        named = (
+            ("missing", self.missing_keys),
+            ("not at the source", self.extra_keys),
+            ("differing", self.differing_keys),
+        )
+        parts += [f"{name}: {', '.join(map(_print_key, keys))}" for name, keys in named if keys]
+        return "; ".join(parts) + (", and more" if self.has_more else "")
+
+
+def compare(
+    connection: psycopg.Connection[Any],
+    table: str | SourceTable,
+    target: str | Path | TargetRows,
+    *,
+    key: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    snapshot: str | None = None,
+    max_keys: int = 10,
+) -> Comparison:
+    """Compare one table with its target.
+
+    The target must be at the position that the source is read at; that is the caller's part:
+    a source that rests, an exported snapshot, or a transaction that the caller has begun.
+
+    Args:
+        connection: to the source. Outside a transaction, one of our own is used, so that all
+            passes see one state.
+        table: ``schema.table``, a partitioned table by its root; or what
+            :meth:`SourceTable.find` found.
+        target: a Delta table's folder (its newest version), or rows.
+        key: the columns that tell rows apart; None: the table's own key.
+        columns: what to compare; None: all but generated columns.
+        snapshot: name of an exported snapshot of the source.
+        max_keys: how many keys of each kind are listed at most.
+
+    Raises:
+        PgsluiceError: no such table, target or column.
+        psycopg.Error: the source failed.
+    """
+    rows = DeltaRows(target) if isinstance(target, str | Path) else target
+    with one_snapshot(connection, snapshot):
+        facts = SourceTable.find(connection, table) if isinstance(table, str) else table
+        by_name = {column.name: column for column in facts.columns}
+        names = tuple(by_name) if columns is None else tuple(columns)
+        key_names = tuple(facts.key if key is None else key)
+        if unknown := [name for name in (*names, *key_names) if name not in by_name]:
+            raise PgsluiceError(
+                f"{facts.title} has no replicated column {unknown[0]}", table=facts.title
+            )
+        names += tuple(name for name in key_names if name not in names)
+        is_old = connection.info.server_version < 120000
+        forms = {
+            name: TextForm(by_name[name].delimiter, shortest_floats=not is_old) for name in names
+        }
+        ours = SourceSide(connection, facts, rows.schema, names, key_names)
+        theirs = TargetSide(rows, names, key_names, forms)
+        source, target_digest = ours.digest(), theirs.digest()
+        if source == target_digest:
+            return Comparison(facts.title, source, target_digest, has_key=bool(key_names))
+        found = _differences(ours, theirs, max(source.rows, target_digest.rows), max_keys)
+        return Comparison(facts.title, source, target_digest, *found, has_key=bool(key_names))
+
+
+def _differences(
+    source: Side, target: Side, rows: int, max_keys: int
+) -> tuple[tuple[Key, ...], tuple[Key, ...], tuple[Key, ...], bool]:
+    """Missing, extra and differing keys, and whether there are more."""
+    count = min(max(rows // _ROWS_A_BUCKET, 1), _MOST_BUCKETS)
+    ours, theirs = source.buckets(count), target.buckets(count)
+    nothing = Digest()
+    differing = [
+        bucket
+        for bucket in sorted(ours.keys() | theirs.keys())
+        if ours.get(bucket, nothing) != theirs.get(bucket, nothing)
+    ]
+    sizes = {
+        bucket: max(ours.get(bucket, nothing).rows, theirs.get(bucket, nothing).rows)
+        for bucket in differing
+    }
+    missing: list[Key] = []
+    extra: list[Key] = []
+    changed: list[Key] = []
+    for chosen in _passes(differing, sizes):
+        there = source.rows(count, chosen)
+        here = target.rows(count, chosen)
+        for key in sorted(there.keys() | here.keys(), key=_order):
+            at_source, at_target = Counter(there.get(key, ())), Counter(here.get(key, ()))
+            surplus = at_target.total() - at_source.total()
+            if surplus:
+                (extra if surplus > 0 else missing).extend([key] * abs(surplus))
+            elif at_source != at_target:
+                changed.append(key)
+        if max(len(missing), len(extra), len(changed)) > max_keys:
+            break
+    has_more = max(len(missing), len(extra), len(changed)) > max_keys
+    cut = slice(0, max_keys)
+    return tuple(missing[cut]), tuple(extra[cut]), tuple(changed[cut]), has_more
+
+
+def _passes(differing: Sequence[int], sizes: dict[int, int]) -> Iterator[frozenset[int]]:
+    """Groups of buckets whose rows are held in memory together."""
+    chosen: list[int] = []
+    held = 0
+    for bucket in differing:
+        if chosen and held + sizes[bucket] > _ROWS_A_PASS:
+            yield frozenset(chosen)
+            chosen, held = [], 0
+        chosen.append(bucket)
+        held += sizes[bucket]
+    if chosen:
+        yield frozenset(chosen)
+
+
+def _order(key: Key) -> tuple[tuple[int, str], ...]:
+    """Numbers by their value as far as their length tells, NULL first."""
+    return tuple((-1, "") if text is None else (len(text), text) for text in key)
+
+
+def _print_key(key: Key) -> str:
+    texts = ["NULL" if text is None else text for text in key]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"

@@ -1,0 +1,263 @@
+"""Arrow values in PostgreSQL's text form, as its output functions print them.
+
+This is the second opinion on what a value is: written from PostgreSQL's rules alone, it
+shares nothing with the code that decodes the stream and writes targets. Columns are taken
+whole where that is simple; the rare values (years before Christ, exponents) one by one.
+Source: the manual, chapter "Data Types"; ``d2s.c``, ``array_out`` and ``EncodeDateTime`` of
+PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.errors import PgsluiceError
+
+_TEXT = pa.large_string()
+_DAY_US = 86_400_000_000
+# Years 1 to 9999: what ISO 8601 and PostgreSQL write alike.
+_FIRST_DAY = -719_162
+_LAST_DAY = 2_932_896
+
+
+@dataclass(frozen=True, slots=True)
+class TextForm:
+    """What the Arrow type does not tell of how a column prints.
+
+    Attributes:
+        delimiter: between the elements of an array (``;`` for box).
+        shortest_floats: floats in the fewest digits that tell them apart, as PostgreSQL 12
+            and later do; before, extra_float_digits = 3 gave 18 (float8) or 9 (float4).
+    """
+
+    delimiter: str = ","
+    shortest_floats: bool = True
+
+
+def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
+    """Format a column.
+
+    Returns:
+        large_string; null where the array is.
+
+    Raises:
+        PgsluiceError: there is no text form for the type here.
+    """
+    form = form or TextForm()
+    kind = array.type
+    is_ = pa.types
+    if is_.is_string(kind) or is_.is_large_string(kind) or kind == pa.string_view():
+        return array.cast(_TEXT)
+    if is_.is_integer(kind):
+        return array.cast(_TEXT)
+    if is_.is_boolean(kind):
+        return pc.if_else(array, pa.scalar("t", _TEXT), pa.scalar("f", _TEXT))
+    if is_.is_decimal(kind):
+        return _decimals(array)
+    if is_.is_float32(kind) or is_.is_float64(kind):
+        return _floats(array, form)
+    if is_.is_binary(kind) or is_.is_large_binary(kind) or kind == pa.binary_view():
+        return _bytea(array)
+    if is_.is_date32(kind):
+        return _dates(array)
+    if is_.is_timestamp(kind):
+        return _timestamps(array)
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        return _arrays(array, form)
+    raise PgsluiceError(f"values of the type {kind} cannot be compared with the source yet")
+
+
+def _patched(texts: pa.Array, rows: npt.NDArray[np.bool_], values: list[str]) -> pa.Array:
+    """Other texts at some rows."""
+    if not values:
+        return texts
+    return pc.replace_with_mask(texts, pa.array(rows), pa.array(values, _TEXT))
+
+
+def _decimals(array: pa.Array) -> pa.Array:
+    texts = array.cast(_TEXT)
+    # Arrow turns to exponents for the smallest values; PostgreSQL never does.
+    small = _mask(pc.match_substring(texts, "E"))
+    values = [format(value, "f") for value in array.filter(pa.array(small)).to_pylist()]
+    return _patched(texts, small, values)
+
+
+def _bytea(array: pa.Array) -> pa.Array:
+    """``\\x`` and two digits a byte."""
+    values = array.cast(pa.large_binary()).to_pylist()
+    return pa.array([None if value is None else "\\x" + value.hex() for value in values], _TEXT)
+
+
+# Floating point
+
+
+def _floats(array: pa.Array, form: TextForm) -> pa.Array:
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    valid = _mask(array.is_valid())
+    is_single = numbers.dtype == np.float32
+    # Integers of few digits have no fraction and no exponent in any version.
+    plain = (np.abs(numbers) < (1e6 if is_single else 1e15)) & (numbers == np.trunc(numbers))
+    plain &= ~((numbers == 0) & np.signbit(numbers))
+    integers = np.where(plain, numbers, 0).astype(np.int64)
+    texts = pa.array(integers, mask=~valid).cast(_TEXT)
+    others = valid & ~plain
+    one = _float_formatter(is_single, form.shortest_floats)
+    return _patched(texts, others, [one(number) for number in numbers[others]])
+
+
+def _float_formatter(is_single: bool, shortest: bool) -> Callable[[np.floating], str]:
+    digits = (9 if is_single else 18) if not shortest else 0
+    single_or_double = np.float32 if is_single else np.float64
+
+    def one(number: np.floating) -> str:
+        value = float(number)
+        if value != value:
+            return "NaN"
+        if value in (np.inf, -np.inf):
+            return "Infinity" if value > 0 else "-Infinity"
+        if not shortest:
+            return f"{value:.{digits}g}"
+        if value == 0:
+            return "-0"
+        return _layout(_shortest(single_or_double(number)), 6 if is_single else 15)
+
+    return one
+
+
+def _shortest(number: np.floating) -> str:
+    """The shortest decimal that reads back as the number, in scientific form.
+
+    Python and numpy take a decimal that lies exactly between two floats if reading it rounds
+    to the right one; PostgreSQL does not, so that the text does not depend on the reader's
+    rounding. Such decimals exist only where floats are about 1 apart or more, and below 1e45:
+    beyond, the middle between two has more digits than any shortest text.
+    """
+    text = np.format_float_scientific(number, unique=True, trim="-")
+    if not (2.0**20 if number.dtype == np.float32 else 2.0**50) < abs(float(number)) < 1e45:
+        return text
+    kind = type(number)
+    value = Fraction(float(number))
+    low, high = ((value + _exact(np.nextafter(number, kind(end)))) / 2 for end in ("-inf", "inf"))
+    digits = len(text.partition("e")[0].replace("-", "").replace(".", ""))
+    while not low < Fraction(text) < high:
+        text = f"{float(number):.{digits}e}"
+        digits += 1
+    return text
+
+
+def _exact(number: np.floating) -> Fraction:
+    """A float's value; past the largest float4, what would come next."""
+    return (
+        Fraction(float(number)) if np.isfinite(number) else Fraction(math.copysign(2**128, number))
+    )
+
+
+def _layout(scientific: str, limit: int) -> str:
+    """Digits and exponent as PostgreSQL lays them out: plain from 1e-04 to below 1e``limit``."""
+    mantissa, _, exponent_text = scientific.partition("e")
+    exponent = int(exponent_text)
+    sign = "-" if mantissa.startswith("-") else ""
+    digits = mantissa.lstrip("-").replace(".", "").rstrip("0") or "0"
+    if exponent < -4 or exponent >= limit:
+        fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+    if len(digits) <= exponent + 1:
+        return sign + digits + "0" * (exponent + 1 - len(digits))
+    return f"{sign}{digits[: exponent + 1]}.{digits[exponent + 1 :]}"
+
+
+# Dates and times
+
+
+def _dates(array: pa.Array) -> pa.Array:
+    days = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    valid = _mask(array.is_valid())
+    ordinary = (days >= _FIRST_DAY) & (days <= _LAST_DAY)
+    texts = np.datetime_as_string(np.where(ordinary, days, 0).astype("datetime64[D]"))
+    others = valid & ~ordinary
+    patches = []
+    for day in days[others]:
+        date, era = _civil(int(day))
+        patches.append(date + era)
+    return _patched(pa.array(texts, _TEXT, mask=~valid), others, patches)
+
+
+def _timestamps(array: pa.Array) -> pa.Array:
+    """``2024-01-02 03:04:05.6``; with a time zone always at ``+00``."""
+    zone = "" if array.type.tz is None else "+00"
+    micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
+    numbers = micros.fill_null(0).to_numpy(zero_copy_only=False)
+    valid = _mask(array.is_valid())
+    days = numbers // _DAY_US
+    ordinary = (days >= _FIRST_DAY) & (days <= _LAST_DAY)
+    iso = np.datetime_as_string(np.where(ordinary, numbers, 0).astype("datetime64[us]"))
+    texts = pc.replace_substring(pa.array(iso, _TEXT, mask=~valid), "T", " ")
+    # There are always six digits after the point: zeros go, and the point if all do.
+    texts = pc.utf8_rtrim(pc.utf8_rtrim(texts, characters="0"), characters=".")
+    if zone:
+        texts = pc.binary_join_element_wise(texts, pa.scalar(zone, _TEXT), pa.scalar("", _TEXT))
+    others = valid & ~ordinary
+    patches = []
+    for number in numbers[others]:
+        day, rest = divmod(int(number), _DAY_US)
+        date, era = _civil(day)
+        patches.append(f"{date} {_time(rest)}{zone}{era}")
+    return _patched(texts, others, patches)
+
+
+def _civil(day: int) -> tuple[str, str]:
+    """A day since 1970-01-01 as year, month, day, and `` BC`` before the year 1."""
+    cycles, of_cycle = divmod(day + 719_468, 146_097)  # days of 400 years, from 0000-03-01
+    year = (of_cycle - of_cycle // 1460 + of_cycle // 36_524 - of_cycle // 146_096) // 365
+    of_year = of_cycle - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    of_month = of_year - (153 * month + 2) // 5 + 1
+    year += 400 * cycles + (month >= 10)
+    month = month + 3 if month < 10 else month - 9
+    is_bc = year <= 0
+    return f"{1 - year if is_bc else year:04d}-{month:02d}-{of_month:02d}", " BC" * is_bc
+
+
+def _time(micros: int) -> str:
+    seconds, fraction = divmod(micros, 1_000_000)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return text if not fraction else f"{text}.{fraction:06d}".rstrip("0")
+
+
+# Arrays
+
+
+def _arrays(array: pa.Array, form: TextForm) -> pa.Array:
+    """``{1,NULL,"a b"}``: quoted as ``array_out`` does."""
+    elements = postgres_text(array.flatten(), form)
+    special = '^$|^(?i:null)$|[{}"\\\\ \\t\\n\\r\\x0b\\x0c]'
+    if form.delimiter in ",;:":
+        special += f"|{form.delimiter}"
+    needs = pc.match_substring_regex(elements, special)
+    escaped = pc.replace_substring_regex(elements, r'(["\\])', r"\\\1")
+    quote, nothing = pa.scalar('"', _TEXT), pa.scalar("", _TEXT)
+    quoted = pc.binary_join_element_wise(quote, escaped, quote, nothing)
+    elements = pc.if_else(needs, quoted, elements).fill_null("NULL")
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), elements)
+    joined = pc.binary_join(lists, pa.scalar(form.delimiter, _TEXT))
+    whole = pc.binary_join_element_wise(
+        pa.scalar("{", _TEXT), joined, pa.scalar("}", _TEXT), nothing
+    )
+    return pc.if_else(array.is_valid(), whole, pa.scalar(None, _TEXT))
+
+
+def _mask(booleans: pa.Array) -> npt.NDArray[np.bool_]:
+    mask: npt.NDArray[np.bool_] = booleans.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask

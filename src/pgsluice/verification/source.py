@@ -1,0 +1,270 @@
+"""The source's side: PostgreSQL formats and hashes its own rows.
+
+The text forms are those of the output functions (``concat`` calls them: a cast to text would
+strip the blanks of char(n) and spell a boolean out) under the settings that the stream is
+read with. Rows hidden by row-level security are an error, never left out in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from pgsluice.errors import PgsluiceError
+from pgsluice.verification.digest import Digest, Key
+
+_SETTINGS: Mapping[LiteralString, LiteralString] = {
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "3",
+    "TimeZone": "UTC",
+    "bytea_output": "hex",
+    "row_security": "off",
+    "statement_timeout": "0",
+}
+_NUMERIC_OID = 1700
+
+_TABLE: LiteralString = """
+SELECT c.oid, c.relkind::text,
+       ARRAY(SELECT a.attname::text
+             FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+             WHERE k.place <= {key_columns} ORDER BY k.place)
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN LATERAL (
+    SELECT * FROM pg_index
+    WHERE indrelid = c.oid AND (indisprimary OR (indisreplident AND c.relreplident = 'i'))
+    ORDER BY indisprimary DESC LIMIT 1) i ON true
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
+"""
+_COLUMNS: LiteralString = """
+SELECT a.attname::text, coalesce(e.oid, b.oid), coalesce(e.typdelim, ',')::text
+FROM pg_attribute a
+CROSS JOIN LATERAL (
+    WITH RECURSIVE domains AS (
+        SELECT a.atttypid AS oid
+        UNION ALL
+        SELECT t.typbasetype FROM domains d JOIN pg_type t ON t.oid = d.oid WHERE t.typtype = 'd')
+    SELECT t.oid, t.typelem, t.typlen FROM domains d JOIN pg_type t ON t.oid = d.oid
+    WHERE t.typtype <> 'd') b
+LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typlen = -1
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped {stored}
+ORDER BY a.attnum
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """One column, as far as its text form depends on it.
+
+    Attributes:
+        scalar_oid: its type's OID: below domains, of an array the elements'.
+        delimiter: what stands between the elements of an array of it.
+    """
+
+    name: str
+    scalar_oid: int
+    delimiter: str = ","
+
+    def expression(self, arrow_type: pa.DataType | None) -> sql.Composable:
+        """The column's value as SQL, brought to what the target's type can say.
+
+        A numeric without a scale of its own prints as many digits as each value has, which a
+        decimal(p,s) at the target cannot know; one that the user let become a double prints
+        as a double.
+        """
+        name = sql.Identifier(self.name)
+        if self.scalar_oid != _NUMERIC_OID or arrow_type is None:
+            return name
+        is_array = pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)
+        scalar = arrow_type.value_type if is_array else arrow_type
+        if pa.types.is_decimal(scalar):
+            scale = sql.Literal(int(scalar.scale))
+            # A value with more digits than the target holds is rounded here and missing
+            # there: they differ, as they should.
+            form = "{}::numeric(1000, {})[]" if is_array else "round({}, {})"
+            return sql.SQL(form).format(name, scale)
+        if pa.types.is_float64(scalar):
+            return sql.SQL("{}::float8[]" if is_array else "{}::float8").format(name)
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table, or a partitioned table's root.
+
+    Attributes:
+        columns: what is replicated: all but generated ones.
+        key: the primary key's columns, else the replica identity's index's, else none.
+        is_partitioned: its rows are those of its partitions; a plain table's are only its
+            own, not those of tables that inherit from it.
+    """
+
+    namespace: str
+    name: str
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]
+    is_partitioned: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+    @classmethod
+    def find(cls, connection: psycopg.Connection[Any], title: str) -> SourceTable:
+        """Look a table up by ``schema.table`` (exact names, split at the first dot).
+
+        Raises:
+            PgsluiceError: there is no such table.
+        """
+        namespace, _, name = title.rpartition(".") if title.count(".") < 2 else title.partition(".")
+        version = connection.info.server_version
+        key_columns: LiteralString = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
+        stored: LiteralString = "AND a.attgenerated = ''" if version >= 120000 else ""
+        found = connection.execute(
+            sql.SQL(_TABLE).format(key_columns=sql.SQL(key_columns)), [namespace or "public", name]
+        ).fetchone()
+        if found is None:
+            raise PgsluiceError(f"there is no table {title} at the source", table=title)
+        oid, kind, key = found
+        rows = connection.execute(
+            sql.SQL(_COLUMNS).format(stored=sql.SQL(stored)), [oid]
+        ).fetchall()
+        columns = tuple(SourceColumn(*row) for row in rows)
+        return cls(namespace or "public", name, columns, tuple(key), kind == "p")
+
+
+@contextmanager
+def one_snapshot(
+    connection: psycopg.Connection[Any], snapshot: str | None = None
+) -> Iterator[None]:
+    """A read-only transaction that sees one state of the source, with lossless text forms.
+
+    A transaction that the caller has begun is used as it is: at READ COMMITTED each query in
+    it sees a state of its own.
+
+    Args:
+        snapshot: the name of an exported snapshot to read at.
+    """
+    is_ours = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    with connection.transaction():
+        if is_ours:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        if snapshot is not None:
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+        for name, value in _SETTINGS.items():
+            connection.execute(
+                sql.SQL("SET LOCAL {} = {}").format(sql.SQL(name), sql.Literal(value))
+            )
+        yield
+
+
+class SourceSide:
+    """Digests of a table by PostgreSQL; to be used within :func:`one_snapshot`.
+
+    Args:
+        target_schema: the target's columns; see :meth:`SourceColumn.expression`.
+        columns: names of the columns to compare.
+        key: names of the key's columns; empty: rows are told apart by their content.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        table: SourceTable,
+        target_schema: pa.Schema,
+        columns: Sequence[str],
+        key: Sequence[str],
+    ) -> None:
+        self._connection = connection
+        self._hashes = _hashes(table, target_schema, columns, key)
+
+    def digest(self) -> Digest:
+        """All rows."""
+        query = sql.SQL("SELECT {} FROM {} AS hashes").format(_SUMS, self._hashes)
+        row = self._connection.execute(query).fetchone()
+        assert row is not None
+        return Digest.of(*(int(number) for number in row))
+
+    def buckets(self, count: int) -> dict[int, Digest]:
+        """The rows of each bucket that has any."""
+        query = sql.SQL("SELECT {}, {} FROM {} AS hashes GROUP BY 1").format(
+            _bucket(count), _SUMS, self._hashes
+        )
+        rows = self._connection.execute(query).fetchall()
+        return {bucket: Digest.of(*(int(number) for number in sums)) for bucket, *sums in rows}
+
+    def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
+        """The rows of some buckets."""
+        query = sql.SQL("SELECT key, hash FROM {} AS hashes WHERE {} = ANY(%s)").format(
+            self._hashes, _bucket(count)
+        )
+        rows: dict[Key, list[str]] = {}
+        for key, row_hash in self._connection.execute(query, [sorted(chosen)]):
+            rows.setdefault(tuple(key), []).append(row_hash)
+        return rows
+
+
+_SUMS = sql.SQL(
+    "count(*), coalesce(sum(('x' || left(hash, 16))::bit(64)::bigint), 0),"
+    " coalesce(sum(('x' || right(hash, 16))::bit(64)::bigint), 0)"
+)
+
+
+def _bucket(count: int) -> sql.Composable:
+    return sql.SQL("mod(('x' || left(key_hash, 8))::bit(32)::bigint, {})::int").format(
+        sql.Literal(count)
+    )
+
+
+def _hashes(
+    table: SourceTable, target_schema: pa.Schema, columns: Sequence[str], key: Sequence[str]
+) -> sql.Composable:
+    """The subquery (hash, key, key_hash) of every row."""
+    by_name = {column.name: column for column in table.columns}
+    # One name a column, whatever the table calls it.
+    alias = {name: sql.Identifier(f"c{number}") for number, name in enumerate(columns)}
+    texts: list[sql.Composable] = [
+        sql.SQL("CASE WHEN num_nulls({0}) = 0 THEN concat({1}) END AS {2}").format(
+            sql.Identifier(name),
+            by_name[name].expression(_type_of(target_schema, name)),
+            alias[name],
+        )
+        for name in columns
+    ]
+    # OFFSET 0 keeps the planner from writing each text's expression where it is used, twice.
+    rows = sql.SQL("(SELECT {} FROM {} {} OFFSET 0) AS texts").format(
+        sql.SQL(", ").join(texts or [sql.SQL("NULL AS c0")]),
+        sql.SQL("" if table.is_partitioned else "ONLY"),
+        sql.Identifier(table.namespace, table.name),
+    )
+    row_hash = _md5_of([alias[name] for name in columns])
+    if not key:
+        return sql.SQL(
+            "(SELECT hash, ARRAY[hash] AS key, hash AS key_hash"
+            " FROM (SELECT {} AS hash FROM {}) AS bare)"
+        ).format(row_hash, rows)
+    names = [alias[name] for name in key]
+    return sql.SQL("(SELECT {} AS hash, ARRAY[{}] AS key, {} AS key_hash FROM {})").format(
+        row_hash, sql.SQL(", ").join(names), _md5_of(names), rows
+    )
+
+
+def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
+    index = schema.get_field_index(name)
+    return None if index < 0 else schema.field(index).type
+
+
+def _md5_of(names: Sequence[sql.Composable]) -> sql.Composable:
+    """MD5 of a row's text, in hexadecimal."""
+    parts = [sql.SQL("coalesce(length({0}) || ':' || {0}, '-')").format(name) for name in names]
+    return sql.SQL("md5(convert_to(array_to_string(ARRAY[{}]::text[], ''), 'UTF8'))").format(
+        sql.SQL(", ").join(parts)
+    )

@@ -1,0 +1,208 @@
+"""The target's side: rows as Arrow batches, formatted and hashed here, batch by batch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.errors import PgsluiceError
+from pgsluice.verification.digest import Digest, Key
+from pgsluice.verification.postgres_text import TextForm, postgres_text
+
+_BATCH_ROWS = 32_768
+
+Hashes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.uint64]
+
+
+class TargetRows(Protocol):
+    """Rows that can be read more than once."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read some columns of all rows, in any order."""
+
+
+class DeltaRows:
+    """A Delta table at one version, read with ``deltalake``.
+
+    Args:
+        path: the table's folder or URL.
+        version: None: the newest at the time of the call; it does not move after that.
+
+    Raises:
+        PgsluiceError: there is no such table.
+    """
+
+    def __init__(self, path: str | Path, version: int | None = None) -> None:
+        # deltalake is an extra: only who compares with a Delta table needs it
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            self._table = DeltaTable(str(path), version=version)
+        except TableNotFoundError as error:
+            raise PgsluiceError(f"there is no Delta table in {path}", path=str(path)) from error
+
+    @property
+    def version(self) -> int:
+        """Delta's table version."""
+        return int(self._table.version())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns, in Arrow's types."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read some columns; deletion vectors and column mapping are minded."""
+        yield from pa.RecordBatchReader.from_stream(self._table.scan(columns=list(columns)))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """Rows that are in memory."""
+
+    table: pa.Table
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return self.table.schema
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read some columns."""
+        yield from self.table.select(list(columns)).to_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch's formatted columns and the rows' hashes, shape (rows, 16)."""
+
+    texts: dict[str, pa.Array]
+    hashes: Hashes
+    key_hashes: Hashes
+
+
+class TargetSide:
+    """Digests of a target's rows.
+
+    Args:
+        columns: names of the columns to compare; one that the target does not have is NULL
+            in every row, as a column is that was added and has had no value yet.
+        key: names of the key's columns, or none.
+        forms: how columns print that need to be told.
+    """
+
+    def __init__(
+        self,
+        rows: TargetRows,
+        columns: Sequence[str],
+        key: Sequence[str],
+        forms: Mapping[str, TextForm] | None = None,
+    ) -> None:
+        self._rows = rows
+        self._columns = tuple(columns)
+        self._key = tuple(key)
+        self._forms = forms or {}
+
+    def digest(self) -> Digest:
+        """All rows."""
+        total = Digest()
+        for batch in self._batches(with_key=False):
+            high, low = _numbers(batch.hashes)
+            total += Digest.of(len(high), int(high.sum()), int(low.sum()))
+        return total
+
+    def buckets(self, count: int) -> dict[int, Digest]:
+        """The rows of each bucket that has any."""
+        rows = np.zeros(count, np.int64)
+        sums = np.zeros((2, count), np.uint64)
+        for batch in self._batches():
+            bucket = _bucket(batch.key_hashes, count)
+            rows += np.bincount(bucket, minlength=count)
+            for total, numbers in zip(sums, _numbers(batch.hashes), strict=True):
+                np.add.at(total, bucket, numbers)
+        return {
+            int(one): Digest.of(int(rows[one]), int(sums[0, one]), int(sums[1, one]))
+            for one in np.flatnonzero(rows)
+        }
+
+    def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
+        """The rows of some buckets."""
+        wanted = np.array(sorted(chosen), np.int64)
+        found: dict[Key, list[str]] = {}
+        for batch in self._batches():
+            places = np.flatnonzero(np.isin(_bucket(batch.key_hashes, count), wanted))
+            hashes = [bytes(row).hex() for row in batch.hashes[places]]
+            if self._key:
+                texts = [batch.texts[name].take(places).to_pylist() for name in self._key]
+                keys: list[Key] = list(zip(*texts, strict=True))
+            else:
+                keys = [(row_hash,) for row_hash in hashes]
+            for key, row_hash in zip(keys, hashes, strict=True):
+                found.setdefault(key, []).append(row_hash)
+        return found
+
+    def _batches(self, with_key: bool = True) -> Iterator[_Batch]:
+        there = set(self._rows.schema.names)
+        columns = [name for name in self._columns if name in there]
+        # Without any column the rows still count: read one that there is.
+        for batch in self._rows.batches(columns or self._rows.schema.names[:1]):
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                yield self._hash(batch.slice(start, _BATCH_ROWS), with_key)
+
+    def _hash(self, batch: pa.RecordBatch, with_key: bool) -> _Batch:
+        there = set(batch.schema.names)
+        texts = {
+            name: postgres_text(batch.column(name), self._forms.get(name, TextForm()))
+            if name in there
+            else pa.nulls(batch.num_rows, pa.large_string())
+            for name in self._columns
+        }
+        hashes = _md5_of(list(texts.values()), batch.num_rows)
+        if not (with_key and self._key):
+            return _Batch(texts, hashes, hashes)
+        key_hashes = _md5_of([texts[name] for name in self._key], batch.num_rows)
+        return _Batch(texts, hashes, key_hashes)
+
+
+def _md5_of(texts: Sequence[pa.Array], rows: int) -> Hashes:
+    """MD5 of the rows' texts, shape (rows, 16)."""
+    parts = []
+    for text in texts:
+        length = pc.utf8_length(text).cast(pa.large_string())
+        part = pc.binary_join_element_wise(length, text, pa.scalar(":", pa.large_string()))
+        parts.append(part.fill_null("-"))
+    if not parts:
+        joined = pa.array([""] * rows, pa.large_string())
+    else:
+        joined = pc.binary_join_element_wise(*parts, pa.scalar("", pa.large_string()))
+    md5 = hashlib.md5
+    digests = [
+        md5(text, usedforsecurity=False).digest()
+        for text in joined.cast(pa.large_binary()).to_pylist()
+    ]
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(rows, 16)
+
+
+def _numbers(hashes: Hashes) -> tuple[Numbers, Numbers]:
+    """Each hash's first and last 64 bits."""
+    halves = np.ascontiguousarray(hashes).view(">u8").astype(np.uint64)
+    return halves[:, 0], halves[:, 1]
+
+
+def _bucket(key_hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
+    first = np.ascontiguousarray(key_hashes[:, :4]).view(">u4")[:, 0].astype(np.int64)
+    return first % count
