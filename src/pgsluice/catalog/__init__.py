@@ -1,0 +1,49 @@
+"""What the server says of itself: version, slots, relations, types, publications.
+
+Queries run on PostgreSQL 10 to 18 over a connection of
+:func:`pgsluice.replication.connect_sql` (the ``replication`` room is not imported here): names
+are qualified, and nothing is written except by :func:`ensure_publications` and
+:func:`drop_publications`. Errors of the server come out as psycopg's, unless a function says
+otherwise; ``replication.source_errors`` maps them.
+"""
+
+from pgsluice.catalog.facts import ColumnFacts, RelationFacts
+from pgsluice.catalog.own_publications import (
+    PublicationReport,
+    drop_publications,
+    ensure_publications,
+)
+from pgsluice.catalog.publications import (
+    PublicationInfo,
+    PublishedBy,
+    PublishedRelation,
+    publications_of,
+    relations_of,
+)
+from pgsluice.catalog.relations import fetch_many, fetch_relation_facts
+from pgsluice.catalog.server import ServerInfo, SlotInfo, flush_lsn, server_info, slot_info
+from pgsluice.catalog.tables import Filenode, UserTable, leaf_filenodes, user_tables
+
+__all__ = [
+    "ColumnFacts",
+    "Filenode",
+    "PublicationInfo",
+    "PublicationReport",
+    "PublishedBy",
+    "PublishedRelation",
+    "RelationFacts",
+    "ServerInfo",
+    "SlotInfo",
+    "UserTable",
+    "drop_publications",
+    "ensure_publications",
+    "fetch_many",
+    "fetch_relation_facts",
+    "flush_lsn",
+    "leaf_filenodes",
+    "publications_of",
+    "relations_of",
+    "server_info",
+    "slot_info",
+    "user_tables",
+]

@@ -1,0 +1,130 @@
+"""The server's publications: what each publishes, and of which relations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+Connection = psycopg.Connection[Any]
+
+#: How the COMMENT of a publication that we made begins.
+OUR_COMMENT = "Made and kept in step by pgsluice; `pgsluice drop` removes it."
+_OUR_MARK = "Made and kept in step by pgsluice"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationInfo:
+    """One row of pg_publication.
+
+    Attributes:
+        actions: of ``insert``, ``update``, ``delete``, ``truncate``.
+        via_root: changes of partitions go under their root's name.
+        generated_columns: ``none`` or ``stored`` (18+).
+        is_ours: it carries our COMMENT; no other is ever changed or dropped.
+        may_alter: our role owns it.
+    """
+
+    oid: int
+    name: str
+    all_tables: bool
+    actions: frozenset[str]
+    via_root: bool
+    generated_columns: str
+    is_ours: bool
+    may_alter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBy:
+    """How one publication publishes a relation.
+
+    Attributes:
+        columns: what its column list names (15+; there the view lists all without a list);
+            None: all.
+        row_filter: its WHERE, as the server prints it.
+    """
+
+    publication: str
+    actions: frozenset[str]
+    columns: tuple[str, ...] | None
+    row_filter: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRelation:
+    """A relation that the wire names: a table, a leaf, or with via_root a root."""
+
+    oid: int
+    namespace: str
+    name: str
+    kind: str
+    by: tuple[PublishedBy, ...]
+
+    @property
+    def actions(self) -> frozenset[str]:
+        """What any of the publications sends."""
+        return frozenset().union(*(one.actions for one in self.by))
+
+
+# As JSON, because columns of the catalog came with 11, 13 and 18.
+_PUBLICATIONS = """
+SELECT p.oid, to_jsonb(p), pg_catalog.obj_description(p.oid, 'pg_publication'),
+       pg_catalog.pg_has_role(p.pubowner, 'USAGE')
+FROM pg_catalog.pg_publication p
+WHERE %(names)s::text[] IS NULL OR p.pubname = ANY (%(names)s::text[])
+ORDER BY p.pubname
+"""
+
+
+def publications_of(
+    connection: Connection, names: Collection[str] | None = None
+) -> dict[str, PublicationInfo]:
+    """The publications of these names, or all; missing ones are left out."""
+    parameters = {"names": None if names is None else list(names)}
+    found = {}
+    for oid, row, comment, may_alter in connection.execute(_PUBLICATIONS, parameters).fetchall():
+        actions = {a for a in ("insert", "update", "delete", "truncate") if row.get(f"pub{a}")}
+        found[row["pubname"]] = PublicationInfo(
+            oid=int(oid),
+            name=row["pubname"],
+            all_tables=row["puballtables"],
+            actions=frozenset(actions),
+            via_root=bool(row.get("pubviaroot")),
+            generated_columns="stored" if row.get("pubgencols") == "s" else "none",
+            is_ours=(comment or "").startswith(_OUR_MARK),
+            may_alter=may_alter,
+        )
+    return found
+
+
+_RELATIONS = """
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, t.pubname,
+       to_jsonb(t) -> 'attnames', to_jsonb(t) ->> 'rowfilter'
+FROM pg_catalog.pg_publication_tables t
+JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE t.pubname = ANY (%s::text[])
+ORDER BY n.nspname, c.relname, t.pubname
+"""
+
+
+def relations_of(
+    connection: Connection, publications: Collection[str]
+) -> dict[int, PublishedRelation]:
+    """What the publications send, by OID, as the wire will name it."""
+    infos = publications_of(connection, publications)
+    found: dict[int, PublishedRelation] = {}
+    for row in connection.execute(_RELATIONS, [list(publications)]).fetchall():
+        oid, namespace, name, kind, publication, columns, row_filter = row
+        by = PublishedBy(
+            publication,
+            infos[publication].actions,
+            None if columns is None else tuple(columns),
+            row_filter,
+        )
+        earlier = found[int(oid)].by if int(oid) in found else ()
+        found[int(oid)] = PublishedRelation(int(oid), namespace, name, kind, (*earlier, by))
+    return found

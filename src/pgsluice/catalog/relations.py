@@ -1,0 +1,177 @@
+"""Facts of relations, and of the types that their columns need.
+
+One statement for the relations, one for their columns, and one a level of type nesting
+(array of a domain over an enum: three), for as many relations as are asked at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog.facts import ColumnFacts, RelationFacts
+from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
+from pgsluice.types.definition import TypeDefinition, TypeField
+
+#: OIDs below are the same on every server and known by heart; the rest is looked up.
+FIRST_UNKNOWN_TYPE_OID = 10000
+
+Connection = psycopg.Connection[Any]
+
+
+def fetch_relation_facts(connection: Connection, oid: int) -> RelationFacts | None:
+    """The facts of one relation as the connection's snapshot sees it; None: not there."""
+    return fetch_many(connection, [oid]).get(oid)
+
+
+def fetch_many(connection: Connection, oids: Collection[int]) -> dict[int, RelationFacts]:
+    """The facts of several relations by OID; those that are not there are left out."""
+    if not oids:
+        return {}
+    wanted = sorted(set(oids))
+    columns = _columns(connection, wanted)
+    type_oids = {column.type_oid for some in columns.values() for column in some}
+    types = _types(connection, type_oids)
+    facts = {}
+    for row in connection.execute(_relations_query(connection), [wanted]).fetchall():
+        oid = int(row[0])
+        facts[oid] = RelationFacts(
+            oid=oid,
+            namespace=row[1],
+            name=row[2],
+            kind=row[3],
+            root_oid=int(row[4]),
+            root_namespace=row[5],
+            root_name=row[6],
+            primary_key=tuple(row[7] or ()),
+            identity_key=tuple(row[8] or ()),
+            replica_identity=row[9],
+            filenode=int(row[10]),
+            columns=tuple(columns[oid]),
+            types=_needed(types, (column.type_oid for column in columns[oid])),
+        )
+    return facts
+
+
+def _relations_query(connection: Connection) -> str:
+    return f"""
+WITH RECURSIVE wanted AS (SELECT unnest(%s::oid[]) AS oid),
+{ROOTS_CTE}, {keys_cte(connection.info.server_version)}
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, r.oid, rn.nspname, r.relname,
+       k.primary_key, k.identity_key, c.relreplident::text, c.relfilenode
+FROM roots
+JOIN pg_catalog.pg_class c ON c.oid = roots.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_class r ON r.oid = roots.root
+JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
+LEFT JOIN keys k ON k.relid = c.oid
+"""  # noqa: S608 - fragments are constants of ours
+
+
+def _columns(connection: Connection, oids: list[int]) -> dict[int, list[ColumnFacts]]:
+    version = connection.info.server_version
+    generated = "a.attgenerated::text" if version >= 120000 else "''"
+    # attmissingval is an array of one element of the column's type; text[] undoes its quoting.
+    missing = (
+        "CASE WHEN a.atthasmissing THEN (a.attmissingval::text::text[])[1] END"
+        if version >= 110000
+        else "NULL::text"
+    )
+    query = f"""
+SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull, a.atthasdef,
+       {generated}, a.attidentity::text, {missing}, a.xmin::text::bigint
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum
+"""  # noqa: S608 - fragments are constants of ours
+    columns: defaultdict[int, list[ColumnFacts]] = defaultdict(list)
+    for row in connection.execute(query, [oids]).fetchall():
+        columns[int(row[0])].append(
+            ColumnFacts(
+                name=row[1],
+                attnum=row[2],
+                type_oid=int(row[3]),
+                typmod=row[4],
+                not_null=row[5],
+                has_default=row[6],
+                generated=row[7],
+                identity=row[8],
+                missing=row[9],
+                row_version=row[10],
+            )
+        )
+    return columns
+
+
+_TYPES = """
+SELECT t.oid, n.nspname, t.typname, t.typtype::text,
+       CASE WHEN t.typlen = -1 THEN t.typelem::bigint ELSE 0 END, t.typdelim::text,
+       t.typbasetype::bigint, t.typtypmod,
+       ARRAY(SELECT e.enumlabel::text FROM pg_catalog.pg_enum e
+             WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder),
+       ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+             WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0
+             AND NOT a.attisdropped ORDER BY a.attnum),
+       ARRAY(SELECT a.atttypid::bigint FROM pg_catalog.pg_attribute a
+             WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0
+             AND NOT a.attisdropped ORDER BY a.attnum),
+       ARRAY(SELECT a.atttypmod FROM pg_catalog.pg_attribute a
+             WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0
+             AND NOT a.attisdropped ORDER BY a.attnum)
+FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE t.oid = ANY (%s::oid[])
+"""
+
+
+def _types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeDefinition]:
+    """Every type that is not built in among ``oids``, and all that those stand on."""
+    found: dict[int, TypeDefinition] = {}
+    wanted = {oid for oid in oids if oid >= FIRST_UNKNOWN_TYPE_OID}
+    while wanted:
+        rows = connection.execute(_TYPES, [sorted(wanted)]).fetchall()
+        level = {int(row[0]): _definition(row) for row in rows}
+        found.update(level)
+        wanted = {
+            oid
+            for definition in level.values()
+            for oid in _below(definition)
+            if oid >= FIRST_UNKNOWN_TYPE_OID and oid not in found
+        }
+    return found
+
+
+def _definition(row: tuple[Any, ...]) -> TypeDefinition:
+    return TypeDefinition(
+        oid=int(row[0]),
+        namespace=row[1],
+        name=row[2],
+        kind=row[3],
+        element_oid=row[4],
+        delimiter=row[5],
+        base_oid=row[6],
+        base_typmod=row[7],
+        enum_labels=tuple(row[8]),
+        fields=tuple(TypeField(*field) for field in zip(row[9], row[10], row[11], strict=True)),
+    )
+
+
+def _below(definition: TypeDefinition) -> list[int]:
+    """The OIDs that a type stands on; 0 where it has no such thing."""
+    fields = [field.type_oid for field in definition.fields]
+    return [definition.element_oid, definition.base_oid, *fields]
+
+
+def _needed(types: dict[int, TypeDefinition], oids: Iterable[int]) -> tuple[TypeDefinition, ...]:
+    """Those types that ``oids`` stand on, by OID."""
+    needed: dict[int, TypeDefinition] = {}
+    waiting = list(oids)
+    while waiting:
+        oid = waiting.pop()
+        if oid in types and oid not in needed:
+            needed[oid] = types[oid]
+            waiting += _below(types[oid])
+    return tuple(needed[oid] for oid in sorted(needed))

@@ -1,0 +1,185 @@
+"""What the server is and allows, and how a slot stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from pgsluice.lsn import Lsn
+
+Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """The server and our role on it.
+
+    Attributes:
+        version_num: 180004, 100023.
+        version: as the server names it, ``18.4``.
+        system_id: the cluster's identifier; None where the role may not see it (the
+            replication connection's IDENTIFY_SYSTEM always says it).
+        max_slot_wal_keep_bytes: how much WAL slots may hold back; None: without limit.
+        is_standby: the server is in recovery.
+        encoding: of the database.
+        is_superuser, has_replication: of our role; the second also for a member of a managed
+            service's replication role.
+        may_create: the role may create publications in this database.
+    """
+
+    version_num: int
+    version: str
+    system_id: str | None
+    database: str
+    user: str
+    encoding: str
+    wal_level: str
+    max_replication_slots: int
+    used_replication_slots: int
+    max_wal_senders: int
+    used_wal_senders: int
+    max_slot_wal_keep_bytes: int | None
+    is_standby: bool
+    is_superuser: bool
+    has_replication: bool
+    may_create: bool
+
+
+_SERVER = """
+SELECT current_setting('server_version'), current_database(), current_user,
+       pg_catalog.pg_encoding_to_char(d.encoding), current_setting('wal_level'),
+       current_setting('max_replication_slots')::int,
+       (SELECT count(*) FROM pg_catalog.pg_replication_slots),
+       current_setting('max_wal_senders')::int,
+       (SELECT count(*) FROM pg_catalog.pg_stat_get_wal_senders()),
+       pg_catalog.pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size', true), '-1')),
+       pg_catalog.pg_is_in_recovery(), r.rolsuper,
+       r.rolreplication OR EXISTS (
+           SELECT FROM pg_catalog.pg_roles managed WHERE managed.rolname = 'rds_replication'
+           AND pg_catalog.pg_has_role(current_user, managed.oid, 'MEMBER')),
+       pg_catalog.has_database_privilege(current_database(), 'CREATE')
+FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
+WHERE d.datname = current_database() AND r.rolname = current_user
+"""
+
+
+def server_info(connection: Connection) -> ServerInfo:
+    """Ask the server what it is."""
+    row = connection.execute(_SERVER).fetchone()
+    assert row is not None
+    return ServerInfo(
+        version_num=connection.info.server_version,
+        version=row[0].partition(" ")[0],
+        system_id=_system_id(connection),
+        database=row[1],
+        user=row[2],
+        encoding=row[3],
+        wal_level=row[4],
+        max_replication_slots=row[5],
+        used_replication_slots=row[6],
+        max_wal_senders=row[7],
+        used_wal_senders=row[8],
+        max_slot_wal_keep_bytes=row[9],
+        is_standby=row[10],
+        is_superuser=row[11],
+        has_replication=row[12] or row[11],
+        may_create=row[13],
+    )
+
+
+def _system_id(connection: Connection) -> str | None:
+    allowed = (
+        "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')"
+    )
+    row = connection.execute(allowed).fetchone()
+    if row is None or not row[0]:
+        return None
+    query = "SELECT system_identifier::text FROM pg_catalog.pg_control_system()"
+    row = connection.execute(query).fetchone()
+    return None if row is None else str(row[0])
+
+
+_FLUSH_LSN = """CASE WHEN pg_catalog.pg_is_in_recovery()
+    THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END"""
+
+
+def flush_lsn(connection: Connection) -> Lsn:
+    """How far the server's WAL can be sent: flushed, or on a standby replayed."""
+    row = connection.execute(f"SELECT ({_FLUSH_LSN})::text").fetchone()
+    assert row is not None
+    return Lsn.parse(row[0])
+
+
+@dataclass(frozen=True, slots=True)
+class SlotInfo:
+    """One row of pg_replication_slots.
+
+    Attributes:
+        plugin, database: None for a physical slot.
+        active_pid: the walsender that has it.
+        restart_lsn: where the WAL that it holds begins; None when that is lost.
+        confirmed_flush_lsn: up to where it was acknowledged; None for a physical slot, or
+            one whose creation has not ended.
+        retained_bytes: WAL from restart_lsn to the server's end.
+        wal_status: ``reserved``, ``extended``, ``unreserved``, ``lost``; None before 13.
+        invalidation_reason: why it can't be used any more; before 17 only known as lost.
+        two_phase: made for prepared transactions.
+        is_synced: on a standby, kept by slot synchronisation (17+).
+    """
+
+    name: str
+    plugin: str | None
+    database: str | None
+    is_temporary: bool
+    is_active: bool
+    active_pid: int | None
+    restart_lsn: Lsn | None
+    confirmed_flush_lsn: Lsn | None
+    retained_bytes: int | None
+    wal_status: str | None
+    invalidation_reason: str | None
+    two_phase: bool
+    failover: bool
+    is_synced: bool
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server removed what the slot needs."""
+        return self.wal_status == "lost" or self.invalidation_reason is not None
+
+
+# The view's columns grew with every version: as JSON, what is not there is just absent.
+_SLOT = f"""
+SELECT to_jsonb(s), pg_catalog.pg_wal_lsn_diff({_FLUSH_LSN}, s.restart_lsn)::bigint
+FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %s
+"""  # noqa: S608 - a constant
+
+
+def slot_info(connection: Connection, name: str) -> SlotInfo | None:
+    """How a slot stands; None when there is none of that name."""
+    found = connection.execute(_SLOT, [name]).fetchone()
+    if found is None:
+        return None
+    row: dict[str, Any] = found[0]
+    return SlotInfo(
+        name=name,
+        plugin=row["plugin"],
+        database=row["database"],
+        is_temporary=row["temporary"],
+        is_active=row["active"],
+        active_pid=row["active_pid"],
+        restart_lsn=_lsn(row["restart_lsn"]),
+        confirmed_flush_lsn=_lsn(row["confirmed_flush_lsn"]),
+        retained_bytes=None if found[1] is None else max(0, found[1]),
+        wal_status=row.get("wal_status"),
+        invalidation_reason=row.get("invalidation_reason"),
+        two_phase=bool(row.get("two_phase")),
+        failover=bool(row.get("failover")),
+        is_synced=bool(row.get("synced")),
+    )
+
+
+def _lsn(text: str | None) -> Lsn | None:
+    return None if text is None else Lsn.parse(text)

@@ -1,0 +1,147 @@
+"""The database's own tables: which there are, what names their rows, where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
+
+Connection = psycopg.Connection[Any]
+
+#: The schema that our own tables on a PostgreSQL target lie in; never published.
+OUR_SCHEMA = "pgsluice"
+
+
+@dataclass(frozen=True, slots=True)
+class UserTable:
+    """A permanent table of a user: plain, partitioned, or a partition.
+
+    Attributes:
+        kind: ``r`` table, ``p`` partitioned table.
+        root_oid: the top-most partitioned ancestor; its own OID without one.
+        replica_identity: ``d``, ``n``, ``f`` or ``i``.
+        identity_key: the columns of the index that the replica identity takes.
+        has_identity: an UPDATE or DELETE can be published. For a partitioned table: of every
+            leaf, and of those to come (it has a primary key itself, which they inherit).
+        may_publish: our role owns the table, as adding it to a publication needs.
+        row_estimate: pg_class.reltuples; -1 or 0 when never analysed.
+    """
+
+    oid: int
+    namespace: str
+    name: str
+    kind: str
+    is_partition: bool
+    root_oid: int
+    replica_identity: str
+    primary_key: tuple[str, ...]
+    identity_key: tuple[str, ...]
+    has_identity: bool
+    may_publish: bool
+    row_estimate: int
+
+
+# System tables lie below OID 16384 or in schemas of theirs; temporary, unlogged and foreign
+# tables are not in the WAL that is decoded; an extension's tables are the extension's matter.
+_TABLES = """
+WITH RECURSIVE wanted AS (
+    SELECT c.oid
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema', %s) AND n.nspname !~ '^pg_'
+    AND NOT EXISTS (
+        SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass
+        AND d.objid = c.oid AND d.deptype = 'e')
+), {roots}, {keys}
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relispartition, roots.root,
+       c.relreplident::text, k.primary_key, k.identity_key,
+       pg_catalog.pg_has_role(c.relowner, 'USAGE'), c.reltuples::bigint
+FROM wanted w
+JOIN roots ON roots.oid = w.oid
+JOIN pg_catalog.pg_class c ON c.oid = w.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN keys k ON k.relid = c.oid
+ORDER BY n.nspname, c.relname
+"""
+
+
+def user_tables(connection: Connection) -> tuple[UserTable, ...]:
+    """All tables of users in the database, partitioned ones and their partitions included."""
+    query = _TABLES.format(roots=ROOTS_CTE, keys=keys_cte(connection.info.server_version))
+    rows = connection.execute(query, [OUR_SCHEMA]).fetchall()
+    unnamed_roots = {
+        int(row[5])
+        for row in rows
+        if row[4] and row[3] == "r" and not _has_identity(row[6], row[8])
+    }
+    tables = []
+    for row in rows:
+        oid, kind = int(row[0]), row[3]
+        if kind == "p":
+            # A new partition has REPLICA IDENTITY DEFAULT, whatever its parent's is.
+            has_identity = oid not in unnamed_roots and _has_identity("d", row[7])
+        else:
+            has_identity = _has_identity(row[6], row[8])
+        tables.append(
+            UserTable(
+                oid=oid,
+                namespace=row[1],
+                name=row[2],
+                kind=kind,
+                is_partition=row[4],
+                root_oid=int(row[5]),
+                replica_identity=row[6],
+                primary_key=tuple(row[7] or ()),
+                identity_key=tuple(row[8] or ()),
+                has_identity=has_identity,
+                may_publish=row[9],
+                row_estimate=row[10],
+            )
+        )
+    return tuple(tables)
+
+
+def _has_identity(replica_identity: str, key: list[str] | None) -> bool:
+    return replica_identity == "f" or (replica_identity != "n" and bool(key))
+
+
+@dataclass(frozen=True, slots=True)
+class Filenode:
+    """Where a table's rows lie.
+
+    Attributes:
+        in_snapshot: pg_class.relfilenode as the connection's snapshot has it.
+        now: the newest, whatever the snapshot; None when the table was dropped since. Where
+            both differ the snapshot reads the table as empty.
+    """
+
+    in_snapshot: int
+    now: int | None
+
+
+_FILENODES = """
+WITH RECURSIVE below(root, oid) AS (
+    SELECT oid, oid FROM unnest(%s::oid[]) AS oid
+    UNION ALL
+    SELECT b.root, i.inhrelid
+    FROM below b
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+)
+SELECT b.root, c.oid, c.relfilenode::bigint, pg_catalog.pg_relation_filenode(c.oid)::bigint
+FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid AND c.relkind = 'r'
+ORDER BY b.root, c.oid
+"""
+
+
+def leaf_filenodes(connection: Connection, oids: Collection[int]) -> dict[int, dict[int, Filenode]]:
+    """For each table its leaves' filenodes by leaf OID; a plain table is its own leaf."""
+    found: dict[int, dict[int, Filenode]] = {oid: {} for oid in oids}
+    for root, oid, in_snapshot, now in connection.execute(_FILENODES, [list(oids)]).fetchall():
+        found[int(root)][int(oid)] = Filenode(in_snapshot, now)
+    return found
