@@ -33,16 +33,50 @@ from pgsluice.wire.copydata import (
 )
 from pgsluice.wire.decoder import MESSAGES, Message, decode_message
 from pgsluice.wire.message import POSTGRES_EPOCH_US
+from pgsluice.wire.streaming import (
+    Aborted,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
+)
+from pgsluice.wire.transactions import Step, TransactionTracker
+from pgsluice.wire.transitions import (
+    FIRST_BLOCK,
+    STANDALONE,
+    STREAM_TRANSITIONS,
+    SUBTRANSACTION_ABORT,
+    TRANSITIONS,
+    Event,
+    State,
+    StreamState,
+)
 from pgsluice.wire.tuples import UNCHANGED, TupleData
+from pgsluice.wire.two_phase import (
+    BeginPrepare,
+    CommitPrepared,
+    Prepare,
+    RollbackPrepared,
+    StreamPrepare,
+)
 
 __all__ = [
+    "FIRST_BLOCK",
     "MESSAGES",
     "POSTGRES_EPOCH_US",
+    "STANDALONE",
+    "STREAM_TRANSITIONS",
+    "SUBTRANSACTION_ABORT",
+    "TRANSITIONS",
     "UNCHANGED",
+    "Aborted",
     "Begin",
+    "BeginPrepare",
     "Commit",
+    "CommitPrepared",
     "CopyData",
     "Delete",
+    "Event",
     "HotStandbyFeedback",
     "Insert",
     "Keepalive",
@@ -51,10 +85,21 @@ __all__ = [
     "OldKey",
     "OldRow",
     "Origin",
+    "Prepare",
     "Relation",
     "RelationColumn",
     "ReplicaIdentity",
+    "RollbackPrepared",
     "StandbyStatusUpdate",
+    "State",
+    "Step",
+    "StreamAbort",
+    "StreamCommit",
+    "StreamPrepare",
+    "StreamStart",
+    "StreamState",
+    "StreamStop",
+    "TransactionTracker",
     "Truncate",
     "TupleData",
     "Type",

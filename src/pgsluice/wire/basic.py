@@ -255,9 +255,7 @@ class Insert(Wire):
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
-        xid = reader.xid()
-        oid = reader.u32("oid")
-        reader.part(b"N", "the new tuple")
+        xid, oid, _ = reader.change(b"N")
         return cls(oid, TupleData.read(reader), xid)
 
     def _write(self, writer: Writer) -> None:
@@ -320,9 +318,7 @@ class Update(Wire):
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
-        xid = reader.xid()
-        oid = reader.u32("oid")
-        part = reader.part(b"KON", "a tuple")
+        xid, oid, part = reader.change(b"KON")
         old = None
         if part != _NEW:
             old = _read_old(reader, part)
@@ -355,9 +351,8 @@ class Delete(Wire):
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
-        xid = reader.xid()
-        oid = reader.u32("oid")
-        return cls(oid, _read_old(reader, reader.part(b"KO", "the old tuple")), xid)
+        xid, oid, part = reader.change(b"KO")
+        return cls(oid, _read_old(reader, part), xid)
 
     def _write(self, writer: Writer) -> None:
         writer.xid(self.xid)

@@ -13,12 +13,13 @@ Source: the manual, "Streaming Replication Protocol".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from types import MappingProxyType
+from typing import ClassVar, Self, get_args
 
-from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
-from pgsluice.wire.message import Wire
+from pgsluice.wire.message import Wire, unknown_tag
 from pgsluice.wire.reading import Reader, Writer
 
 
@@ -154,10 +155,9 @@ class HotStandbyFeedback(Wire):
 
 CopyData = XLogData | Keepalive | StandbyStatusUpdate | HotStandbyFeedback
 
-FRAMES: dict[int, type[CopyData]] = {
-    ord(frame.tag): frame
-    for frame in (XLogData, Keepalive, StandbyStatusUpdate, HotStandbyFeedback)
-}
+FRAMES: Mapping[int, type[CopyData]] = MappingProxyType(
+    {ord(frame.tag): frame for frame in get_args(CopyData)}
+)
 """Tag byte -> frame."""
 
 
@@ -173,12 +173,5 @@ def decode_copy_data(data: bytes) -> CopyData:
     data = bytes(data)
     frame = FRAMES.get(data[0]) if data else None
     if frame is None:
-        got = f"byte {data[0]:#04x}" if data else "nothing"
-        expected = "the tag of a frame, one of " + ", ".join(repr(chr(tag)) for tag in FRAMES)
-        raise ProtocolError(
-            f"replication frame, offset 0: expected {expected}, got {got}",
-            tag=chr(data[0]) if data else None,
-            offset=0,
-            expected=expected,
-        )
+        raise unknown_tag("replication frame", data, FRAMES)
     return frame.decode(data)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import get_args
+
 from pgsluice.errors import ProtocolError
+from pgsluice.lsn import Lsn
 from pgsluice.wire.basic import (
     Begin,
     Commit,
@@ -15,52 +20,74 @@ from pgsluice.wire.basic import (
     Type,
     Update,
 )
-
-Message = (
-    Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
+from pgsluice.wire.message import unknown_tag
+from pgsluice.wire.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
+from pgsluice.wire.two_phase import (
+    BeginPrepare,
+    CommitPrepared,
+    Prepare,
+    RollbackPrepared,
+    StreamPrepare,
 )
 
-MESSAGES: dict[int, type[Message]] = {
-    ord(message.tag): message
-    for message in (
-        Begin,
-        Commit,
-        Origin,
-        Relation,
-        Type,
-        Insert,
-        Update,
-        Delete,
-        Truncate,
-        LogicalMessage,
-    )
-}
-"""Tag byte -> message."""
+Message = (
+    # Protocol version 1; M came with PostgreSQL 14, and is tied to no version.
+    Begin
+    | Commit
+    | Origin
+    | Relation
+    | Type
+    | Insert
+    | Update
+    | Delete
+    | Truncate
+    | LogicalMessage
+    # Version 2; version 4 adds two fields to StreamAbort.
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    # Version 3.
+    | BeginPrepare
+    | Prepare
+    | StreamPrepare
+    | CommitPrepared
+    | RollbackPrepared
+)
+
+MESSAGES: Mapping[int, type[Message]] = MappingProxyType(
+    {ord(message.tag): message for message in get_args(Message)}
+)
+"""Tag byte -> message, for protocol versions 1 to 4."""
 
 
-def decode_message(data: bytes, *, in_stream: bool = False, parallel: bool = False) -> Message:
+def decode_message(
+    data: bytes, *, in_stream: bool = False, parallel: bool = False, lsn: Lsn | None = None
+) -> Message:
     """Read one pgoutput message.
 
     Args:
         data: the whole message (any bytes-like object), its tag first.
-        in_stream: it came between Stream Start and Stream Stop.
-        parallel: START_REPLICATION asked for ``streaming 'parallel'``.
+        in_stream: it came between Stream Start and Stream Stop, where changes carry their
+            (sub)transaction's id.
+        parallel: START_REPLICATION asked for ``streaming 'parallel'``, where Stream Abort
+            says when and where.
+        lsn: where the message lies in the WAL (``XLogData.start``), for the error.
 
     Returns:
         A message whose ``encode()`` gives the same bytes.
 
     Raises:
-        ProtocolError: the bytes are no message; facts ``tag``, ``offset``, ``expected``.
+        ProtocolError: the bytes are no message; facts ``tag``, ``offset``, ``expected``,
+            and ``lsn`` if it was given.
     """
     data = bytes(data)
-    kind = MESSAGES.get(data[0]) if data else None
-    if kind is None:
-        got = f"byte {data[0]:#04x}" if data else "nothing"
-        expected = "a message's tag, one of " + ", ".join(repr(chr(tag)) for tag in MESSAGES)
-        raise ProtocolError(
-            f"pgoutput message, offset 0: expected {expected}, got {got}",
-            tag=chr(data[0]) if data else None,
-            offset=0,
-            expected=expected,
-        )
-    return kind.decode(data, in_stream=in_stream, parallel=parallel)
+    try:
+        kind = MESSAGES.get(data[0]) if data else None
+        if kind is None:
+            raise unknown_tag("pgoutput message", data, MESSAGES)
+        return kind.decode(data, in_stream=in_stream, parallel=parallel)
+    except ProtocolError as error:
+        if lsn is None:
+            raise
+        raise ProtocolError(f"at {lsn}: {error.what}", **{**error.facts, "lsn": lsn}) from None

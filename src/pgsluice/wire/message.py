@@ -6,6 +6,7 @@ has on the wire, in their order. Everything around the fields is here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Self
 
 from pgsluice.errors import ProtocolError
@@ -13,6 +14,24 @@ from pgsluice.wire.reading import Reader, Writer
 
 POSTGRES_EPOCH_US = 946_684_800_000_000
 """2000-01-01 UTC, where the wire's timestamps begin, in microseconds since 1970-01-01 UTC."""
+
+
+def unknown_tag(what: str, data: bytes, known: Iterable[int]) -> ProtocolError:
+    """The error for bytes that begin like no message.
+
+    Args:
+        what: what they should be.
+        data: the bytes.
+        known: the tags that may stand there.
+    """
+    expected = f"a tag out of {''.join(chr(tag) for tag in known)!r}"
+    got = f"byte {data[0]:#04x}" if data else "nothing"
+    return ProtocolError(
+        f"{what}, offset 0: expected {expected}, got {got}",
+        tag=chr(data[0]) if data else None,
+        offset=0,
+        expected=expected,
+    )
 
 
 class Wire:
@@ -39,14 +58,8 @@ class Wire:
         Raises:
             ProtocolError: the bytes are anything else.
         """
-        if not data or data[0] != ord(cls.tag):
-            got = "nothing" if not data else f"byte {data[0]:#04x}"
-            raise ProtocolError(
-                f"expected a {cls.__name__} message ({cls.tag!r}), got {got}",
-                tag=chr(data[0]) if data else None,
-                offset=0,
-                expected=repr(cls.tag),
-            )
+        if not data or chr(data[0]) != cls.tag:
+            raise unknown_tag(f"{cls.__name__} message", data, (ord(cls.tag),))
         reader = Reader(data, cls.__name__, in_stream, parallel)
         message = cls._read(reader)
         if reader.offset != len(data):

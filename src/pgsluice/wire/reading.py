@@ -13,6 +13,7 @@ All integers are big-endian (the manual, section "Message Data Types").
 from __future__ import annotations
 
 from struct import Struct, unpack_from
+
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 
@@ -21,6 +22,8 @@ _I16 = Struct(">h")
 _I32 = Struct(">i")
 _U32 = Struct(">I")
 _I64 = Struct(">q")
+_CHANGE = Struct(">IB")
+_CHANGE_IN_STREAM = Struct(">IIB")
 
 MAX_LSN = 2**63 - 1
 
@@ -169,21 +172,41 @@ class Reader:
         """The (sub)transaction's id, there only between Stream Start and Stream Stop."""
         return self._number(_U32, "xid") if self.in_stream else None
 
+    def change(self, parts: bytes) -> tuple[int | None, int, int]:
+        """What I, U and D begin with: the xid in a stream, the relation's OID, and which
+        tuple comes first. One read, because this is what most messages are.
+
+        Args:
+            parts: the tuples that may come first.
+        """
+        at = self.offset
+        layout = _CHANGE_IN_STREAM if self.in_stream else _CHANGE
+        self.offset = end = at + layout.size
+        if end > len(self.data):
+            self.offset = at
+            raise self._short(
+                "xid, oid and part" if self.in_stream else "oid and part", layout.size
+            )
+        fields: tuple[int, ...] = layout.unpack_from(self.data, at)
+        if fields[-1] not in parts:
+            raise self._other_part(parts, "a tuple", fields[-1])
+        return (fields[0] if self.in_stream else None), fields[-2], fields[-1]
+
     def part(self, allowed: bytes, field: str) -> int:
-        """The byte that says what comes next.
+        """A byte that says what comes next, or which of a few kinds something is.
 
         Args:
             allowed: the bytes that may stand here.
-            field: what it introduces.
+            field: what it says.
         """
         value = self.u8(field)
         if value not in allowed:
-            raise self.wrong(
-                " or ".join(repr(chr(c)) for c in allowed) + f" before {field}",
-                offset=self.offset - 1,
-                got=f"byte {value:#04x}",
-            )
+            raise self._other_part(allowed, field, value)
         return value
+
+    def _other_part(self, allowed: bytes, field: str, value: int) -> ProtocolError:
+        parts = " or ".join(repr(chr(part)) for part in allowed)
+        return self.wrong(f"{parts} for {field}", offset=self.offset - 1, got=f"byte {value:#04x}")
 
     def end(self) -> None:
         """Nothing may follow."""

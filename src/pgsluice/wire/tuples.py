@@ -23,8 +23,6 @@ from pgsluice.wire.reading import Reader, Writer
 
 _LENGTH = Struct(">i")
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
-_WITHOUT_VALUE = frozenset(b"nu")
-_WITH_VALUE = frozenset(b"tb")
 
 
 class _Unchanged(Enum):
@@ -95,7 +93,7 @@ class TupleData:
         Raises:
             ProtocolError: as everywhere.
         """
-        # The one hot loop of this room: local names, one look at each column's kind.
+        # The one hot loop of this room: local names, one unpack a value.
         count = reader.count(2, "column count", 1)
         data = reader.data
         size = len(data)
@@ -110,7 +108,7 @@ class TupleData:
                 )
             kind = kinds[column] = data[at]
             at += 1
-            if kind in _WITH_VALUE:
+            if kind in b"tb":
                 start = at + 4
                 if start > size:
                     raise reader.wrong(
@@ -118,16 +116,17 @@ class TupleData:
                         offset=at,
                         got=f"{size - at} up to the message's end",
                     )
-                length: int = unpack(data, at)[0]
-                if length < 0 or length > size - start:
+                (length,) = unpack(data, at)
+                end = start + length
+                if end > size or length < 0:
                     raise reader.wrong(
                         f"a length of column {column} from 0 to the {size - start} bytes left",
                         offset=at,
                         got=str(length),
                     )
-                at = start + length
-                values[column] = data[start:at]
-            elif kind not in _WITHOUT_VALUE:
+                values[column] = data[start:end]
+                at = end
+            elif kind not in b"nu":
                 raise reader.wrong(
                     f"the kind of column {column}, one of 'n', 'u', 't', 'b'",
                     offset=at - 1,
@@ -146,7 +145,7 @@ class TupleData:
             raise ValueError("a tuple has as many kinds as values")
         writer.i16(len(self.kinds), "column count")
         for kind, value in zip(self.kinds, self.values, strict=True):
-            if kind not in (_WITH_VALUE if value is not None else _WITHOUT_VALUE):
+            if kind not in (b"nu" if value is None else b"tb"):
                 raise ValueError(f"kind {chr(kind)!r} and its value do not belong together")
             writer.u8(kind, "kind")
             if value is not None:

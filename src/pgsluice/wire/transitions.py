@@ -1,0 +1,114 @@
+"""What may follow what, as two tables.
+
+:data:`TRANSITIONS` is the connection's: outside of everything, or inside one of three
+brackets::
+
+    B … C    a committed transaction
+    b … P    a prepared one; K or r decides later, perhaps on another connection
+    S … E    a block of a transaction in progress; blocks of several alternate
+
+:data:`STREAM_TRANSITIONS` is that of each transaction in progress, by its top-level xid: it
+opens with its first S, and is gone with c, p, or A of its own xid. An A for a transaction that
+is not open means nothing (PostgreSQL 18 sends them, at version 1 too).
+
+Source: PostgreSQL's ``src/backend/replication/logical/worker.c`` (``apply_dispatch`` and what
+it calls) and ``src/backend/replication/pgoutput/pgoutput.c``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class State(StrEnum):
+    """Where a connection stands between two messages."""
+
+    OUTSIDE = "outside of a transaction"
+    TRANSACTION = "inside B … C"
+    PREPARE = "inside b … P"
+    STREAM = "inside S … E"
+
+
+class StreamState(StrEnum):
+    """Where one transaction in progress stands, while the connection is outside of all."""
+
+    UNKNOWN = "not open"
+    OPEN = "open"
+
+
+class Event(StrEnum):
+    """What a message does to its transaction."""
+
+    OPENED = "opened"  # B, b, the first S
+    RESUMED = "resumed"  # another S
+    PAUSED = "paused"  # E
+    CONTENT = "content"  # O R Y I U D T M
+    TAKEN_BACK = "taken back"  # A of a subtransaction
+    ABORTED = "aborted"  # A of the whole
+    COMMITTED = "committed"  # C, c
+    PREPARED = "prepared"  # P, p
+    COMMIT_PREPARED = "commit prepared"  # K
+    ROLLBACK_PREPARED = "rollback prepared"  # r
+    STANDALONE = "standalone"  # M that is not transactional
+    IGNORED = "ignored"  # A of a transaction that is not open
+
+
+STANDALONE = "M, not transactional"
+"""The name under which :data:`TRANSITIONS` knows a message that belongs to no transaction."""
+
+FIRST_BLOCK = "S, the first"
+SUBTRANSACTION_ABORT = "A of a subtransaction"
+"""The names under which :data:`STREAM_TRANSITIONS` knows two special cases."""
+
+_CONTENT = "ORYIUDTM"
+
+TRANSITIONS: Mapping[State, Mapping[str, tuple[State, Event]]] = MappingProxyType(
+    {
+        State.OUTSIDE: {
+            "B": (State.TRANSACTION, Event.OPENED),
+            "b": (State.PREPARE, Event.OPENED),
+            "S": (State.STREAM, Event.OPENED),
+            "c": (State.OUTSIDE, Event.COMMITTED),
+            "p": (State.OUTSIDE, Event.PREPARED),
+            "A": (State.OUTSIDE, Event.ABORTED),
+            "K": (State.OUTSIDE, Event.COMMIT_PREPARED),
+            "r": (State.OUTSIDE, Event.ROLLBACK_PREPARED),
+            STANDALONE: (State.OUTSIDE, Event.STANDALONE),
+        },
+        State.TRANSACTION: {
+            **dict.fromkeys(_CONTENT, (State.TRANSACTION, Event.CONTENT)),
+            "C": (State.OUTSIDE, Event.COMMITTED),
+        },
+        State.PREPARE: {
+            **dict.fromkeys(_CONTENT, (State.PREPARE, Event.CONTENT)),
+            "P": (State.OUTSIDE, Event.PREPARED),
+        },
+        State.STREAM: {
+            **dict.fromkeys(_CONTENT, (State.STREAM, Event.CONTENT)),
+            "E": (State.OUTSIDE, Event.PAUSED),
+        },
+    }
+)
+"""State, message -> state, event. What is not here is illegal."""
+
+STREAM_TRANSITIONS: Mapping[StreamState, Mapping[str, tuple[StreamState, Event]]] = (
+    MappingProxyType(
+        {
+            StreamState.UNKNOWN: {
+                FIRST_BLOCK: (StreamState.OPEN, Event.OPENED),
+                "A": (StreamState.UNKNOWN, Event.IGNORED),
+                SUBTRANSACTION_ABORT: (StreamState.UNKNOWN, Event.IGNORED),
+            },
+            StreamState.OPEN: {
+                "S": (StreamState.OPEN, Event.RESUMED),
+                "c": (StreamState.UNKNOWN, Event.COMMITTED),
+                "p": (StreamState.UNKNOWN, Event.PREPARED),
+                "A": (StreamState.UNKNOWN, Event.ABORTED),
+                SUBTRANSACTION_ABORT: (StreamState.OPEN, Event.TAKEN_BACK),
+            },
+        }
+    )
+)
+"""The same for each transaction in progress; its event is the one that counts."""
