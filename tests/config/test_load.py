@@ -1,0 +1,363 @@
+"""A configuration is read whole: every mistake at once, in a sentence that names its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgsluice.config import Config, load_config, parse_config
+from pgsluice.errors import ConfigError
+
+_FILE = Path("/etc/pgsluice/shop.toml")
+_SOURCE = '[source]\ndsn = "postgresql://app:secret@db/shop"\n'
+_SPOOL = '[spool]\npath = "spool"\n'
+_SINK = 'sink = { type = "delta", path = "lake/{schema}/{table}" }\n'
+_LAKE = f'[[subscription]]\nname = "lake"\n{_SINK}'
+
+
+def _parse(text: str) -> Config:
+    return parse_config(text, _FILE)
+
+
+def _mistakes(text: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        _parse(text)
+    assert caught.value.exit_code == 2
+    assert "secret" not in str(caught.value)
+    found: tuple[str, ...] = caught.value.mistakes
+    return found
+
+
+def test_what_is_left_out_has_the_defaults_of_the_design() -> None:
+    config = _parse(_SOURCE + _SPOOL + _LAKE)
+    source, spool, lake = config.source, config.spool, config.subscriptions[0]
+    assert (source.slot, source.publications) == ("pgsluice", ("pgsluice",))
+    assert (source.proto_version, source.streaming, source.origin) == (None, None, "any")
+    assert (source.two_phase, source.binary, source.messages) == (False, False, False)
+    assert (source.catalog_poll_s, source.connect_timeout_s) == (10, 30)
+    assert (spool.segment_bytes, spool.segment_ms) == (16 * 2**20, 200)
+    assert (spool.retention, spool.max_bytes, spool.shared) == (0, None, False)
+    assert (lake.mode, lake.enabled, lake.copy_data, lake.copy_workers) == (
+        "current",
+        True,
+        True,
+        8,
+    )
+    assert (lake.max_rows_per_batch, lake.max_bytes_per_batch) == (1_000_000, 256 * 2**20)
+    assert (lake.apply_interval_s, lake.cut_interval_s, lake.cut_retention_s) == (0, 60, 600)
+    assert (lake.publications, lake.copy_rate, lake.deleted_column) == (None, None, None)
+    assert (lake.numeric, lake.json_as, lake.on_unrepresentable) == ("string", "string", "reject")
+    assert (lake.foreign_writes, lake.change_column_prefix) == ("park", "_")
+    assert (lake.key, lake.types, lake.rename, config.spark) == ({}, {}, {}, {})
+
+
+def test_relative_paths_start_from_the_file() -> None:
+    config = _parse(_SOURCE + _SPOOL + _LAKE)
+    assert config.base_dir == Path("/etc/pgsluice")
+    assert config.spool.path == Path("/etc/pgsluice/spool")
+    assert config.subscriptions[0].sink.target == "/etc/pgsluice/lake/{schema}/{table}"
+    folder = config.spool.subscription_folder("lake")
+    assert folder == Path("/etc/pgsluice/spool/subscriptions/lake")
+
+
+def test_absolute_paths_and_urls_stay() -> None:
+    text = _SOURCE + '[spool]\npath = "/var/spool"\n' + _LAKE.replace("lake/{s", "s3://b/{s")
+    config = _parse(text)
+    assert config.spool.path == Path("/var/spool")
+    assert config.subscriptions[0].sink.target == "s3://b/{schema}/{table}"
+
+
+def test_sizes_and_durations_can_be_written_for_people() -> None:
+    spool = 'path = "s"\nsegment_bytes = "1 MiB"\nretention = "1h 30m"\nmax_bytes = "2GiB"\n'
+    config = _parse(_SOURCE + "[spool]\n" + spool)
+    assert config.spool.segment_bytes == 2**20
+    assert config.spool.retention == 5400
+    assert config.spool.max_bytes == 2**31
+
+
+def test_without_a_subscription_there_is_the_receiver_alone() -> None:
+    assert _parse(_SOURCE + _SPOOL).subscriptions == ()
+
+
+def test_a_key_is_a_list_of_columns_a_table() -> None:
+    config = _parse(_SOURCE + _SPOOL + _LAKE + 'key = { "public.t" = ["a", "b"] }\n')
+    assert config.subscriptions[0].key == {"public.t": ("a", "b")}
+
+
+def test_spark_settings_are_text_with_or_without_quotes_around_their_names() -> None:
+    settings = '[spark]\n"spark.ui.enabled" = false\nspark.sql.shuffle.partitions = 2\n'
+    config = _parse(_SOURCE + _SPOOL + settings)
+    assert config.spark == {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["the section [source] is missing", "the section [spool] is missing"]),
+        (_SOURCE + _SPOOL + "[spol]\n", ["unknown section [spol]; did you mean [spool]?"]),
+        (
+            _SOURCE + _SPOOL + '[[subscriptions]]\nname = "x"\n',
+            ["unknown section [subscriptions]; did you mean [[subscription]]?"],
+        ),
+        ("x = 1\n" + _SOURCE + _SPOOL, ['unknown key "x"']),
+        (
+            _SOURCE + 'slott = "x"\n' + _SPOOL,
+            ['[source]: unknown key "slott"; did you mean "slot"?'],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE + 'mod = "current"\n',
+            ['[subscription] "lake": unknown key "mod"; did you mean "mode"?'],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE.replace('type = "delta"', 'type = "delta", pth = "x"'),
+            ['[subscription] "lake", sink: unknown key "pth"; did you mean "path"?'],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE.replace('"delta"', '"detla"'),
+            ['[subscription] "lake", sink: unknown type "detla"; did you mean "delta"?'],
+        ),
+        (
+            _SOURCE + _SPOOL + '[[subscription]]\nname = "a"\nsink = { path = "x" }\n',
+            ['[subscription] "a": "sink" needs a "type", as in { type = "delta", path = "…" }'],
+        ),
+        (
+            _SOURCE + _SPOOL + "[[subscription]]\n" + _SINK,
+            ['[subscription] number 1: "name" is missing'],
+        ),
+        ("[source]\n" + _SPOOL, ['[source]: "dsn" is missing']),
+        (
+            "[source]\ndsn = 5432\n" + _SPOOL,
+            ['[source]: "dsn" has to be text in quotes'],
+        ),
+        (
+            _SOURCE + 'publications = "a"\n' + _SPOOL,
+            ['[source]: "publications" has to be a list, as in ["a", "b"]'],
+        ),
+        (_SOURCE + "publications = []\n" + _SPOOL, ['[source]: "publications" must not be empty']),
+        (
+            _SOURCE + 'publications = ["a", "a"]\n' + _SPOOL,
+            ['[source]: "publications" has a name twice'],
+        ),
+        (
+            _SOURCE + 'slot = "My-Slot"\n' + _SPOOL,
+            ['[source]: "slot" has to be a slot\'s name: 1 to 63 of a-z, 0-9 and _'],
+        ),
+        (
+            _SOURCE + "two_phase = 1\n" + _SPOOL,
+            ['[source]: "two_phase" has to be true or false'],
+        ),
+        (
+            _SOURCE + 'catalog_poll_s = "often"\n' + _SPOOL,
+            [
+                (
+                    '[source]: "catalog_poll_s" has to be seconds, or text such as "10m" '
+                    "(ms, s, m, h, d)"
+                )
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + 'segment_bytes = "16 MB"\n',
+            [
+                (
+                    '[spool]: "segment_bytes" has to be a number of bytes, or text such as "16 MiB" '
+                    "(KiB, MiB, GiB)"
+                )
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + "segment_bytes = 10\n",
+            ['[spool]: "segment_bytes" has to be at least 1,024'],
+        ),
+        (
+            _SOURCE + '[spool]\npath = "s3://bucket/x"\n',
+            [
+                (
+                    '[spool]: "path" has to be a folder or file on a disk; '
+                    "other stores are not there yet"
+                )
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE + 'mode = "curent"\n',
+            [
+                (
+                    '[subscription] "lake": "mode" is "curent"; '
+                    'it can be "current", "changelog" or "history"'
+                )
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE + 'numeric = "decimal(10,2)"\n',
+            [
+                (
+                    '[subscription] "lake": "numeric" can be "string", "double" or "decimal(38,s)" '
+                    "with s from 0 to 38"
+                )
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE + 'key = { t = ["a"] }\n',
+            ['[subscription] "lake": "key" needs names such as "public.t", not "t"'],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE.replace('"lake"', '"../lake"'),
+            [
+                (
+                    '[subscription] "../lake": "name" becomes a folder\'s name: letters, digits, '
+                    "_, - and . (100 at most, not - or . first)"
+                )
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE.replace("{table}", "t"),
+            [
+                (
+                    '[subscription] "lake", sink: "path" has to contain {table}, '
+                    "else all tables would share one target"
+                )
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE.replace("{table}", "{tabel}"),
+            ['[subscription] "lake", sink: "path" knows {schema} and {table}, not {tabel}'],
+        ),
+        (
+            _SOURCE + _SPOOL + "[subscription]\n",
+            ["write [[subscription]], with double brackets, for each of them"],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE + _LAKE.replace('"lake"', '"LAKE"'),
+            ['two subscriptions are named "lake"'],
+        ),
+        (
+            _SOURCE + _SPOOL + _LAKE + _LAKE.replace('"lake"', '"pond"'),
+            [
+                '[subscription] "pond": writes to the same target as "lake"; each needs its own',
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + '[spark]\n"spark.master" = "spark://head:7077"\n',
+            [
+                (
+                    '[spool]: executors of "spark.master" = "spark://head:7077" cannot see a folder '
+                    "of this machine; if it is mounted on all of them at the same path, say so with "
+                    "shared = true"
+                )
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + "[spark]\nx = [1]\n",
+            ['[spark]: "x" has to be text, a number, or true or false'],
+        ),
+    ],
+)
+def test_a_mistake_is_said_in_a_sentence(text: str, expected: list[str]) -> None:
+    assert list(_mistakes(text)) == expected
+
+
+def test_all_mistakes_are_said_at_once() -> None:
+    text = "[source]\nslot = 3\n" + _SPOOL + "segment_ms = 0\n" + _LAKE + "enabled = 1\nx = 2\n"
+    found = _mistakes(text)
+    assert len(found) == 5
+    with pytest.raises(ConfigError, match=r"shop\.toml has 5 mistakes:\n  \[source\]"):
+        _parse(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('mode = "changelog"', '"mode" = "changelog": only mode "current" is there yet'),
+        ('mode = "history"', '"mode" = "history": only mode "current" is there yet'),
+        ('publications = ["p"]', "publications of pgsluice's own are not there yet"),
+        ('copy_rate = "1 MiB"', "limiting the copy's rate is not there yet"),
+        ('rename = { "a.b" = "c" }', "renaming is not there yet"),
+        ('json = "variant"', 'only "string" is there yet'),
+        ('on_unrepresentable = "reject"', 'only "fail" is there yet'),
+        ('deleted_column = "gone"', "a column for deleted rows is not there yet"),
+    ],
+)
+def test_what_a_subscription_cannot_do_yet_is_refused_by_name(line: str, expected: str) -> None:
+    (found,) = _mistakes(f"{_SOURCE}{_SPOOL}{_LAKE}{line}\n")
+    assert found.startswith(f'[subscription] "lake": "{line.split()[0]}"')
+    assert expected in found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "proto_version = 4",
+        'streaming = "parallel"',
+        "two_phase = true",
+        "binary = true",
+        "messages = true",
+        'origin = "none"',
+    ],
+)
+def test_what_the_source_cannot_do_yet_is_refused_by_name(line: str) -> None:
+    (found,) = _mistakes(f"{_SOURCE}{line}\n{_SPOOL}")
+    assert found.startswith(f'[source]: "{line.split()[0]}"')
+    assert "there yet" in found
+
+
+@pytest.mark.parametrize(
+    ("sink", "named"),
+    [
+        ('type = "iceberg", table = "x"', '"iceberg"'),
+        ('type = "postgres", dsn = "service=reporting"', '"postgres"'),
+        ('type = "delta", path = "x/{table}", engine = "spark"', '"engine" = "spark"'),
+    ],
+)
+def test_a_sink_that_is_not_there_yet_is_refused_by_name(sink: str, named: str) -> None:
+    (found,) = _mistakes(f'{_SOURCE}{_SPOOL}[[subscription]]\nname = "a"\nsink = {{ {sink} }}\n')
+    assert named in found
+    assert "there yet" in found
+
+
+def test_own_publications_are_refused_by_name() -> None:
+    (found,) = _mistakes(_SOURCE + _SPOOL + '[publications]\nsql = "CREATE PUBLICATION p"\n')
+    assert found == (
+        '[publications]: "sql" = "CREATE PUBLICATION p": '
+        "publications of pgsluice's own are not there yet"
+    )
+
+
+def test_a_password_is_shown_nowhere() -> None:
+    config = _parse(_SOURCE + _SPOOL)
+    assert "secret" not in repr(config)
+    assert config.source.shown_dsn == "postgresql://app:***@db/shop"
+    (found,) = _mistakes(_SOURCE.replace("postgresql://", "postgresql//") + _SPOOL)
+    assert found.startswith('[source]: "dsn" is not a connection string')
+
+
+def test_a_shared_spool_goes_with_any_master() -> None:
+    text = _SOURCE + _SPOOL + 'shared = true\n[spark]\n"spark.master" = "yarn"\n'
+    assert _parse(text).spark["spark.master"] == "yarn"
+
+
+def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no configuration") as caught:
+        load_config(tmp_path / "no.toml")
+    assert caught.value.hint == "pgsluice init no.toml writes one"
+
+
+def test_a_file_that_is_not_toml_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[source\n")
+    with pytest.raises(ConfigError, match=r"c\.toml is not TOML: .*line 1"):
+        load_config(path)
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not text in UTF-8"):
+        load_config(path)
+
+
+def test_a_subscription_is_found_by_its_name() -> None:
+    config = _parse(_SOURCE + _SPOOL + _LAKE)
+    assert config.subscription("lake").name == "lake"
+    with pytest.raises(ConfigError, match='no subscription "leak"') as caught:
+        config.subscription("leak")
+    assert caught.value.hint == 'the configuration has: "lake"'
