@@ -23,6 +23,7 @@ import psycopg
 from psycopg import errors, sql
 
 from pgsluice.catalog.publications import OUR_COMMENT, PublicationInfo, publications_of
+from pgsluice.catalog.server import flush_lsn
 from pgsluice.catalog.tables import UserTable, user_tables
 from pgsluice.errors import SourceRefused
 from pgsluice.lsn import Lsn
@@ -47,7 +48,7 @@ class PublicationReport:
         insert_only: tables whose updates and deletes can't be published: no replica identity.
         left: SQL that would bring ours in step and that our role may not run, or that did not
             get its lock in time; empty when all is in step.
-        position: the WAL's end after the changes; changes from there on are sent by them.
+        position: the flush LSN after the changes: what commits later is sent by them.
     """
 
     names: tuple[str, ...]
@@ -259,17 +260,13 @@ def _carry_out(connection: Connection, plan: _Plan) -> None:
         return
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+        # Flushed when committed, so that the flush LSN below is past it.
+        connection.execute("SET LOCAL synchronous_commit = local")
         for statement in plan.statements:
             connection.execute(statement)
 
 
 def _report(connection: Connection, plan: _Plan) -> PublicationReport:
-    row = connection.execute(
-        "SELECT (CASE WHEN pg_catalog.pg_is_in_recovery()"
-        " THEN pg_catalog.pg_last_wal_replay_lsn()"
-        " ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text"
-    ).fetchone()
-    assert row is not None
     return PublicationReport(
         names=tuple(plan.names),
         created=tuple(plan.created),
@@ -278,7 +275,7 @@ def _report(connection: Connection, plan: _Plan) -> PublicationReport:
         removed=tuple(plan.removed),
         insert_only=tuple(sorted(plan.insert_only)),
         left=_as_text(connection, plan.left),
-        position=Lsn.parse(row[0]),
+        position=flush_lsn(connection),
     )
 
 

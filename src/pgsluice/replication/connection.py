@@ -32,7 +32,7 @@ import select
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import psycopg
 from psycopg import pq
@@ -50,14 +50,9 @@ from pgsluice.replication.slots import (
     name_blockers,
     refuse_waiting,
 )
+from pgsluice.wire import StandbyStatusUpdate
 
 _COMMAND_TIMEOUT_S = 60.0
-
-
-class Encodable(Protocol):
-    """A message that knows its bytes: :class:`pgsluice.wire.StandbyStatusUpdate`."""
-
-    def encode(self) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +294,7 @@ class ReplicationConnection:
         except psycopg.OperationalError as error:
             raise self._broken("streaming", error) from None
 
-    def send_status(self, update: Encodable) -> None:
+    def send_status(self, update: StandbyStatusUpdate) -> None:
         """Send a standby status update: this, and nothing else, acknowledges.
 
         Raises:
