@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.csv
 from psycopg import sql
 
+from pgsluice.catalog import leaf_filenodes
 from pgsluice.catalog.facts import RelationFacts
 from pgsluice.errors import TableError
 from pgsluice.replication import connect_sql
@@ -33,18 +34,6 @@ from pgsluice.types import ColumnType
 LOCK_TIMEOUT_S = 30
 _BLOCK_BYTES = 8 * 1024 * 1024
 _LARGEST_BLOCK_BYTES = 2**31 - 1
-
-# Every leaf of a table, itself when it is not partitioned; as the snapshot sees them.
-_REWRITTEN = """
-WITH RECURSIVE leaf(oid) AS (
-    SELECT %(oid)s::oid
-    UNION ALL
-    SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN leaf ON i.inhparent = leaf.oid
-    WHERE %(partitioned)s
-)
-SELECT count(*) FROM leaf JOIN pg_catalog.pg_class c ON c.oid = leaf.oid
-WHERE c.relkind = 'r' AND c.relfilenode IS DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
-"""
 
 
 class TableRewritten(TableError):
@@ -153,11 +142,8 @@ def _import_snapshot(
             hint=f"GRANT SELECT ON {query.table} TO <the role of source.dsn>;",
             table=query.table,
         ) from error
-    partitioned = query.facts.kind == "p"
-    row = connection.execute(
-        _REWRITTEN, {"oid": query.facts.oid, "partitioned": partitioned}
-    ).fetchone()
-    if row is not None and row[0]:
+    leaves = leaf_filenodes(connection, [query.facts.oid])[query.facts.oid]
+    if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
         raise TableRewritten(
             f"{query.table} was rewritten after the snapshot was taken", table=query.table
         )

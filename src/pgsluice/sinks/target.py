@@ -56,9 +56,7 @@ def replicated_columns(
     return tuple(column for column in facts.columns if column.name in names)
 
 
-def column_type(
-    column: ColumnFacts, facts: RelationFacts, options: TableOptions
-) -> ColumnType:
+def column_type(column: ColumnFacts, facts: RelationFacts, options: TableOptions) -> ColumnType:
     """How one column's values travel."""
     overrides = options.column_overrides(facts.root_namespace, facts.root_name)
     return resolve_type(
@@ -110,7 +108,9 @@ def target_table(
     """
     key = key_columns(facts, options)
     fields = [
-        pa.field(column.name, column_type(column, facts, options).arrow_type, column.name not in key)
+        pa.field(
+            column.name, column_type(column, facts, options).arrow_type, column.name not in key
+        )
         for column in replicated_columns(facts, published)
     ]
     return TargetTable(

@@ -55,7 +55,9 @@ def run_tasks(
             chosen = [held[number] for number in batch.column(0).to_pylist()]
             if chosen:
                 yield from result_batches(
-                    run, schema, iter([pa.RecordBatch.from_arrays([pa.array(chosen, pa.binary())], ["task"])])
+                    run,
+                    schema,
+                    iter([pa.RecordBatch.from_arrays([pa.array(chosen, pa.binary())], ["task"])]),
                 )
 
     frame = spark.range(0, len(held), 1, len(held)).mapInArrow(by_number, ddl)

@@ -20,7 +20,7 @@ from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.spark.results import run_tasks
-from pgsluice.spool import TableRecord, TableState
+from pgsluice.spool import Spool, TableRecord, TableState
 from pgsluice.subscription.discovery import SourceTable, source_tables
 from pgsluice.subscription.driver import SubscriptionDriver
 
@@ -52,8 +52,7 @@ class TableCopies:
 
     def discover(self) -> None:
         """Take tables into the record that the publications send and that it does not know."""
-        with connect_sql(self._config.source.dsn) as connection:
-            tables = source_tables(connection, self._config.source.publications)
+        tables = self._source_tables()
         with self._driver.lock:
             record = self._driver.record
             known = dict(record.tables)
@@ -63,6 +62,13 @@ class TableCopies:
             if known != record.tables:
                 self._driver.record = replace(record, tables=known)
                 self._driver.save()
+
+    def _source_tables(self) -> list[SourceTable]:
+        # The publications that the stream is asked for now: ours may have a second one, and a
+        # new one joins only when the spool has passed its creation.
+        identity = Spool.open(self._config.spool.path).identity
+        with connect_sql(self._config.source.dsn) as connection:
+            return source_tables(connection, identity.publications)
 
     def _new(self, table: SourceTable, position: Lsn) -> TableRecord:
         copy_data = self._driver.subscription.copy_data
@@ -117,11 +123,7 @@ class TableCopies:
 
     def _copy(self, snapshot: Snapshot, *, is_last: bool) -> None:
         driver = self._driver
-        with connect_sql(self._config.source.dsn) as connection:
-            tables = {
-                table.facts.oid: table
-                for table in source_tables(connection, self._config.source.publications)
-            }
+        tables = {table.facts.oid: table for table in self._source_tables()}
         works = []
         records = dict(driver.record.tables)
         for oid in self.pending():

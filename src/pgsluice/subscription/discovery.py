@@ -5,12 +5,13 @@ A partitioned table is one target, mapped from its leaves' facts; the copy reads
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import PublishedRelation, fetch_many, relations_of
+from pgsluice.catalog import PublishedRelation, fetch_many, leaf_filenodes, relations_of
 from pgsluice.catalog.facts import RelationFacts
 
 
@@ -21,7 +22,7 @@ class SourceTable:
     Attributes:
         facts: of the table or root.
         columns: what the publications send; None: all columns that are not generated.
-        row_filter: the publications' filters, ORed; None: all rows.
+        row_filter: what a copy has to read, as an SQL condition; None: all rows.
     """
 
     facts: RelationFacts
@@ -30,19 +31,19 @@ class SourceTable:
 
 
 def source_tables(
-    connection: psycopg.Connection[tuple[object, ...]], publications: Sequence[str]
+    connection: psycopg.Connection[Any], publications: Collection[str]
 ) -> list[SourceTable]:
     """The tables that the publications send now, by name."""
     published = relations_of(connection, publications)
-    facts = fetch_many(connection, [one.oid for one in published])
+    facts = fetch_many(connection, published)
     by_root: dict[int, list[PublishedRelation]] = {}
-    for one in published:
-        known = facts.get(one.oid)
-        if known is not None:
-            by_root.setdefault(known.root_oid, []).append(one)
+    for oid, relation in published.items():
+        if oid in facts:
+            by_root.setdefault(facts[oid].root_oid, []).append(relation)
     roots = {**facts, **fetch_many(connection, [oid for oid in by_root if oid not in facts])}
+    leaves = leaf_filenodes(connection, by_root)
     tables = [
-        SourceTable(roots[oid], _columns(relations), _row_filter(relations))
+        SourceTable(roots[oid], _columns(relations), _rows(oid, relations, leaves[oid]))
         for oid, relations in by_root.items()
         if oid in roots
     ]
@@ -50,14 +51,34 @@ def source_tables(
 
 
 def _columns(relations: Sequence[PublishedRelation]) -> tuple[str, ...] | None:
-    """Lists of one table agree over the publications (PostgreSQL's rule); the first decides."""
-    lists = [one.columns for one in relations if one.columns is not None]
-    return tuple(lists[0]) if len(lists) == len(relations) and lists else None
+    """Lists of one table agree over its publications (PostgreSQL's rule): any of them will do."""
+    lists = [by.columns for relation in relations for by in relation.by]
+    return None if None in lists else lists[0]
 
 
-def _row_filter(relations: Sequence[PublishedRelation]) -> str | None:
-    """Filters are ORed; a publication without one cancels the others."""
-    filters = {one.row_filter for one in relations}
-    if None in filters or not filters:
+def _rows(
+    root: int, relations: Sequence[PublishedRelation], leaves: Mapping[int, object]
+) -> str | None:
+    """The condition for a copy of the root.
+
+    Where leaves are published on their own, each has its own filters, and those that are not
+    published stay out.
+    """
+    filters = {relation.oid: _row_filter(relation) for relation in relations}
+    if root in filters:
+        return filters[root]
+    if set(filters) >= set(leaves) and not any(filters.values()):
+        return None
+    return " OR ".join(
+        f"tableoid = {oid}" if one is None else f"(tableoid = {oid} AND ({one}))"
+        for oid, one in sorted(filters.items())
+    )
+
+
+def _row_filter(relation: PublishedRelation) -> str | None:
+    """Filters are ORed; a publication without one cancels the others. Whatever they publish:
+    a copy has the rows of all of them."""
+    filters = {by.row_filter for by in relation.by}
+    if None in filters:
         return None
     return " OR ".join(f"({one})" for one in sorted(str(one) for one in filters))

@@ -261,6 +261,7 @@ class SubscriptionDriver:
             self.failure = SinkError(result.error or "the target cannot be used")
             return replace(table, error=result.error)
         if result.error_kind == "other":
+            logger.warning("%s.%s: %s", table.namespace, table.name, result.details)
             failures = self._failures.get(result.relation_oid, 0) + 1
             self._failures[result.relation_oid] = failures
             if failures < ATTEMPTS:
