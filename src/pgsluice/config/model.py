@@ -48,7 +48,9 @@ def _path(value: Any, info: ValidationInfo) -> Any:
             raise ValueError("must not be empty")
         value = Path(value)
     if isinstance(value, Path):
-        return (_base(info) / value.expanduser()).absolute()
+        path = (_base(info) / value.expanduser()).absolute()
+        # From JSON (a configuration handed to another process) a path has to stay a text here.
+        return str(path) if info.mode == "json" else path
     return value
 
 
