@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgsluice.catalog.facts import ColumnFacts, RelationFacts
@@ -393,6 +393,7 @@ def apply(target: Model, result: NetChanges) -> Model:
     return after
 
 
+@settings(deadline=None, max_examples=300)
 @given(histories(), st.randoms(use_true_random=False), st.sampled_from("df"))
 def test_batches_of_net_changes_equal_row_by_row(
     history: tuple[Model, list[tuple[Any, ...]], Model], random: Any, identity: str

@@ -29,7 +29,8 @@ def fill_moved(handle: DeltaTable, net: NetChanges, table: str) -> NetChanges:
     if not len(net.moved):
         return net
     wanted = [name for name, mask in net.absent.items() if mask[net.moved].any()]
-    sources = _read(handle, net.moved_keys, [*net.key, *wanted])
+    needed = pa.schema([net.rows.schema.field(name) for name in (*net.key, *wanted)])
+    sources = _read(handle, net.moved_keys, needed)
     place = {row: i for i, row in enumerate(_tuples(sources.select(net.key)))}
     found = [place.get(row, -1) for row in _tuples(net.moved_keys)]
     if -1 in found:
@@ -40,9 +41,7 @@ def fill_moved(handle: DeltaTable, net: NetChanges, table: str) -> NetChanges:
         index = np.arange(len(rows))
         index[net.moved[here]] = len(rows) + np.array(found)[here]
         own = rows.column(name)
-        both = pa.chunked_array(
-            [*own.chunks, *sources.column(name).cast(own.type).chunks], type=own.type
-        )
+        both = pa.chunked_array([*own.chunks, *sources.column(name).chunks], type=own.type)
         at = rows.schema.get_field_index(name)
         rows = rows.set_column(at, rows.schema.field(at), both.take(pa.array(index)))
         mask = absent.pop(name).copy()
@@ -55,20 +54,19 @@ def fill_moved(handle: DeltaTable, net: NetChanges, table: str) -> NetChanges:
     )
 
 
-def _read(handle: DeltaTable, keys: pa.Table, columns: list[str]) -> pa.Table:
+def _read(handle: DeltaTable, keys: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table's rows whose first key column has one of these values, perhaps some more."""
-    first = keys.column(0)
-    wanted = pc.unique(first)
-    # A column read twice would come back under one name.
+    first = keys.schema.names[0]
+    wanted = pc.unique(keys.column(0))
     reader = pa.RecordBatchReader.from_stream(
-        handle.scan(columns=columns, predicate=_predicate(keys.schema.names[0], wanted))
+        handle.scan(columns=schema.names, predicate=_predicate(first, wanted))
     )
-    names = reader.schema.names
-    parts = [
-        batch.filter(pc.is_in(batch.column(0).cast(first.type), value_set=wanted))
-        for batch in reader
-    ]
-    return pa.Table.from_batches(parts, schema=reader.schema).select(names)
+    parts = []
+    for batch in reader:
+        # The engine gives text as views, which pyarrow cannot yet take by index.
+        whole = batch.select(schema.names).cast(schema)
+        parts.append(whole.filter(pc.is_in(whole.column(first), value_set=wanted)))
+    return pa.Table.from_batches(parts, schema=schema)
 
 
 def _predicate(name: str, wanted: pa.Array) -> str | None:

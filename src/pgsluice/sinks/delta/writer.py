@@ -266,7 +266,7 @@ def _is_past(at: Position, position: Position) -> bool:
 
 def _file_sizes(handle: DeltaTable) -> dict[str, int]:
     """Bytes of each live file by its path."""
-    actions = pa.record_batch(handle.get_add_actions(flatten=True))
+    actions = pa.table(handle.get_add_actions(flatten=True))
     return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
 
 

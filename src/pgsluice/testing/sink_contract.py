@@ -1,0 +1,325 @@
+"""The sink contract as tests: a new sink subclasses :class:`SinkContract` and is done.
+
+The subclass says how a sink is made and how its tables are read back, nothing else::
+
+    class TestMySink(SinkContract):
+        @pytest.fixture
+        def sink(self, tmp_path): ...
+
+        def rows(self, sink, table): ...
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pgsluice.changes.net import NetChanges, net_changes
+from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import Applied, Position, Sink, TableWriter, TargetTable
+from pgsluice.testing.changes import ABSENT, ChangesBuilder
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("big", pa.string())]
+)
+TABLE = TargetTable("public", "t", SCHEMA, ("id",))
+SPOOL = "5b0a7c1e-0000-4000-8000-000000000001"
+
+
+def at(lsn: int, *, spool: str = SPOOL, oid: int = 16384, copy: int = 1) -> Position:
+    """A position of the tests' table."""
+    return Position(Lsn(lsn), spool, oid, copy)
+
+
+def row(id_: int, a: int | None = 0, big: Any = "big") -> dict[str, Any]:
+    """A row of the tests' table."""
+    return {"id": id_, "a": a, "big": big}
+
+
+def net(*builders: ChangesBuilder, table: TargetTable = TABLE) -> NetChanges:
+    """Net changes of what was built."""
+    return net_changes([one.build() for one in builders], schema=table.schema, key=table.key)
+
+
+def changes(key: tuple[str, ...] = ("id",)) -> ChangesBuilder:
+    """Changes of the tests' table."""
+    return ChangesBuilder(SCHEMA, key)
+
+
+def batches(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> list[pa.RecordBatch]:
+    """Rows as a copy gives them."""
+    return list(pa.Table.from_pylist(list(rows), schema=schema).to_batches(max_chunksize=2))
+
+
+class SinkContract:
+    """What every sink owes; see :mod:`pgsluice.sinks.contract`."""
+
+    @pytest.fixture
+    def sink(self) -> Sink:
+        """A sink with nothing in it."""
+        raise NotImplementedError
+
+    def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:
+        """A table's rows, read without pgsluice, in any order."""
+        raise NotImplementedError
+
+    def writer(self, sink: Sink, position: Position | None = None) -> TableWriter:
+        """A fresh writer of the tests' table."""
+        return sink.open(TABLE, position or at(0))
+
+    def sorted_rows(self, sink: Sink) -> list[dict[str, Any]]:
+        """The tests' table by id."""
+        return sorted(self.rows(sink), key=lambda one: int(one["id"]))
+
+    def loaded(self, sink: Sink, *rows: dict[str, Any], lsn: int = 100) -> Applied:
+        """Copy rows into the tests' table."""
+        return self.writer(sink).load(batches(*rows), at(lsn))
+
+    def test_a_table_that_does_not_exist_has_no_position(self, sink: Sink) -> None:
+        assert self.writer(sink).position() is None
+
+    def test_a_copy_brings_rows_and_position(self, sink: Sink) -> None:
+        applied = self.loaded(sink, row(1), row(2), row(3))
+        assert (applied.rows_inserted, applied.skipped) == (3, False)
+        assert self.writer(sink).position() == at(100)
+        assert self.sorted_rows(sink) == [row(1), row(2), row(3)]
+
+    def test_an_empty_copy_makes_the_table(self, sink: Sink) -> None:
+        self.loaded(sink)
+        assert self.writer(sink).position() == at(100)
+        assert self.rows(sink) == []
+
+    def test_copying_again_replaces_everything(self, sink: Sink) -> None:
+        self.loaded(sink, row(1), row(2))
+        self.writer(sink, at(0, copy=2)).load(batches(row(3)), at(150, copy=2))
+        assert self.rows(sink) == [row(3)]
+        assert self.writer(sink).position() == at(150, copy=2)
+
+    def test_a_late_attempt_of_an_older_copy_does_nothing(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        self.writer(sink, at(0, copy=2)).load(batches(row(3)), at(150, copy=2))
+        assert self.writer(sink).load(batches(row(9)), at(200)).skipped
+        late = changes()
+        late.insert(row(8))
+        assert self.writer(sink).apply(net(late), at(300)).skipped
+        assert self.rows(sink) == [row(3)]
+
+    def test_the_same_copy_twice_is_one(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        assert self.loaded(sink, row(1), row(2)).skipped
+        assert self.rows(sink) == [row(1)]
+
+    def test_an_error_while_rows_come_leaves_the_table_as_it_was(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+
+        def broken() -> Any:
+            yield from batches(row(2), row(3), row(4))
+            raise PgsluiceError("the connection broke")
+
+        with pytest.raises(PgsluiceError, match="the connection broke"):
+            self.writer(sink, at(0, copy=2)).load(broken(), at(150, copy=2))
+        assert self.rows(sink) == [row(1)]
+        assert self.writer(sink).position() == at(100)
+
+    def test_changes_are_applied_with_their_position(self, sink: Sink) -> None:
+        self.loaded(sink, row(1), row(2), row(3, 3, "kept"))
+        t = changes()
+        t.update(row(1, 10))
+        t.delete({"id": 2})
+        t.update(row(3, 30, ABSENT))
+        t.insert(row(4, 40, None))
+        applied = self.writer(sink).apply(net(t), at(110))
+        assert self.sorted_rows(sink) == [row(1, 10), row(3, 30, "kept"), row(4, 40, None)]
+        assert (applied.rows_inserted, applied.rows_updated, applied.rows_deleted) == (1, 2, 1)
+        assert self.writer(sink).position() == at(110)
+
+    def test_changes_begin_a_table_that_was_not_copied(self, sink: Sink) -> None:
+        t = changes()
+        t.insert(row(1))
+        self.writer(sink).apply(net(t), at(110))
+        assert self.rows(sink) == [row(1)]
+        assert self.writer(sink).position() == at(110)
+
+    def test_changes_that_undo_themselves_move_the_position(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        t = changes()
+        t.insert(row(2))
+        t.delete({"id": 2})
+        self.writer(sink).apply(net(t), at(110))
+        assert self.rows(sink) == [row(1)]
+        assert self.writer(sink).position() == at(110)
+
+    def test_a_truncate_and_what_follows_are_one(self, sink: Sink) -> None:
+        self.loaded(sink, row(1), row(2))
+        t = changes()
+        t.truncate()
+        t.insert(row(2, 20))
+        self.writer(sink).apply(net(t), at(110))
+        assert self.rows(sink) == [row(2, 20)]
+        t = changes()
+        t.truncate()
+        self.writer(sink).apply(net(t), at(120))
+        assert self.rows(sink) == []
+        assert self.writer(sink).position() == at(120)
+
+    def test_swapped_keys_keep_their_own_values(self, sink: Sink) -> None:
+        self.loaded(sink, row(1, 10, "one"), row(2, 20, "two"), row(3, 30, "three"))
+        t = changes()
+        t.update(row(-1, 10, ABSENT), old={"id": 1})
+        t.update(row(1, 21, ABSENT), old={"id": 2})
+        t.update(row(2, 11, ABSENT), old={"id": -1})
+        t.update(row(3, 31, ABSENT))
+        self.writer(sink).apply(net(t), at(110))
+        assert self.sorted_rows(sink) == [
+            row(1, 21, "two"),
+            row(2, 11, "one"),
+            row(3, 31, "three"),
+        ]
+
+    def test_a_value_without_a_source_is_never_null(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        t = changes()
+        t.update(row(1, 1, ABSENT))
+        t.update(row(7, 70, ABSENT))
+        with pytest.raises(TableError, match="left out large values"):
+            self.writer(sink).apply(net(t), at(110))
+        t = changes()
+        t.update(row(8, 70, ABSENT), old={"id": 7})
+        with pytest.raises(TableError, match="left out large values"):
+            self.writer(sink).apply(net(t), at(110))
+        assert self.rows(sink) == [row(1)]
+        assert self.writer(sink).position() == at(100)
+
+    def test_a_late_attempt_with_an_older_position_does_nothing(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        for lsn, a in ((110, 1), (120, 2)):
+            t = changes()
+            t.update(row(1, a))
+            self.writer(sink).apply(net(t), at(lsn))
+        t = changes()
+        t.update(row(1, 1))
+        assert self.writer(sink).apply(net(t), at(110)).skipped
+        assert self.rows(sink) == [row(1, 2)]
+
+    def test_two_attempts_at_once_are_one(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        before = self.writer(sink)
+        version = before.apply(net(_insert(2)), at(110)).version
+        writers = [self.writer(sink), self.writer(sink)]
+        for writer in writers:
+            assert writer.position() == at(110)
+        results: list[Applied] = []
+        threads = [
+            threading.Thread(target=lambda w=w: results.append(w.apply(net(_insert(3)), at(120))))
+            for w in writers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(one.skipped for one in results) == [False, True]
+        assert {one.version for one in results} == {version + 1}
+        assert self.sorted_rows(sink) == [row(1), row(2), row(3)]
+
+    def test_changes_from_where_the_table_no_longer_is_are_refused(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        slow = self.writer(sink)
+        slow.position()
+        self.writer(sink).apply(net(_insert(2)), at(110))
+        t = changes()
+        t.insert(row(2))
+        t.insert(row(3))
+        with pytest.raises(PgsluiceError, match="not where the changes start"):
+            slow.apply(net(t), at(120))
+        assert self.sorted_rows(sink) == [row(1), row(2)]
+
+    @pytest.mark.parametrize("other", [at(0, spool="another"), at(0, oid=99)])
+    def test_another_sources_table_is_refused(self, sink: Sink, other: Position) -> None:
+        self.loaded(sink, row(1))
+        writer = self.writer(sink, other)
+        with pytest.raises(TableError, match="position of another source"):
+            writer.position()
+        with pytest.raises(TableError, match="position of another source"):
+            self.writer(sink, other).apply(net(_insert(2)), at(200, oid=99))
+        with pytest.raises(TableError, match="position of another source"):
+            self.writer(sink, other).load(batches(row(2)), at(200, oid=99))
+        assert self.rows(sink) == [row(1)]
+
+    def test_an_added_column_is_null_in_rows_from_before(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        wide = SCHEMA.append(pa.field("more", pa.timestamp("us")))
+        t = ChangesBuilder(wide)
+        t.insert({**row(2), "more": 5_000_000})
+        table = TargetTable("public", "t", wide, ("id",))
+        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        first, second = self.sorted_rows(sink)
+        assert first == {**row(1), "more": None}
+        assert second["more"].second == 5
+
+    def test_a_changed_type_is_refused(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        other = SCHEMA.set(1, pa.field("a", pa.string()))
+        t = ChangesBuilder(other)
+        t.insert({"id": 2, "a": "x"})
+        table = TargetTable("public", "t", other, ("id",))
+        with pytest.raises(TableError, match=r"'a' of public.t changed its type") as caught:
+            sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        assert caught.value.copy_again
+
+    def test_a_table_without_key_takes_inserts_as_they_come(self, sink: Sink) -> None:
+        table = TargetTable("public", "t", SCHEMA, ())
+        sink.open(table, at(0)).load(batches(row(1)), at(100))
+        t = changes(())
+        t.insert(row(1))
+        t.insert(row(2))
+        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        assert self.sorted_rows(sink) == [row(1), row(1), row(2)]
+        t = changes(())
+        t.truncate()
+        t.insert(row(5))
+        sink.open(table, at(0)).apply(net(t, table=table), at(120))
+        assert self.sorted_rows(sink) == [row(5)]
+
+    def test_odd_names_of_columns_and_tables(self, sink: Sink) -> None:
+        names = ['Id "x"', "a.b", "ü ß", "s", "t", "op", "c0", "select", "it's", "back`tick"]
+        schema = pa.schema(
+            [pa.field(names[0], pa.int64(), nullable=False)] + [(n, pa.string()) for n in names[1:]]
+        )
+        table = TargetTable("Sales & Co", '50 % "off"/../x', schema, (names[0],))
+        first = dict(zip(names, [1, *names[1:]], strict=True))
+        sink.open(table, at(0)).load(batches(first, schema=schema), at(100))
+        t = ChangesBuilder(schema, table.key)
+        t.update({**dict.fromkeys(names, ABSENT), names[0]: 1, "s": "new"})
+        t.insert({names[0]: 2})
+        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        found = sorted(self.rows(sink, table), key=lambda one: int(one[names[0]]))
+        assert found == [{**first, "s": "new"}, {**dict.fromkeys(names), names[0]: 2}]
+
+    def test_a_composite_key(self, sink: Sink) -> None:
+        schema = pa.schema(
+            [
+                pa.field("x", pa.string(), nullable=False),
+                pa.field("y", pa.int32(), nullable=False),
+                ("v", pa.string()),
+            ]
+        )
+        table = TargetTable("public", "pairs", schema, ("x", "y"))
+        rows = [{"x": x, "y": y, "v": f"{x}{y}"} for x in "ab" for y in (1, 2)]
+        sink.open(table, at(0)).load(batches(*rows, schema=schema), at(100))
+        t = ChangesBuilder(schema, table.key)
+        t.update({"x": "a", "y": 9, "v": ABSENT}, old={"x": "b", "y": 2})
+        t.delete({"x": "a", "y": 1})
+        t.update({"x": "b", "y": 1, "v": "new"})
+        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        found = sorted((one["x"], one["y"], one["v"]) for one in self.rows(sink, table))
+        assert found == [("a", 2, "a2"), ("a", 9, "b2"), ("b", 1, "new")]
+
+
+def _insert(id_: int) -> ChangesBuilder:
+    t = changes()
+    t.insert(row(id_))
+    return t
