@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgsluice.types.codec import (
     ColumnType,
@@ -81,7 +80,10 @@ class JsonbType(PrintedType):
             wrong &= ~raw.null
         if wrong.any():
             raise malformed(self.name, first_row(wrong), "binary")
-        return self.decode_text(pc.binary_slice(values, 1))
+        versions = np.zeros(len(raw.data), np.bool_)
+        versions[raw.starts[~empty]] = True
+        offsets = raw.offsets - np.concatenate([[0], np.cumsum(~empty)])
+        return self.decode_text(large_binary(raw.data[~versions], offsets, raw.null))
 
 
 @dataclass(frozen=True, slots=True)
