@@ -1,76 +1,13 @@
-"""Spools without a server: transactions written as the wire's own messages."""
+"""Fixtures of the Spark room."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from pgsluice.lsn import Lsn
-from pgsluice.spool import RawMessages, Spool, SpoolIdentity, SpoolWriter
-from pgsluice.wire import Begin, Commit, Message, Relation, RelationColumn, ReplicaIdentity
-
-START = 0x1000
-BOOL, BYTEA, INT8, INT2, INT4, TEXT = 16, 17, 20, 21, 23, 25
-FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC, INT4_ARRAY = 701, 1082, 1114, 1184, 1700, 1007
-
-
-def relation(
-    oid: int,
-    name: str,
-    columns: Sequence[tuple[str, int] | tuple[str, int, int]],
-    *,
-    key: Sequence[str] = ("id",),
-    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
-    namespace: str = "public",
-) -> Relation:
-    """A Relation message; columns are (name, type) or (name, type, typmod)."""
-    return Relation(
-        oid,
-        namespace,
-        name,
-        identity,
-        tuple(
-            RelationColumn(int(one[0] in key), one[0], one[1], one[2] if len(one) > 2 else -1)
-            for one in columns
-        ),
-    )
-
-
-@dataclass
-class SpoolMaker:
-    """Writes a spool, one segment a call."""
-
-    path: Path
-    at: int = START
-    spool: Spool = field(init=False)
-    writer: SpoolWriter = field(init=False)
-    xid: int = 700
-
-    def __post_init__(self) -> None:
-        identity = SpoolIdentity.new(
-            system_identifier="7", timeline=1, database="shop", slot="pgsluice"
-        )
-        self.spool = Spool.create(self.path, identity, start=Lsn(self.at))
-        self.writer = SpoolWriter(self.spool)
-
-    def segment(self, *transactions: Sequence[Message]) -> Lsn:
-        """Write transactions as one segment; its end."""
-        pairs: list[tuple[int, bytes]] = []
-        for changes in transactions:
-            self.xid += 1
-            begin = self.at
-            body = [change.encode() for change in changes]
-            end = begin + 0x100
-            pairs.append((begin, Begin(Lsn(end - 8), self.xid * 1_000_000, self.xid).encode()))
-            pairs += [(begin + 1 + number, message) for number, message in enumerate(body)]
-            commit = Commit(0, Lsn(end - 8), Lsn(end), self.xid * 1_000_000)
-            pairs.append((end - 8, commit.encode()))
-            self.at = end
-        self.writer.append(RawMessages.from_messages(pairs))
-        return Lsn(self.at)
+from tests.spark.spools import SpoolMaker
 
 
 @pytest.fixture
@@ -78,4 +15,12 @@ def spool_maker(tmp_path: Path) -> Iterator[SpoolMaker]:
     """An empty spool and its writer."""
     maker = SpoolMaker(tmp_path / "spool")
     yield maker
-    maker.writer.close()
+    maker.close()
+
+
+@pytest.fixture(autouse=True)
+def _sigterm_as_it_was() -> Iterator[None]:
+    """A reader that is driven in this process takes SIGTERM over, as it does in Spark's."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,110 @@
+"""Spools without a server: transactions written as the wire's own messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pgsluice.lsn import Lsn
+from pgsluice.spool import (
+    Owner,
+    RawMessages,
+    Spool,
+    SpoolIdentity,
+    SpoolWriter,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+)
+from pgsluice.wire import (
+    Begin,
+    Commit,
+    Insert,
+    Message,
+    Relation,
+    RelationColumn,
+    ReplicaIdentity,
+    TupleData,
+)
+
+START = 0x1000
+BOOL, BYTEA, INT8, INT2, INT4, TEXT = 16, 17, 20, 21, 23, 25
+FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC, INT4_ARRAY = 701, 1082, 1114, 1184, 1700, 1007
+
+
+def relation(
+    oid: int,
+    name: str,
+    columns: Sequence[tuple[str, int] | tuple[str, int, int]],
+    *,
+    key: Sequence[str] = ("id",),
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
+    namespace: str = "public",
+) -> Relation:
+    """A Relation message; columns are (name, type) or (name, type, typmod)."""
+    return Relation(
+        oid,
+        namespace,
+        name,
+        identity,
+        tuple(
+            RelationColumn(int(one[0] in key), one[0], one[1], one[2] if len(one) > 2 else -1)
+            for one in columns
+        ),
+    )
+
+
+@dataclass
+class SpoolMaker:
+    """Writes a spool, one segment a call."""
+
+    path: Path
+    at: int = START
+    spool: Spool = field(init=False)
+    writer: SpoolWriter = field(init=False)
+    xid: int = 700
+
+    def __post_init__(self) -> None:
+        identity = SpoolIdentity.new(
+            system_identifier="7", timeline=1, database="shop", slot="pgsluice"
+        )
+        self.spool = Spool.create(self.path, identity, start=Lsn(self.at))
+        self.writer = SpoolWriter(self.spool)
+
+    def close(self) -> None:
+        """Give the writer's lock back."""
+        self.writer.close()
+
+    def segment(self, *transactions: Sequence[Message]) -> Lsn:
+        """Write transactions as one segment; its end."""
+        pairs: list[tuple[int, bytes]] = []
+        for changes in transactions:
+            self.xid += 1
+            begin = self.at
+            body = [change.encode() for change in changes]
+            end = begin + 0x100
+            pairs.append((begin, Begin(Lsn(end - 8), self.xid * 1_000_000, self.xid).encode()))
+            pairs += [(begin + 1 + number, message) for number, message in enumerate(body)]
+            commit = Commit(0, Lsn(end - 8), Lsn(end), self.xid * 1_000_000)
+            pairs.append((end - 8, commit.encode()))
+            self.at = end
+        self.writer.append(RawMessages.from_messages(pairs))
+        return Lsn(self.at)
+
+
+OID = 16384
+ORDERS = relation(OID, "orders", [("id", INT4), ("note", TEXT)])
+
+
+def orders(*ids: int) -> list[Message]:
+    """A transaction that inserts orders."""
+    return [ORDERS, *(Insert(OID, TupleData.of(str(one), f"note {one}")) for one in ids)]
+
+
+def configured(maker: SpoolMaker, name: str = "q") -> None:
+    """Register a configuration's subscription here, with the one table ready."""
+    at = Lsn(maker.at)
+    table = TableRecord("public", "orders", TableState.READY, applied_through=at)
+    record = SubscriptionRecord(name, Owner.CONFIG, "current", "delta", at, at, {OID: table})
+    record.save(maker.path)

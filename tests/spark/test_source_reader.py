@@ -1,0 +1,308 @@
+"""The planning reader, driven call by call as Spark drives it, without Spark's processes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    ReadMinRows,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+from tests.spark.spools import OID, START, SpoolMaker, configured, orders
+
+from pgsluice.errors import ConfigError, SpoolError, SpoolHole
+from pgsluice.lsn import Lsn
+from pgsluice.spark.reading import PARTITION_BYTES, plan
+from pgsluice.spark.source import PgoutputDataSource
+from pgsluice.spark.stream import PgoutputStreamReader
+from pgsluice.spark.tasks import NO_TABLE
+from pgsluice.spool import SpoolReader, SubscriptionRecord
+
+SCHEMA = (
+    StructType()
+    .add("id", IntegerType())
+    .add("note", StringType())
+    .add("_change_type", StringType())
+    .add("_commit_version", LongType())
+    .add("_commit_timestamp", TimestampType())
+    .add("_ordinal", LongType())
+    .add("_xid", LongType())
+    .add("_absent", ArrayType(StringType()))
+)
+FIRST = {"lsn": str(Lsn(START))}
+
+
+def stream(maker: SpoolMaker, **options: str) -> PgoutputStreamReader:
+    given = {"spool": str(maker.path), "subscription": "q", "table": "public.orders", **options}
+    return PgoutputDataSource(given).streamReader(SCHEMA)
+
+
+def at(lsn: int) -> dict[str, str]:
+    return {"lsn": str(Lsn(lsn))}
+
+
+def ids(reader: PgoutputStreamReader, start: dict[str, str], end: dict[str, str]) -> list[int]:
+    """What the tasks of a batch would read; each reads with a pickled copy of the reader."""
+    copy: PgoutputStreamReader = pickle.loads(pickle.dumps(stream_of(reader)))
+    found: list[int] = []
+    for partition in reader.partitions(start, end):
+        for batch in copy.read(pickle.loads(pickle.dumps(partition))):
+            found += batch.column("id").to_pylist()
+    return found
+
+
+def stream_of(reader: PgoutputStreamReader) -> PgoutputStreamReader:
+    """A reader as Spark makes a second one: from the same options, nothing done yet."""
+    return PgoutputStreamReader(reader._options, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "segments"),
+    [
+        ({}, ReadAllAvailable(), 3),
+        ({}, ReadMaxRows(1), 1),
+        ({}, ReadMaxRows(3), 1),
+        ({}, ReadMaxRows(4), 2),
+        ({}, ReadMaxRows(100), 3),
+        ({}, ReadMaxBytes(1), 1),
+        ({}, ReadMaxFiles(2), 2),
+        ({"max_rows_per_batch": "1"}, ReadMinRows(5), 1),
+        ({"max_bytes_per_batch": "1"}, ReadMaxRows(100), 1),
+        ({"max_bytes_per_batch": "1"}, ReadAllAvailable(), 3),
+    ],
+)
+def test_limits_take_whole_segments_and_at_least_one(
+    spool_maker: SpoolMaker, options: dict[str, str], limit: ReadLimit, segments: int
+) -> None:
+    ends = [
+        spool_maker.segment(orders(1, 2), orders(3)),
+        spool_maker.segment(orders(4)),
+        spool_maker.segment(orders(5)),
+    ]
+    reader = stream(spool_maker, **options)
+    start = reader.initialOffset()
+    assert start == FIRST
+    end = reader.latestOffset(start, limit)
+    assert end == at(ends[segments - 1])
+    assert ids(reader, start, end) == [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5]][segments - 1]
+
+
+def test_the_default_limit_is_the_options(spool_maker: SpoolMaker) -> None:
+    assert stream(spool_maker, max_rows_per_batch="7").getDefaultReadLimit() == ReadMaxRows(7)
+
+
+def test_nothing_new_gives_the_start_again(spool_maker: SpoolMaker) -> None:
+    reader = stream(spool_maker)
+    assert reader.latestOffset(FIRST, ReadAllAvailable()) == FIRST
+    assert reader.partitions(FIRST, FIRST) == []
+
+
+def test_it_waits_a_while_for_something_new(
+    spool_maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.spark.stream.LONG_POLL_S", 60.0)
+    reader = stream(spool_maker)
+    reader.initialOffset()
+    writing = threading.Timer(0.05, lambda: spool_maker.segment(orders(1)))
+    writing.start()
+    assert reader.latestOffset(FIRST, ReadAllAvailable()) == at(START + 0x100)
+    writing.join()
+
+
+def test_the_registered_position_follows_the_start(spool_maker: SpoolMaker) -> None:
+    def registered() -> Lsn:
+        return SubscriptionRecord.load(spool_maker.path, "q").position
+
+    first = spool_maker.segment(orders(1))
+    spool_maker.segment(orders(2))
+    reader = stream(spool_maker)
+    assert reader.initialOffset() == FIRST
+    assert registered() == START, "registered before anything is read"
+    reader.latestOffset(FIRST, ReadMaxRows(1))
+    assert registered() == START, "nothing is committed yet"
+    reader.latestOffset(at(first), ReadMaxRows(1))
+    assert registered() == first
+    assert stream(spool_maker).initialOffset() == at(first), "another process finds it"
+
+
+def test_the_first_subscription_gets_all_there_is_others_what_comes(
+    spool_maker: SpoolMaker,
+) -> None:
+    now = spool_maker.segment(orders(1))
+    assert stream(spool_maker, subscription="early").initialOffset() == FIRST
+    assert stream(spool_maker, subscription="late").initialOffset() == at(now)
+
+
+def test_offsets_have_one_key_and_one_spelling(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(orders(1))
+    reader = stream(spool_maker)
+    assert json.dumps(reader.initialOffset()) == '{"lsn": "0/1000"}'
+    assert json.dumps(reader.latestOffset(FIRST, ReadAllAvailable())) == '{"lsn": "0/1100"}'
+
+
+def test_now_is_fixed_when_the_query_starts(spool_maker: SpoolMaker) -> None:
+    first = spool_maker.segment(orders(1))
+    reader = stream(spool_maker)
+    reader.prepareForTriggerAvailableNow()
+    spool_maker.segment(orders(2))
+    assert reader.latestOffset(FIRST, ReadMaxRows(100)) == at(first)
+    assert reader.latestOffset(at(first), ReadMaxRows(100)) == at(first), "the end"
+
+
+def test_an_end_before_the_start_fails(spool_maker: SpoolMaker) -> None:
+    end = spool_maker.segment(orders(1))
+    with pytest.raises(SpoolError, match="would end at 0/1000, before its start 0/1100"):
+        stream(spool_maker).partitions(at(end), FIRST)
+
+
+def test_a_start_that_was_dropped_fails(spool_maker: SpoolMaker) -> None:
+    dropped = spool_maker.segment(orders(1))
+    end = spool_maker.segment(orders(2))
+    spool_maker.writer.release(dropped)
+    reader = stream(spool_maker)
+    with pytest.raises(SpoolHole, match="begins at 0/1100; 0/1000 is before that"):
+        reader.latestOffset(FIRST, ReadAllAvailable())
+    with pytest.raises(SpoolHole, match="begins at 0/1100; 0/1000 is before that"):
+        reader.partitions(FIRST, at(end))
+
+
+def test_an_end_that_the_spool_never_had_fails(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(orders(1))
+    with pytest.raises(SpoolHole, match="0/9000 is past that"):
+        stream(spool_maker).partitions(FIRST, at(0x9000))
+
+
+def test_a_foreign_offset_fails(spool_maker: SpoolMaker) -> None:
+    with pytest.raises(SpoolError, match="not an offset of this source"):
+        stream(spool_maker).latestOffset({"index": "4"}, ReadAllAvailable())
+
+
+def test_ranges_may_begin_and_end_inside_a_segment(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(orders(1), orders(2), orders(3))
+    spool_maker.segment(orders(4), orders(5))
+    reader = stream(spool_maker)
+    assert ids(reader, at(START + 0x100), at(START + 0x400)) == [2, 3, 4]
+
+
+def test_lag_is_reported(spool_maker: SpoolMaker) -> None:
+    end = spool_maker.segment(orders(1))
+    reader = stream(spool_maker)
+    reader.latestOffset(FIRST, ReadAllAvailable())
+    facts = {"lsn": str(end), "frontier": str(end), "lag_bytes": "256", "slot": "pgsluice"}
+    assert reader.reportLatestOffset() == facts
+    spool_maker.writer.advance_frontier(Lsn(end + 0x50))
+    reader.latestOffset(at(end), ReadAllAvailable())
+    facts |= {"frontier": str(Lsn(end + 0x50)), "lag_bytes": "0"}
+    assert reader.reportLatestOffset() == facts, "past the last commit nothing waits"
+
+
+def test_segments_without_changes_make_no_tasks(spool_maker: SpoolMaker) -> None:
+    end = spool_maker.segment([])
+    reader = stream(spool_maker)
+    assert reader.latestOffset(FIRST, ReadAllAvailable()) == at(end)
+    assert reader.partitions(FIRST, at(end)) == []
+
+
+def test_small_segments_share_a_task(
+    spool_maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        spool_maker.segment(orders(number))
+    infos = SpoolReader(spool_maker.path).segments(Lsn(START))
+    assert infos[0].size_bytes * 6 < PARTITION_BYTES
+    through = infos[-1].end
+    assert len(plan(infos, Lsn(START), through)) == 1
+    two = 2 * max(info.size_bytes for info in infos)
+    monkeypatch.setattr("pgsluice.spark.reading.PARTITION_BYTES", two)
+    partitions = plan(infos, Lsn(START), through)
+    assert [one.through for one in partitions] == [infos[1].end, infos[3].end, infos[5].end]
+    assert [one.after for one in partitions] == [START, infos[1].end, infos[3].end]
+
+
+def test_a_configurations_subscription_is_not_for_queries(spool_maker: SpoolMaker) -> None:
+    configured(spool_maker)
+    with pytest.raises(ConfigError, match="q belongs to a configuration"):
+        stream(spool_maker).initialOffset()
+
+
+def test_a_querys_subscription_is_not_for_task_mode(spool_maker: SpoolMaker) -> None:
+    stream(spool_maker).initialOffset()
+    with pytest.raises(ConfigError, match="q belongs to a query"):
+        stream(spool_maker, task_mode="true").initialOffset()
+
+
+def test_task_mode_leaves_the_record_to_its_driver(spool_maker: SpoolMaker) -> None:
+    configured(spool_maker)
+    record = SubscriptionRecord.load(spool_maker.path, "q")
+    first = spool_maker.segment(orders(1))
+    reader = stream(spool_maker, task_mode="true")
+    assert reader.initialOffset() == FIRST
+    reader.latestOffset(at(first), ReadAllAvailable())
+    assert SubscriptionRecord.load(spool_maker.path, "q") == record
+    (partition,) = reader.partitions(FIRST, at(first))
+    (batch,) = reader.read(partition)
+    assert batch.schema.names == ["task"]
+    assert json.loads(batch.column(0)[0].as_py())["relation_oid"] == OID
+    assert json.loads(batch.column(0)[0].as_py())["relation_oid"] != NO_TABLE
+
+
+def test_the_schema_is_the_newest_definition_in_the_spool(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(orders(1))
+    source = PgoutputDataSource({"spool": str(spool_maker.path), "table": "public.orders"})
+    assert source.schema().startswith("`id` int, `note` string, `_change_type` STRING")
+    prefixed = {"change_column_prefix": "$", **source.options}
+    assert "`$change_type` STRING" in PgoutputDataSource(prefixed).schema()
+    envelope = PgoutputDataSource({"spool": str(spool_maker.path)})
+    assert envelope.schema().startswith("`schema` STRING, `table` STRING, `key` VARIANT")
+
+
+def test_an_unknown_table_says_what_to_do(spool_maker: SpoolMaker) -> None:
+    source = PgoutputDataSource({"spool": str(spool_maker.path), "table": "public.nothing"})
+    with pytest.raises(ConfigError, match="give the option dsn"):
+        source.schema()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs the option subscription"),
+        ({"subscription": "q", "ending_lsn": "0/1"}, "ending_lsn is for spark.read"),
+    ],
+)
+def test_options_that_a_stream_cannot_have(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PgoutputDataSource({"spool": str(tmp_path), **options}).streamReader(SCHEMA)
+
+
+def test_a_given_schema_keeps_the_change_columns() -> None:
+    source = PgoutputDataSource({"spool": "s", "table": "a.b"})
+    with pytest.raises(ConfigError, match="does not end with _change_type"):
+        source.reader(StructType().add("id", IntegerType()))
+
+
+def test_sigterm_ends_the_process_in_order(spool_maker: SpoolMaker) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    stream(spool_maker).initialOffset()
+    handler: Any = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        handler(signal.SIGTERM, None)

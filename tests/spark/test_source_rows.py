@@ -1,0 +1,312 @@
+"""What changes look like as rows: change types, absent columns, definitions that changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import VariantVal
+from tests.spark.spools import DATE, INT4, INT8, NUMERIC, START, TEXT, SpoolMaker, relation
+
+from pgsluice.catalog.facts import ColumnFacts, RelationFacts
+from pgsluice.columnar import RelationChanges, decode_segment
+from pgsluice.errors import TableError
+from pgsluice.lsn import Lsn
+from pgsluice.spark import variant
+from pgsluice.spark.rows import MAX_ROWS, envelope_batches, table_batches
+from pgsluice.spool import FACTS_TAG, SpoolReader
+from pgsluice.types import TypeOptions
+from pgsluice.wire import (
+    UNCHANGED,
+    Delete,
+    Insert,
+    Message,
+    OldKey,
+    OldRow,
+    Relation,
+    ReplicaIdentity,
+    Truncate,
+    TupleData,
+    Update,
+)
+
+of = TupleData.of
+CHANGE_FIELDS = [
+    pa.field("_change_type", pa.string()),
+    pa.field("_commit_version", pa.int64()),
+    pa.field("_commit_timestamp", pa.timestamp("us", "UTC")),
+    pa.field("_ordinal", pa.int64()),
+    pa.field("_xid", pa.int64()),
+    pa.field("_absent", pa.list_(pa.field("element", pa.string()))),
+]
+ENVELOPE = pa.schema(
+    [
+        pa.field("schema", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("key", variant.TYPE),
+        pa.field("row", variant.TYPE),
+        *CHANGE_FIELDS,
+    ]
+)
+OID = 5
+T = relation(OID, "t", [("id", INT4), ("a", TEXT), ("b", TEXT)])
+
+
+def decoded(maker: SpoolMaker) -> list[RelationChanges]:
+    """All of the spool's changes."""
+    reader = SpoolReader(maker.path)
+    return [
+        changes
+        for info in reader.segments(Lsn(START))
+        for view in reader.views(info)
+        for changes in decode_segment(view, None, TypeOptions())
+    ]
+
+
+def rows(maker: SpoolMaker, **columns: pa.DataType) -> list[dict[str, Any]]:
+    """Change rows under a declared schema, without what every row has."""
+    declared = pa.schema([*(pa.field(n, t) for n, t in columns.items()), *CHANGE_FIELDS])
+    found: list[dict[str, Any]] = []
+    for changes in decoded(maker):
+        for batch in table_batches(changes, declared):
+            assert batch.schema.equals(declared, check_metadata=True)
+            batch.validate(full=True)
+            found += batch.to_pylist()
+    for row in found:
+        for name in ("_commit_version", "_commit_timestamp", "_ordinal", "_xid"):
+            assert row.pop(name) is not None
+    return found
+
+
+def envelopes(maker: SpoolMaker) -> list[tuple[Any, ...]]:
+    """Envelope rows: (schema, table, key, row, change type, absent)."""
+    found = []
+    for changes in decoded(maker):
+        for batch in envelope_batches(changes, ENVELOPE):
+            assert batch.schema.equals(ENVELOPE, check_metadata=True)
+            batch.validate(full=True)
+            found += [
+                (
+                    one["schema"],
+                    one["table"],
+                    _plain(one["key"]),
+                    _plain(one["row"]),
+                    one["_change_type"],
+                    one["_absent"],
+                )
+                for one in batch.to_pylist()
+            ]
+    return found
+
+
+def _plain(value: dict[str, bytes] | None) -> Any:
+    return None if value is None else VariantVal(value["value"], value["metadata"]).toPython()
+
+
+def row(change: str, *values: Any, absent: tuple[str, ...] = ()) -> dict[str, Any]:
+    """One expected change row of T."""
+    names = ("id", "a", "b")
+    return {
+        **dict(zip(names, values, strict=True)),
+        "_change_type": change,
+        "_absent": list(absent),
+    }
+
+
+T_COLUMNS = {"id": pa.int32(), "a": pa.string(), "b": pa.string()}
+KEY_2 = OldKey(of("2", None, None))
+CASES: list[tuple[str, Message, list[dict[str, Any]]]] = [
+    ("insert", Insert(OID, of("1", "x", None)), [row("insert", 1, "x", None)]),
+    (
+        "an INSERT that a row filter made of an UPDATE",
+        Insert(OID, of("1", "x", UNCHANGED)),
+        [row("insert", 1, "x", None, absent=("b",))],
+    ),
+    (
+        "an update that changes no key",
+        Update(OID, None, of("1", "y", UNCHANGED)),
+        [row("update_postimage", 1, "y", None, absent=("b",))],
+    ),
+    (
+        "an update of the key",
+        Update(OID, KEY_2, of("3", "y", UNCHANGED)),
+        [
+            row("update_preimage", 2, None, None, absent=("a", "b")),
+            row("update_postimage", 3, "y", None, absent=("b",)),
+        ],
+    ),
+    (
+        "a key that is stored out of line comes with the old tuple alone",
+        Update(OID, KEY_2, of(UNCHANGED, "y", "z")),
+        [
+            row("update_preimage", 2, None, None, absent=("a", "b")),
+            row("update_postimage", 2, "y", "z"),
+        ],
+    ),
+    (
+        "a whole old row fills what the new one lacks",
+        Update(OID, OldRow(of("1", "x", "big")), of("1", "y", UNCHANGED)),
+        [row("update_preimage", 1, "x", "big"), row("update_postimage", 1, "y", "big")],
+    ),
+    ("a delete by key", Delete(OID, KEY_2), [row("delete", 2, None, None, absent=("a", "b"))]),
+    (
+        "a delete of a whole row",
+        Delete(OID, OldRow(of("2", None, "z"))),
+        [row("delete", 2, None, "z")],
+    ),
+    ("truncate", Truncate((OID,), 0), [row("truncate", None, None, None)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_a_change_becomes_rows(
+    spool_maker: SpoolMaker, message: Message, expected: list[dict[str, Any]]
+) -> None:
+    spool_maker.segment([T, message])
+    assert rows(spool_maker, **T_COLUMNS) == expected
+
+
+def test_all_of_them_in_one_transaction_in_order(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment([T, *(message for _, message, _ in CASES)])
+    assert rows(spool_maker, **T_COLUMNS) == [one for case in CASES for one in case[2]]
+
+
+def test_change_columns_say_where_a_row_stands(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(
+        [T, Insert(OID, of("1", None, None)), Update(OID, KEY_2, of("3", None, None))],
+        [Insert(OID, of("4", None, None))],
+    )
+    declared = pa.schema([pa.field("id", pa.int32()), *CHANGE_FIELDS])
+    batches = [b for c in decoded(spool_maker) for b in table_batches(c, declared)]
+    table = pa.Table.from_batches(batches)
+    assert table["_ordinal"].to_pylist() == [0, 1, 1, 0]
+    assert table["_commit_version"].to_pylist() == [START + 0x100] * 3 + [START + 0x200]
+    assert table["_xid"].to_pylist() == [701] * 3 + [702]
+    instants = [str(one) for one in table["_commit_timestamp"].to_pylist()]
+    assert instants == ["2000-01-01 00:11:41+00:00"] * 3 + ["2000-01-01 00:11:42+00:00"]
+
+
+def test_many_rows_come_in_several_batches(spool_maker: SpoolMaker) -> None:
+    one = relation(OID, "t", [("id", INT4)])
+    spool_maker.segment([one, *(Insert(OID, of(str(n))) for n in range(MAX_ROWS + 1))])
+    found = rows(spool_maker, id=pa.int32())
+    assert [one["id"] for one in found] == list(range(MAX_ROWS + 1))
+
+
+def test_columns_are_matched_by_name(spool_maker: SpoolMaker) -> None:
+    """Before a column was added, and after one was dropped, it is NULL; one that was not
+    declared is left out."""
+    narrow = relation(OID, "t", [("id", INT4), ("gone", TEXT)])
+    wide = relation(OID, "t", [("added", TEXT), ("id", INT4), ("other", INT4)])
+    spool_maker.segment([narrow, Insert(OID, of("1", "x")), wide, Insert(OID, of("y", "2", "7"))])
+    found = rows(spool_maker, id=pa.int32(), gone=pa.string(), added=pa.string())
+    assert [(one["id"], one["gone"], one["added"]) for one in found] == [
+        (1, "x", None),
+        (2, None, "y"),
+    ]
+    assert [one["_absent"] for one in found] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "declared", "value"),
+    [
+        ((INT4,), "7", pa.int64(), 7),
+        ((NUMERIC, (5 << 16 | 2) + 4), "1.25", pa.decimal128(9, 3), "1.250"),
+    ],
+)
+def test_a_wider_declared_type_takes_the_narrower_values(
+    spool_maker: SpoolMaker, column: tuple[Any, ...], text: str, declared: pa.DataType, value: Any
+) -> None:
+    spool_maker.segment([relation(OID, "t", [("id", *column)]), Insert(OID, of(text))])
+    (found,) = rows(spool_maker, id=declared)
+    assert str(found["id"]) == str(value)
+
+
+@pytest.mark.parametrize("declared", [pa.int32(), pa.string(), pa.float64()])
+def test_a_type_that_changed_under_the_query_is_an_error(
+    spool_maker: SpoolMaker, declared: pa.DataType
+) -> None:
+    spool_maker.segment([relation(OID, "t", [("id", INT8)]), Insert(OID, of("1"))])
+    with pytest.raises(TableError, match=r'public.t: column "id" is now int64'):
+        rows(spool_maker, id=declared)
+
+
+def test_a_value_that_does_not_fit_is_an_error_and_never_null(spool_maker: SpoolMaker) -> None:
+    dated = relation(OID, "t", [("id", INT4), ("d", DATE)])
+    spool_maker.segment([dated, Insert(OID, of("1", "infinity"))])
+    with pytest.raises(TableError, match=r'public.t, column "d": a value .* 0/1100 does not fit'):
+        rows(spool_maker, id=pa.int32(), d=pa.date32())
+    assert len(rows(spool_maker, id=pa.int32())) == 1, "a column that nobody asked for is no error"
+
+
+def test_envelope_rows(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(
+        [
+            T,
+            Insert(OID, of("1", "x", None)),
+            Update(OID, KEY_2, of("3", "y", UNCHANGED)),
+            Delete(OID, KEY_2),
+            Truncate((OID,), 0),
+        ]
+    )
+    t = ("public", "t")
+    assert envelopes(spool_maker) == [
+        (*t, {"id": 1}, {"id": 1, "a": "x", "b": None}, "insert", []),
+        (*t, {"id": 2}, {"id": 2}, "update_preimage", ["a", "b"]),
+        (*t, {"id": 3}, {"id": 3, "a": "y"}, "update_postimage", ["b"]),
+        (*t, {"id": 2}, {"id": 2}, "delete", ["a", "b"]),
+        (*t, None, None, "truncate", []),
+    ]
+
+
+def facts_message(of_relation: Relation, **changes: Any) -> bytes:
+    """The spool's own message with a relation's facts."""
+    facts = {
+        "kind": "r",
+        "root_oid": of_relation.oid,
+        "root_namespace": of_relation.namespace,
+        "root_name": of_relation.name,
+        "primary_key": ("id",),
+        "identity_key": ("id",),
+        **changes,
+    }
+    columns = tuple(
+        ColumnFacts(c.name, number, c.type_oid, c.typmod)
+        for number, c in enumerate(of_relation.columns, 1)
+    )
+    made = RelationFacts(
+        of_relation.oid, of_relation.namespace, of_relation.name, replica_identity="d",
+        filenode=1, columns=columns, **facts,
+    )  # fmt: skip
+    return bytes([FACTS_TAG]) + of_relation.oid.to_bytes(4, "big") + made.to_json().encode()
+
+
+class Raw:
+    """Bytes where a message is expected."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def encode(self) -> bytes:
+        return self._data
+
+
+def test_under_identity_full_the_key_is_the_primary_key(spool_maker: SpoolMaker) -> None:
+    full = relation(
+        OID, "t", [("id", INT4), ("a", TEXT)], key=("id", "a"), identity=ReplicaIdentity.FULL
+    )
+    insert = Insert(OID, of("1", "x"))
+    spool_maker.segment([full, insert])
+    assert envelopes(spool_maker)[0][2] is None, "nobody knows a key"
+    spool_maker.segment([full, Raw(facts_message(full)), insert])
+    assert envelopes(spool_maker)[-1][2] == {"id": 1}
+
+
+def test_a_leaf_travels_under_its_roots_name(spool_maker: SpoolMaker) -> None:
+    leaf = relation(7, "orders_2026", [("id", INT4)])
+    facts = facts_message(leaf, root_oid=6, root_namespace="shop", root_name="orders")
+    spool_maker.segment([leaf, Raw(facts), Insert(7, of("1"))])
+    assert [one[:2] for one in envelopes(spool_maker)] == [("shop", "orders")]

@@ -1,0 +1,126 @@
+"""The source inside Spark: a real session over spools that the test writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.spark.spools import OID, SpoolMaker, configured, orders
+
+from pgsluice.lsn import Lsn
+from pgsluice.spark.tasks import NO_TABLE
+
+
+class Query:
+    """A streaming query that keeps what its batches held, started as often as needed."""
+
+    def __init__(self, spark: Any, maker: SpoolMaker, **options: str) -> None:
+        given = {"spool": str(maker.path), "subscription": "q", **options}
+        self.frame = spark.readStream.format("pgoutput").options(**given).load()
+        self.checkpoint = maker.path.parent / "checkpoint"
+        self.batches: list[list[int]] = []
+
+    def keep(self, frame: Any, _number: int) -> None:
+        """Remember a batch's ids."""
+        self.batches.append(sorted(row.id for row in frame.select("id").collect()))
+
+    def start(self, each: Callable[[Any, int], None] | None = None, **trigger: Any) -> Any:
+        """Start, or start again, from the checkpoint."""
+        writer = self.frame.writeStream.foreachBatch(each or self.keep)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+    def run(self, each: Callable[[Any, int], None] | None = None) -> list[list[int]]:
+        """Everything there is now, then the end; what this run's batches held."""
+        self.batches = []
+        self.start(each, availableNow=True).awaitTermination()
+        return self.batches
+
+    def fails(self, each: Callable[[Any, int], None] | None = None) -> str:
+        """Run; the error that ends it."""
+        with pytest.raises(Exception) as caught:
+            self.run(each)
+        return str(caught.value)
+
+
+def broken(_frame: Any, _number: int) -> None:
+    raise RuntimeError("the sink is down")
+
+
+def test_from_a_crash_before_the_first_commit_to_a_checkpoint_too_old(
+    spark: Any, spool_maker: SpoolMaker
+) -> None:
+    spool_maker.segment(orders(1, 2))
+    query = Query(spark, spool_maker, table="public.orders", max_rows_per_batch="1")
+    assert "the sink is down" in query.fails(broken)
+    spool_maker.segment(orders(3), orders(4))
+    spool_maker.segment(orders(5))
+    assert query.run() == [[1, 2], [3, 4], [5]], "the batch that failed comes again as it was"
+    assert query.run() == [], "nothing new"
+    spool_maker.segment([])
+    assert query.run() == [[]], "a batch without changes has no tasks"
+    end = spool_maker.segment(orders(6))
+    assert query.run() == [[6]]
+    offsets = (query.checkpoint / "offsets" / "4").read_text().splitlines()
+    assert offsets[-1] == f'{{"lsn": "{end}"}}'
+    dropped = spool_maker.segment(orders(7))
+    spool_maker.segment(orders(8))
+    spool_maker.writer.release(dropped)
+    assert f"the spool begins at {dropped}" in query.fails()
+
+
+def fail_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.attemptNumber() == 0:
+        raise RuntimeError("lost this worker")
+
+
+def test_a_running_query_follows_the_spool(spark: Any, spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(orders(1))
+    query = Query(spark, spool_maker, table="public.orders")
+    seen: list[list[int]] = []
+
+    def twice(frame: Any, _number: int) -> None:
+        """The frame is read twice, the second time by tasks that are lost once."""
+        first = frame.select("id")
+        again = first.mapInArrow(fail_the_first_attempt, "id INT")
+        seen.extend(sorted(row.id for row in one.collect()) for one in (first, again))
+
+    running = query.start(twice)
+    try:
+        running.processAllAvailable()
+        spool_maker.segment(orders(2), orders(3))
+        running.processAllAvailable()
+        progress = running.lastProgress
+    finally:
+        running.stop()
+        running.awaitTermination()
+    assert [ids for ids in seen if ids] == [[1], [1], [2, 3], [2, 3]]
+    facts = json.loads(progress.sources[0].latestOffset)
+    assert facts["lsn"] == facts["frontier"] == str(Lsn(spool_maker.at))
+    assert set(facts) == {"lsn", "frontier", "lag_bytes", "slot"}
+
+
+def test_task_mode_hands_out_planned_tasks(spark: Any, spool_maker: SpoolMaker) -> None:
+    configured(spool_maker)
+    spool_maker.segment(orders(1))
+    query = Query(spark, spool_maker, task_mode="true")
+    assert query.frame.schema.simpleString() == "struct<task:binary>"
+    seen: list[list[int]] = []
+
+    def apply(batch: Any, _number: int) -> None:
+        seen.append([json.loads(row.task)["relation_oid"] for row in batch.collect()])
+
+    query.run(apply)
+    assert seen == [[OID]]
+    configured(spool_maker)
+    spool_maker.segment([])
+    query.run(apply)
+    assert seen == [[OID], [NO_TABLE]], "a batch in which no table changes"
