@@ -16,10 +16,10 @@ from typing import Annotated
 
 import typer
 
+from pgsluice.catalog import SlotInfo, drop_publications, slot_info
 from pgsluice.cli.options import ConfigArgument, DebugOption, YesOption
 from pgsluice.config import Config, load_config
 from pgsluice.errors import ConfigError, ForeignSource, SlotInUse, SourceUnreachable, SpoolBusy
-from pgsluice.monitor.slot import SlotFacts, read_slot
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import Spool
 
@@ -68,7 +68,7 @@ def _drop_all(config: Config, *, yes: bool) -> None:
             source.dsn, timeout_s=source.connect_timeout_s, application="drop"
         ) as connection:
             with source_errors("reading the slot"):
-                slot = read_slot(connection, source.slot)
+                slot = slot_info(connection, source.slot)
             _refuse(slot, connection.info.dbname)
             _ask(
                 f"drop the slot {source.slot} with what it holds, our publications, "
@@ -79,6 +79,9 @@ def _drop_all(config: Config, *, yes: bool) -> None:
                 with source_errors(f"dropping the slot {source.slot}"):
                     connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])
                 typer.echo(f"dropped the slot {source.slot}")
+            with source_errors("dropping publications"):
+                for name in drop_publications(connection, source.publications):
+                    typer.echo(f"dropped the publication {name}")
     except SourceUnreachable as error:
         raise SourceUnreachable(
             error.what,
@@ -90,7 +93,7 @@ def _drop_all(config: Config, *, yes: bool) -> None:
     typer.echo("the tables at the targets stay")
 
 
-def _refuse(slot: SlotFacts | None, database: str) -> None:
+def _refuse(slot: SlotInfo | None, database: str) -> None:
     """Refuse to drop what is in use or not ours."""
     if slot is None:
         return

@@ -60,7 +60,7 @@ def _source_line(source: SourceStatus) -> Text:
         return text.append("is not there yet", style="yellow")
     is_active = slot.active_pid is not None
     text.append("active" if is_active else "not in use", style="green" if is_active else "yellow")
-    text.append(f", confirmed {slot.confirmed_flush}, holds ", style="default")
+    text.append(f", confirmed {slot.confirmed_flush_lsn}, holds ", style="default")
     text.append(format_bytes(slot.retained_bytes), style="default")
     if slot.wal_status not in (None, "reserved"):
         text.append(f", {slot.wal_status}", style="red")

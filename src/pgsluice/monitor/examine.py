@@ -17,12 +17,24 @@ from typing import Any
 
 import psycopg
 
+from pgsluice.catalog import (
+    SlotInfo,
+    UserTable,
+    ensure_publications,
+    publications_of,
+    relations_of,
+    server_info,
+    slot_info,
+    user_tables,
+)
+from pgsluice.catalog.own_publications import INSERT_SUFFIX
 from pgsluice.config import Config, SourceConfig
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.monitor.health import (
     EnvironmentFacts,
     Finding,
     Level,
+    PublicationFacts,
     PublishedTable,
     ServerFacts,
     SpoolFacts,
@@ -36,85 +48,37 @@ from pgsluice.monitor.health import (
     judge_target,
 )
 from pgsluice.monitor.java import find_java
-from pgsluice.monitor.slot import SlotFacts, read_slot
 from pgsluice.replication import ReplicationConnection, SystemIdentity, connect_sql, source_errors
 from pgsluice.spool import Spool, SpoolReader
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-_INSERT_SUFFIX = "_insert"
-
-_SERVER = """
-SELECT current_setting('server_version_num')::int, current_database(), current_user,
-       current_setting('wal_level'),
-       current_setting('max_replication_slots')::int,
-       (SELECT count(*) FROM pg_replication_slots WHERE slot_name <> %(slot)s),
-       current_setting('max_wal_senders')::int,
-       (SELECT count(*) FROM pg_stat_replication WHERE pid IS DISTINCT FROM
-          (SELECT active_pid FROM pg_replication_slots WHERE slot_name = %(slot)s)),
-       (SELECT rolreplication OR rolsuper OR EXISTS (
-            -- what managed services grant in place of the attribute
-            SELECT FROM pg_roles g WHERE g.rolname = 'rds_replication'
-               AND pg_has_role(current_user, g.oid, 'MEMBER'))
-        FROM pg_roles WHERE rolname = current_user),
-       has_database_privilege(current_database(), 'CREATE'),
-       pg_is_in_recovery(),
-       (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'),
-       (SELECT nullif(setting::bigint, -1) * 1048576
-          FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
-       pg_backend_pid()
+_SESSION = """
+SELECT pg_backend_pid(),
+       (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout')
 """
 
-_PUBLISHED = """
-SELECT DISTINCT c.oid FROM pg_publication_tables t
-  JOIN pg_namespace n ON n.nspname = t.schemaname
-  JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
- WHERE t.pubname = ANY (%s)
-"""
-
-# What the first run would publish: ordinary tables that last; a partitioned table by its root
-# from 13 on, by its leaves before.
-_PUBLISHABLE = """
-SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE c.relpersistence = 'p' AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
-   AND CASE WHEN current_setting('server_version_num')::int >= 130000
-            THEN c.relkind IN ('r', 'p') AND NOT c.relispartition
-            ELSE c.relkind = 'r' END
-"""
-
+# What a copy reads, and what a lake's columns must not be.
 _TABLES = """
-SELECT n.nspname, c.relname, c.relreplident::text,
-       CASE c.relreplident
-         WHEN 'd' THEN EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid
-                                  AND i.indisprimary AND i.indimmediate)
-         WHEN 'i' THEN EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid
-                                  AND i.indisreplident)
-         ELSE false END,
-       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid
-                 AND (i.indisprimary OR i.indisreplident)),
-       has_table_privilege(c.oid, 'SELECT'),
-       has_schema_privilege(n.oid, 'USAGE'),
-       pg_has_role(c.relowner, 'USAGE'),
-       c.oid = ANY (%(updated)s),
+SELECT c.oid, has_table_privilege(c.oid, 'SELECT'), has_schema_privilege(n.oid, 'USAGE'),
        ARRAY (SELECT string_agg(a.attname, ' and ' ORDER BY a.attnum) FROM pg_attribute a
                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
                GROUP BY lower(a.attname) HAVING count(*) > 1)
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE c.oid = ANY (%(oids)s) ORDER BY 1, 2
+ WHERE c.oid = ANY (%s::oid[])
 """
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """All that was asked of the server."""
+    """All that was asked of the server; ``tables`` are published, or would be."""
 
     server: ServerFacts
-    slot: SlotFacts | None
+    slot: SlotInfo | None
     identity: SystemIdentity | None
     replication_problem: str | None
-    publications: tuple[str, ...]
-    published: tuple[PublishedTable, ...]
-    publishable: tuple[PublishedTable, ...]
+    publications: PublicationFacts
+    tables: tuple[PublishedTable, ...]
 
 
 def examine(config: Config) -> Iterator[Finding]:
@@ -146,15 +110,14 @@ def examine(config: Config) -> Iterator[Finding]:
 
 
 def _judge_source(config: Config, facts: SourceFacts) -> Iterator[Finding]:
-    yield Finding(Level.OK, "source", f"reached as {facts.server.user}: {config.source.shown_dsn}")
+    user = facts.server.info.user
+    yield Finding(Level.OK, "source", f"reached as {user}: {config.source.shown_dsn}")
     yield from judge_server(facts.server, slot_exists=facts.slot is not None)
     yield from judge_role(facts.server, facts.replication_problem)
     frontier = _frontier(config.spool.path)
     yield judge_slot(facts.slot, facts.server, frontier=frontier)
-    yield from judge_publications(
-        config.source.publications, facts.publications, facts.publishable, facts.server
-    )
-    yield from judge_tables(facts.published or facts.publishable, facts.server.user)
+    yield from judge_publications(facts.publications, facts.server)
+    yield from judge_tables(facts.tables, user)
 
 
 def examine_source(source: SourceConfig) -> SourceFacts:
@@ -168,59 +131,91 @@ def examine_source(source: SourceConfig) -> SourceFacts:
         connect_sql(source.dsn, timeout_s=timeout_s, application="check") as connection,
         source_errors("reading the catalog"),
     ):
-        server = _read_server(connection, source.slot)
-        slot = read_slot(connection, source.slot)
-        existing = _existing_publications(connection, source.publications)
-        published = _oids(connection, _PUBLISHED, [existing])
-        publishable = _oids(connection, _PUBLISHABLE)
-        updated = _oids(connection, _PUBLISHED, [_sending_updates(connection, existing)])
-        tables = _read_tables(connection, published, updated)
-        candidates = _read_tables(connection, publishable, updated)
+        # The session of a check writes nothing, whatever it is asked.
+        connection.execute("SET default_transaction_read_only = on")
+        server = _server_facts(connection)
+        slot = slot_info(connection, source.slot)
+        publications = _publication_facts(connection, source.publications)
+        tables = _tables(connection, source.publications, publications)
     identity, problem = _try_replication(source, server)
-    return SourceFacts(server, slot, identity, problem, tuple(existing), tables, candidates)
+    return SourceFacts(server, slot, identity, problem, publications, tables)
 
 
-def _read_server(connection: Connection, slot: str) -> ServerFacts:
-    row = connection.execute(_SERVER, {"slot": slot}).fetchone()
+def _server_facts(connection: Connection) -> ServerFacts:
+    row = connection.execute(_SESSION).fetchone()
     assert row is not None
-    *values, pid = row
     # What greeted us names the process that cancels go to; a pooler makes that number up.
-    return ServerFacts(*[*values, connection.pgconn.backend_pid != pid])
+    is_behind_pooler = connection.pgconn.backend_pid != row[0]
+    return ServerFacts(server_info(connection), int(row[1]), is_behind_pooler)
 
 
-def _existing_publications(connection: Connection, wanted: tuple[str, ...]) -> list[str]:
-    """Those of the wanted ones that exist, and the companions that we made for them."""
-    names = [*wanted, *(name + _INSERT_SUFFIX for name in wanted)]
-    rows = connection.execute(
-        "SELECT pubname FROM pg_publication WHERE pubname = ANY (%s)", [names]
+def _publication_facts(connection: Connection, wanted: tuple[str, ...]) -> PublicationFacts:
+    """Which exist; and the statements that would make the others, as the first run has them."""
+    existing = publications_of(connection, wanted)
+    foreign = [table for table in _publishable(connection) if not table.may_publish]
+    missing = tuple(name for name in wanted if name not in existing)
+    problem, statements = None, ""
+    if missing:
+        try:
+            ensure_publications(connection, wanted)  # refused: the session is read-only
+        except SourceRefused as error:
+            problem = error.what
+            statements = (error.hint or "").partition("\n")[2]
+    return PublicationFacts(
+        existing=tuple(name for name in wanted if name in existing),
+        missing=missing,
+        foreign_tables=tuple(f"{t.namespace}.{t.name}" for t in foreign),
+        statements=statements,
+        problem=None if statements else problem,
     )
-    return sorted(str(row[0]) for row in rows)
 
 
-def _sending_updates(connection: Connection, names: list[str]) -> list[str]:
-    rows = connection.execute(
-        "SELECT pubname FROM pg_publication WHERE pubname = ANY (%s) AND (pubupdate OR pubdelete)",
-        [names],
-    )
-    return [str(row[0]) for row in rows]
+def _publishable(connection: Connection) -> list[UserTable]:
+    """What the first run would publish: roots of partitions from 13 on, leaves before."""
+    tables = user_tables(connection)
+    if connection.info.server_version >= 130000:
+        return [table for table in tables if not table.is_partition]
+    return [table for table in tables if table.kind == "r"]
 
 
-def _oids(connection: Connection, query: str, parameters: list[Any] | None = None) -> list[int]:
-    return [int(row[0]) for row in connection.execute(query.encode(), parameters)]
-
-
-def _read_tables(
-    connection: Connection, oids: list[int], updated: list[int]
+def _tables(
+    connection: Connection, wanted: tuple[str, ...], publications: PublicationFacts
 ) -> tuple[PublishedTable, ...]:
-    rows = connection.execute(_TABLES, {"oids": oids, "updated": updated})
-    return tuple(PublishedTable(*[*row[:-1], tuple(row[-1])]) for row in rows)
+    """Tables that the publications send, under the name that a copy reads them by."""
+    tables = {table.oid: table for table in user_tables(connection)}
+    seconds = [name + INSERT_SUFFIX for name in wanted]
+    ours = [one.name for one in publications_of(connection, seconds).values() if one.is_ours]
+    sent = relations_of(connection, [*publications.existing, *ours])
+    known = [table for oid in sent if (table := tables.get(oid)) is not None]
+    if not publications.existing:
+        known = _publishable(connection)
+    roots = sorted({table.root_oid for table in known})
+    access = {int(row[0]): row[1:] for row in connection.execute(_TABLES, [roots])}
+    found = []
+    for table in known:
+        may_select, may_use_schema, same_names = access[table.root_oid]
+        actions = sent[table.oid].actions if table.oid in sent else frozenset()
+        found.append(
+            PublishedTable(
+                schema=table.namespace,
+                name=table.name,
+                has_identity=table.has_identity,
+                is_full=table.replica_identity == "f",
+                has_key=bool(table.primary_key or table.identity_key),
+                may_select=may_select,
+                may_use_schema=may_use_schema,
+                sends_updates=bool(actions & {"update", "delete"}),
+                same_names=tuple(same_names),
+            )
+        )
+    return tuple(found)
 
 
 def _try_replication(
     source: SourceConfig, server: ServerFacts
 ) -> tuple[SystemIdentity | None, str | None]:
     """IDENTIFY_SYSTEM on a replication connection: what it says, or why there is none."""
-    if not server.has_replication:
+    if not server.info.has_replication:
         return None, None
     try:
         with ReplicationConnection.connect(

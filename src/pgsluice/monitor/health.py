@@ -6,13 +6,13 @@ finding says what is so and, unless it is fine, what to do, as commands that can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pgsluice.catalog import ServerInfo, SlotInfo
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.java import Java, java_problem
-from pgsluice.monitor.slot import SlotFacts
 from pgsluice.monitor.wording import format_bytes
 
 OLDEST_SPARK = (4, 2)
@@ -49,31 +49,32 @@ class ServerFacts:
     """What the server says of itself and of our role.
 
     Attributes:
-        version: server_version_num.
-        slots_used: replication slots that exist, ours not counted.
-        senders_used: walsenders that run, ours not counted.
-        has_replication: the role may start replication.
-        may_create: the role has CREATE on the database.
         wal_sender_timeout_ms: 0: none.
-        slot_limit_bytes: max_slot_wal_keep_size; None: no limit, or a server before 13.
-        answers_for_another: the process that greeted us is not the one that runs our
+        is_behind_pooler: the process that greeted us is not the one that runs our
             statements: something stands in between.
     """
 
-    version: int
-    database: str
-    user: str
-    wal_level: str
-    max_slots: int
-    slots_used: int
-    max_senders: int
-    senders_used: int
-    has_replication: bool
-    may_create: bool
-    is_in_recovery: bool
+    info: ServerInfo
     wal_sender_timeout_ms: int
-    slot_limit_bytes: int | None
-    answers_for_another: bool
+    is_behind_pooler: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationFacts:
+    """The publications of ``[source]``.
+
+    Attributes:
+        existing, missing: of the wanted ones.
+        foreign_tables: tables that only another role may publish.
+        statements: SQL that would make what is missing.
+        problem: why they could not be made, whoever tries; None: they can.
+    """
+
+    existing: tuple[str, ...]
+    missing: tuple[str, ...]
+    foreign_tables: tuple[str, ...]
+    statements: str
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,8 @@ class PublishedTable:
     """A table that is published, or would be.
 
     Attributes:
-        identity: pg_class.relreplident.
-        has_identity_index: the index that ``d`` or ``i`` stands for is there.
+        has_identity: its updates and deletes can be published.
+        is_full: by REPLICA IDENTITY FULL.
         has_key: it has a primary key or a replica identity index.
         sends_updates: a publication that exists sends its updates or deletes.
         same_names: columns that are equal but for upper and lower case.
@@ -90,14 +91,18 @@ class PublishedTable:
 
     schema: str
     name: str
-    identity: str
-    has_identity_index: bool
+    has_identity: bool
+    is_full: bool
     has_key: bool
     may_select: bool
     may_use_schema: bool
-    is_owner: bool
     sends_updates: bool
     same_names: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """For a sentence."""
+        return f"{self.schema}.{self.name}"
 
     @property
     def sql_name(self) -> str:
@@ -137,50 +142,46 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def version_text(number: int) -> str:
-    """``180004`` as ``18.4``."""
-    return f"{number // 10000}.{number % 10000}"
-
-
 def judge_server(facts: ServerFacts, *, slot_exists: bool) -> Iterator[Finding]:
     """The server's version and settings."""
-    version = f"PostgreSQL {version_text(facts.version)}, database {facts.database}"
-    yield _ok("version", version)
-    if facts.answers_for_another:
+    info = facts.info
+    yield _ok("version", f"PostgreSQL {info.version}, database {info.database}")
+    if facts.is_behind_pooler:
         yield _warning(
             "connection",
             "something between here and the server answers for it, as a connection pooler does",
             "give the address of the server itself: replication needs a connection of its own",
         )
-    if facts.wal_level == "logical":
+    if info.wal_level == "logical":
         yield _ok("wal_level", "logical")
     else:
         yield _error(
             "wal_level",
-            f"{facts.wal_level}: the WAL does not hold what logical replication needs",
+            f"{info.wal_level}: the WAL does not hold what logical replication needs",
             "ALTER SYSTEM SET wal_level = logical;  -- then restart the server",
         )
-    yield from _judge_room(facts, slot_exists=slot_exists)
+    yield from _judge_room(info, slot_exists=slot_exists)
     yield from _judge_limits(facts)
 
 
-def _judge_room(facts: ServerFacts, *, slot_exists: bool) -> Iterator[Finding]:
-    # A copy takes a temporary slot beside ours; a first run makes one that keeps.
-    needed = 1 if slot_exists else 2
-    free = facts.max_slots - facts.slots_used - (1 if slot_exists else 0)
-    yield _room("max_replication_slots", facts.max_slots, free, needed, "a slot")
-    free = facts.max_senders - facts.senders_used
-    yield _room("max_wal_senders", facts.max_senders, free, 2, "a walsender")
+def _judge_room(info: ServerInfo, *, slot_exists: bool) -> Iterator[Finding]:
+    # A copy takes a temporary slot beside ours; a first run makes the one that stays.
+    free = info.max_replication_slots - info.used_replication_slots
+    yield _room(
+        "max_replication_slots", info.max_replication_slots, free, 0 if slot_exists else 1, "slot"
+    )
+    free = info.max_wal_senders - info.used_wal_senders
+    yield _room("max_wal_senders", info.max_wal_senders, free, 1, "walsender")
 
 
-def _room(setting: str, limit: int, free: int, wanted: int, what: str) -> Finding:
-    if free >= wanted:
+def _room(setting: str, limit: int, free: int, needed: int, what: str) -> Finding:
+    """``needed`` to stream, one more to copy a table beside it."""
+    if free > needed:
         return _ok(setting, f"{limit}, of which {free} are free")
-    sql = f"ALTER SYSTEM SET {setting} = {limit + wanted - free};  -- then restart the server"
-    # The last one is enough to stream; a copy beside it is what would fail.
-    if free >= 1 or (wanted == 1 and what == "a slot"):
-        return _warning(setting, f"{limit}, of which {max(free, 0)} free: a copy needs {what}", sql)
-    return _error(setting, f"all {limit} are in use: {what} is needed", sql)
+    sql = f"ALTER SYSTEM SET {setting} = {limit + needed + 1 - free};  -- then restart the server"
+    if free == needed:
+        return _warning(setting, f"{limit}: copying a table again needs one {what} more", sql)
+    return _error(setting, f"all {limit} are in use, and a {what} is needed", sql)
 
 
 def _judge_limits(facts: ServerFacts) -> Iterator[Finding]:
@@ -190,42 +191,43 @@ def _judge_limits(facts: ServerFacts) -> Iterator[Finding]:
             f"{facts.wal_sender_timeout_ms} ms: a short pause here ends the connection",
             "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_reload_conf();",
         )
-    if facts.version >= 130000 and facts.slot_limit_bytes is None:
+    limit = facts.info.max_slot_wal_keep_bytes
+    if facts.info.version_num >= 130000 and limit is None:
         yield _warning(
             "max_slot_wal_keep_size",
             "no limit: while pgsluice is down, its slot keeps WAL until the server's disk is full",
             "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
             "  -- what the disk can spare",
         )
-    elif facts.slot_limit_bytes is not None and facts.slot_limit_bytes < _LOW_SPACE:
+    elif limit is not None and limit < _LOW_SPACE:
         yield _warning(
             "max_slot_wal_keep_size",
-            f"{format_bytes(facts.slot_limit_bytes)}: a short stop here may lose the slot",
+            f"{format_bytes(limit)}: a short stop here may lose the slot",
             "give it what the disk can spare",
         )
 
 
 def judge_role(facts: ServerFacts, replication_problem: str | None) -> Iterator[Finding]:
     """May the role replicate? ``replication_problem`` is what a replication connection said."""
-    user = quoted(facts.user)
-    if not facts.has_replication:
+    user = facts.info.user
+    if not facts.info.has_replication:
         yield _error(
             "role",
-            f"{facts.user} may not replicate",
-            f"ALTER ROLE {user} REPLICATION;",
+            f"{user} may not replicate",
+            f"ALTER ROLE {quoted(user)} REPLICATION;",
         )
     elif replication_problem is not None:
         yield _error(
             "role",
             f"a replication connection is refused: {replication_problem}",
-            f"pg_hba.conf needs a line for {facts.user} and this address; a connection pooler "
+            f"pg_hba.conf needs a line for {user} and this address; a connection pooler "
             "in between has to be left out",
         )
     else:
-        yield _ok("role", f"{facts.user} may replicate")
+        yield _ok("role", f"{user} may replicate")
 
 
-def judge_slot(slot: SlotFacts | None, facts: ServerFacts, *, frontier: Lsn | None) -> Finding:
+def judge_slot(slot: SlotInfo | None, facts: ServerFacts, *, frontier: Lsn | None) -> Finding:
     """The slot. ``frontier``: the spool's; None before its first run."""
     if slot is None:
         if frontier is not None:
@@ -238,22 +240,22 @@ def judge_slot(slot: SlotFacts | None, facts: ServerFacts, *, frontier: Lsn | No
     if slot.plugin != "pgoutput":
         owner = "a physical slot" if slot.plugin is None else f"a slot of {slot.plugin}"
         return _error("slot", f"{slot.name} is {owner}", "name another slot in [source]")
-    if slot.database != facts.database:
+    if slot.database != facts.info.database:
         return _error(
             "slot",
             f"{slot.name} belongs to the database {slot.database}",
             "name another slot in [source]",
         )
-    if slot.wal_status == "lost":
+    if slot.is_lost:
         return _error(
             "slot",
             f"{slot.name} is lost: the server removed WAL that it needs",
             "pgsluice drop CONFIG, then pgsluice run CONFIG copies again",
         )
-    if frontier is not None and (slot.confirmed_flush or 0) > frontier:
+    if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
         return _error(
             "slot",
-            f"{slot.name} moved to {slot.confirmed_flush}, past the spool's {frontier}: "
+            f"{slot.name} moved to {slot.confirmed_flush_lsn}, past the spool's {frontier}: "
             "another reader took what lies between",
             "pgsluice drop CONFIG, then pgsluice run CONFIG copies again",
         )
@@ -274,52 +276,31 @@ def judge_slot(slot: SlotFacts | None, facts: ServerFacts, *, frontier: Lsn | No
     return _ok("slot", held)
 
 
-def judge_publications(
-    wanted: Sequence[str],
-    existing: Iterable[str],
-    tables: Sequence[PublishedTable],
-    facts: ServerFacts,
-) -> Iterator[Finding]:
+def judge_publications(facts: PublicationFacts, server: ServerFacts) -> Iterator[Finding]:
     """The server's publications: there, or can they be made?"""
-    missing = sorted(set(wanted) - set(existing))
-    for name in wanted:
-        if name not in missing:
-            yield _ok("publication", f"{name} is there")
-    if not missing:
+    for name in facts.existing:
+        yield _ok("publication", f"{name} is there")
+    if not facts.missing:
         return
-    shown = ", ".join(missing)
-    foreign = [table for table in tables if not table.is_owner]
-    if facts.may_create and not foreign:
-        yield _ok("publication", f"{shown} not there yet: the first run makes it")
-        return
-    if not facts.may_create:
+    missing = ", ".join(facts.missing)
+    user, database = server.info.user, server.info.database
+    if facts.problem is not None:
+        yield _error("publication", facts.problem, "name others in [source] publications")
+    elif facts.foreign_tables:
         yield _error(
             "publication",
-            f"{shown} not there, and {facts.user} may not make it",
-            f"GRANT CREATE ON DATABASE {quoted(facts.database)} TO {quoted(facts.user)};",
+            f"{missing} not there, and only a table's owner may publish it: "
+            f"{_shortened(facts.foreign_tables)}",
+            f"as the owner, or a superuser:\n{facts.statements}",
         )
-    if foreign:
+    elif not server.info.may_create:
         yield _error(
             "publication",
-            f"{shown} not there, and only a table's owner may publish it: {_listed(foreign)}",
-            "as the owner: " + _publication_sql(missing[0], tables),
+            f"{missing} not there, and {user} may not make it",
+            f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(user)};",
         )
-
-
-def _publication_sql(name: str, tables: Sequence[PublishedTable]) -> str:
-    whole = [table for table in tables if table.has_identity_index or table.identity == "f"]
-    inserts = [table for table in tables if table not in whole]
-    lines = []
-    if whole:
-        names = ", ".join(table.sql_name for table in whole)
-        lines.append(f"CREATE PUBLICATION {quoted(name)} FOR TABLE {names};")
-    if inserts:
-        names = ", ".join(table.sql_name for table in inserts)
-        lines.append(
-            f"CREATE PUBLICATION {quoted(name + '_insert')} FOR TABLE {names} "
-            "WITH (publish = 'insert, truncate');"
-        )
-    return "\n".join(lines)
+    else:
+        yield _ok("publication", f"{missing} not there yet: the first run makes it")
 
 
 def judge_tables(tables: Sequence[PublishedTable], user: str) -> Iterator[Finding]:
@@ -328,26 +309,22 @@ def judge_tables(tables: Sequence[PublishedTable], user: str) -> Iterator[Findin
         yield _warning("tables", "no table is published", "add one to the publication")
         return
     yield from _judge_privileges(tables, user)
-    stopped = [
-        t for t in tables if t.sends_updates and t.identity != "f" and not t.has_identity_index
-    ]
+    stopped = [table for table in tables if table.sends_updates and not table.has_identity]
     for table in stopped:
         yield _error(
             "replica identity",
-            f"{table.schema}.{table.name} has none and its updates are published: "
+            f"{table.shown} has none and its updates are published: "
             "the server refuses the application's updates and deletes",
             f"ALTER TABLE {table.sql_name} REPLICA IDENTITY FULL;  -- or give it a primary key",
         )
-    inserts = [
-        t for t in tables if t not in stopped and t.identity != "f" and not t.has_identity_index
-    ]
+    inserts = [table for table in tables if not table.sends_updates and not table.has_identity]
     if inserts:
         yield _warning(
             "replica identity",
             f"only inserts of these come: {_listed(inserts)}",
             "ALTER TABLE … ADD PRIMARY KEY (…), where updates and deletes are wanted",
         )
-    keyless = [t for t in tables if t.identity == "f" and not t.has_key]
+    keyless = [table for table in tables if table.is_full and not table.has_key]
     if keyless:
         yield _warning(
             "replica identity",
@@ -358,7 +335,7 @@ def judge_tables(tables: Sequence[PublishedTable], user: str) -> Iterator[Findin
         if table.same_names:
             yield _error(
                 "column names",
-                f"{table.schema}.{table.name}: {', '.join(table.same_names)} are equal but for "
+                f"{table.shown}: {', '.join(table.same_names)} are equal but for "
                 "upper and lower case, and a lake's columns must not be",
                 "rename one at the source",
             )
@@ -372,7 +349,7 @@ def _judge_table_names(tables: Sequence[PublishedTable]) -> Iterator[Finding]:
         if other is not table:
             yield _warning(
                 "table names",
-                f"{other.schema}.{other.name} and {table.schema}.{table.name} are equal but for "
+                f"{other.shown} and {table.shown} are equal but for "
                 "upper and lower case: on some disks their folders are one",
                 "rename one at the source",
             )
@@ -485,7 +462,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _listed(tables: Sequence[PublishedTable]) -> str:
-    names = [f"{table.schema}.{table.name}" for table in tables]
+    return _shortened([table.shown for table in tables])
+
+
+def _shortened(names: Sequence[str]) -> str:
     more = len(names) - _SHOWN_TABLES
     return ", ".join(names[:_SHOWN_TABLES]) + (f" and {more} more" if more > 0 else "")
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.slot import SlotFacts, read_flush_lsn, read_slot
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import Spool, SpoolReader, SubscriptionRecord, TableRecord
 
@@ -32,7 +32,7 @@ class SourceStatus:
     """
 
     slot_name: str
-    slot: SlotFacts | None = None
+    slot: SlotInfo | None = None
     flush_lsn: Lsn | None = None
     error: str | None = None
 
@@ -42,7 +42,7 @@ class SourceStatus:
             "slot": self.slot_name,
             "exists": slot is not None if self.error is None else None,
             "active": None if self.error else slot is not None and slot.active_pid is not None,
-            "confirmed_flush_lsn": _text(slot.confirmed_flush if slot else None),
+            "confirmed_flush_lsn": _text(slot.confirmed_flush_lsn if slot else None),
             "retained_bytes": slot.retained_bytes if slot else None,
             "wal_status": slot.wal_status if slot else None,
             "flush_lsn": _text(self.flush_lsn),
@@ -149,8 +149,8 @@ def _read_source(source: SourceConfig) -> SourceStatus:
             connect_sql(source.dsn, timeout_s=timeout_s, application="status") as connection,
             source_errors("reading the slot"),
         ):
-            slot = read_slot(connection, source.slot)
-            return SourceStatus(source.slot, slot, read_flush_lsn(connection))
+            slot = slot_info(connection, source.slot)
+            return SourceStatus(source.slot, slot, flush_lsn(connection))
     except PgsluiceError as error:
         return SourceStatus(source.slot, error=error.what)
 

@@ -1,0 +1,199 @@
+"""``pgsluice check`` against real servers: what is wrong is named, with what to do."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from tests.cli.conftest import Command, WriteConfig
+from tests.conftest import Database, MakeDatabase
+
+from pgsluice.embedded import EmbeddedServer
+
+_TABLES = """
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE TABLE log (v text);
+CREATE SCHEMA "Shop";
+CREATE TABLE "Shop"."Item" (id int PRIMARY KEY);
+"""
+
+
+@pytest.fixture
+def shop(database: MakeDatabase) -> Database:
+    one = database()
+    one.execute(_TABLES)
+    return one
+
+
+@pytest.fixture
+def role(shop: Database) -> Iterator[str]:
+    """A role that may log in, and nothing else."""
+    name = f"app_{uuid.uuid4().hex[:8]}"
+    shop.execute(f"CREATE ROLE {name} LOGIN")
+    yield name
+    with psycopg.connect(shop.server.dsn(), autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("REVOKE ALL ON DATABASE {} FROM {}").format(
+                sql.Identifier(shop.name), sql.Identifier(name)
+            )
+        )
+    shop.execute(f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+@pytest.fixture(scope="module")
+def replica() -> Iterator[EmbeddedServer]:
+    """A server as it is installed: wal_level = replica, and no slot free."""
+    settings = {"wal_level": "replica", "max_replication_slots": "0", "max_wal_senders": "1"}
+    with EmbeddedServer(18, settings=settings) as server:
+        yield server
+
+
+def test_a_fit_source_is_said_to_be_fit_line_by_line(
+    shop: Database, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    outcome = pgsluice("check", write_config(shop.dsn))
+    assert outcome.code == 0, outcome.out
+    lines = outcome.out.splitlines()
+    assert any(line.startswith("ok      wal_level: logical") for line in lines)
+    assert any("the first run makes it" in line for line in lines)
+    assert any("only inserts of these come: public.log" in line for line in lines)
+    assert "error   " not in outcome.out
+
+
+def test_it_changes_nothing(shop: Database, pgsluice: Command, write_config: WriteConfig) -> None:
+    path = write_config(shop.dsn)
+    pgsluice("check", path)
+    assert shop.execute("SELECT count(*) FROM pg_publication") == [(0,)]
+    assert shop.execute("SELECT count(*) FROM pg_replication_slots WHERE slot_name='pgsluice'") == [
+        (0,)
+    ]
+    assert sorted(path.parent.iterdir()) == [path]
+
+
+def test_a_role_without_rights_gets_the_statements_to_run(
+    shop: Database, role: str, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    path = write_config(make_conninfo(shop.dsn, user=role))
+    outcome = pgsluice("check", path)
+    assert outcome.code == 1
+    assert f"error   role: {role} may not replicate" in outcome.out
+    assert f'→ ALTER ROLE "{role}" REPLICATION;' in outcome.out
+    assert f'→ GRANT USAGE ON SCHEMA "Shop" TO "{role}";' in outcome.out
+    assert f'→ GRANT SELECT ON "Shop"."Item", "public"."log", "public"."t" TO "{role}";' in (
+        outcome.out
+    )
+    assert "only a table's owner may publish it" in outcome.out
+    assert 'CREATE PUBLICATION "pgsluice" FOR TABLE ' in outcome.out
+
+
+def test_the_statements_that_it_prints_are_what_was_missing(
+    shop: Database, role: str, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    path = write_config(make_conninfo(shop.dsn, user=role))
+    lines = pgsluice("check", path).out.splitlines()
+    starts = ("ALTER ROLE", "GRANT", "CREATE PUBLICATION", "COMMENT ON PUBLICATION")
+    todo = [line.partition("→ ")[2] for line in lines if "→ " in line]
+    shop.execute(*(one for one in todo if one.startswith(starts)))
+    outcome = pgsluice("check", path)
+    assert outcome.code == 0, outcome.out
+
+
+def test_a_server_as_it_is_installed(
+    replica: EmbeddedServer, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    outcome = pgsluice("check", write_config(replica.dsn()))
+    assert outcome.code == 1
+    assert "error   wal_level: replica" in outcome.out
+    assert "→ ALTER SYSTEM SET wal_level = logical;" in outcome.out
+    assert "error   max_replication_slots: all 0 are in use" in outcome.out
+    assert "→ ALTER SYSTEM SET max_replication_slots = 2;" in outcome.out
+    assert "warning max_wal_senders: 1" in outcome.out
+
+
+def test_nobody_there(pgsluice: Command, write_config: WriteConfig) -> None:
+    outcome = pgsluice("check", write_config("host=127.0.0.1 port=1 user=x"))
+    assert outcome.code == 1
+    assert outcome.out.startswith("error   source: the server cannot be reached")
+    assert "spool: " in outcome.out  # the rest is looked at all the same
+
+
+def test_an_updated_table_without_identity_under_a_publication_of_the_users(
+    shop: Database, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    shop.execute("CREATE PUBLICATION pgsluice FOR TABLE t, log")
+    outcome = pgsluice("check", write_config(shop.dsn))
+    assert outcome.code == 1
+    assert "error   replica identity: public.log has none and its updates are published" in (
+        outcome.out
+    )
+    assert '→ ALTER TABLE "public"."log" REPLICA IDENTITY FULL;' in outcome.out
+    assert "Item" not in outcome.out
+
+
+def test_columns_that_a_lake_cannot_tell_apart(
+    shop: Database, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    shop.execute('CREATE TABLE c (id int PRIMARY KEY, "A" int, a int)')
+    outcome = pgsluice("check", write_config(shop.dsn))
+    assert outcome.code == 1
+    assert "error   column names: public.c: A and a are equal but for" in outcome.out
+
+
+def test_full_without_a_key(shop: Database, pgsluice: Command, write_config: WriteConfig) -> None:
+    shop.execute("ALTER TABLE log REPLICA IDENTITY FULL")
+    outcome = pgsluice("check", write_config(shop.dsn))
+    assert outcome.code == 0
+    assert "FULL without a key, an update or delete parks these: public.log" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        ("pg_create_physical_replication_slot('{}')", "{} is a physical slot"),
+        ("pg_create_logical_replication_slot('{}', 'pgoutput')", "this spool has not used it"),
+    ],
+)
+def test_a_slot_that_is_not_ours(
+    shop: Database, pgsluice: Command, write_config: WriteConfig, make: str, said: str
+) -> None:
+    slot = shop.name
+    shop.execute(f"SELECT {make.format(slot)}")
+    try:
+        outcome = pgsluice("check", write_config(shop.dsn, slot))
+    finally:
+        shop.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+    assert said.format(slot) in outcome.out
+
+
+def test_a_slot_of_another_database(
+    shop: Database, database: MakeDatabase, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    other = database()
+    other.execute(f"SELECT pg_create_logical_replication_slot('{other.name}', 'pgoutput')")
+    outcome = pgsluice("check", write_config(shop.dsn, other.name))
+    assert outcome.code == 1
+    assert f"error   slot: {other.name} belongs to the database {other.name}" in outcome.out
+
+
+def test_a_spool_that_cannot_be(shop: Database, pgsluice: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "c.toml"
+    path.write_text(f'[source]\ndsn = "{shop.dsn}"\n[spool]\npath = "file/spool"\n')
+    outcome = pgsluice("check", path)
+    assert outcome.code == 1
+    assert "is not a folder" in outcome.out
+    assert "warning subscription: there is none" in outcome.out
+
+
+def test_the_configuration_is_checked_first(pgsluice: Command, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[source]\n")
+    outcome = pgsluice("check", path)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("pgsluice: c.toml has 2 mistakes:")
