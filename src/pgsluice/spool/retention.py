@@ -46,6 +46,11 @@ class Hold:
     is_parked: bool = False
     is_disabled: bool = False
 
+    def __str__(self) -> str:
+        what = "" if self.table == ALL_TABLES else f" table {self.table}"
+        why = " (parked)" if self.is_parked else " (disabled)" if self.is_disabled else ""
+        return f"subscription {self.subscription}{what}{why} at {self.lsn}"
+
 
 Released = Mapping[str, Mapping[str, str]]
 

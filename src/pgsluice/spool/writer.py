@@ -16,6 +16,7 @@ import json
 import os
 import threading
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
 
 import numpy as np
@@ -66,7 +67,7 @@ class SpoolWriter:
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
         self._mutex = threading.RLock()
-        self._lock = _take_lock(spool)
+        self._lock = lock_spool(spool.path)
         try:
             self._reader = SpoolReader(spool)
             self._reader.start()
@@ -337,16 +338,24 @@ class SpoolWriter:
             self.spool.storage.delete(name)
 
 
-def _take_lock(spool: Spool) -> int:
-    descriptor = os.open(spool.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def lock_spool(path: Path) -> int:
+    """Take the writer's lock of the spool in a folder that is there.
+
+    Returns:
+        a file descriptor; closing it, or the end of the process, gives the lock back.
+
+    Raises:
+        SpoolBusy: another process has it.
+    """
+    descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         raise SpoolBusy(
-            f"another process writes to the spool {spool.path}",
+            f"another process writes to the spool {path}",
             hint="one capture a slot: stop the other one, or leave the work to it",
-            path=str(spool.path),
+            path=str(path),
         ) from error
     return descriptor
 

@@ -1,0 +1,184 @@
+"""Frames between the socket and the disk: whole transactions, and the one that is open.
+
+Frames come in chunks, joined to one ``bytes`` each so that little memory lies in small
+objects. Transactions arrive one after the other (protocol without streaming), so there are
+two heaps: chunks of whole transactions, and the chunks of the transaction that is open. A
+commit moves the second to the first. An open transaction that outgrows a segment is handed
+out in pieces, *parts*, and ends with one more part and its commit.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pgsluice.lsn import Lsn
+from pgsluice.spool import RawMessages
+from pgsluice.spool.block import Int64s
+from pgsluice.wire import POSTGRES_EPOCH_US
+
+FRAME_HEADER_BYTES = 25
+_BEGIN = struct.Struct(">QqI")
+_COMMIT = struct.Struct(">xQQq")
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Whole transactions for one segment."""
+
+    messages: RawMessages
+    end: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of an open transaction.
+
+    Attributes:
+        key: of the transaction, unique in a connection.
+        messages: what came since its last part.
+        end: the transaction's position when this is its last part, else None.
+        commit_timestamp: microseconds since 1970-01-01 UTC.
+        xid: the transaction's.
+    """
+
+    key: str
+    messages: RawMessages
+    end: Lsn | None
+    commit_timestamp: int
+    xid: int
+
+
+@dataclass(slots=True)
+class _Heap:
+    chunks: list[tuple[bytes, Int64s]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, frames: Sequence[bytes | memoryview]) -> None:
+        if frames:
+            joined = b"".join(frames)
+            lengths = np.fromiter(map(len, frames), np.int64, len(frames))
+            self.chunks.append((joined, lengths))
+            self.size_bytes += len(joined)
+
+    def move_to(self, other: _Heap) -> None:
+        other.chunks += self.chunks
+        other.size_bytes += self.size_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        self.chunks = []
+        self.size_bytes = 0
+
+    def take(self) -> RawMessages:
+        data = b"".join(chunk for chunk, _ in self.chunks)
+        lengths = np.concatenate([lengths for _, lengths in self.chunks])
+        self.clear()
+        return RawMessages.from_frames(data, lengths)
+
+
+class FrameBuffer:
+    """Collects frames of one connection and hands out what a segment or part will hold.
+
+    Attributes:
+        whole_since: when the oldest whole transaction came, as the caller's clock has it;
+            None while there is none.
+    """
+
+    def __init__(self) -> None:
+        self._whole = _Heap()
+        self._open = _Heap()
+        self._end = Lsn(0)
+        self._key: str | None = None
+        self._begin: tuple[int, int] = (0, 0)
+        self.whole_since: float | None = None
+
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of whole transactions that wait."""
+        return self._whole.size_bytes
+
+    @property
+    def open_bytes(self) -> int:
+        """Bytes of the open transaction that wait."""
+        return self._open.size_bytes
+
+    @property
+    def has_parts(self) -> bool:
+        """Is the open transaction being handed out in parts? Then each commit has to come
+        as the last of its :meth:`add`."""
+        return self._key is not None
+
+    def add(
+        self,
+        frames: Sequence[bytes | memoryview],
+        committed: int,
+        last: bytes | memoryview | None,
+        now: float,
+    ) -> Part | None:
+        """Take a chunk.
+
+        Args:
+            frames: XLogData frames as they came.
+            committed: how many of them belong to transactions that are whole by now (of the
+                open one that is continued, too); 0 when none committed.
+            last: the commit frame of the last of them.
+            now: the caller's clock.
+
+        Returns:
+            the last part of a transaction that was handed out in parts and now committed.
+        """
+        if not committed:
+            self._open.add(frames)
+            return None
+        assert last is not None
+        end = position_of(last)
+        if self._key is not None:
+            self._open.add(frames[:committed])
+            timestamp, xid = self._begin
+            part = Part(self._key, self._open.take(), end, timestamp, xid)
+            self._key = None
+            self._open.add(frames[committed:])
+            return part
+        self._open.move_to(self._whole)
+        self._whole.add(frames[:committed])
+        self._open.add(frames[committed:])
+        self._end = end
+        if self.whole_since is None:
+            self.whole_since = now
+        return None
+
+    def add_ahead(self, frames: Sequence[bytes]) -> None:
+        """Frames of our own that stand before the next transaction; none may be open."""
+        self._open.add(frames)
+
+    def take_whole(self) -> Whole | None:
+        """What waits as whole transactions; None without any."""
+        if self.whole_since is None:
+            return None
+        self.whole_since = None
+        return Whole(self._whole.take(), self._end)
+
+    def take_part(self, begin: bytes | memoryview) -> Part:
+        """What waits of the open transaction, as a part.
+
+        Args:
+            begin: the transaction's Begin frame.
+        """
+        final_lsn, timestamp, xid = _BEGIN.unpack_from(begin, FRAME_HEADER_BYTES + 1)
+        if self._key is None:
+            self._key = f"{final_lsn:016X}-{xid:08X}"
+            self._begin = (timestamp + POSTGRES_EPOCH_US, xid)
+        return Part(self._key, self._open.take(), None, *self._begin)
+
+
+def position_of(frame: bytes | memoryview) -> Lsn:
+    """The position of a Commit frame, or of a Message outside a transaction: its LSN + 1."""
+    if frame[FRAME_HEADER_BYTES] == ord("M"):
+        (lsn,) = struct.unpack_from(">Q", frame, FRAME_HEADER_BYTES + 2)
+        return Lsn(lsn + 1)
+    _, end, _ = _COMMIT.unpack_from(frame, FRAME_HEADER_BYTES + 1)
+    return Lsn(end)

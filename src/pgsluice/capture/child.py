@@ -1,0 +1,175 @@
+"""Capture as a process of its own: how it is started, watched and ended by another.
+
+The child gets the configuration as one line of JSON on its standard input, which keeps the
+dsn off the command line, and ends cleanly when that pipe closes: also when its parent was
+killed. It says why it ended, as JSON, on its standard output. A child that was killed is
+started again; one that ended with an error is not.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import FrameType, TracebackType
+
+from pgsluice.capture.health import CaptureHealth, error_facts, error_of, read_health
+from pgsluice.capture.process import run_capture
+from pgsluice.config import Config
+from pgsluice.errors import PgsluiceError
+
+_END_S = 30.0
+_RESTART_S = (0.0, 0.2, 1.0, 5.0)
+
+
+class CaptureProcess:
+    """A capture that runs beside us; a context manager.
+
+    Args:
+        config: of the whole.
+        once: it ends by itself at the server's position at its start.
+    """
+
+    def __init__(self, config: Config, *, once: bool = False) -> None:
+        self._config = config
+        self._once = once
+        self._process: subprocess.Popen[bytes] | None = None
+        self._restarts = 0
+        self._restart_at = 0.0
+        self._started_at = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process; None when there is none now."""
+        return self._process.pid if self._process is not None else None
+
+    def __enter__(self) -> CaptureProcess:
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        self._started_at = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pgsluice.capture", *(["--once"] if self._once else [])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # A Ctrl-C in the terminal is for the parent, which ends us by the pipe.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it ended at once: check() says why
+            self._process.stdin.write(self._config.model_dump_json(by_alias=True).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def health(self) -> CaptureHealth | None:
+        """What capture said last."""
+        return read_health(self._config.spool.path)
+
+    def check(self) -> bool:
+        """Look after the child; start it again if it was killed.
+
+        Returns:
+            whether it still works; false after the clean end of ``once``.
+
+        Raises:
+            PgsluiceError: what it ended by.
+        """
+        if self._process is None:
+            if time.monotonic() >= self._restart_at:
+                self._start()
+            return True
+        code = self._process.poll()
+        if code is None:
+            return True
+        if code == 0 and self._once:
+            return False
+        if code >= 0:
+            self._raise_ended(code)
+        if time.monotonic() - self._started_at > 60:
+            self._restarts = 0
+        self._discard()
+        self._restart_at = time.monotonic() + _RESTART_S[min(self._restarts, len(_RESTART_S) - 1)]
+        self._restarts += 1
+        return True
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the end of a ``once``.
+
+        Raises:
+            TimeoutError: it did not end in time.
+            PgsluiceError: what it ended by.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self.check():
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"capture did not end within {timeout_s} s")
+            if self._process is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(0.1)
+
+    def _raise_ended(self, code: int) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        said = self._process.stdout.read()
+        if said:
+            raise error_of(json.loads(said))
+        raise PgsluiceError(f"capture ended with exit code {code}")
+
+    def close(self) -> None:
+        """End the child cleanly; by force when it takes too long."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._discard()
+
+    def _discard(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout) if self._process else ():
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self._process = None
+
+
+def main() -> int:
+    """The child's whole life; its exit code."""
+    stop = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    config = Config.model_validate_json(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, args=(stop,), daemon=True).start()
+    try:
+        run_capture(config, once="--once" in sys.argv[1:], stop=stop)
+    except PgsluiceError as error:
+        sys.stdout.write(json.dumps(error_facts(error)))
+        return error.exit_code
+    return 0
+
+
+def _end_with_parent(stop: threading.Event) -> None:
+    with suppress(OSError):
+        while sys.stdin.buffer.read(1):
+            pass
+    stop.set()

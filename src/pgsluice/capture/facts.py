@@ -1,0 +1,148 @@
+"""Facts of relations for the spool: looked up when an R comes, and watched for changes.
+
+A Relation message says that the server's cache of the relation was made anew: its facts are
+asked for again, on a connection of their own, and go into the spool behind it (message ``#``)
+when they are the first on this connection or have changed. A watcher asks again every
+``catalog_poll_s`` for what no R announces, and keeps the publications in step.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog import fetch_relation_facts
+from pgsluice.errors import PgsluiceError
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.spool import FACTS_TAG
+
+_OID = struct.Struct(">I")
+
+
+def facts_message(oid: int, json: str | None) -> bytes:
+    """Our own message: a relation's facts; without any they are unknown."""
+    return bytes([FACTS_TAG]) + _OID.pack(oid) + (json or "").encode()
+
+
+class FactsSource:
+    """Facts for one connection's stream.
+
+    Args:
+        dsn: of the source.
+        timeout_s: for connecting.
+    """
+
+    def __init__(self, dsn: str, timeout_s: float) -> None:
+        self._dsn = dsn
+        self._timeout_s = timeout_s
+        self._connection: psycopg.Connection[Any] | None = None
+        self._known: dict[int, str | None] = {}
+        self._changed: deque[tuple[int, str]] = deque()
+
+    def close(self) -> None:
+        """Close the catalog's connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def on_relation(self, message: bytes) -> bytes | None:
+        """A Relation message came.
+
+        Returns:
+            the facts' message to stand behind it; None when they have not changed.
+
+        Raises:
+            SourceUnreachable, SourceRefused: the catalog could not be asked.
+        """
+        (oid,) = _OID.unpack_from(message, 1)
+        json = self._fetch(oid)
+        if oid in self._known and self._known[oid] == json:
+            return None
+        self._known[oid] = json
+        return facts_message(oid, json)
+
+    def known(self) -> list[int]:
+        """The relations that came on this connection."""
+        return list(self._known)
+
+    def offer(self, oid: int, json: str) -> None:
+        """The watcher found these facts; from any thread."""
+        if self._known.get(oid) != json:
+            self._changed.append((oid, json))
+
+    def take_changed(self) -> list[bytes]:
+        """Messages for facts that changed without an R; to be written between transactions."""
+        messages: list[bytes] = []
+        while self._changed:
+            oid, json = self._changed.popleft()
+            if self._known.get(oid) != json:
+                self._known[oid] = json
+                messages.append(facts_message(oid, json))
+        return messages
+
+    def _fetch(self, oid: int) -> str | None:
+        with source_errors("reading the catalog"):
+            if self._connection is None or self._connection.closed:
+                self._connection = connect_sql(self._dsn, timeout_s=self._timeout_s)
+            facts = fetch_relation_facts(self._connection, oid)
+        return None if facts is None else facts.to_json()
+
+
+class CatalogWatch:
+    """Polls the catalog on a thread of its own while one connection streams.
+
+    Args:
+        dsn: of the source.
+        facts: takes what changed.
+        every_s: how often.
+        keep_publications: brings the publications into step; given a connection.
+        warn: called with a sentence when the catalog could not be asked.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        facts: FactsSource,
+        every_s: float,
+        keep_publications: Callable[[psycopg.Connection[Any]], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._dsn = dsn
+        self._facts = facts
+        self._every_s = every_s
+        self._keep_publications = keep_publications
+        self._warn = warn
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pgsluice catalog", daemon=True)
+
+    def __enter__(self) -> CatalogWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every_s):
+            try:
+                self._look()
+            except PgsluiceError as error:
+                self._warn(error.what)
+
+    def _look(self) -> None:
+        with connect_sql(self._dsn, application="watch") as connection:
+            with source_errors("keeping the publications in step"):
+                self._keep_publications(connection)
+            for oid in self._facts.known():
+                if self._ended.is_set():
+                    return
+                with source_errors("reading the catalog"):
+                    facts = fetch_relation_facts(connection, oid)
+                if facts is not None:  # a dropped one's changes may still be on their way
+                    self._facts.offer(oid, facts.to_json())

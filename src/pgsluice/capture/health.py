@@ -1,0 +1,98 @@
+"""How capture is, in a small file beside the spool: for ``status`` and for who started it.
+
+The file is replaced whole and not synced: it says what is now, nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pgsluice.errors
+from pgsluice.errors import PgsluiceError
+from pgsluice.events import CapturePhase
+from pgsluice.lsn import Lsn
+
+_FILE = "capture.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureHealth:
+    """What capture says of itself.
+
+    Attributes:
+        pid: its process.
+        phase: what it does.
+        started_at, written_at: seconds since 1970.
+        position, frontier: of the spool, as text.
+        server_end: how far the server's WAL was when it last said so, as text.
+        spool_bytes: what the spool weighs; None: not known yet.
+        lowest_hold: what keeps the spool from shrinking, in words; None: nothing.
+        message: why, when something is in the way.
+        error: what it ended by: ``kind``, ``what``, ``hint``; None otherwise.
+    """
+
+    pid: int
+    phase: CapturePhase
+    started_at: float
+    written_at: float
+    position: str = "0/0"
+    frontier: str = "0/0"
+    server_end: str = "0/0"
+    spool_bytes: int | None = None
+    lowest_hold: str | None = None
+    message: str | None = None
+    error: dict[str, Any] | None = None
+
+    @property
+    def lag_bytes(self) -> int:
+        """WAL that the server has beyond the frontier, as far as it said."""
+        return max(0, Lsn.parse(self.server_end) - Lsn.parse(self.frontier))
+
+    def is_alive(self) -> bool:
+        """Does its process exist (on this machine)?"""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+
+def error_facts(error: PgsluiceError) -> dict[str, Any]:
+    """An error as the file has it."""
+    return {"kind": type(error).__name__, "what": error.what, "hint": error.hint}
+
+
+def error_of(facts: dict[str, Any]) -> PgsluiceError:
+    """The error that :func:`error_facts` described."""
+    kind = getattr(pgsluice.errors, str(facts.get("kind")), PgsluiceError)
+    if not (isinstance(kind, type) and issubclass(kind, PgsluiceError)):
+        kind = PgsluiceError
+    return kind(str(facts.get("what")), hint=facts.get("hint"))
+
+
+def write_health(spool_path: Path, health: CaptureHealth) -> None:
+    """Replace the file; a disk that is full does not matter here."""
+    path = spool_path / _FILE
+    temporary = path.with_name(f"{_FILE}.{health.pid}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({**asdict(health), "phase": health.phase.value}, file)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+
+
+def read_health(spool_path: str | Path) -> CaptureHealth | None:
+    """What capture said last; None when none ever ran, or the file is not readable."""
+    try:
+        raw = json.loads((Path(spool_path) / _FILE).read_text())
+        return CaptureHealth(**{**raw, "phase": CapturePhase(raw["phase"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None

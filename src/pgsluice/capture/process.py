@@ -1,0 +1,370 @@
+"""Capture as a whole: one slot into one spool, for as long as it takes.
+
+At each connection: the publications are kept in step, the server is compared with the spool's
+identity, the slot with the spool's frontier, and only then replication starts, from the
+frontier. What cannot be mended by waiting ends it (a gap, a lost slot, another system, a
+spool that cannot be written); before the first START_REPLICATION anything else does too.
+After it, everything else is a reason to connect again, a little later each time, without end.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+
+from pgsluice.capture.facts import CatalogWatch, FactsSource
+from pgsluice.capture.health import CaptureHealth, error_facts, write_health
+from pgsluice.capture.receiver import Pace, Receiver
+from pgsluice.capture.slot import (
+    OUR_OWN_ENDS_S,
+    check_identity,
+    check_slot_kind,
+    options_in_force,
+    pgoutput_options,
+    prepare_source,
+    until_reachable,
+)
+from pgsluice.capture.store import Store
+from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
+from pgsluice.config import Config
+from pgsluice.errors import (
+    ForeignSource,
+    Gap,
+    PgsluiceError,
+    SlotInUse,
+    SlotLost,
+    SourceRefused,
+    SourceUnreachable,
+)
+from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
+from pgsluice.lsn import Lsn
+from pgsluice.replication import (
+    ReplicationConnection,
+    SystemIdentity,
+    connect_sql,
+    source_errors,
+)
+from pgsluice.spool import Spool, SpoolWriter
+from pgsluice.spool.retention import Retention, RetentionPolicy
+
+_BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_STATUS_S = 10.0
+_FINAL = (SlotLost, Gap, ForeignSource)
+_COPY_AGAIN = "`pgsluice drop`, then start again: every table is copied anew"
+
+
+def _ignore(_: MetricsEvent) -> None:
+    return None
+
+
+def run_capture(
+    config: Config,
+    *,
+    once: bool = False,
+    report: Callable[[MetricsEvent], None] = _ignore,
+    stop: threading.Event | None = None,
+) -> None:
+    """Receive until ``stop`` is set; with ``once``, up to the server's position at the start.
+
+    Args:
+        config: source, spool, and the subscriptions that the spool is kept for.
+        once: end by itself when the frontier has reached the flush LSN seen at the start.
+        report: takes events about once a second.
+        stop: ends it cleanly: what was received whole is durable and acknowledged.
+
+    Raises:
+        SourceUnreachable: no connection before the first START_REPLICATION.
+        SourceRefused: the source is not fit, or not the spool's (Gap, SlotLost, SlotInUse,
+            ForeignSource).
+        SpoolBusy: another process writes to the spool.
+        SpoolFull, SpoolError: the spool cannot be written.
+        ProtocolError: the server sent what we do not know.
+    """
+    ended = stop or threading.Event()
+    prepare_source(config, export_snapshot=False).close()
+    spool = Spool.open(config.spool.path)
+    policy = RetentionPolicy(
+        configured={one.name: one.enabled for one in config.subscriptions},
+        retention_s=config.spool.retention,
+        max_bytes=config.spool.max_bytes,
+    )
+    with SpoolWriter(spool) as writer:
+        voice = _Voice(config, writer, report)
+        try:
+            with Store(writer, Retention(writer, policy, voice.warn)) as store:
+                voice.store = store
+                _Capture(config, spool, store, voice, ended, once=once).run()
+        except PgsluiceError as error:
+            voice.say(CapturePhase.STOPPED, error.what, error)
+            raise
+        voice.say(CapturePhase.STOPPED)
+
+
+class _Voice:
+    """Says how it goes: as events and in the health file."""
+
+    def __init__(
+        self, config: Config, writer: SpoolWriter, report: Callable[[MetricsEvent], None]
+    ) -> None:
+        self._path = config.spool.path
+        self._writer = writer
+        self._report = report
+        self._health = CaptureHealth(os.getpid(), CapturePhase.STARTING, time.time(), time.time())
+        self.store: Store | None = None
+        self.receiver: Receiver | None = None
+
+    def warn(self, sentence: str) -> None:
+        """Something that does not stop the work."""
+        self.say(self._health.phase, sentence)
+
+    def say(
+        self, phase: CapturePhase, message: str | None = None, error: PgsluiceError | None = None
+    ) -> None:
+        """Tell where it stands."""
+        retained = self.store.retained if self.store else None
+        position, frontier = self._writer.position, self._writer.frontier
+        server_end = max(self.receiver.server_end if self.receiver else Lsn(0), frontier)
+        size = retained.size_bytes if retained else None
+        lowest = retained.lowest if retained else None
+        self._health = replace(
+            self._health,
+            phase=phase,
+            written_at=time.time(),
+            position=str(position),
+            frontier=str(frontier),
+            server_end=str(server_end),
+            spool_bytes=size,
+            lowest_hold=None if lowest is None else str(lowest),
+            message=message,
+            error=error_facts(error) if error else None,
+        )
+        write_health(self._path, self._health)
+        lag = server_end - frontier
+        self._report(CaptureState(phase, position, frontier, lag, size, message))
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What the server said before a stream."""
+
+    slot: SlotInfo
+    flush: Lsn
+    is_standby: bool
+    status_s: float
+    publications: tuple[str, ...]
+    join_at: Lsn | None
+
+
+class _Capture:
+    """The loop around connections."""
+
+    def __init__(
+        self,
+        config: Config,
+        spool: Spool,
+        store: Store,
+        voice: _Voice,
+        stop: threading.Event,
+        *,
+        once: bool,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._voice = voice
+        self._stop = stop
+        self._once = once
+        self._target: Lsn | None = None
+        self._has_streamed = False
+        self._joins: dict[str, Lsn] = {}
+        self._spool = spool
+
+    def run(self) -> None:
+        failures = 0
+        in_use_since: float | None = None
+        while not self._is_done():
+            began = time.monotonic()
+            try:
+                self._stream()
+                failures, in_use_since = 0, None
+                continue
+            except SlotInUse as error:
+                in_use_since = began if in_use_since is None else in_use_since
+                if time.monotonic() - in_use_since > OUR_OWN_ENDS_S:
+                    raise
+                reason: PgsluiceError = error
+            except _FINAL:
+                raise
+            except (SourceUnreachable, SourceRefused) as error:
+                if not self._has_streamed:
+                    raise
+                reason, in_use_since = error, None
+            if time.monotonic() - began > _BACKOFF_S[-1]:
+                failures = 0
+            self._voice.say(CapturePhase.RECONNECTING, reason.what)
+            self._stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+            failures += 1
+
+    def _is_done(self) -> bool:
+        return self._stop.is_set() or (
+            self._target is not None and self._store.durable >= self._target
+        )
+
+    def _connect(self) -> ReplicationConnection:
+        source = self._config.source
+
+        def connect() -> ReplicationConnection:
+            return ReplicationConnection.connect(source.dsn, source.connect_timeout_s)
+
+        if self._has_streamed:
+            return connect()
+        return until_reachable(connect, source.connect_timeout_s, self._stop.is_set)
+
+    def _stream(self) -> None:
+        """One connection, from its checks to its end."""
+        with self._connect() as connection:
+            system = connection.identify_system()
+            check_identity(self._spool.identity, system)
+            self._check_timeline(system)
+            source = self._ask()
+            if self._once and self._target is None:
+                self._target = source.flush
+                if self._is_done():
+                    return
+            self._check_slot(source, system)
+            options = pgoutput_options(self._config.source, source.publications)
+            connection.start_replication(self._config.source.slot, self._store.durable, options)
+            self._has_streamed = True
+            self._spool.replace_identity(
+                replace(
+                    self._spool.identity,
+                    publications=source.publications,
+                    options=options_in_force(options),
+                )
+            )
+            self._voice.say(CapturePhase.STREAMING)
+            try:
+                self._receive(connection, source)
+            finally:
+                self._store.forget_connection()
+
+    def _receive(self, connection: ReplicationConnection, source: _Source) -> None:
+        config = self._config.source
+        until = min((lsn for lsn in (self._target, source.join_at) if lsn), default=None)
+        facts = FactsSource(config.dsn, config.connect_timeout_s)
+        pace = Pace(
+            segment_bytes=self._config.spool.segment_bytes,
+            segment_s=self._config.spool.segment_ms / 1000,
+            status_s=source.status_s,
+        )
+        receiver = Receiver(
+            connection,
+            self._store,
+            facts,
+            pace,
+            stop=self._stop,
+            until=until,
+            on_progress=self._on_progress,
+        )
+        self._voice.receiver = receiver
+        watch = CatalogWatch(
+            config.dsn, facts, config.catalog_poll_s, self._keep_publications, self._voice.warn
+        )
+        try:
+            with watch:
+                receiver.run()
+            connection.finish()
+        finally:
+            facts.close()
+
+    def _on_progress(self) -> None:
+        is_full = self._store.is_full
+        self._voice.say(
+            CapturePhase.WAITING if is_full else CapturePhase.STREAMING,
+            "the spool is at its size limit; nothing more is acknowledged" if is_full else None,
+        )
+
+    def _keep_publications(self, connection: psycopg.Connection[Any]) -> None:
+        ensure_publications(connection, self._config.source.publications)
+
+    def _ask(self) -> _Source:
+        config = self._config.source
+        with (
+            connect_sql(config.dsn, timeout_s=config.connect_timeout_s) as sql,
+            source_errors("reading the catalog"),
+        ):
+            server = server_info(sql)
+            report = ensure_publications(sql, config.publications)
+            slot = slot_info(sql, config.slot)
+            flush = flush_lsn(sql)
+            row = sql.execute(
+                "SELECT setting::bigint FROM pg_catalog.pg_settings"
+                " WHERE name = 'wal_sender_timeout'"
+            ).fetchone()
+        if slot is None:
+            raise SlotLost(
+                f"slot {config.slot!r} is not there any more",
+                hint=f"what was committed since cannot be had: {_COPY_AGAIN}",
+            )
+        timeout_ms = row[0] if row else 0
+        publications, join_at = self._joined(report.names, report.position)
+        return _Source(
+            slot=slot,
+            flush=flush,
+            is_standby=server.is_standby,
+            status_s=min(_STATUS_S, timeout_ms / 4000) if timeout_ms else _STATUS_S,
+            publications=publications,
+            join_at=join_at,
+        )
+
+    def _joined(self, names: tuple[str, ...], now: Lsn) -> tuple[tuple[str, ...], Lsn | None]:
+        """The publications to ask for: one that is new to the spool only when the frontier is
+        past its making, since before that the server cannot decode it. And when that will be.
+        """
+        known = self._spool.identity.publications
+        new = [name for name in names if name not in known]
+        for name in new:
+            self._joins.setdefault(name, now)
+        waiting = [name for name in new if self._joins[name] > self._store.durable]
+        joined = tuple(name for name in names if name not in waiting)
+        if not joined:
+            return names, None
+        return joined, min((self._joins[name] for name in waiting), default=None)
+
+    def _check_timeline(self, system: SystemIdentity) -> None:
+        known = self._spool.identity.timeline
+        if system.timeline != known:
+            raise ForeignSource(
+                f"the server is on timeline {system.timeline}, the spool on {known}: a standby "
+                "was promoted, or the server restored",
+                hint="following a promotion is not there yet: connect to the server of timeline "
+                f"{known}, or {_COPY_AGAIN}",
+            )
+
+    def _check_slot(self, source: _Source, system: SystemIdentity) -> None:
+        """Does the slot have what follows the frontier?"""
+        slot, frontier = source.slot, self._store.durable
+        check_slot_kind(slot, system.dbname)
+        if slot.is_lost:
+            why = slot.invalidation_reason or "its WAL was removed"
+            raise SlotLost(
+                f"slot {slot.name!r} is lost: {why}",
+                hint=f"raise max_slot_wal_keep_size, then {_COPY_AGAIN}",
+            )
+        if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > frontier:
+            raise Gap(
+                f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's "
+                f"frontier {frontier}: somebody else read from it",
+                hint=f"the changes between are gone: {_COPY_AGAIN}",
+                lsn=frontier,
+            )
+        if frontier > source.flush:
+            what = f"the server's WAL ends at {source.flush}, before the spool's {frontier}"
+            if source.is_standby:
+                raise SourceUnreachable(f"{what}: the standby is behind")
+            raise ForeignSource(f"{what}: it was restored from an older state", hint=_COPY_AGAIN)

@@ -1,0 +1,343 @@
+"""The first start: publications, slot, spool, in an order that any crash leaves clear.
+
+1. The publications, since one that is made after the slot cannot be decoded from its position.
+2. The spool's identity, without a beginning: an *intent*, with the server's flush LSN.
+3. The slot.
+4. The spool's beginning, registered durably at the slot's consistent point.
+
+A crash between 2 and 4 leaves an intent. If there is a slot then, and it stands at or past
+the intent's LSN, it was made after it, for it, and nothing has been read from it: it is
+dropped and made again, because its snapshot is gone.
+
+A slot that was there before (a DBA made it) is taken as it is if it was never used: a
+pgoutput slot of our database, inactive, with publications older than it, from which the
+server has sent nothing yet as far as it counts (14+). Its spool begins at its confirmed
+position, and its intent never makes it look like ours. Anything else is refused.
+
+After the first start a missing slot is lost, never made again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+import psycopg
+
+from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, slot_info
+from pgsluice.config import Config, SourceConfig
+from pgsluice.errors import (
+    ForeignSource,
+    SlotInUse,
+    SourceRefused,
+    SourceUnreachable,
+)
+from pgsluice.failpoints import failpoint
+from pgsluice.lsn import Lsn
+from pgsluice.replication import (
+    PgoutputOptions,
+    ReplicationConnection,
+    SystemIdentity,
+    connect_sql,
+    source_errors,
+)
+from pgsluice.spool import Spool, SpoolIdentity
+from pgsluice.spool.writer import lock_spool
+
+_ADOPTED = Lsn(2**63 - 1)
+"""An intent with this LSN never takes a slot for one of its own making."""
+_RETRY_S = 0.25
+OUR_OWN_ENDS_S = 15.0
+"""How long a walsender of ours that was killed may still hold the slot."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class PreparedSource:
+    """A source and a spool that fit each other; a context manager.
+
+    Attributes:
+        spool: opened, with a registered beginning.
+        consistent_point: where the spool began.
+        snapshot_name: of the slot that was made right now, to import while this is not
+            closed; None when the slot was there, or no snapshot was asked for.
+    """
+
+    spool: Spool
+    consistent_point: Lsn
+    snapshot_name: str | None = None
+    _keeper: ReplicationConnection | None = None
+
+    def close(self) -> None:
+        """Let go of the snapshot."""
+        self.snapshot_name = None
+        if self._keeper is not None:
+            self._keeper.close()
+            self._keeper = None
+
+    def __enter__(self) -> PreparedSource:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def prepare_source(config: Config, *, export_snapshot: bool) -> PreparedSource:
+    """Make what the first start makes; afterwards only open the spool.
+
+    Args:
+        config: source and spool.
+        export_snapshot: keep a new slot's snapshot for the first copies.
+
+    Raises:
+        SourceUnreachable: no connection within ``connect_timeout_s``.
+        SourceRefused: the server is not fit, or the slot is another's.
+        ForeignSource, ForeignSpool: the spool is another source's.
+        SpoolBusy: another process is at the same.
+        SpoolError: the spool cannot be written.
+    """
+    path = config.spool.path
+    options = pgoutput_options(config.source, config.source.publications)
+    if (ready := _ready(config)) is not None:
+        return ready
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = lock_spool(path)
+    try:
+        if (ready := _ready(config)) is not None:
+            return ready
+        source = config.source
+        with until_reachable(
+            lambda: connect_sql(source.dsn, timeout_s=source.connect_timeout_s),
+            source.connect_timeout_s,
+        ) as sql:
+            keeper = ReplicationConnection.connect(source.dsn, source.connect_timeout_s)
+            try:
+                return _first_start(config, sql, keeper, options, export_snapshot)
+            except BaseException:
+                keeper.close()
+                raise
+    finally:
+        os.close(lock)
+
+
+def _ready(config: Config) -> PreparedSource | None:
+    """The spool, if its beginning is registered."""
+    if not Spool.exists(config.spool.path):
+        return None
+    spool = Spool.open(config.spool.path)
+    if spool.identity.slot != config.source.slot:
+        raise ForeignSource(
+            f"the spool {spool.path} belongs to slot {spool.identity.slot!r}, the configuration "
+            f"names {config.source.slot!r}",
+            hint="one spool a slot: choose another path, or the spool's slot",
+        )
+    start = spool.chain_start()
+    return None if start is None else PreparedSource(spool, start.registered)
+
+
+def _first_start(
+    config: Config,
+    sql: psycopg.Connection[Any],
+    keeper: ReplicationConnection,
+    options: PgoutputOptions,
+    export_snapshot: bool,
+) -> PreparedSource:
+    source = config.source
+    with source_errors("reading the catalog"):
+        found = slot_info(sql, source.slot)
+        report = ensure_publications(sql, source.publications)
+        intended_at = flush_lsn(sql)
+    system = keeper.identify_system()
+    spool = Spool.open(config.spool.path) if Spool.exists(config.spool.path) else None
+    if spool is not None:
+        check_identity(spool.identity, system)
+    if found is not None and (spool is None or not _is_of_intent(found, spool.identity)):
+        if report.created:
+            raise SourceRefused(
+                f"slot {found.name!r} is older than the publications that were just made for it: "
+                "it cannot decode them",
+                hint=_drop_hint(found),
+            )
+        return _adopt(config, sql, found, system, report.names, keeper)
+    if found is not None:
+        keeper.drop_slot(found.name, wait=True, timeout_s=OUR_OWN_ENDS_S)
+    if spool is None:
+        spool = Spool.create(
+            config.spool.path,
+            _identity(source, system, report.names, options, intended_at),
+        )
+    failpoint("slot.before_create")
+    slot = keeper.create_slot(source.slot, snapshot="export" if export_snapshot else "nothing")
+    failpoint("slot.after_create")
+    spool.register_start(slot.consistent_point)
+    if slot.snapshot_name is None:
+        keeper.close()
+        return PreparedSource(spool, slot.consistent_point)
+    return PreparedSource(spool, slot.consistent_point, slot.snapshot_name, keeper)
+
+
+def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
+    """Was the slot made for this intent? One whose creation has not ended has no position."""
+    if slot.plugin != "pgoutput" or slot.database != identity.database:
+        return False
+    return identity.intended_at != _ADOPTED and (
+        slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn >= identity.intended_at
+    )
+
+
+def _adopt(
+    config: Config,
+    sql: psycopg.Connection[Any],
+    slot: SlotInfo,
+    system: SystemIdentity,
+    publications: tuple[str, ...],
+    keeper: ReplicationConnection,
+) -> PreparedSource:
+    """Begin a spool at a slot that somebody made for us."""
+    keeper.close()
+    check_slot_kind(slot, system.dbname)
+    if slot.is_active:
+        raise SlotInUse(
+            f"slot {slot.name!r} is in use by process {slot.active_pid}",
+            hint="another pgsluice? One spool a slot: stop it, or choose another slot name",
+        )
+    if slot.confirmed_flush_lsn is None or _was_used(sql, slot.name):
+        raise SourceRefused(
+            f"slot {slot.name!r} is there already and was used, while the spool "
+            f"{config.spool.path} is new",
+            hint=_drop_hint(slot),
+        )
+    options = pgoutput_options(config.source, publications)
+    identity = _identity(config.source, system, publications, options, _ADOPTED)
+    if Spool.exists(config.spool.path):
+        spool = Spool.open(config.spool.path)
+    else:
+        spool = Spool.create(config.spool.path, identity)
+    spool.register_start(slot.confirmed_flush_lsn)
+    return PreparedSource(spool, slot.confirmed_flush_lsn)
+
+
+def _drop_hint(slot: SlotInfo) -> str:
+    return (
+        "if nothing else needs it, SELECT pg_drop_replication_slot("
+        f"'{slot.name}') and start again; else choose another slot name"
+    )
+
+
+def _was_used(sql: psycopg.Connection[Any], slot: str) -> bool:
+    """Did the server count anything sent through the slot? It counts from 14 on."""
+    if sql.info.server_version < 140000:
+        return False
+    with source_errors("reading the slot's statistics"):
+        row = sql.execute(
+            "SELECT total_txns FROM pg_catalog.pg_stat_replication_slots WHERE slot_name = %s",
+            [slot],
+        ).fetchone()
+    return row is not None and row[0] > 0
+
+
+def _identity(
+    source: SourceConfig,
+    system: SystemIdentity,
+    publications: tuple[str, ...],
+    options: PgoutputOptions,
+    intended_at: Lsn,
+) -> SpoolIdentity:
+    return SpoolIdentity.new(
+        system_identifier=system.system_id,
+        timeline=system.timeline,
+        database=system.dbname,
+        slot=source.slot,
+        publications=publications,
+        options=options_in_force(options),
+        intended_at=intended_at,
+    )
+
+
+def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
+    """Is the server the one that the spool belongs to?
+
+    Raises:
+        ForeignSource: another system or database.
+    """
+    if system.system_id != identity.system_identifier:
+        raise ForeignSource(
+            f"the server is system {system.system_id}, the spool belongs to "
+            f"{identity.system_identifier}",
+            hint="check the dsn; for a new source, `pgsluice drop` or another spool path",
+        )
+    if system.dbname != identity.database:
+        raise ForeignSource(
+            f"the dsn's database is {system.dbname!r}, the spool belongs to {identity.database!r}",
+            hint="check the dsn; a spool holds one database",
+        )
+
+
+def check_slot_kind(slot: SlotInfo, database: str) -> None:
+    """Is it a slot that we can read?
+
+    Raises:
+        ForeignSource: physical, of another plugin or database.
+    """
+    if slot.plugin != "pgoutput" or slot.database != database:
+        what = "a physical slot" if slot.plugin is None else f"a slot of plugin {slot.plugin}"
+        raise ForeignSource(
+            f"{slot.name!r} is {what} in database {slot.database}, not pgoutput's in {database}",
+            hint="choose another slot name",
+        )
+
+
+def pgoutput_options(source: SourceConfig, publications: tuple[str, ...]) -> PgoutputOptions:
+    """What is asked of pgoutput: protocol 1 without streaming, for now (the configuration
+    refuses more by name)."""
+    return PgoutputOptions(
+        publication_names=publications,
+        proto_version=1,
+        streaming="off",
+        binary=source.binary,
+        messages=source.messages,
+        origin=source.origin,
+    )
+
+
+def options_in_force(options: PgoutputOptions) -> dict[str, str]:
+    """pgoutput's options as the spool notes them."""
+    return {
+        "proto_version": str(options.proto_version),
+        "streaming": str(options.streaming),
+        "two_phase": str(options.two_phase).lower(),
+        "binary": str(options.binary).lower(),
+        "messages": str(options.messages).lower(),
+        "origin": options.origin,
+    }
+
+
+def until_reachable(
+    connect: Callable[[], Result],
+    timeout_s: float,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> Result:
+    """Try to connect for so long: a server that starts is there in a moment.
+
+    Raises:
+        SourceUnreachable: it never was.
+        SourceRefused: it answered, and refuses.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return connect()
+        except SourceUnreachable:
+            if time.monotonic() + _RETRY_S >= deadline or is_stopping():
+                raise
+            time.sleep(_RETRY_S)

@@ -1,0 +1,178 @@
+"""The thread that makes things durable, so that receiving goes on meanwhile.
+
+Joining, scanning and fsync release the interpreter's lock. Steps are done in the order in
+which they were handed over; the first error stops the thread and is raised in the receiver.
+Between steps it keeps the spool small (:mod:`pgsluice.spool.retention`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from types import TracebackType
+
+from pgsluice.capture.buffer import Part, Whole
+from pgsluice.errors import PgsluiceError, SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spool import SpoolWriter
+from pgsluice.spool.retention import Retention, RetentionState
+
+Step = Whole | Part | Lsn
+"""Transactions, a part of one, or a frontier."""
+
+_DEPTH = 2
+_RETENTION_S = 1.0
+
+
+class Store:
+    """Makes steps durable on a thread of its own; a context manager.
+
+    Args:
+        writer: the spool's.
+        retention: keeps the spool small; None: it grows.
+    """
+
+    def __init__(self, writer: SpoolWriter, retention: Retention | None) -> None:
+        self._writer = writer
+        self._retention = retention
+        self._steps: deque[Step] = deque()
+        self._changed = threading.Condition()
+        self._is_closing = False
+        self._submitted = 0
+        self._done = 0
+        self._error: PgsluiceError | None = None
+        self._durable = writer.frontier
+        self._retained: RetentionState | None = None
+        self._thread = threading.Thread(target=self._run, name="pgsluice store", daemon=True)
+
+    def __enter__(self) -> Store:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    @property
+    def durable(self) -> Lsn:
+        """The durable frontier: what may be acknowledged."""
+        return self._durable
+
+    @property
+    def submitted(self) -> int:
+        """The number of the last step handed over."""
+        return self._submitted
+
+    @property
+    def done(self) -> int:
+        """The number of the last step that is durable."""
+        return self._done
+
+    @property
+    def retained(self) -> RetentionState | None:
+        """What retention found last; None before its first look."""
+        return self._retained
+
+    @property
+    def is_full(self) -> bool:
+        """Is there no room for more?"""
+        return self._retained is not None and self._retained.is_full
+
+    def raise_error(self) -> None:
+        """Raise what stopped the thread, if something did."""
+        if self._error is not None:
+            raise self._error
+
+    def offer(self, step: Step, timeout_s: float) -> bool:
+        """Hand over a step.
+
+        Returns:
+            False when there was no place for it in time: look after the server, try again.
+
+        Raises:
+            PgsluiceError: the thread stopped by it.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: len(self._steps) < _DEPTH or self._error is not None, timeout_s
+            )
+            self.raise_error()
+            if len(self._steps) >= _DEPTH:
+                return False
+            self._steps.append(step)
+            self._submitted += 1
+            self._changed.notify_all()
+            return True
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Wait until all that was handed over is durable; False when that took too long.
+
+        Raises:
+            PgsluiceError: the thread stopped by it.
+        """
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: self._done == self._submitted or self._error is not None, timeout_s
+            )
+            self.raise_error()
+            return done
+
+    def forget_connection(self) -> None:
+        """The connection ended: what it left open will come again from its beginning."""
+        self.drain()
+        self._writer.forget_relations()
+
+    def _run(self) -> None:
+        looked = time.monotonic() - _RETENTION_S
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(
+                        lambda: self._steps or self._is_closing, timeout=_RETENTION_S
+                    )
+                    step = self._steps[0] if self._steps else None
+                    if step is None and self._is_closing:
+                        return
+                if step is not None:
+                    self._do(step)
+                    with self._changed:
+                        self._steps.popleft()
+                        self._done += 1
+                        self._durable = self._writer.frontier
+                        self._changed.notify_all()
+                if self._retention is not None and time.monotonic() - looked >= _RETENTION_S:
+                    self._retained = self._retention.step()
+                    looked = time.monotonic()
+        except PgsluiceError as error:
+            self._stop(error)
+        except OSError as error:
+            self._stop(SpoolError(f"the spool cannot be written: {error}"))
+        except BaseException as error:
+            self._stop(SpoolError(f"the spool's writer failed: {error!r}"))
+            raise
+
+    def _stop(self, error: PgsluiceError) -> None:
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def _do(self, step: Step) -> None:
+        match step:
+            case Whole(messages):
+                self._writer.append(messages)
+            case Part(key, messages, end, commit_timestamp, xid):
+                self._writer.append_part(key, messages)
+                if end is not None:
+                    self._writer.commit(
+                        key, position=end, commit_timestamp=commit_timestamp, xid=xid
+                    )
+            case Lsn():
+                self._writer.advance_frontier(step)
