@@ -30,7 +30,7 @@ def raw(values: Sequence[bytes | None]) -> pa.Array:
 
 
 @pytest.mark.parametrize("oid", OIDS)
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(values=anything, options=st.sampled_from(CHOICES))
 def test_any_bytes_decode_or_are_refused(
     oid: int, values: list[bytes | None], options: TypeOptions
@@ -68,6 +68,7 @@ def _element_out(value: str | None, delimiter: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+@settings(deadline=None)
 @given(rows=st.lists(st.none() | st.lists(elements, max_size=5), max_size=8))
 @example(rows=[["a,b", None], [], None, ["\\\\", '\\"', "{}"], ["NULL"]])
 def test_text_arrays(rows: list[list[str | None] | None]) -> None:
@@ -80,6 +81,7 @@ def test_text_arrays(rows: list[list[str | None] | None]) -> None:
     assert column.decode_text(again).values.equals(decoded.values)
 
 
+@settings(deadline=None)
 @given(rows=st.lists(st.none() | st.lists(st.none() | st.integers(-9, 99), max_size=4)))
 def test_binary_arrays(rows: list[list[int | None] | None]) -> None:
     column = resolve_type(1007, -1, {})
@@ -96,6 +98,7 @@ def array_send(values: list[int | None]) -> bytes:
     )
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.none()
@@ -112,6 +115,7 @@ def test_decimals(values: list[Decimal | None]) -> None:
     assert column.encode_text(decoded).cast(pa.large_binary()).to_pylist() == texts.to_pylist()
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.floats(width=32)))
 def test_float4_is_exact(values: list[float | None]) -> None:
     column = resolve_type(700, -1, {})
@@ -119,6 +123,7 @@ def test_float4_is_exact(values: list[float | None]) -> None:
     assert repr(column.decode_text(texts).values.to_pylist()) == repr(values)
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.dates()))
 def test_dates(values: list[dt.date | None]) -> None:
     column = resolve_type(1082, -1, {})
@@ -129,6 +134,7 @@ def test_dates(values: list[dt.date | None]) -> None:
 offsets = st.integers(-57599, 57599).map(lambda s: dt.timezone(dt.timedelta(seconds=s)))
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.none() | st.tuples(st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1)), offsets)
@@ -162,6 +168,7 @@ def postgres_text(moment: dt.datetime) -> str:
     return text + zone
 
 
+@settings(deadline=None)
 @given(st.integers(-2_500_000, 100_000_000))
 def test_the_calendar(days: int) -> None:
     year, month, day = civil_from_days(days)
@@ -183,6 +190,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("oid", TEXTS)
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_slice_decodes_as_the_slice_of_the_decoded(oid: int, data: st.DataObject) -> None:
     column = resolve_type(oid, -1, {}, TypeOptions("decimal(10,2)"))
