@@ -1,0 +1,43 @@
+"""The shop's workload does what the demo and other tests take it for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pgsluice.embedded import EmbeddedServer
+from pgsluice.embedded.shop import TABLES, Workload
+
+OPERATIONS = {
+    "inserts", "updates", "deletes", "upserts", "key changes", "key swaps", "rolled back",
+    "savepoints", "truncates", "large transactions", "moves between partitions",
+}  # fmt: skip
+
+
+def test_everything_happens_however_short_the_time(
+    pg18: EmbeddedServer, database: Callable[..., Any]
+) -> None:
+    shop = database(pg18)
+    workload = Workload(shop.dsn, seed=7, large_rows=2_000)
+    workload.create()
+    assert workload.seed_rows(customers=200, orders=200, page_views=200) == sum(
+        workload.rows().values()
+    )
+    assert workload.rows().keys() == set(TABLES)
+    before = workload.rows()
+    assert all(before.values())
+    counts = workload.run(1.0)
+    assert counts.keys() >= OPERATIONS - {"upserts"}
+    assert all(counts.values())
+    assert workload.rows()["public.order_lines"] > before["public.order_lines"] + 1_000
+
+
+def test_big_values_lie_out_of_line(pg18: EmbeddedServer, database: Callable[..., Any]) -> None:
+    shop = database(pg18)
+    workload = Workload(shop.dsn)
+    workload.create()
+    workload.seed_rows(customers=10, orders=10, page_views=10)
+    chunks = """
+        SELECT pg_relation_size(reltoastrelid) > 100 * 2000
+        FROM pg_class WHERE oid = 'products'::regclass"""
+    assert shop.execute(chunks) == [(True,)]
