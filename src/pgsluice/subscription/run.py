@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgsluice.capture.slot import PreparedSource, prepare_source
+from pgsluice.capture import CaptureProcess, PreparedSource, prepare_source
 from pgsluice.catalog import flush_lsn
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import Snapshot
@@ -26,7 +26,6 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.spark.session import build_session, require_java, require_spark
 from pgsluice.spool import Owner, SpoolReader, SubscriptionRecord
-from pgsluice.subscription.capture_process import CaptureProcess
 from pgsluice.subscription.copying import TableCopies
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.exclusive import Exclusive
@@ -80,8 +79,7 @@ def run(
         records = [_registered(config, one) for one in chosen]
         target = _flush_lsn(config)
         capture = stack.enter_context(CaptureProcess(config))
-        spark = build_session(config.spark, "pgsluice")
-        stack.callback(spark.stop)
+        spark = stack.enter_context(_session(config))
         running = [
             _Running(
                 driver := SubscriptionDriver(spark, config, one, record, report),
@@ -90,6 +88,20 @@ def run(
             for one, record in zip(chosen, records, strict=True)
         ]
         _Run(config, spark, capture, running, stop).go(prepared, target if once else None)
+
+
+@contextmanager
+def _session(config: Config) -> Iterator[SparkSession]:
+    """The session that runs already (a notebook's, a platform's), else one for this run."""
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    spark = build_session(config.spark, "pgsluice")
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
 
 
 def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionConfig]:
@@ -281,4 +293,5 @@ def raise_parked(config: Config, names: Sequence[str] | None = None) -> None:
             f"{subscription}: {table.namespace}.{table.name}: {table.error}"
             for subscription, table in parked
         )
-        raise PgsluiceError(f"{len(parked)} tables are parked:\n{lines}")
+        count = "1 table is" if len(parked) == 1 else f"{len(parked)} tables are"
+        raise PgsluiceError(f"{count} parked:\n{lines}")

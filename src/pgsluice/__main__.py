@@ -1,0 +1,5 @@
+"""``python -m pgsluice``: the same as the command ``pgsluice``."""
+
+from pgsluice.cli import main
+
+main()

@@ -1,0 +1,111 @@
+"""pgbench's TPC-B while ``pgsluice run`` replicates, and the same under fire."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+from tests.conftest import Database, MakeDatabase, Servers
+from tests.pipeline.conftest import MakePipeline, Pipeline
+
+TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
+SCALE = 5
+CLIENTS = 4
+
+
+def initialise(database: Database) -> None:
+    """pgbench's four tables; pgbench_history has no key and only takes inserts."""
+    command = [str(database.server.program("pgbench")), "-i", "-q", "-s", str(SCALE)]
+    subprocess.run([*command, database.dsn], check=True, capture_output=True, timeout=120)
+
+
+def bench(database: Database, seconds: int) -> subprocess.Popen[str]:
+    """TPC-B for some seconds, without its VACUUM."""
+    program = str(database.server.program("pgbench"))
+    return subprocess.Popen(
+        [program, "-n", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), database.dsn],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("version", [18, 16])
+@pytest.mark.xdist_group("spark")
+def test_pgbench_equals_row_for_row(
+    version: int, servers: Servers, database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database(servers(version))
+    initialise(shop)
+    one = pipeline(shop)
+    one.start()
+    running = bench(shop, seconds=20)
+    output, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, output
+    one.wait_applied()
+    one.assert_equal(*TABLES)
+    process = one.processes[0]
+    one.stop()
+    assert process.returncode == 143
+
+
+@pytest.mark.xdist_group("spark")
+def test_pgbench_under_fire(database: MakeDatabase, pipeline: MakePipeline) -> None:
+    shop = database()
+    initialise(shop)
+    fire(pipeline(shop), seconds=12, kills=3, seed=random.randrange(10**6))
+
+
+def fire(one: Pipeline, *, seconds: int, kills: int, seed: int) -> None:
+    """Kill capture, the driver and Python workers at random moments while pgbench writes."""
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    one.start()
+    running = bench(one.database, seconds)
+    killed: list[str] = []
+    while len(killed) < kills:
+        # The first ones may hit the copy, the last ones the time after pgbench's end.
+        await_until(time.monotonic() + dice.uniform(0.5, 2 * seconds / kills))
+        what = ("capture", "driver", "worker")[(seed + len(killed)) % 3]
+        if kill(one, what, dice):
+            killed.append(what)
+        if all(process.poll() is not None for process in one.processes):
+            one.start()
+    output, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, output
+    one.wait_applied(timeout_s=180)
+    one.assert_equal(*TABLES)
+    one.stop()
+
+
+def await_until(moment: float) -> None:
+    """The moments of the kills are what the test is about: they are drawn, not awaited."""
+    while (left := moment - time.monotonic()) > 0:
+        time.sleep(left)
+
+
+def kill(one: Pipeline, what: str, dice: random.Random) -> bool:
+    """SIGKILL to one process of the run; False when none of that kind is there now."""
+    driver = next((p for p in one.processes if p.poll() is None), None)
+    if driver is None:
+        return False
+    if what == "driver":
+        driver.kill()
+        driver.wait()
+        return True
+    wanted = {"capture": "pgsluice.capture", "worker": "pyspark"}[what]
+    found = []
+    for child in psutil.Process(driver.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            arguments = child.cmdline()
+            if "java" not in arguments[0] and any(wanted in a for a in arguments):
+                found.append(child)
+    if not found:
+        return False
+    with suppress(psutil.NoSuchProcess):
+        dice.choice(found).kill()
+    return True

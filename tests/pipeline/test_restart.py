@@ -1,0 +1,89 @@
+"""Starting again: nothing lost, nothing doubled, whatever was deleted or changed between."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.conftest import MakeDatabase
+from tests.pipeline.conftest import MakePipeline
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def test_once_ends_where_only_unpublished_tables_were_written_and_finds_no_gap(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE UNLOGGED TABLE u (a int)")
+    shop.execute(
+        "CREATE TABLE mine (id int PRIMARY KEY)", f'CREATE PUBLICATION "{shop.name}" FOR TABLE t'
+    )
+    one = pipeline(shop)
+    one.once()
+    for _ in range(2):
+        shop.execute("INSERT INTO mine SELECT max(id) + 1 FROM mine", "INSERT INTO u VALUES (1)")
+        shop.execute("SELECT pg_switch_wal()", "CHECKPOINT")
+        one.once()
+    shop.execute("INSERT INTO t VALUES (1)")
+    one.once()
+    one.assert_equal("t")
+
+
+def test_a_lost_checkpoint_and_other_limits_change_nothing(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    one = pipeline(shop := database())
+    shop.execute(
+        "CREATE TABLE busy (id int PRIMARY KEY, n int)",
+        "CREATE TABLE quiet (id int PRIMARY KEY, n int)",
+        "INSERT INTO busy SELECT i, 0 FROM generate_series(1, 100) i",
+        "INSERT INTO quiet VALUES (1, 1)",
+    )
+    one.once()
+    for limit in ("", "max_rows_per_batch = 10", "max_bytes_per_batch = 1", ""):
+        shop.execute("UPDATE busy SET n = n + 1", "UPDATE busy SET n = n + 1 WHERE id < 50")
+        shop.execute("INSERT INTO busy SELECT max(id) + 1, 0 FROM busy")
+        shutil.rmtree(one.spool / "subscriptions" / "lake" / "checkpoint")
+        one.write(limit)
+        one.once()
+        one.assert_equal("busy", "quiet")
+    shop.execute("UPDATE quiet SET n = 2")
+    one.once()
+    one.assert_equal("busy", "quiet")
+
+
+def test_a_restored_checkpoint_changes_nothing(
+    database: MakeDatabase, pipeline: MakePipeline, tmp_path: Path
+) -> None:
+    one = pipeline(shop := database())
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 0)")
+    one.once()
+    shop.execute("UPDATE t SET n = 1")
+    one.once()
+    checkpoint = one.spool / "subscriptions" / "lake" / "checkpoint"
+    shutil.copytree(checkpoint, tmp_path / "old")
+    for n in (2, 3):
+        shop.execute(f"UPDATE t SET n = {n}")
+        one.once()
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "old", checkpoint)
+    shop.execute("INSERT INTO t VALUES (2, 0)")
+    one.once()
+    one.assert_equal("t")
+
+
+def test_a_copy_that_was_cut_off_is_made_again(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    """The record says that a copy is under way, and whose process is gone."""
+    one = pipeline(shop := database())
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    one.once()
+    path = one.spool / "subscriptions" / "lake" / "record.json"
+    path.write_text(path.read_text().replace('"state": "r"', '"state": "d"'))
+    shop.execute("INSERT INTO t VALUES (2)")
+    one.once()
+    one.assert_equal("t")
+    assert one.table("t")["copy_number"] == 2
