@@ -5,7 +5,8 @@ Two phases, as the protocol has them:
 * commands (:meth:`~ReplicationConnection.identify_system`,
   :meth:`~ReplicationConnection.create_slot` ...), each answered before the next;
 * after :meth:`~ReplicationConnection.start_replication` the copy stream, both ways, until
-  :meth:`~ReplicationConnection.finish`.
+  :meth:`~ReplicationConnection.finish`. Then commands again, but no second stream: a walsender
+  that ended one by CopyDone ends the next at once (10 to 18; it forgets to reset its flags).
 
 The stream is not interpreted here: frames are bytes as they came (``w``, ``k``), status is
 sent when the caller says so and with the positions that it says. Nothing acknowledges by itself.
@@ -37,7 +38,7 @@ from typing import Any, NoReturn
 import psycopg
 from psycopg import pq
 
-from pgsluice.errors import PgsluiceError, SourceRefused, SourceUnreachable
+from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication.low_water import SHORT_WAIT_S, LowWater
 from pgsluice.replication.options import PgoutputOptions, quote_identifier
@@ -81,6 +82,7 @@ class ReplicationConnection:
         #: libpq's connection, for the hot loop.
         self.pgconn: pq.abc.PGconn = connection.pgconn
         self._is_streaming = False
+        self._has_streamed = False
         self._has_unsent = False
         self._low_water = LowWater(self.pgconn)
 
@@ -249,6 +251,8 @@ class ReplicationConnection:
             SlotInUse, SlotLost, ForeignSource, SourceRefused: by what the server answered.
         """
         doing = f"starting replication of slot {slot!r}"
+        if self._has_streamed:
+            raise PgsluiceError(f"{doing}: the connection has streamed, a new one is needed")
         arguments = options.to_command(self.server_version)
         command = f"START_REPLICATION SLOT {quote_identifier(slot)} LOGICAL {start} {arguments}"
         self._send_query(command, doing)
@@ -262,7 +266,7 @@ class ReplicationConnection:
             while self._get_result(doing, time.monotonic() + timeout_s) is not None:
                 pass
             raise failure
-        self._is_streaming = True
+        self._is_streaming = self._has_streamed = True
         self._low_water.enable()
 
     def receive(self) -> bytes | None:
@@ -363,7 +367,7 @@ class ReplicationConnection:
 
     def _send_query(self, text: str, doing: str) -> None:
         if self._is_streaming:
-            raise SourceRefused(f"{doing}: the connection is streaming")
+            raise PgsluiceError(f"{doing}: the connection is streaming")
         try:
             self.pgconn.send_query(text.encode())
         except psycopg.OperationalError as error:

@@ -1,0 +1,42 @@
+"""A server of this room's own: its settings, its pg_hba.conf and its end are part of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pgsluice.embedded import EmbeddedServer
+
+
+@pytest.fixture(scope="module")
+def _own_server() -> Iterator[EmbeddedServer]:
+    server = EmbeddedServer(settings={"fsync": "off", "max_prepared_transactions": "5"})
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def own_server(
+    _own_server: EmbeddedServer,
+) -> Iterator[Callable[..., EmbeddedServer]]:
+    """``own_server(wal_level="replica")``: a server of ours, restarted with these settings."""
+    before = dict(_own_server.settings)
+    hba = _own_server.data_dir / "pg_hba.conf"
+    hba_before = hba.read_text()
+
+    def configure(**settings: str) -> EmbeddedServer:
+        _own_server.settings.update(settings)
+        _own_server.restart()
+        return _own_server
+
+    yield configure
+    _own_server.settings = before
+    hba.write_text(hba_before)
+    _own_server.start()
+    _own_server.psql(
+        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
+    )
+    _own_server.restart()
+    _own_server.psql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
