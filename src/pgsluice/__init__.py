@@ -1,3 +1,33 @@
 """PostgreSQL into the lakehouse with PySpark: logical replication, exactly once, no Kafka."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pgsluice.subscription import Subscription
+
 __version__ = "0.1.0"
+__all__ = ["Subscription", "__version__", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Register ``format("pgoutput")`` with a session.
+
+    Only needed where Spark does not look for installed data sources by itself, as on some
+    managed platforms.
+    """
+    from pgsluice.spark.source import PgoutputDataSource
+
+    spark.dataSource.register(PgoutputDataSource)
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when asked for: `import pgsluice.wire` must not bring the whole house along.
+    if name == "Subscription":
+        from pgsluice.subscription import Subscription
+
+        return Subscription
+    raise AttributeError(name)

@@ -1,1 +1,60 @@
 """Subscriptions: a streaming query each, from the spool to a target, and the run around them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from pgsluice.config import Config, load_config
+from pgsluice.errors import ConfigError
+from pgsluice.events import MetricsEvent
+
+__all__ = ["Subscription"]
+
+
+class Subscription:
+    """One subscription of a configuration, to run from Python.
+
+    ``Subscription("pgsluice.toml").run(once=True)`` does what ``pgsluice run --once`` does for
+    it. In a process that has a Spark session it uses that one, and leaves it running.
+
+    Args:
+        config: a configuration, or the path of its file.
+        name: which subscription; may be left out where there is only one.
+
+    Raises:
+        ConfigError: the configuration is wrong, or has no such subscription.
+    """
+
+    def __init__(self, config: Config | Path | str, name: str | None = None) -> None:
+        self.config = config if isinstance(config, Config) else load_config(config)
+        names = [one.name for one in self.config.subscriptions]
+        if name is None:
+            if len(names) != 1:
+                raise ConfigError(
+                    f"which subscription? The configuration has {', '.join(names) or 'none'}",
+                    hint="name one: Subscription(config, name)",
+                )
+            name = names[0]
+        self.name = self.config.subscription(name).name
+
+    def run(
+        self,
+        *,
+        once: bool = False,
+        report: Callable[[MetricsEvent], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Replicate until ``stop`` is set; with ``once``, to the source's position now.
+
+        Raises:
+            PgsluiceError: see :func:`pgsluice.subscription.run.run`; with ``once`` also when a
+                table is parked.
+        """
+        # Spark is imported by who runs, not by who names a subscription.
+        from pgsluice.subscription.run import raise_parked, run
+
+        run(self.config, once=once, names=[self.name], report=report, stop=stop)
+        if once:
+            raise_parked(self.config, [self.name])

@@ -48,7 +48,7 @@ def run(
     *,
     once: bool = False,
     names: Sequence[str] | None = None,
-    report: Callable[[MetricsEvent], None] = _ignore,
+    report: Callable[[MetricsEvent], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Replicate until ``stop`` is set; with ``once``, up to the source's position at the start.
@@ -82,7 +82,7 @@ def run(
         spark = stack.enter_context(_session(config))
         running = [
             _Running(
-                driver := SubscriptionDriver(spark, config, one, record, report),
+                driver := SubscriptionDriver(spark, config, one, record, report or _ignore),
                 TableCopies(driver, config),
             )
             for one, record in zip(chosen, records, strict=True)
