@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import multiprocessing
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from pgsluice.sinks.contract import Sink, TargetTable
+from pgsluice.errors import TableError
+from pgsluice.sinks.contract import Applied, Sink, TargetTable
 from pgsluice.sinks.delta import DeltaSink
-from pgsluice.testing.sink_contract import TABLE, SinkContract
+from pgsluice.sinks.delta.upkeep import MANY_COMMITS
+from pgsluice.testing.changes import ChangesBuilder
+from pgsluice.testing.sink_contract import (
+    SCHEMA,
+    TABLE,
+    SinkContract,
+    at,
+    batches,
+    changes,
+    net,
+    row,
+)
 
 
 class TestContract(SinkContract):
@@ -21,3 +41,316 @@ class TestContract(SinkContract):
     def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:
         handle = DeltaTable(sink.location(table.namespace, table.name))
         return handle.to_pyarrow_table().to_pylist()
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaSink:
+    return DeltaSink(f"{tmp_path}/{{table}}")
+
+
+def location(sink: DeltaSink) -> str:
+    return sink.location("public", "t")
+
+
+def load(sink: DeltaSink, *rows: dict[str, Any]) -> Applied:
+    return sink.open(TABLE, at(0)).load(batches(*rows), at(100))
+
+
+def insert(sink: DeltaSink, id_: int, lsn: int) -> Applied:
+    t = changes()
+    t.insert(row(id_))
+    return sink.open(TABLE, at(0)).apply(net(t), at(lsn))
+
+
+class TestOthers:
+    """Others may keep a table up, but not change its data."""
+
+    def test_an_optimize_and_a_vacuum_are_fine(self, sink: DeltaSink) -> None:
+        load(sink, row(1))
+        insert(sink, 2, 110)
+        handle = DeltaTable(location(sink))
+        handle.optimize.compact()
+        handle.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        handle.alter.set_table_properties({"delta.appendOnly": "false"})
+        assert not insert(sink, 3, 120).skipped
+        assert sink.open(TABLE, at(0)).position() == at(120)
+
+    def test_an_optimize_between_our_open_and_our_commit_is_waited_out(
+        self, sink: DeltaSink
+    ) -> None:
+        load(sink, row(1))
+        insert(sink, 2, 110)
+        writer = sink.open(TABLE, at(0))
+        writer.position()
+        DeltaTable(location(sink)).optimize.compact()
+        t = changes()
+        t.update(row(1, 5))
+        assert not writer.apply(net(t), at(120)).skipped
+        rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
+        assert rows == [row(1, 5), row(2)]
+
+    @pytest.mark.parametrize("deed", ["append", "overwrite", "delete", "restore"])
+    def test_foreign_changes_of_data_park_the_table(self, sink: DeltaSink, deed: str) -> None:
+        load(sink, row(1))
+        insert(sink, 2, 110)
+        handle = DeltaTable(location(sink))
+        more = pa.Table.from_pylist([row(9)], schema=SCHEMA)
+        match deed:
+            case "append" | "overwrite":
+                write_deltalake(handle, more, mode=deed)
+            case "delete":
+                handle.delete('"id" = 1')
+            case "restore":
+                handle.restore(0)
+        with pytest.raises(TableError, match="was changed by others") as caught:
+            sink.open(TABLE, at(0)).position()
+        assert caught.value.copy_again
+        with pytest.raises(TableError, match="was changed by others"):
+            insert(sink, 3, 120)
+
+    def test_unless_they_are_wanted(self, sink: DeltaSink) -> None:
+        load(sink, row(1))
+        DeltaTable(location(sink)).delete('"id" = 1')
+        tolerant = DeltaSink(sink.path, foreign_writes="allow")
+        assert not insert(tolerant, 3, 120).skipped
+        assert tolerant.open(TABLE, at(0)).position() == at(120)
+        # Our own commit is the newest again.
+        assert sink.open(TABLE, at(0)).position() == at(120)
+
+    def test_copying_again_makes_up_for_them(self, sink: DeltaSink) -> None:
+        load(sink, row(1))
+        DeltaTable(location(sink)).delete('"id" = 1')
+        sink.open(TABLE, at(0, copy=2)).load(batches(row(4)), at(150, copy=2))
+        assert sink.open(TABLE, at(0)).position() == at(150, copy=2)
+
+    def test_a_table_that_pgsluice_did_not_make_is_refused(self, sink: DeltaSink) -> None:
+        write_deltalake(location(sink), pa.Table.from_pylist([row(1)], schema=SCHEMA))
+        writer = sink.open(TABLE, at(0))
+        with pytest.raises(TableError, match="pgsluice did not make"):
+            writer.position()
+        with pytest.raises(TableError, match="pgsluice did not make"):
+            load(sink, row(2))
+
+
+def _attempt(path: str, barrier: Any, results: Any) -> None:
+    writer = DeltaSink(path).open(TABLE, at(0))
+    writer.position()
+    t = changes()
+    t.update(row(1, 7))
+    t.insert(row(2))
+    barrier.wait(60)
+    applied = writer.apply(net(t), at(110))
+    results.put((applied.skipped, applied.version))
+
+
+def test_one_task_attempted_by_two_processes_and_once_more_late_is_one_commit(
+    sink: DeltaSink,
+) -> None:
+    load(sink, row(1))
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(2), context.Queue()
+    other = context.Process(target=_attempt, args=(sink.path, barrier, results))
+    other.start()
+    _attempt(sink.path, barrier, results)
+    assert sorted(results.get(timeout=60) for _ in range(2)) == [(False, 1), (True, 1)]
+    other.join()
+    assert insert(sink, 2, 105).skipped
+    handle = DeltaTable(location(sink))
+    assert handle.version() == 1
+    assert handle.to_pyarrow_table().sort_by("id").to_pylist() == [row(1, 7), row(2)]
+
+
+def test_two_first_copies_at_once_are_one(sink: DeltaSink) -> None:
+    def while_another_copies() -> Any:
+        yield from batches(row(1))
+        # A thread of its own: deltalake cannot be entered again while it reads from us.
+        with ThreadPoolExecutor(1) as other:
+            other.submit(load, sink, row(1)).result()
+
+    applied = sink.open(TABLE, at(0)).load(while_another_copies(), at(100))
+    assert applied.skipped
+    handle = DeltaTable(location(sink))
+    assert (handle.version(), handle.to_pyarrow_table().to_pylist()) == (0, [row(1)])
+
+
+class TestSchema:
+    TYPES = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("bool", pa.bool_()),
+            ("int2", pa.int16()),
+            ("int4", pa.int32()),
+            ("float4", pa.float32()),
+            ("float8", pa.float64()),
+            ("numeric", pa.decimal128(38, 10)),
+            ("text", pa.string()),
+            ("large", pa.large_string()),
+            ("bytes", pa.binary()),
+            ("date", pa.date32()),
+            ("timestamp", pa.timestamp("us")),
+            ("timestamptz", pa.timestamp("us", tz="UTC")),
+            ("array", pa.list_(pa.int32())),
+            ("map", pa.map_(pa.string(), pa.string())),
+            ("struct", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+        ]
+    )
+    ROW = {  # noqa: RUF012 - never changed
+        "id": 1,
+        "bool": True,
+        "int2": -(2**15),
+        "int4": 2**31 - 1,
+        "float4": float("inf"),
+        "float8": 1e308,
+        "numeric": Decimal("9999999999999999999999999999.0123456789"),
+        "text": "ü\u0001\n",
+        "large": "",
+        "bytes": b"\x00\xff",
+        "date": dt.date(1, 1, 1),
+        "timestamp": dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+        "timestamptz": dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+        "array": [1, None, 3],
+        "map": [("a", "b"), ("c", None)],
+        "struct": {"x": 1, "y": None},
+    }
+
+    def test_types_and_values_come_back_from_deltalake_and_duckdb(self, sink: DeltaSink) -> None:
+        table = TargetTable("public", "t", self.TYPES, ("id",))
+        nothing = {**dict.fromkeys(self.TYPES.names), "id": 2}
+        sink.open(table, at(0)).load(batches(self.ROW, nothing, schema=self.TYPES), at(100))
+        t = ChangesBuilder(self.TYPES)
+        t.insert({**self.ROW, "id": 3})
+        t.update({**self.ROW, "id": 2})
+        t.update({**nothing, "id": 1})
+        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        found = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id")
+        assert found.to_pylist() == [{**nothing, "id": 1}] + [{**self.ROW, "id": i} for i in (2, 3)]
+        assert [str(f.type) for f in found.schema][6:13] == [
+            "decimal128(38, 10)",
+            "string",
+            "string",
+            "binary",
+            "date32[day]",
+            "timestamp[us]",
+            "timestamp[us, tz=UTC]",
+        ]
+        assert not found.schema.field("id").nullable
+        lake = duckdb.connect()
+        lake.register("t", DeltaTable(location(sink)).to_pyarrow_dataset())
+        answer = lake.sql('select "int4", "numeric", "text", "array" from t where id = 3')
+        assert answer.fetchall() == [
+            tuple(self.ROW[name] for name in ("int4", "numeric", "text", "array"))
+        ]
+
+    def test_what_the_writer_says_of_its_columns_is_what_changes_have(
+        self, sink: DeltaSink
+    ) -> None:
+        table = TargetTable("public", "t", self.TYPES, ("id",))
+        writer = sink.open(table, at(0))
+        assert writer.schema() is None
+        writer.load([], at(100))
+        schema = writer.schema()
+        assert schema is not None
+        assert schema.names == self.TYPES.names
+        different = [a.name for a, b in zip(schema, self.TYPES, strict=True) if a.type != b.type]
+        assert different == ["large"]
+
+    def test_a_type_that_delta_lacks_is_refused_by_column(self, sink: DeltaSink) -> None:
+        schema = SCHEMA.append(pa.field("at", pa.time64("us")))
+        writer = sink.open(TargetTable("public", "t", schema, ("id",)), at(0))
+        with pytest.raises(TableError, match="no type for column 'at'"):
+            writer.load([], at(100))
+
+    def test_a_null_in_a_key_is_refused_and_rows_are_not_shown(self, sink: DeltaSink) -> None:
+        loose = SCHEMA.set(0, pa.field("id", pa.int64()))
+        rows = batches({"id": None, "big": "secret"}, schema=loose)
+        with pytest.raises(TableError, match=r"'id' of public.t is NULL in 1 row") as caught:
+            sink.open(TABLE, at(0)).load(rows, at(100))
+        assert "secret" not in str(caught.value)
+        assert sink.open(TABLE, at(0)).position() is None
+
+    def test_a_dropped_column_stays_and_turns_null(self, sink: DeltaSink) -> None:
+        load(sink, row(1), row(2))
+        t = changes()
+        t.update(row(2, None))
+        sink.open(TABLE, at(0)).apply(net(t), at(110))
+        narrow = SCHEMA.remove(1)
+        t = ChangesBuilder(narrow)
+        t.insert({"id": 3, "big": "x"})
+        table = TargetTable("public", "t", narrow, ("id",))
+        sink.open(table, at(0)).apply(net(t, table=table), at(120))
+        rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
+        assert rows == [row(1), row(2, None), row(3, None, "x")]
+
+
+class TestUpkeep:
+    def test_many_small_merges_do_not_make_the_folder_grow_without_end(
+        self, sink: DeltaSink
+    ) -> None:
+        rows = 100_000
+        data = pa.table(
+            {
+                "id": pa.array(range(rows), pa.int64()),
+                "a": pa.array([0] * rows, pa.int32()),
+                "big": [os.urandom(40).hex() for _ in range(rows)],
+            },
+            schema=SCHEMA,
+        )
+        loaded = sink.open(TABLE, at(0)).load(data.to_batches(), at(100))
+        for i in range(16):
+            t = changes()
+            for id_ in range(i, rows, rows // 50):
+                t.update(row(id_, i, "new"))
+            writer = sink.open(TABLE, at(0))
+            writer.apply(net(t), at(101 + i))
+            writer.maintain([loaded.version])
+        assert _bytes_in(location(sink)) < 7 * loaded.bytes_written
+        handle = DeltaTable(location(sink))
+        assert handle.to_pyarrow_table().num_rows == rows
+        kept = DeltaTable(location(sink), version=loaded.version)
+        assert kept.to_pyarrow_table().sort_by("id").equals(data)
+
+    def test_small_files_are_joined_and_the_position_stays(self, sink: DeltaSink) -> None:
+        load(sink, row(0))
+        for i in range(1, MANY_COMMITS + 1):
+            insert(sink, i, 100 + i)
+        writer = sink.open(TABLE, at(0))
+        writer.maintain([0, 10**9])
+        handle = DeltaTable(location(sink))
+        assert len(handle.file_uris()) == 1
+        assert handle.to_pyarrow_table().num_rows == MANY_COMMITS + 1
+        assert writer.position() == at(100 + MANY_COMMITS)
+        version = handle.version()
+        sink.open(TABLE, at(0)).maintain([])
+        assert DeltaTable(location(sink)).version() == version
+        assert not insert(sink, 999, 999).skipped
+
+    def test_the_position_survives_checkpoints_and_the_logs_clean_up(self, sink: DeltaSink) -> None:
+        load(sink, row(0))
+        insert(sink, 1, 110)
+        handle = DeltaTable(location(sink))
+        handle.create_checkpoint()
+        _age_log(location(sink))
+        handle.cleanup_metadata()
+        assert not Path(location(sink), "_delta_log", "00000000000000000000.json").exists()
+        assert sink.open(TABLE, at(0)).position() == at(110)
+        assert insert(sink, 1, 110).skipped
+        # A version that a record still names, and whose log is gone, is no obstacle.
+        writer = sink.open(TABLE, at(0))
+        for i in range(MANY_COMMITS):
+            insert(sink, i + 2, 111 + i)
+        writer = sink.open(TABLE, at(0))
+        writer.maintain([0])
+        assert writer.position() == at(110 + MANY_COMMITS)
+
+    def test_a_table_that_is_not_there_needs_none(self, sink: DeltaSink) -> None:
+        sink.open(TABLE, at(0)).maintain([])
+
+
+def _bytes_in(folder: str) -> int:
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+
+
+def _age_log(table: str) -> None:
+    old = time.time() - 7 * 3600
+    for path in Path(table, "_delta_log").iterdir():
+        os.utime(path, (old, old))

@@ -8,7 +8,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake import Field as DeltaField
 from deltalake import Schema as DeltaSchema
-from deltalake.exceptions import DeltaError
 
 from pgsluice.errors import TableError
 
@@ -36,7 +35,7 @@ def delta_fields(fields: Iterable[pa.Field], table: str) -> list[DeltaField]:
 def _delta_field(field: pa.Field, table: str) -> DeltaField:
     try:
         (converted,) = DeltaSchema.from_arrow(pa.schema([field])).fields
-    except (DeltaError, ValueError, NotImplementedError) as error:
+    except Exception as error:  # deltalake raises a bare Exception here
         raise TableError(
             f"Delta has no type for column {field.name!r} of {table} ({field.type})",
             hint="choose another type for it in the subscription's `types`",

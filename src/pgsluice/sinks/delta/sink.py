@@ -17,11 +17,13 @@ class DeltaSink:
     Attributes:
         path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
         foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
+        cut_retention_s: how long readers may use a version that a cut names.
         storage_options: for object stores, as deltalake takes them.
     """
 
     path: str
     foreign_writes: Literal["park", "allow"] = "park"
+    cut_retention_s: float = 600
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -47,6 +49,7 @@ class DeltaSink:
             table=table,
             identity=position,
             foreign_writes=self.foreign_writes,
+            cut_retention_s=self.cut_retention_s,
             storage_options=self.storage_options,
         )
 

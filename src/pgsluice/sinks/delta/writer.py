@@ -22,19 +22,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pgsluice.changes.net import NetChanges
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.sinks.contract import Applied, Position, TargetTable
-from pgsluice.sinks.delta import columns, stamp
+from pgsluice.sinks.delta import columns, stamp, upkeep
 from pgsluice.sinks.delta.merge import merge, no_source
 from pgsluice.sinks.delta.moved import fill_moved
 
 ATTEMPTS = 10
-
-CONFIGURATION = {
-    # The log is kept for readers of recent versions, not as an archive: at two commits a
-    # second a month of it would be five million files.
-    "delta.logRetentionDuration": "interval 1 hours",
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
-}
-"""Table properties that a new table gets. Whoever changes them later is not overruled."""
 
 
 @dataclass(slots=True)
@@ -45,10 +37,12 @@ class DeltaTableWriter:
     table: TargetTable
     identity: Position
     foreign_writes: Literal["park", "allow"] = "park"
+    cut_retention_s: float = 600
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     _handle: DeltaTable | None = field(default=None, init=False, repr=False)
     _start: Position | None = field(default=None, init=False, repr=False)
     _is_started: bool = field(default=False, init=False, repr=False)
+    _bytes_written: int = field(default=0, init=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -84,7 +78,7 @@ class DeltaTableWriter:
             if _is_past(at, position):
                 return Applied(version=handle.version(), skipped=True)
         schema = columns.as_delta(self.table.schema, self.title)
-        counter = _Counter(rows, schema)
+        counter = _Incoming(rows, schema, self.title)
         version = 0 if handle is None else handle.version() + 1
         try:
             write_deltalake(
@@ -92,7 +86,7 @@ class DeltaTableWriter:
                 pa.RecordBatchReader.from_batches(schema, counter),
                 mode="error" if handle is None else "overwrite",
                 schema_mode=None if handle is None else "overwrite",
-                configuration=CONFIGURATION if handle is None else None,
+                configuration=self._properties() if handle is None else None,
                 storage_options=dict(self.storage_options) or None,
                 commit_properties=stamp.commit_properties(position, version),
             )
@@ -111,7 +105,7 @@ class DeltaTableWriter:
             ) from None
         handle = self._reopened()
         assert handle is not None
-        sizes = _file_sizes(handle)
+        sizes = upkeep.live_files(handle)
         return Applied(
             version=handle.version(),
             rows_inserted=counter.rows,
@@ -141,7 +135,9 @@ class DeltaTableWriter:
                 )
             version = 0 if handle is None else handle.version() + 1
             try:
-                return self._apply_once(handle, changes, position)
+                applied = self._apply_once(handle, changes, position)
+                self._bytes_written = applied.bytes_written
+                return applied
             except (DeltaError, OSError, ValueError) as error:
                 self._handle = None
                 if not self._was_overtaken(version, error):
@@ -154,7 +150,19 @@ class DeltaTableWriter:
         )
 
     def maintain(self, keep_versions: Iterable[int]) -> None:
-        """Compact, vacuum and clean the log when enough has been written."""
+        """Compact and vacuum when enough has been written since the last time.
+
+        Args:
+            keep_versions: versions that readers rely on; those that are gone are left out.
+        """
+        handle = self._opened()
+        if handle is None or not upkeep.is_due(handle, self._bytes_written):
+            return
+        upkeep.keep_up(handle, keep_versions, self.storage_options)
+        self._handle = None
+
+    def _properties(self) -> dict[str, str | None]:
+        return upkeep.table_properties(self.cut_retention_s)
 
     def _opened(self) -> DeltaTable | None:
         return self._handle if self._handle is not None else self._reopened()
@@ -195,7 +203,7 @@ class DeltaTableWriter:
                 columns.delta_fields(added, self.title),
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
-        before = _file_sizes(handle)
+        before = upkeep.live_files(handle)
         commit = stamp.commit_properties(position, handle.version() + 1)
         metrics: dict[str, Any] = {}
         if net.is_empty:
@@ -209,7 +217,7 @@ class DeltaTableWriter:
         else:
             filled = fill_moved(handle, net, self.title)
             metrics = merge(handle, filled, commit, self.title)
-        after = _file_sizes(handle)
+        after = upkeep.live_files(handle)
         return Applied(
             version=handle.version(),
             rows_inserted=int(metrics.get("num_target_rows_inserted", 0)),
@@ -227,7 +235,7 @@ class DeltaTableWriter:
             self.uri,
             columns.with_all_columns(net.rows, schema),
             mode="error",
-            configuration=CONFIGURATION,
+            configuration=self._properties(),
             storage_options=dict(self.storage_options) or None,
             commit_properties=stamp.commit_properties(position, 0),
         )
@@ -236,15 +244,16 @@ class DeltaTableWriter:
         return Applied(
             version=handle.version(),
             rows_inserted=len(net.rows),
-            bytes_written=sum(_file_sizes(handle).values()),
+            bytes_written=sum(upkeep.live_files(handle).values()),
         )
 
 
-class _Counter:
-    """Batches in a table's types, counted; keeps the error of what they come from."""
+class _Incoming:
+    """Batches of a copy in the table's types, counted; keeps the error that ended them."""
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-        self.batches, self.schema = batches, schema
+    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: str) -> None:
+        self.batches, self.schema, self.table = batches, schema, table
+        self.keys = [i for i, field in enumerate(schema) if not field.nullable]
         self.rows = 0
         self.error: BaseException | None = None
 
@@ -252,22 +261,28 @@ class _Counter:
         try:
             for batch in self.batches:
                 self.rows += len(batch)
-                yield batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
+                yield self._checked(batch)
         except BaseException as error:
             # deltalake would give us its text only.
             self.error = error
             raise
 
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for place in self.keys:
+            if batch.column(place).null_count:
+                raise TableError(
+                    f"key column {self.schema.names[place]!r} of {self.table} is NULL in"
+                    f" {batch.column(place).null_count} row(s) of the copy",
+                    hint="choose a key of columns that are never NULL",
+                    table=self.table,
+                    column=self.schema.names[place],
+                )
+        return batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
+
 
 def _is_past(at: Position, position: Position) -> bool:
     """Whether a table has nothing to take from a write that brings it to ``position``."""
     return (at.copy_number, at.lsn) >= (position.copy_number, position.lsn)
-
-
-def _file_sizes(handle: DeltaTable) -> dict[str, int]:
-    """Bytes of each live file by its path."""
-    actions = pa.table(handle.get_add_actions(flatten=True))
-    return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
 
 
 def _readable(error: Exception, table: str) -> Exception:
