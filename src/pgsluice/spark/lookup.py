@@ -113,22 +113,14 @@ def _newest(reader: SpoolReader, table: TableName) -> Definition | None:
 
 
 def _from_catalog(dsn: str, table: TableName) -> RelationFacts | None:
-    import psycopg
-
     from pgsluice.catalog import fetch_relation_facts
-    from pgsluice.errors import SourceUnreachable
+    from pgsluice.replication import connect_sql, source_errors
 
-    try:
-        with psycopg.connect(dsn, connect_timeout=30, autocommit=True) as connection:
-            row = connection.execute(
-                "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
-                "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s "
-                "AND c.relkind IN ('r', 'p')",
-                (table.namespace, table.name),
-            ).fetchone()
-            return None if row is None else fetch_relation_facts(connection, row[0])
-    except psycopg.OperationalError as error:
-        raise SourceUnreachable(
-            f"the server cannot be asked for the columns of {table}",
-            hint="check the option dsn",
-        ) from error
+    with connect_sql(dsn) as connection, source_errors(f"looking up the columns of {table}"):
+        row = connection.execute(
+            "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+            "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s "
+            "AND c.relkind IN ('r', 'p')",
+            (table.namespace, table.name),
+        ).fetchone()
+        return None if row is None else fetch_relation_facts(connection, row[0])

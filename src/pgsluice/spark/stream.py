@@ -45,6 +45,8 @@ from pgsluice.spool import Owner, SegmentInfo, SpoolReader, SubscriptionRecord
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pgsluice.spark.keeper import CaptureKeeper
+
 T = TypeVar("T")
 Offset = dict[str, str]
 
@@ -91,6 +93,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool: SpoolReader | None = None
         self._until: Lsn | None = None
         self._start: Lsn | None = None
+        self._keeper: CaptureKeeper | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, as below
         """The registered position; a new subscription is registered first."""
@@ -113,6 +116,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         deadline = time.monotonic() + (0 if self._until is not None else LONG_POLL_S)
         while True:
             infos = _again(lambda: self._waiting(begin))
+            self._look_after_capture()
             if infos or time.monotonic() >= deadline:
                 break
             time.sleep(POLL_S)
@@ -121,8 +125,11 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the query: what the source had flushed, or what the spool has."""
-        self._begin()
-        self._until = _again(self._end_of_now)
+        dsn = self._options.dsn
+        # Asked first: a capture that is started now then ends behind it.
+        flushed = None if dsn is None else _again(lambda: _flushed(dsn))
+        self._begin(once=True)
+        self._until = _again(lambda: self._end_of_now(flushed))
 
     def reportLatestOffset(self) -> dict[str, str] | None:  # noqa: N802
         """How far the query is behind; Spark shows it in the query's progress."""
@@ -172,10 +179,22 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._rows.read(partition)
 
     def stop(self) -> None:
-        """The query ended."""
+        """The query ended: a capture of its own ends with it."""
+        if self._keeper is not None:
+            self._keeper.close()
 
-    def _begin(self) -> None:
+    def _begin(self, *, once: bool = False) -> None:
+        """What the first call in the planning process finds undone."""
         _stop_on_sigterm()
+        if self._keeper is None and self._options.dsn is not None and not self._options.task_mode:
+            from pgsluice.spark.keeper import CaptureKeeper
+
+            self._keeper = CaptureKeeper(self._options, once=once)
+            self._keeper.wait_for_spool()
+
+    def _look_after_capture(self) -> None:
+        if self._keeper is not None:
+            self._keeper.look_after()
 
     def _reader(self) -> SpoolReader:
         if self._spool is None:
@@ -261,17 +280,17 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case _:
                 return self._options.max_rows_per_batch, self._options.max_bytes_per_batch, math.inf
 
-    def _end_of_now(self) -> Lsn:
+    def _end_of_now(self, flushed: Lsn | None) -> Lsn:
         reader = self._reader()
-        if self._options.dsn is not None:
-            flushed = _flushed(self._options.dsn)
-            while reader.frontier() < flushed:
-                time.sleep(POLL_S)
-            # Whole segments: the end is the first one's that reaches the source's position.
-            for info in reader.all_segments():
-                if info.end >= flushed:
-                    return info.end
-        return reader.position()
+        if flushed is None:
+            return reader.position()
+        while reader.frontier() < flushed:
+            if self._keeper is not None:
+                self._keeper.require()
+            time.sleep(POLL_S)
+        # Whole segments: the end is the first one's that reaches the source's position.
+        ends = (info.end for info in reader.all_segments())
+        return next((end for end in ends if end >= flushed), reader.position())
 
 
 def task_batch(payload: bytes) -> pa.RecordBatch:
@@ -280,26 +299,16 @@ def task_batch(payload: bytes) -> pa.RecordBatch:
 
 
 def _flushed(dsn: str) -> Lsn:
-    """What the server has flushed (a standby: replayed).
+    """How far the server is.
 
     Raises:
-        SourceUnreachable: it cannot be asked.
+        SourceUnreachable, SourceRefused: it cannot be asked.
     """
-    import psycopg
+    from pgsluice.catalog import flush_lsn
+    from pgsluice.replication import connect_sql, source_errors
 
-    try:
-        with psycopg.connect(dsn, connect_timeout=30, autocommit=True) as connection:
-            row = connection.execute(
-                "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() "
-                "THEN pg_catalog.pg_last_wal_replay_lsn() "
-                "ELSE pg_catalog.pg_current_wal_flush_lsn() END::pg_catalog.text"
-            ).fetchone()
-    except psycopg.OperationalError as error:
-        raise SourceUnreachable(
-            "the server cannot be asked how far it is", hint="check the option dsn"
-        ) from error
-    assert row is not None
-    return Lsn.parse(row[0])
+    with connect_sql(dsn) as connection, source_errors("asking how far the server is"):
+        return flush_lsn(connection)
 
 
 def _again(call: Callable[[], T]) -> T:

@@ -1,0 +1,105 @@
+"""From a real server into a query: the source starts its own capture, and ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import Database
+
+from pgsluice.capture import read_health
+from pgsluice.lsn import Lsn
+
+
+def test_a_query_brings_its_own_capture(
+    spark: Any, database: Callable[[], Database], tmp_path: Path
+) -> None:
+    shop = database()
+    shop.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, amount numeric(10,2), tags text[],"
+        " placed timestamptz, note text)",
+        "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
+        "CREATE TABLE other (id bigint PRIMARY KEY)",
+    )
+    spool = tmp_path / "spool"
+    source = spark.readStream.format("pgoutput").options(
+        dsn=shop.dsn, slot=shop.name, spool=str(spool), subscription="live"
+    )
+    orders = source.option("table", "public.orders").load()
+    assert orders.schema.simpleString().startswith(
+        "struct<id:int,amount:decimal(10,2),tags:array<string>,placed:timestamp,note:string,"
+    )
+    seen: list[tuple[Any, ...]] = []
+
+    def keep(frame: Any, _number: int) -> None:
+        rows = frame.orderBy("_commit_version", "_ordinal", "_change_type").collect()
+        seen.extend(
+            (row["_change_type"], row.id, str(row.amount), row.tags, row["_absent"]) for row in rows
+        )
+
+    def run() -> None:
+        query = (
+            orders.writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()  # registers where the slot begins
+    shop.execute(
+        "INSERT INTO orders VALUES"
+        " (1, 1.50, '{a,NULL}', '2026-01-02 03:04:05+06', repeat('x', 9000))",
+        "INSERT INTO other VALUES (5)",
+        "UPDATE orders SET amount = 2 WHERE id = 1",
+        "UPDATE orders SET id = 2 WHERE id = 1",
+        "DELETE FROM orders WHERE id = 2",
+    )
+    run()
+    assert seen == [
+        ("insert", 1, "1.50", ["a", None], []),
+        ("update_postimage", 1, "2.00", ["a", None], ["note"]),
+        ("update_postimage", 2, "2.00", ["a", None], ["note"]),
+        ("update_preimage", 1, "None", None, ["amount", "tags", "placed", "note"]),
+        ("delete", 2, "None", None, ["amount", "tags", "placed", "note"]),
+    ]
+    health = read_health(spool)
+    assert health is not None
+    assert not health.is_alive(), "capture ends with the query"
+    _envelope(spark, spool)
+
+
+def _envelope(spark: Any, spool: Path) -> None:
+    """What the spool holds, as a range, all tables in one shape."""
+    frame = _range(spark, spool)
+    rows = (
+        frame.where("_change_type = 'insert'")
+        .selectExpr(
+            "`table`",
+            "to_json(key) AS key",
+            "variant_get(row, '$.amount', 'decimal(10,2)') AS amount",
+            "CAST(variant_get(row, '$.placed', 'timestamp') AS string) AS placed",
+            "schema_of_variant(row) AS shape",
+            "_commit_version AS version",
+        )
+        .orderBy("version")
+        .collect()
+    )
+    first, second = rows
+    assert (first.table, first.key, str(first.amount)) == ("orders", '{"id":1}', "1.50")
+    assert first.placed == "2026-01-01 21:04:05"
+    assert first.shape == (
+        "OBJECT<amount: DECIMAL(2,1), id: BIGINT, note: STRING, placed: TIMESTAMP, "
+        "tags: ARRAY<STRING>>"
+    )
+    assert (second.table, second.key) == ("other", '{"id":5}')
+    assert second.shape == "OBJECT<id: BIGINT>"
+    lsn = str(Lsn(second.version))
+    through = frame.where(f"_commit_version <= {second.version}").count()
+    assert _range(spark, spool, ending_lsn=lsn).count() == through
+    assert _range(spark, spool, starting_lsn=lsn).count() == frame.count() - through
+
+
+def _range(spark: Any, spool: Path, **options: str) -> Any:
+    return spark.read.format("pgoutput").options(spool=str(spool), **options).load()
