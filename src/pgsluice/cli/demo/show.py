@@ -1,0 +1,261 @@
+"""The demo's acts, and the picture of what happens while it happens.
+
+On a terminal one picture is redrawn: what the shop has done so far, and for each table its
+state, changes, position and lag, read as ``pgsluice status`` reads them. Elsewhere: plain
+lines, now and then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from types import TracebackType
+
+import psycopg
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pgsluice.cli.demo.stage import Stage
+from pgsluice.config import Config
+from pgsluice.embedded.shop import TABLES, Workload
+from pgsluice.errors import PgsluiceError
+from pgsluice.lsn import Lsn
+from pgsluice.monitor.status import Status, SubscriptionStatus, read_status
+from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
+from pgsluice.spool import TableRecord, TableState
+
+_LOOK_S = 0.5
+_LINE_EVERY_S = 3.0
+_PATIENCE_S = 300.0
+_UNCOPIED = (TableState.INITIALISE, TableState.DATA_COPY)
+
+
+class Show:
+    """Plays the demo on a stage."""
+
+    def __init__(self, stage: Stage, console: Console) -> None:
+        self._stage = stage
+        self._console = console
+        self._act = ""
+        self._act_begun = time.monotonic()
+        self._last_line = float("-inf")
+        self._status: Status | None = None
+        self._workload: Workload | None = None
+        self._config: Config | None = None
+        self._is_busy = False
+        self._live = (
+            Live(console=console, get_renderable=self.picture, refresh_per_second=4)
+            if console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> Show:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    # The acts
+
+    def open_shop(self) -> None:
+        """PostgreSQL, the shop's tables, and rows in them."""
+        with self._playing("PostgreSQL starts"):
+            self._workload = self._stage.start_server()
+            self._workload.create()
+            rows = self._workload.seed_rows()
+        version = self._stage.server_version
+        self._say(f"PostgreSQL {version} runs, with {len(TABLES)} tables, {rows:,} rows")
+
+    def start_replication(self) -> None:
+        """``pgsluice run``, until every table has been copied."""
+        self._config = self._stage.write_config()
+        with self._playing("pgsluice run starts: capture, Spark, the initial copy"):
+            self._stage.start_run()
+            self._wait(self._is_copied, "no copy of every table")
+        self._say(f"every table is copied to Delta, {self._took()} after the start")
+
+    def be_busy(self, seconds: float) -> None:
+        """The shop is busy, while its changes arrive."""
+        workload = self._workload
+        assert workload is not None
+        stop = threading.Event()
+        with (
+            self._playing(f"the shop is busy for about {seconds:g} s"),
+            ThreadPoolExecutor(1) as pool,
+        ):
+            working = pool.submit(workload.run, seconds, stop)
+            self._is_busy = True
+            try:
+                self._watch(working)
+            finally:
+                self._is_busy = False
+                stop.set()
+        self._say(f"the shop has closed: {_counts(working.result())}")
+
+    def catch_up(self) -> Lsn:
+        """Wait until all that the source has is in the lake; returns up to where."""
+        with psycopg.connect(self._stage.dsn, autocommit=True) as connection:
+            row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        target = Lsn.parse(row[0])
+        with self._playing(f"the lake catches up to {target}"):
+            self._wait(lambda status: self._is_caught_up(status, target), f"not at {target}")
+        self._say(f"the lake has caught up to {target} in {self._took()}")
+        return target
+
+    def end_replication(self) -> None:
+        """SIGTERM: what a user's Ctrl-C or a service manager does."""
+        with self._playing("pgsluice run ends on SIGTERM"):
+            code = self._stage.stop_run()
+        self._say(f"pgsluice run has ended on SIGTERM with exit code {code}")
+
+    def parked_tables(self) -> list[str]:
+        """One line for each table that was parked, with the reason."""
+        return [
+            f"{table.namespace}.{table.name} is parked: {table.error}"
+            for table in self._tables()
+            if table.is_parked
+        ]
+
+    # Waiting
+
+    def _wait(self, condition: Callable[[Status], bool], what: str) -> None:
+        """Look until the condition holds.
+
+        Raises:
+            PgsluiceError: ``pgsluice run`` ended, or it takes too long.
+        """
+        while not condition(self._look()):
+            self._stage.check_run()
+            if time.monotonic() - self._act_begun > _PATIENCE_S:
+                said = self._stage.log_path.read_text(errors="replace").strip().splitlines()
+                raise PgsluiceError(
+                    f"{what} after {_PATIENCE_S:.0f} s",
+                    hint="pgsluice run said:\n" + "\n".join(said[-15:]),
+                )
+            time.sleep(_LOOK_S)
+
+    def _watch(self, working: Future[dict[str, int]]) -> None:
+        while not working.done():
+            self._stage.check_run()
+            self._look()
+            time.sleep(_LOOK_S)
+
+    def _look(self) -> Status:
+        assert self._config is not None
+        self._status = read_status(self._config)
+        if self._live is None and time.monotonic() - self._last_line >= _LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            for line in self._lines():
+                self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        return self._status
+
+    def _is_copied(self, status: Status) -> bool:
+        tables = _tables_of(status)
+        return len(tables) >= len(TABLES) and not any(one.state in _UNCOPIED for one in tables)
+
+    def _is_caught_up(self, status: Status, target: Lsn) -> bool:
+        """Received up to the target, and what was received applied to every table."""
+        frontier, position = status.spool.frontier, status.spool.position
+        if frontier is None or position is None or frontier < target:
+            return False
+        return all(
+            table.applied_through >= position or table.is_parked for table in _tables_of(status)
+        )
+
+    # Saying
+
+    @contextmanager
+    def _playing(self, act: str) -> Iterator[None]:
+        self._act, self._act_begun = act, time.monotonic()
+        if self._live is None:
+            self._say(f"{act} …")
+        yield
+
+    def _say(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _took(self) -> str:
+        return format_seconds(time.monotonic() - self._act_begun)
+
+    def _tables(self) -> tuple[TableRecord, ...]:
+        return () if self._status is None else _tables_of(self._status)
+
+    def _lines(self) -> Iterator[str]:
+        """What is said now and then where there is no picture."""
+        counts = self._workload.counts if self._workload is not None else {}
+        if counts and self._is_busy:
+            yield f"  shop: {_counts(counts)}"
+        found = _subscription(self._status) if self._status is not None else None
+        if found is not None and found.tables:
+            changes = sum(table.rows for table in found.tables)
+            yield (
+                f"  lake: {format_count(changes)} changes applied, at {found.position}, "
+                f"{format_bytes(found.lag_bytes)} behind"
+            )
+
+    # The picture; drawn by rich's thread
+
+    def picture(self) -> RenderableType:
+        """What a terminal shows now."""
+        parts: list[RenderableType] = [Text(f"{self._act}  ({self._took()})", style="bold")]
+        counts = self._workload.counts if self._workload is not None else {}
+        if counts:
+            parts.append(Text(f"shop: {_counts(counts)}", style="cyan"))
+        status = self._status
+        if status is not None and _tables_of(status):
+            parts.append(_table(status))
+        return Group(*parts)
+
+
+def _table(status: Status) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("table")
+    table.add_column("state")
+    for title in ("changes applied", "position", "lag", "last merge"):
+        table.add_column(title, justify="right")
+    for one in _tables_of(status):
+        table.add_row(
+            Text(f"{one.namespace}.{one.name}"),
+            Text(STATES.get(one.state, one.state), style="red" if one.is_parked else ""),
+            format_count(one.rows),
+            str(one.applied_through),
+            _lag(status, one),
+            format_seconds(one.merge_s or None),
+        )
+    return table
+
+
+def _lag(status: Status, table: TableRecord) -> str:
+    """The server's flush LSN less the table's position; nothing when all is applied."""
+    position, flush = status.spool.position, status.source.flush_lsn
+    if position is not None and table.applied_through >= position:
+        return "-"
+    return format_bytes(None if flush is None else max(flush - table.applied_through, 0))
+
+
+def _subscription(status: Status) -> SubscriptionStatus | None:
+    return next(iter(status.subscriptions), None)
+
+
+def _tables_of(status: Status) -> tuple[TableRecord, ...]:
+    found = _subscription(status)
+    return () if found is None else found.tables
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {format_count(count)}" for name, count in sorted(counts.items()))
