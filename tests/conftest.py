@@ -3,7 +3,8 @@
 * ``server`` is the PostgreSQL under test: 18, or what ``PGSLUICE_TEST_VERSION`` names (``make
   matrix``); ``pg18``, ``pg16`` and ``pg10`` are particular ones. Each xdist worker starts its
   own on first use and ends it with its session.
-* ``each_server`` runs a test on 18 and 16, and on 12 and 10 where npm can bring them.
+* ``each_server`` runs a test on 18 and 16, and on 10 where npm can bring it; with
+  ``PGSLUICE_TEST_VERSION`` on that one only.
 * ``database()`` makes an empty database on ``server`` (or on the server that it is given), and
   drops it after the test with its slots, connections and prepared transactions.
 * ``@pytest.mark.pg(">= 15")`` skips a test where the version under test does not match.
@@ -118,7 +119,11 @@ def pg10(servers: Servers) -> EmbeddedServer:
     return servers(10)
 
 
-@pytest.fixture(scope="session", params=[18, 16, 12, 10], ids="pg{}".format)
+def _versions_of_each() -> list[int]:
+    return [_version_under_test()] if "PGSLUICE_TEST_VERSION" in os.environ else [18, 16, 10]
+
+
+@pytest.fixture(scope="session", params=_versions_of_each(), ids="pg{}".format)
 def each_server(request: pytest.FixtureRequest, servers: Servers) -> EmbeddedServer:
     """One test on several versions of the server."""
     return servers(request.param)

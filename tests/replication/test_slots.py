@@ -43,8 +43,8 @@ def test_the_snapshot_of_a_slot_can_be_imported(each_server: EmbeddedServer, dat
         assert _slots(db.dsn) == {slot.name}
 
 
-def test_a_temporary_slot_goes_with_its_connection(each_server: EmbeddedServer, database) -> None:
-    db = database(each_server)
+def test_a_temporary_slot_goes_with_its_connection(database) -> None:
+    db = database()
     with ReplicationConnection.connect(db.dsn) as walsender:
         slot = walsender.create_slot(_name(), temporary=True)
         assert slot.snapshot_name is None
@@ -127,8 +127,8 @@ def test_a_taken_name(database) -> None:
             walsender.create_slot("My Slot")
 
 
-def test_dropping(each_server: EmbeddedServer, database) -> None:
-    db = database(each_server)
+def test_dropping(database) -> None:
+    db = database()
     db.execute("CREATE PUBLICATION p")
     with (
         ReplicationConnection.connect(db.dsn) as walsender,

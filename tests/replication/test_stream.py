@@ -140,8 +140,8 @@ def test_the_handshake_ends_a_stream_in_the_middle(each_server: EmbeddedServer, 
         walsender.drop_slot(slot.name, wait=True)
 
 
-def test_a_slot_has_one_reader(each_server: EmbeddedServer, database) -> None:
-    db = database(each_server)
+def test_a_slot_has_one_reader(database) -> None:
+    db = database()
     _prepare(db)
     with (
         ReplicationConnection.connect(db.dsn) as walsender,
@@ -154,8 +154,8 @@ def test_a_slot_has_one_reader(each_server: EmbeddedServer, database) -> None:
         assert second.identify_system().dbname == db.name
 
 
-def test_a_slot_that_is_not_there(each_server: EmbeddedServer, database) -> None:
-    db = database(each_server)
+def test_a_slot_that_is_not_there(database) -> None:
+    db = database()
     with (
         ReplicationConnection.connect(db.dsn) as walsender,
         pytest.raises(SlotLost, match="does not exist"),
