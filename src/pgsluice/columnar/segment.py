@@ -39,9 +39,19 @@ def _table(tags: bytes) -> Mask:
     return table
 
 
+def _allowed_markers() -> Mask:
+    """(tag, kind of its first tuple) -> whether that can be."""
+    allowed = np.zeros((256, 256), np.bool_)
+    allowed[INSERT, _NEW] = allowed[TRUNCATE, 0] = True
+    allowed[UPDATE, [KEY_ONLY, WHOLE_ROW, _NEW]] = True
+    allowed[DELETE, [KEY_ONLY, WHOLE_ROW]] = True
+    return allowed
+
+
+_NEW = ord("N")
+_MARKERS = _allowed_markers()
 _OF_ONE_RELATION = _table(b"IUDR" + bytes([FACTS_TAG]))
 _RELATION = ord("R")
-_NEW = ord("N")
 _OID_BYTES = 4
 
 
@@ -155,7 +165,8 @@ def _decode_run(
     count = len(messages)
 
     after_marker = block.starts[messages] + (block.body + _OID_BYTES + 1)
-    with_old = np.flatnonzero((markers == KEY_ONLY) | (markers == WHOLE_ROW))
+    has_old = (markers == KEY_ONLY) | (markers == WHOLE_ROW)
+    with_old = np.flatnonzero(has_old)
     key_only = markers[with_old] == KEY_ONLY
     old, old_ends = reader.read(
         messages[with_old], after_marker[with_old], key_only if key_only.any() else None
@@ -180,9 +191,7 @@ def _decode_run(
         new_index=_index(count, with_new),
         old=old,
         old_index=_index(count, with_old),
-        old_kinds=np.where((markers == KEY_ONLY) | (markers == WHOLE_ROW), markers, 0).astype(
-            np.uint8
-        ),
+        old_kinds=markers * has_old,
     )
 
 
@@ -199,13 +208,13 @@ def _markers(reader: TupleReader, messages: Int64s, actions: Bytes) -> Bytes:
     """What the first tuple of each change is: K, O or N; 0 for a TRUNCATE."""
     block: MessageBlock = reader.block
     at = block.starts[messages] + (block.body + _OID_BYTES)
-    rows = actions != TRUNCATE
-    reader.refuse(messages, at, rows & (at >= block.ends[messages]), "the message is cut off")
-    markers = np.where(rows, block.data[np.where(rows, at, 0)], 0).astype(np.uint8)
-    old = (markers == KEY_ONLY) | (markers == WHOLE_ROW)
-    new = markers == _NEW
-    known = np.where(actions == INSERT, new, np.where(actions == DELETE, old, old | new))
-    reader.refuse(messages, at, rows & ~known, "the message's first tuple is of an unknown kind")
+    emptied = actions == TRUNCATE
+    at[emptied] = block.starts[messages[emptied]]  # a byte that exists; it means nothing
+    reader.refuse(messages, at, at >= block.ends[messages], "the message is cut off")
+    markers = block.data[at]
+    markers[emptied] = 0
+    known = _MARKERS[actions, markers]
+    reader.refuse(messages, at, ~known, "the message's first tuple is of an unknown kind")
     return markers
 
 

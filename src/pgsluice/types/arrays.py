@@ -91,32 +91,31 @@ class ListType(ColumnType):
         self._refuse(rows.lengths < 2)
         self._refuse((data[starts] != _OPEN) | (data[ends - 1] != _CLOSE))
         escaping = _escaping(data)
-        quote = (data == _QUOTE) & ~_after(escaping)
-        inside = np.cumsum(quote) % 2 == 1
+        escaped = _after(escaping)
+        quote = (data == _QUOTE) & ~escaped
+        inside = np.cumsum(quote, dtype=np.uint8) % 2 == 1  # parity outlives the overflow
         self._refuse(inside[ends - 1])
-        bare = ~inside & ~_after(escaping)
+        bare = ~(inside | escaped)
         brace = bare & ((data == _OPEN) | (data == _CLOSE))
         brace[starts] = brace[ends - 1] = False
         self._refuse_at(rows, brace | (escaping & ~inside))
 
-        separator = np.flatnonzero(bare & (data == ord(self.delimiter)))
+        separator = bare & (data == ord(self.delimiter))
+        keep = ~(quote | escaping | separator)
+        keep[starts] = keep[ends - 1] = False
         filled = rows.lengths > 2
-        first = np.sort(np.concatenate([starts[filled], separator])) + 1
-        last = np.sort(np.concatenate([ends[filled] - 1, separator]))
-        keep = ~(quote | escaping)
-        return self._elements(rows, first, last, quote, keep), np.searchsorted(
-            first, rows.offsets, side="left"
-        )
+        before, behind = separator, separator.copy()
+        before[starts[filled]] = behind[ends[filled] - 1] = True
+        first, last = np.flatnonzero(before) + 1, np.flatnonzero(behind)
+        elements = self._elements(rows, first, last, quote, keep)
+        return elements, np.searchsorted(first, rows.offsets)
 
     def _elements(
         self, rows: RawValues, first: Int64s, last: Int64s, quote: Mask, keep: Mask
     ) -> pa.Array:
-        """The elements ``data[first:last]`` without quotes and escaping backslashes.
-
-        Everything between elements is one byte, or two braces, and falls away too.
-        """
+        """The elements ``data[first:last]``, as the bytes in ``keep``."""
         data = rows.data
-        quotes = np.concatenate([[0], np.cumsum(quote)])
+        quotes = _counts(quote)
         within = quotes[last] - quotes[first]
         empty = last <= first
         at_first = np.where(empty, 0, first)
@@ -125,18 +124,12 @@ class ListType(ColumnType):
         if bad.any():
             at = int(first[first_row(bad)]) - 1
             raise malformed(self.name, int(np.searchsorted(rows.offsets, at, "right")) - 1)
-        is_null = ~is_quoted & (last - first == len(_NULL))
-        for place, letter in enumerate(_NULL):
-            at_place = np.where(is_null, first + place, 0)
-            is_null &= data[at_place] == letter
-
-        covered = np.zeros(len(data) + 1, np.int8)
-        covered[first] += 1
-        covered[last] -= 1
-        keep &= np.cumsum(covered[:-1]).astype(np.bool_)
-        kept = np.concatenate([[0], np.cumsum(keep)])
-        offsets = np.append(kept[first], kept[-1])
-        return large_binary(data[keep], offsets, is_null if is_null.any() else None)
+        of_its_length = np.flatnonzero(~is_quoted & (last - first == len(_NULL)))
+        spelt = data[first[of_its_length, None] + np.arange(len(_NULL))] == _NULL
+        is_null = np.zeros(len(first), np.bool_)
+        is_null[of_its_length[spelt.all(axis=1)]] = True
+        kept = _counts(keep)
+        return large_binary(data[keep], np.append(kept[first], kept[-1]), is_null)
 
     def _refuse(self, bad: Mask) -> None:
         if bad.any():
@@ -149,7 +142,7 @@ class ListType(ColumnType):
 
     def _assemble(self, elements: Decoded, offsets: Int64s, null: Mask, unfit: Mask) -> Decoded:
         if elements.unfit is not None:
-            before = np.concatenate([[0], np.cumsum(elements.unfit)])
+            before = _counts(elements.unfit)
             unfit = unfit | (before[offsets[1:]] > before[offsets[:-1]])
         lists = pa.ListArray.from_arrays(
             pa.array(offsets.astype(np.int32)),
@@ -215,6 +208,13 @@ def _enclose(before: str, text: pa.Array, after: str) -> pa.Array:
     return pc.binary_join_element_wise(
         pa.scalar(before, kind), text, pa.scalar(after, kind), pa.scalar("", kind)
     )
+
+
+def _counts(mask: Mask) -> Int64s:
+    """How often a mask is true before each place, and at the end in all."""
+    counts = np.zeros(len(mask) + 1, np.int64)
+    np.cumsum(mask, out=counts[1:])
+    return counts
 
 
 def _after(mask: Mask) -> Mask:

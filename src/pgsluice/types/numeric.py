@@ -126,8 +126,12 @@ class NumericTextType(PrintedType):
 
     def decode_text(self, values: pa.Array) -> Decoded:
         text = as_text(values, self.name)
-        form = pc.match_substring_regex(text, f"^({_NUMBER}|{_SPECIAL})$")
-        RawValues.of(values).refuse(~to_mask(form), self.name)
+        raw = RawValues.of(values)
+        if raw.data.size and raw.data.max() <= b"9"[0]:
+            cast_text(values, pa.float64(), self.name)  # it parses: these are numbers
+        else:
+            form = pc.match_substring_regex(text, f"^({_NUMBER}|{_SPECIAL})$")
+            raw.refuse(~to_mask(form), self.name)
         return Decoded(shrink(text, self.arrow_type, self.name))
 
     def decode_binary(self, values: pa.Array) -> Decoded:
