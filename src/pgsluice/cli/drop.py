@@ -22,9 +22,18 @@ from pgsluice.config import Config, load_config
 from pgsluice.errors import ConfigError, ForeignSource, SlotInUse, SourceUnreachable, SpoolBusy
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import Spool
+from pgsluice.subscription.exclusive import Exclusive
 
 _STATE = ("segments", "parts", "subscriptions")
-_FILES = ("start.json", "frontier.json", "epoch.json", "released.json", "writer.lock")
+_FILES = (
+    "start.json",
+    "frontier.json",
+    "epoch.json",
+    "released.json",
+    "capture.json",
+    "capture.json.*.tmp",
+    "writer.lock",
+)
 _LAST = "identity.json"
 
 
@@ -56,8 +65,9 @@ def _drop_subscription(config: Config, name: str, *, yes: bool) -> None:
         return
     if folder.parent != config.spool.path / "subscriptions":
         raise ConfigError(f'"{name}" is not the name of a subscription')
-    _ask(f'forget the record and the checkpoint of subscription "{name}"?', yes=yes)
-    shutil.rmtree(folder)
+    with Exclusive(folder, f"the subscription {name}"):
+        _ask(f'forget the record and the checkpoint of subscription "{name}"?', yes=yes)
+        shutil.rmtree(folder)
     typer.echo(f'forgot subscription "{name}"; its tables at the target stay')
 
 
@@ -111,7 +121,7 @@ def _refuse(slot: SlotInfo | None, database: str) -> None:
 
 def forget_spool(path: Path) -> bool:
     """Remove a spool's files, and its folder if nothing else is in it; was there any?"""
-    found = [path / name for name in (*_STATE, *_FILES, _LAST) if (path / name).exists()]
+    found = [one for name in (*_STATE, *_FILES, _LAST) for one in sorted(path.glob(name))]
     for one in found:
         if one.is_dir():
             shutil.rmtree(one)

@@ -3,7 +3,7 @@
 A :class:`LiveView` is a metrics callback and a context manager. Events may come from any
 thread. On a terminal it redraws one picture (capture, each table, bars for copies); without one
 it writes a line for what a log should keep: each batch that applied rows, at most one a second
-and subscription; a copy's beginning and end; every change of state.
+and subscription; a copy's beginning and end; a table that is parked or has to be copied.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class LiveView:
             return
         batches = "1 batch" if pending.batches == 1 else f"{pending.batches} batches"
         self._line(
-            f"{name}: {format_count(pending.rows)} rows in {batches}, "
+            f"{name}: {_rows(pending.rows)} in {batches}, "
             f"{format_seconds(pending.seconds)}, "
             f"at {pending.latest.position}, {_lag(pending.latest)}"
         )
@@ -176,14 +176,15 @@ class LiveView:
         row = self._row(event)
         changed = (row.state, row.error) != (event.state, event.error)
         row.state, row.error = event.state, event.error
-        if changed and (event.error or self._live is None):
+        # A copy's own lines tell of the states that it goes through.
+        if changed and (event.error or event.state in ("i", "p")):
             reason = f": {event.error}" if event.error else ""
             word = STATES.get(event.state, event.state)
             self._line(f"{event.subscription}: {event.schema}.{event.table} {word}{reason}")
 
     def _on_copy(self, event: CopyProgress) -> None:
         name = (event.subscription, event.schema, event.table)
-        shown = f"{format_count(event.rows)} rows"
+        shown = _rows(event.rows)
         if self._live is None:
             if event.is_done:
                 self._copying.discard(name)
@@ -264,6 +265,10 @@ class LiveView:
                 "",
                 format_seconds(row.seconds),
             )
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{format_count(count)} rows"
 
 
 def _lag(batch: BatchFinished) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
@@ -17,7 +16,7 @@ from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.spool import Spool, SpoolReader, SubscriptionRecord, TableRecord
+from pgsluice.spool import SegmentInfo, Spool, SpoolReader, SubscriptionRecord, TableRecord
 
 _PATIENCE_S = 5.0
 
@@ -52,17 +51,12 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class SpoolStatus:
-    """The spool's side; None where there is no spool yet, or it cannot be read (``error``).
-
-    Attributes:
-        last_change_s: seconds since 1970 at which something was last made durable.
-    """
+    """The spool's side; None where there is no spool yet, or it cannot be read (``error``)."""
 
     position: Lsn | None = None
     frontier: Lsn | None = None
     bytes: int = 0
     segments: int = 0
-    last_change_s: float | None = None
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -165,16 +159,11 @@ def _read_spool(reader: SpoolReader) -> SpoolStatus:
             sizes += one.size_bytes
         except PgsluiceError:
             continue  # retention removed it between the listing and the look into it
-    changed = [one.written_at for one in segments[-1:]]
-    frontier_file = Path(reader.spool.path) / "frontier.json"
-    if frontier_file.exists():
-        changed.append(frontier_file.stat().st_mtime)
     return SpoolStatus(
         position=reader.position(),
         frontier=reader.frontier(),
         bytes=sizes,
         segments=len(segments),
-        last_change_s=max(changed, default=None),
     )
 
 
@@ -196,32 +185,26 @@ class _Lags:
         return max(self.source.flush_lsn - reached, 0)
 
     def in_seconds(self, position: Lsn) -> float | None:
-        """Age of the oldest transaction that waits; 0 when nothing does."""
-        now = time.time()
+        """Age of the oldest received transaction that is not applied; 0 when there is none.
+
+        What the server has beyond the frontier may be nothing of ours (a checkpoint, another
+        database): only ``lag_bytes`` shows it.
+        """
         if self._waits(position):
             for one in self.reader.all_segments():
                 if one.end > position:
-                    return max(now - self._begun(one), 0.0)
-        if self._server_waits() and self.spool.last_change_s is not None:
-            return max(now - self.spool.last_change_s, 0.0)
+                    return max(time.time() - self._begun(one), 0.0)
         return 0.0
 
-    def _begun(self, segment: Any) -> float:
+    def _begun(self, segment: SegmentInfo) -> float:
         try:
             first = segment.header.first_commit_timestamp
         except PgsluiceError:
             first = None
-        return float(segment.written_at) if first is None else first / 1e6
+        return segment.written_at if first is None else first / 1e6
 
     def _waits(self, position: Lsn) -> bool:
         return self.spool.position is not None and position < self.spool.position
-
-    def _server_waits(self) -> bool:
-        """Nobody receives, and the server has gone on: what waits there may be for us."""
-        slot, flush, frontier = self.source.slot, self.source.flush_lsn, self.spool.frontier
-        if slot is None or slot.active_pid is not None or flush is None or frontier is None:
-            return False
-        return flush > frontier
 
 
 def _subscriptions(
@@ -281,7 +264,7 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
         "error": table.error,
         "target": table.target,
         "merge_s": table.merge_s,
-        "deferred_until": table.next_due or None,
+        "deferred_until": table.next_due if table.deferred else None,
     }
 
 

@@ -1,0 +1,29 @@
+"""``pgsluice capture``: the receiver alone, from the slot into the spool."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.signals import stop_on_signals
+from pgsluice.config import load_config
+
+
+def capture(
+    config: ConfigArgument,
+    once: Annotated[
+        bool, typer.Option("--once", help="up to the source's position at the start")
+    ] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Receive what the slot sends into the spool, and apply nothing."""
+    from pgsluice.capture import run_capture
+    from pgsluice.monitor.live import LiveView
+
+    loaded = load_config(config)
+    with stop_on_signals() as request, LiveView() as view:
+        run_capture(loaded, once=once, report=view, stop=request.event)
+    if request.exit_code:
+        raise typer.Exit(request.exit_code)

@@ -1,0 +1,138 @@
+"""What a run shows: plain lines without a terminal, one picture on it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from pgsluice.events import (
+    BatchFinished,
+    CapturePhase,
+    CaptureState,
+    CopyProgress,
+    MetricsEvent,
+    TableApplied,
+    TableState,
+)
+from pgsluice.lsn import Lsn
+from pgsluice.monitor.live import LiveView
+
+_AT = Lsn.parse("0/1A0")
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lines(clock: Clock) -> Callable[..., list[str]]:
+    """``lines(*events)``: what a view without a terminal writes; a number lets time pass."""
+
+    def show(*events: MetricsEvent | float) -> list[str]:
+        file = io.StringIO()
+        with LiveView(Console(file=file, width=40), clock=clock) as view:
+            for event in events:
+                if isinstance(event, int | float):
+                    clock.now += event
+                else:
+                    view(event)
+        return file.getvalue().splitlines()
+
+    return show
+
+
+Lines = Callable[..., list[str]]
+
+
+def _batch(rows: int, lag_bytes: int = 0, lag_s: float = 0.0) -> BatchFinished:
+    return BatchFinished("lake", _AT, rows, 0.25, 1, lag_bytes, lag_s)
+
+
+def test_a_batch_is_a_line(lines: Lines) -> None:
+    assert lines(_batch(1234)) == ["lake: 1,234 rows in 1 batch, 0.25 s, at 0/1A0, no lag"]
+
+
+def test_lag_is_said_in_bytes_and_seconds(lines: Lines) -> None:
+    assert lines(_batch(1, 2048, 1.5)) == [
+        "lake: 1 row in 1 batch, 0.25 s, at 0/1A0, 2.0 KiB, 1.50 s behind"
+    ]
+
+
+def test_many_batches_a_second_are_one_line_and_the_rest_comes_at_the_end(lines: Lines) -> None:
+    assert lines(_batch(1), _batch(2), _batch(3), 1.0, _batch(4), _batch(5)) == [
+        "lake: 1 row in 1 batch, 0.25 s, at 0/1A0, no lag",
+        "lake: 9 rows in 3 batches, 0.75 s, at 0/1A0, no lag",
+        "lake: 5 rows in 1 batch, 0.25 s, at 0/1A0, no lag",
+    ]
+
+
+def test_a_batch_without_rows_is_no_line(lines: Lines) -> None:
+    assert lines(_batch(0), TableApplied("lake", "public", "t", _AT, 0, 0.1)) == []
+
+
+def test_capture_says_when_its_state_changes(lines: Lines) -> None:
+    streaming = CaptureState(CapturePhase.STREAMING, _AT, _AT, 0, 10)
+    gone = CaptureState(CapturePhase.RECONNECTING, message="the server is away")
+    assert lines(streaming, streaming, gone, streaming) == [
+        "capture streaming",
+        "capture reconnecting: the server is away",
+        "capture streaming",
+    ]
+
+
+def test_a_copy_has_a_beginning_and_an_end(lines: Lines) -> None:
+    assert lines(
+        TableState("lake", "public", "t", "d"),
+        CopyProgress("lake", "public", "t", 0, 5000),
+        CopyProgress("lake", "public", "t", 2500, 5000),
+        CopyProgress("lake", "public", "t", 5010, 5000, is_done=True),
+        TableState("lake", "public", "t", "f"),
+    ) == [
+        "lake: public.t is being copied, about 5,000 rows",
+        "lake: public.t copied, 5,010 rows",
+    ]
+
+
+def test_a_parked_table_says_why_once(lines: Lines) -> None:
+    parked = TableState("lake", "public", "t", "p", "no [key] here")
+    assert lines(parked, parked) == ["lake: public.t parked: no [key] here"]
+
+
+def test_the_picture_shows_everything_at_once() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=120, color_system=None)
+    with LiveView(console) as view:
+        view(CaptureState(CapturePhase.STREAMING, _AT, _AT, 4096, 2**20))
+        view(CopyProgress("lake", "public", "big", 10, 100))
+        view(CopyProgress("lake", "public", "done", 7, 5, is_done=True))
+        view(CopyProgress("lake", "public", "empty", 0, None, is_done=True))
+        view(TableState("lake", "public", "t", "r"))
+        view(TableApplied("lake", "public", "t", _AT, 1000, 0.5))
+        view(TableApplied("lake", "public", "t", _AT, 234, 0.5))
+        view(TableState("lake", "public", "odd", "p", "why"))
+        view(_batch(1234))
+        shown = io.StringIO()
+        Console(file=shown, width=120).print(view.picture())
+    text = shown.getvalue()
+    assert "capture streaming  at 0/1A0  4.0 KiB behind  spool 1.0 MiB" in text
+    assert "public.t" in text
+    assert "ready" in text
+    assert "1,234" in text
+    assert "parked" in text
+    assert "public.odd: why" in text
+    assert "copy public.big" in text
+    assert "7 rows, done" in text
