@@ -20,7 +20,7 @@ from pgsluice.errors import TableError
 from pgsluice.sinks.contract import Applied, Sink, TargetTable
 from pgsluice.sinks.delta import DeltaSink
 from pgsluice.sinks.delta.upkeep import MANY_COMMITS
-from pgsluice.testing.changes import ChangesBuilder
+from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
     SCHEMA,
     TABLE,
@@ -280,6 +280,40 @@ class TestSchema:
         sink.open(table, at(0)).apply(net(t, table=table), at(120))
         rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
         assert rows == [row(1), row(2, None), row(3, None, "x")]
+
+
+KEYS: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int16(), [-1, 0, 1, 2]),
+    (pa.string(), ["", "a'b", "a", "ü"]),
+    (pa.large_string(), ["x", "y", "z", "zz"]),
+    (pa.binary(), [b"", b"\x00", b"\xff", b"'"]),
+    (pa.bool_(), [True, False]),
+    (pa.float64(), [0.5, -1.0, 1e300, float("inf")]),
+    (pa.decimal128(38, 2), [Decimal("1.10"), Decimal("-1.00"), Decimal("0.00"), Decimal("9e30")]),
+    (pa.date32(), [dt.date(1, 1, 1), dt.date(2024, 2, 29), dt.date(9999, 1, 1)]),
+    (pa.timestamp("us"), [dt.datetime(2024, 1, 1, 0, 0, 0, i) for i in range(4)]),
+    (pa.timestamp("us", tz="UTC"), [dt.datetime(2024, 1, i, tzinfo=dt.UTC) for i in (1, 2, 3, 4)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "keys"), KEYS, ids=[str(kind) for kind, _ in KEYS])
+def test_keys_of_every_type(sink: DeltaSink, kind: pa.DataType, keys: list[Any]) -> None:
+    schema = pa.schema([pa.field("id", kind, nullable=False), ("a", pa.int32()), SCHEMA.field(2)])
+    table = TargetTable("public", "t", schema, ("id",))
+    first, second, *others = keys
+    rows = [row(key, i, f"of {i}") for i, key in enumerate(keys)]
+    sink.open(table, at(0)).load(batches(*rows, schema=schema), at(100))
+    t = ChangesBuilder(schema)
+    t.delete({"id": second})
+    t.update(row(second, 50, ABSENT), old={"id": first})
+    for key in others:
+        t.update(row(key, 60, ABSENT))
+    sink.open(table, at(0)).apply(net(t, table=table), at(110))
+    found = DeltaTable(location(sink)).to_pyarrow_table().to_pylist()
+    by_key = {one["id"]: one for one in found}
+    expected = {key: row(key, 60, f"of {i}") for i, key in enumerate(others, 2)}
+    assert by_key == {second: row(second, 50, "of 0"), **expected}
+    assert len(found) == len(by_key)
 
 
 class TestUpkeep:
