@@ -9,6 +9,7 @@ started again; one that ended with an error is not.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -158,8 +159,8 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    config = Config.model_validate_json(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_parent, args=(stop,), daemon=True).start()
+    config = Config.model_validate_json(_read_line(sys.stdin.fileno()))
+    threading.Thread(target=_end_with_parent, args=(sys.stdin.fileno(), stop), daemon=True).start()
     try:
         run_capture(config, once="--once" in sys.argv[1:], stop=stop)
     except PgsluiceError as error:
@@ -168,8 +169,17 @@ def main() -> int:
     return 0
 
 
-def _end_with_parent(stop: threading.Event) -> None:
+def _read_line(descriptor: int) -> bytes:
+    """A line from a pipe. No buffered reader: the thread that waits for the pipe's end would
+    hold its lock, which the interpreter needs when it ends."""
+    line = bytearray()
+    while not line.endswith(b"\n") and (more := os.read(descriptor, 65536)):
+        line += more
+    return bytes(line)
+
+
+def _end_with_parent(descriptor: int, stop: threading.Event) -> None:
     with suppress(OSError):
-        while sys.stdin.buffer.read(1):
+        while os.read(descriptor, 1):
             pass
     stop.set()
