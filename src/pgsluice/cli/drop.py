@@ -19,7 +19,7 @@ import typer
 from pgsluice.catalog import SlotInfo, drop_publications, slot_info
 from pgsluice.cli.options import ConfigArgument, DebugOption, YesOption
 from pgsluice.config import Config, load_config
-from pgsluice.errors import ConfigError, ForeignSource, SlotInUse, SourceUnreachable, SpoolBusy
+from pgsluice.errors import ForeignSource, SlotInUse, SourceUnreachable, SpoolBusy
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import Spool
 from pgsluice.subscription.exclusive import Exclusive
@@ -57,18 +57,19 @@ def drop(
 
 def _drop_subscription(config: Config, name: str, *, yes: bool) -> None:
     folder = config.spool.subscription_folder(name)
-    is_known = name in {one.name for one in config.subscriptions}
-    if not folder.is_dir():
-        if not is_known:
-            config.subscription(name)  # says which there are
+    # By name, not as a path: ".." is no subscription.
+    if name not in _names_in(folder.parent):
+        config.subscription(name)  # raises, saying which there are, unless it is configured
         typer.echo(f'nothing is known of subscription "{name}"')
         return
-    if folder.parent != config.spool.path / "subscriptions":
-        raise ConfigError(f'"{name}" is not the name of a subscription')
     with Exclusive(folder, f"the subscription {name}"):
         _ask(f'forget the record and the checkpoint of subscription "{name}"?', yes=yes)
         shutil.rmtree(folder)
     typer.echo(f'forgot subscription "{name}"; its tables at the target stay')
+
+
+def _names_in(folder: Path) -> set[str]:
+    return {one.name for one in folder.iterdir()} if folder.is_dir() else set()
 
 
 def _drop_all(config: Config, *, yes: bool) -> None:

@@ -1,0 +1,138 @@
+"""``pgsluice demo``: what it shows, how it ends, and that nothing outlives it."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.cli.conftest import Command
+
+from pgsluice.cli.demo.proof import show_proof
+from pgsluice.cli.demo.stage import Stage
+from pgsluice.embedded.shop import TABLES
+from pgsluice.lsn import Lsn
+from pgsluice.verification import Comparison, Digest
+
+DEMO = [sys.executable, "-m", "pgsluice", "demo"]
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of processes that name the folder."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = one.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in command:
+            found.append(command)
+    return found
+
+
+def read_terminal(master: int) -> str:
+    """All that a process writes to its terminal, until it has ended."""
+    said = b""
+    while True:
+        try:
+            part = os.read(master, 65_536)
+        except OSError:  # EIO: nobody has the terminal open any more
+            return said.decode(errors="replace")
+        if not part:
+            return said.decode(errors="replace")
+        said += part
+
+
+@pytest.mark.xdist_group("spark")
+def test_every_table_is_equal_and_the_next_commands_work(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    master, slave = pty.openpty()
+    demo = subprocess.Popen(
+        [*DEMO, "--seconds", "2", "--dir", str(folder)],
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "50"},
+    )
+    os.close(slave)
+    said = read_terminal(master)
+    os.close(master)
+    assert demo.wait() == 0, said
+    assert f"All {len(TABLES)} tables are equal." in said
+    assert "DIFFERENT" not in said
+    assert "the shop is busy" in said  # the picture
+    assert "exit code 143" in said
+    assert not processes_of(folder)
+    commands = [line.strip() for line in said.splitlines() if line.startswith("  /")]
+    assert len(commands) == 3
+    answers = [subprocess.run(shlex.split(one), capture_output=True, text=True) for one in commands]
+    assert [answer.returncode for answer in answers] == [0, 0, 0], answers
+    assert "'status': 'done'" in answers[0].stdout
+    assert "WRITE" in answers[1].stdout
+    assert "public.orders" in answers[2].stdout
+
+
+@pytest.mark.xdist_group("spark")
+def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    demo = subprocess.Popen(
+        [*DEMO, "--dir", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (folder / "spool").exists():  # pgsluice run is at work
+        assert demo.poll() is None
+        time.sleep(0.05)
+    demo.send_signal(signal.SIGINT)
+    out, err = demo.communicate()
+    assert demo.returncode == 130, out + err
+    assert "Traceback" not in err
+    assert "pgsluice run starts" in out
+    assert not processes_of(folder)
+
+
+def test_without_java_it_says_so_in_one_sentence(
+    pgsluice: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    outcome = pgsluice("demo", "--dir", tmp_path / "shop")
+    assert outcome.code == 2
+    assert "Spark needs Java 17 or newer and none was found" in outcome.err
+    assert not (tmp_path / "shop").exists()
+
+
+def test_a_folder_in_use_is_refused(pgsluice: Command, tmp_path: Path) -> None:
+    (tmp_path / "something").touch()
+    outcome = pgsluice("demo", "--dir", tmp_path)
+    assert outcome.code == 2
+    assert f"{tmp_path} is not empty" in outcome.err
+
+
+def test_differing_keys_are_shown() -> None:
+    said = io.StringIO()
+    found = Comparison(
+        "public.orders",
+        Digest(3, 1, 2),
+        Digest(3, 1, 3),
+        missing_keys=(("7", "paid"),),
+        differing_keys=(("8", "new"),),
+    )
+    same = Comparison("public.carts", Digest(1, 5, 5), Digest(1, 5, 5))
+
+    show_proof([found, same], Lsn(16), "18.4", Console(file=said, width=80))
+    text = said.getvalue()
+    assert "DIFFERENT" in text
+    assert "missing: (7, paid); differing: (8, new)" in text
+    assert "1 of 2 tables are equal." in text
+    assert "…" not in text
+
+
+def test_a_temporary_folder_goes_with_its_stage() -> None:
+    with Stage(None, keep=False) as stage:
+        assert stage.folder.exists()
+    assert not stage.folder.exists()
