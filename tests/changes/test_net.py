@@ -65,6 +65,26 @@ class TestOneKey:
         t.delete({"id": 7})
         assert key_values(net(t).deletes) == [(7,)]
 
+    def test_rows_that_are_new_are_known_to_be(self) -> None:
+        t = ChangesBuilder(SCHEMA)
+        t.insert(row(1))
+        t.update(row(1, 2))
+        t.insert(row(2))
+        t.delete({"id": 2})
+        assert net(t).only_new
+        t.delete({"id": 3})
+        t.insert(row(3))
+        assert not net(t).only_new
+
+    def test_a_key_that_another_row_left_is_not_new(self) -> None:
+        t = ChangesBuilder(SCHEMA)
+        t.update(row(2), old={"id": 1})
+        t.delete({"id": 2})
+        t.insert(row(1))
+        result = net(t)
+        assert not len(result.deletes)
+        assert not result.only_new
+
     def test_no_changes(self) -> None:
         result = net_changes([], schema=SCHEMA, key=("id",))
         assert result.is_empty
@@ -383,6 +403,8 @@ def record(builder: ChangesBuilder, change: tuple[Any, ...]) -> None:
 def apply(target: Model, result: NetChanges) -> Model:
     """What the contract of NetChanges says, on a dictionary."""
     after = {} if result.truncated else dict(target)
+    if result.only_new and not result.truncated:
+        assert not set(target) & {one["id"] for one in result.rows.to_pylist()}
     sources = dict(zip(result.moved.tolist(), key_values(result.moved_keys), strict=True))
     for (key,) in key_values(result.deletes):
         del after[key]

@@ -67,6 +67,8 @@ class NetChanges:
         moved_keys: the key columns of those sources, in the order of ``moved``.
         deletes: the key columns of rows from before the batch that are no more, and whose
             key no row of ``rows`` has.
+        only_new: true if there are no deletes and the target has no row with a key of ``rows``:
+            each came by an INSERT of the batch. They need not be looked up in the target.
         backfilled: columns that, if the target does not have them yet, cannot be added:
             existing rows hold values that the stream does not carry.
         counts: what the batch was made of.
@@ -80,6 +82,7 @@ class NetChanges:
     moved: Int64s
     moved_keys: pa.Table
     deletes: pa.Table
+    only_new: bool
     backfilled: frozenset[str]
     counts: ChangeCounts
 
@@ -124,6 +127,7 @@ def net_changes(
     sources = _Sources(events, keys, lineages, final, table)
     rows, absent = sources.fill(schema)
     moved, moved_from = sources.moved(absent)
+    gone, only_new = _against_before(keys, lineages, final)
     return NetChanges(
         schema=schema,
         key=key,
@@ -132,7 +136,8 @@ def net_changes(
         absent=absent,
         moved=moved,
         moved_keys=keys.take(moved_from),
-        deletes=keys.take(_gone(keys, lineages, final)),
+        deletes=keys.take(gone),
+        only_new=only_new,
         backfilled=events.backfilled,
         counts=counts,
     )
@@ -161,23 +166,29 @@ def _appended(
         schema=schema,
         key=(),
         truncated=truncated,
-        rows=events.rows.take(pa.array(index)),
+        rows=pa.Table.from_arrays(
+            [_taken(column, index) for column in events.rows.columns], schema=events.rows.schema
+        ),
         absent={},
         moved=np.empty(0, np.int64),
         moved_keys=nothing,
         deletes=nothing,
+        only_new=True,
         backfilled=events.backfilled,
         counts=counts,
     )
 
 
-def _gone(keys: Keys, lineages: Lineages, final: Int64s) -> Int64s:
-    """Keys that had a row before the batch and have none after it."""
-    gone = np.zeros(keys.count, np.bool_)
+def _against_before(keys: Keys, lineages: Lineages, final: Int64s) -> tuple[Int64s, bool]:
+    """Keys that had a row before the batch and have none after it; and whether no final row
+    has a key that had one."""
+    had_row = np.zeros(keys.count, np.bool_)
     met = lineages.origin[lineages.last_change >= 0]
-    gone[met[met >= 0]] = True
-    gone[keys.after[final]] = False
-    return np.flatnonzero(gone)
+    had_row[met[met >= 0]] = True
+    replaced = bool(had_row[keys.after[final]].any())
+    had_row[keys.after[final]] = False
+    gone = np.flatnonzero(had_row)
+    return gone, not replaced and not len(gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +214,7 @@ class _Sources:
                 if (index < 0).any():
                     absent[field.name] = index < 0
                     index = np.where(index < 0, own_rows, index)
-            columns.append(self.events.rows.column(field.name).take(pa.array(index)))
+            columns.append(_taken(self.events.rows.column(field.name), index))
         nullable = pa.schema([field.with_nullable(True) for field in schema])
         return pa.Table.from_arrays(columns, schema=nullable), absent
 
@@ -247,6 +258,13 @@ class _Sources:
         result = own_rows.copy()
         result[wanted] = source[of_change[self.final[wanted]]]
         return result
+
+
+def _taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
+    """``column.take``, without a copy where that is all of it (a batch of inserts)."""
+    if len(index) == len(column) and bool((index[1:] > index[:-1]).all()):
+        return column
+    return column.take(pa.array(index))
 
 
 def _no_source(table: str, column: str, count: int) -> TableError:

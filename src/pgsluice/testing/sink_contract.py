@@ -137,6 +137,16 @@ class SinkContract:
         assert (applied.rows_inserted, applied.rows_updated, applied.rows_deleted) == (1, 2, 1)
         assert self.writer(sink).position() == at(110)
 
+    def test_new_rows_are_added(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        t = changes()
+        t.insert(row(3, 3, "x"))
+        t.update(row(3, 4, ABSENT))
+        t.insert(row(2))
+        applied = self.writer(sink).apply(net(t), at(110))
+        assert (applied.rows_inserted, applied.rows_updated) == (2, 0)
+        assert self.sorted_rows(sink) == [row(1), row(2), row(3, 4, "x")]
+
     def test_changes_begin_a_table_that_was_not_copied(self, sink: Sink) -> None:
         t = changes()
         t.insert(row(1))

@@ -209,7 +209,7 @@ class DeltaTableWriter:
         if net.is_empty:
             # The batch undid itself. The position still moves, so that target and record agree.
             handle.create_write_transaction([], "append", handle.schema(), commit_properties=commit)
-        elif net.truncated or not net.key:
+        elif net.truncated or self._may_append(net):
             mode: Literal["overwrite", "append"] = "overwrite" if net.truncated else "append"
             rows = columns.with_all_columns(net.rows, columns.existing_schema(handle))
             write_deltalake(handle, rows, mode=mode, commit_properties=commit)
@@ -225,6 +225,13 @@ class DeltaTableWriter:
             rows_deleted=int(metrics.get("num_target_rows_deleted", 0)),
             bytes_written=sum(size for path, size in after.items() if path not in before),
         )
+
+    def _may_append(self, net: NetChanges) -> bool:
+        """Whether the rows can be added unseen: a MERGE would read every key of the table.
+
+        Where others may change the data, only a MERGE is sure that no key comes twice.
+        """
+        return not net.key or (net.only_new and self.foreign_writes == "park")
 
     def _create(self, net: NetChanges, schema: pa.Schema, position: Position) -> Applied:
         """A table that begins with these changes: it was not to be copied."""
