@@ -119,17 +119,19 @@ class SourceTable:
 
     @classmethod
     def find(cls, connection: psycopg.Connection[Any], title: str) -> SourceTable:
-        """Look a table up by ``schema.table`` (exact names, split at the first dot).
+        """Look a table up by ``schema.table``: exact names, split at the first dot.
 
         Raises:
             PgsluiceError: there is no such table.
         """
-        namespace, _, name = title.rpartition(".") if title.count(".") < 2 else title.partition(".")
+        namespace, dot, name = title.partition(".")
+        if not dot:
+            namespace, name = "public", title
         version = connection.info.server_version
         key_columns: LiteralString = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
         stored: LiteralString = "AND a.attgenerated = ''" if version >= 120000 else ""
         found = connection.execute(
-            sql.SQL(_TABLE).format(key_columns=sql.SQL(key_columns)), [namespace or "public", name]
+            sql.SQL(_TABLE).format(key_columns=sql.SQL(key_columns)), [namespace, name]
         ).fetchone()
         if found is None:
             raise PgsluiceError(f"there is no table {title} at the source", table=title)
@@ -138,7 +140,7 @@ class SourceTable:
             sql.SQL(_COLUMNS).format(stored=sql.SQL(stored)), [oid]
         ).fetchall()
         columns = tuple(SourceColumn(*row) for row in rows)
-        return cls(namespace or "public", name, columns, tuple(key), kind == "p")
+        return cls(namespace, name, columns, tuple(key), kind == "p")
 
 
 @contextmanager

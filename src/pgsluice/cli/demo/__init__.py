@@ -29,6 +29,17 @@ _PACKAGES = {
     "pyspark": "pyspark",
     "deltalake": "deltalake",
 }
+_QUERY = (
+    "import pyarrow; from deltalake import *;"
+    ' query = QueryBuilder().register("orders", DeltaTable({path})).execute('
+    '"SELECT status, count(*) AS orders, sum(total) AS total FROM orders GROUP BY status");'
+    " print(*pyarrow.table(query.read_all()).to_pylist(), sep=chr(10))"
+)
+_HISTORY = (
+    "from deltalake import *;"
+    ' print(*((one["version"], one["operation"], one.get("pgsluice.position"))'
+    " for one in DeltaTable({path}).history()), sep=chr(10))"
+)
 
 
 def demo(
@@ -61,7 +72,7 @@ def demo(
             position = show.catch_up()
             show.end_replication()
         comparisons = prove(stage)
-        show_proof(comparisons, position, stage, console)
+        show_proof(comparisons, position, stage.server_version, console)
         for line in show.parked_tables():
             console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
         _say_where(stage, console)
@@ -90,12 +101,10 @@ def _say_where(stage: Stage, console: Console) -> None:
         say("  pgsluice init pgsluice.toml")
         say("  pgsluice check pgsluice.toml")
         return
-    orders = json.dumps(str(stage.table_path("public.orders")))
+    path = json.dumps(str(stage.table_path("public.orders")))
     python = shlex.quote(sys.executable)
     say(f"\nThe Delta tables lie in {stage.lake}. What you can try now:")
-    rows = f"import pyarrow, deltalake; print(pyarrow.table(deltalake.DeltaTable({orders}).scan()))"
-    say(f"  {python} -c {shlex.quote(rows)}")
-    history = f"import deltalake; print(*deltalake.DeltaTable({orders}).history(5), sep=chr(10))"
-    say(f"  {python} -c {shlex.quote(history)}")
+    for script in (_QUERY, _HISTORY):
+        say(f"  {python} -c {shlex.quote(script.format(path=path))}")
     say(f"  {python} -m pgsluice status {shlex.quote(str(stage.config_path))}")
     say("The PostgreSQL of the demo has ended: status shows how far everything came.")

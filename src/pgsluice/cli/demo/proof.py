@@ -32,11 +32,11 @@ def prove(stage: Stage) -> list[Comparison]:
 
 
 def show_proof(
-    comparisons: Sequence[Comparison], position: Lsn, stage: Stage, console: Console
+    comparisons: Sequence[Comparison], position: Lsn, server_version: str, console: Console
 ) -> None:
     """Print it as a table, and what differs below it."""
     table = Table(
-        title=f"PostgreSQL {stage.server_version} and Delta at {position}",
+        title=f"PostgreSQL {server_version} and Delta at {position}",
         box=box.SIMPLE,
         pad_edge=False,
         min_width=_WIDTH,

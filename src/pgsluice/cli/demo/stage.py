@@ -44,6 +44,7 @@ class Stage:
         self._ending = ExitStack()
         self._server: EmbeddedServer | None = None
         self._run: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Stage:
         return self
@@ -127,6 +128,13 @@ class Stage:
                 env={**os.environ, "NO_COLOR": "1"},
                 start_new_session=True,  # Ctrl-C is ours to handle: it gets one SIGTERM
             )
+        # A SIGKILL of ours runs no code of ours: the shell sees its pipe close and ends the run.
+        self._watcher = subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _; kill -TERM "$0"', str(self._run.pid)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self._ending.callback(self.stop_run)
 
     def check_run(self) -> None:
@@ -150,9 +158,15 @@ class Stage:
         Returns:
             its exit code: 143 after a clean end; None when it was not started.
         """
-        run = self._run
+        run, watcher = self._run, self._watcher
         if run is None:
             return None
+        if watcher is not None:
+            watcher.kill()
+            watcher.wait()
+            assert watcher.stdin is not None
+            watcher.stdin.close()
+            self._watcher = None
         if run.poll() is None:
             run.terminate()
             try:
