@@ -269,16 +269,16 @@ def test_messages_may_come_from_a_stream_and_lie_apart() -> None:
 def test_choices_for_all_columns_and_for_one() -> None:
     priced = relation(("id", INT4), ("free", NUMERIC), ("fixed", NUMERIC, MONEY))
     view = segment([priced, Insert(OID, row("1", "1.5", "2.50"))])
+    wider = TypeOptions("decimal(20,4)", numeric_always=True)
     plain = only(view)
     double = only(view, options=TypeOptions("double"))
-    one = only(view, overrides={"fixed": TypeOptions("decimal(20,4)")})
+    one = only(view, overrides={"fixed": wider})
 
     assert [str(t) for t in plain.schema.types] == ["int32", "string", "decimal128(10, 2)"]
     assert [str(t) for t in double.schema.types] == ["int32", "double", "decimal128(10, 2)"]
     assert [str(t) for t in one.schema.types] == ["int32", "string", "decimal128(20, 4)"]
     assert new_rows(one) == [(1, "1.5", Decimal("2.5000"))]
-    overrides = {"fixed": TypeOptions("decimal(20,4)")}
-    assert relation_schema(priced, None, TypeOptions(), overrides) == one.schema
+    assert relation_schema(priced, None, TypeOptions(), {"fixed": wider}) == one.schema
     assert all(field.nullable for field in one.schema)
 
 

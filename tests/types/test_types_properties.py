@@ -30,7 +30,7 @@ def raw(values: Sequence[bytes | None]) -> pa.Array:
 
 
 @pytest.mark.parametrize("oid", OIDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(values=anything, options=st.sampled_from(CHOICES))
 def test_any_bytes_decode_or_are_refused(
     oid: int, values: list[bytes | None], options: TypeOptions
@@ -214,3 +214,5 @@ def test_bytes_behind_a_null_mean_nothing(oid: int) -> None:
     values = pa.Array.from_buffers(pa.large_binary(), 3, [validity, *hidden.buffers()[1:]])
     expected = column.decode_text(raw([good.encode(), None, good.encode()]))
     assert column.decode_text(values).values.equals(expected.values)
+    nothing = values.slice(1, 1)
+    assert column.decode_text(nothing).values.to_pylist() == [None]

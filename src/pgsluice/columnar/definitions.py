@@ -41,7 +41,7 @@ def column_types(
         relation: the definition in force.
         facts: for types that are not built in; these travel as text without it.
         options: choices for all columns.
-        overrides: by column name, choices that go before what the column declares.
+        overrides: by column name, choices for that column alone.
     """
     definitions = facts.type_definitions() if facts is not None else {}
     overrides = overrides or {}
@@ -50,9 +50,7 @@ def column_types(
             column.type_oid,
             column.typmod,
             definitions,
-            replace(overrides[column.name], numeric_always=True)
-            if column.name in overrides
-            else options,
+            overrides.get(column.name, options),
         )
         for column in relation.columns
     ]

@@ -75,8 +75,8 @@ def decode_segment(
         view: the segment, or a part.
         oids: the relations wanted; None for all.
         options: how types travel where there is a choice.
-        overrides: by column name, choices that go before what the column declares; for a
-            call that asks for one table.
+        overrides: by column name, choices for that column alone; for a call that asks for
+            one table.
 
     Yields:
         The changes of one relation as long as its definition stays the same, ordered by the

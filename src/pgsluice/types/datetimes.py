@@ -35,7 +35,7 @@ _DATE: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
 _TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
 _ZONE: Final = r"(?P<sign>[+-])(?P<zh>\d\d)(?::(?P<zm>\d\d)(?::(?P<zs>\d\d))?)?"
 _ERA: Final = r"(?P<era> BC)?"
-_INFINITE: Final = ("infinity", "-infinity")
+_INFINITE: Final = pa.array([b"infinity", b"-infinity"], pa.large_binary())
 _DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _EPOCH_DAYS: Final = 10957
 _DAY_US: Final = 86_400_000_000
@@ -111,6 +111,8 @@ class MomentType(ColumnType):
         if self.unit_us != 1:
             return True
         starts = raw.starts if raw.null is None else raw.starts[~raw.null]
+        if not len(starts):
+            return True
         lengths = raw.lengths if raw.null is None else raw.lengths[~raw.null]
         if lengths.min() < len("0001-01-01 00:00:00"):
             return False
@@ -126,22 +128,19 @@ class MomentType(ColumnType):
         null = null_mask(values)
         decoded = cast_text(blank(values, ~plain), self.arrow_type, self.name)
         numbers = np.array(decoded.cast(self._integer).fill_null(0))
-        unfit = np.zeros(len(values), np.bool_)
-        for row in np.flatnonzero(~plain & ~null).tolist():
+        unfit = to_mask(pc.is_in(values, value_set=_INFINITE)) & ~null
+        for row in np.flatnonzero(~(plain | null | unfit)).tolist():
             number = self._parse(values[row].as_py(), row)
-            if number is None or number not in self.width:
+            if number not in self.width:
                 unfit[row] = True
             else:
                 numbers[row] = number
         decoded = fixed_width(numbers, self.arrow_type, null | unfit)
         return Decoded(decoded, unfit if unfit.any() else None)
 
-    def _parse(self, value: bytes, row: int) -> int | None:
-        """One value in days or microseconds since 1970; None for an infinity."""
-        text = value.decode("ascii", "replace")
-        if text in _INFINITE:
-            return None
-        match = self.form.match(text)
+    def _parse(self, value: bytes, row: int) -> int:
+        """One value in days or microseconds since 1970."""
+        match = self.form.match(value.decode("ascii", "replace"))
         if match is None:
             raise malformed(self.name, row)
         parts = match.groupdict()
