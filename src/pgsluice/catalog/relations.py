@@ -61,7 +61,8 @@ def _relations_query(connection: Connection) -> str:
 WITH RECURSIVE wanted AS (SELECT unnest(%s::oid[]) AS oid),
 {ROOTS_CTE}, {keys_cte(connection.info.server_version)}
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, r.oid, rn.nspname, r.relname,
-       k.primary_key, k.identity_key, c.relreplident::text, c.relfilenode
+       k.primary_key, k.identity_key, c.relreplident::text,
+       CASE c.relkind WHEN 'p' THEN 0 ELSE c.relfilenode::bigint END -- 10 gives them one
 FROM roots
 JOIN pg_catalog.pg_class c ON c.oid = roots.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -74,9 +75,9 @@ LEFT JOIN keys k ON k.relid = c.oid
 def _columns(connection: Connection, oids: list[int]) -> dict[int, list[ColumnFacts]]:
     version = connection.info.server_version
     generated = "a.attgenerated::text" if version >= 120000 else "''"
-    # attmissingval is an array of one element of the column's type; text[] undoes its quoting.
+    # An array of one element of the column's type: as a string it is that element's own text.
     missing = (
-        "CASE WHEN a.atthasmissing THEN (a.attmissingval::text::text[])[1] END"
+        "CASE WHEN a.atthasmissing THEN pg_catalog.array_to_string(a.attmissingval, '') END"
         if version >= 110000
         else "NULL::text"
     )
