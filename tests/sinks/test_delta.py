@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from pgsluice.errors import TableError
 from pgsluice.sinks.contract import Applied, Sink, TargetTable
@@ -88,6 +89,30 @@ class TestOthers:
         assert not writer.apply(net(t), at(120)).skipped
         rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
         assert rows == [row(1, 5), row(2)]
+
+    @pytest.mark.parametrize("kind", ["append", "merge", "truncate", "nothing"])
+    def test_no_commit_is_moved_past_another_by_deltalake(self, sink: DeltaSink, kind: str) -> None:
+        load(sink, row(1))
+        insert(sink, 2, 110)
+        writer = sink.open(TABLE, at(0))
+        writer.position()
+        DeltaTable(location(sink)).optimize.compact()
+        t = changes()
+        match kind:
+            case "append":
+                t.insert(row(3))
+            case "merge":
+                t.update(row(2, 3))
+            case "truncate":
+                t.truncate()
+            case "nothing":
+                t.insert(row(3))
+                t.delete({"id": 3})
+        with pytest.raises(CommitFailedError):
+            writer._apply_once(writer._handle, net(t), at(120))
+        assert not writer.apply(net(t), at(120)).skipped
+        assert DeltaTable(location(sink)).version() == 3
+        assert sink.open(TABLE, at(0)).position() == at(120)
 
     @pytest.mark.parametrize("deed", ["append", "overwrite", "delete", "restore"])
     def test_foreign_changes_of_data_park_the_table(self, sink: DeltaSink, deed: str) -> None:
@@ -280,6 +305,16 @@ class TestSchema:
         sink.open(table, at(0)).apply(net(t, table=table), at(120))
         rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
         assert rows == [row(1), row(2, None), row(3, None, "x")]
+
+    def test_a_column_is_added_before_the_commit_that_needs_it(self, sink: DeltaSink) -> None:
+        load(sink, row(1))
+        wide = SCHEMA.append(pa.field("more", pa.timestamp("us")))
+        t = ChangesBuilder(wide)
+        t.update(row(1, 2))
+        table = TargetTable("public", "t", wide, ("id",))
+        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        assert DeltaTable(location(sink)).version() == 2
+        assert sink.open(table, at(0)).position() == at(110)
 
 
 KEYS: list[tuple[pa.DataType, list[Any]]] = [

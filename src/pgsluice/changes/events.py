@@ -97,17 +97,14 @@ def lay_out(runs: Sequence[RelationChanges], schema: pa.Schema, key: tuple[str, 
         schema=pa.schema(key_fields),
     )
     order = _order(runs)
+    pairs = list(zip(runs, parts, strict=True))
     return Events(
         actions=np.concatenate([np.empty(0, np.uint8), *(run.actions for run in runs)])[order],
         rows=rows,
-        row_index=_shifted([(run.new_index, part.row_count) for run, part in _zip(runs, parts)])[
-            order
-        ],
+        row_index=_shifted([(run.new_index, part.row_count) for run, part in pairs])[order],
         absent=_joined_masks(parts, [field.name for field in schema]),
         old_keys=old_keys,
-        old_key_index=_shifted(
-            [(run.old_index, part.old_count) for run, part in _zip(runs, parts)]
-        )[order],
+        old_key_index=_shifted([(run.old_index, part.old_count) for run, part in pairs])[order],
         backfilled=backfilled,
     )
 
@@ -320,12 +317,6 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 def _chunked(arrays: list[pa.Array], field: pa.Field) -> pa.ChunkedArray:
     return pa.chunked_array(arrays, type=field.type)
-
-
-def _zip(
-    runs: Sequence[RelationChanges], parts: list[_Part]
-) -> list[tuple[RelationChanges, _Part]]:
-    return list(zip(runs, parts, strict=True))
 
 
 def _count(index: Int64s) -> int:

@@ -135,8 +135,7 @@ def read_position(handle: DeltaTable, identity: Position, table: str) -> Positio
     if stamp.owner != owner_number(identity) or lsn is None:
         raise TableError(
             f"the Delta table at {handle.table_uri} carries the position of another source",
-            hint="choose another path for the sink, copy the table again, or take it over with"
-            " --adopt",
+            hint="move it away, or choose another path for the sink",
             foreign=True,
             **where,
         )
