@@ -28,11 +28,12 @@ from pyspark.sql.types import (
 )
 from tests.spark.spools import OID, START, SpoolMaker, configured, orders
 
-from pgsluice.errors import ConfigError, SpoolError, SpoolHole
+from pgsluice.errors import ConfigError, SourceUnreachable, SpoolError, SpoolHole
 from pgsluice.lsn import Lsn
 from pgsluice.spark.reading import PARTITION_BYTES, plan
 from pgsluice.spark.source import PgoutputDataSource
 from pgsluice.spark.stream import PgoutputStreamReader
+from pgsluice.spark.stream import _again as again
 from pgsluice.spark.tasks import NO_TABLE
 from pgsluice.spool import SpoolReader, SubscriptionRecord
 
@@ -298,6 +299,37 @@ def test_a_given_schema_keeps_the_change_columns() -> None:
     source = PgoutputDataSource({"spool": "s", "table": "a.b"})
     with pytest.raises(ConfigError, match="does not end with _change_type"):
         source.reader(StructType().add("id", IntegerType()))
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [
+        (OSError("stumbled"), 3),
+        (SourceUnreachable("away"), 3),
+        (SpoolError("unreadable"), 1),
+        (SpoolHole("a hole"), 1),
+        (ConfigError("wrong"), 1),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_may_pass_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, calls: int
+) -> None:
+    monkeypatch.setattr("pgsluice.spark.stream.FIRST_PAUSE_S", 0.0)
+    seen: list[int] = []
+
+    def call() -> str:
+        seen.append(1)
+        if len(seen) < 3:
+            raise error
+        return "done"
+
+    if calls == 3:
+        assert again(call) == "done"
+    else:
+        with pytest.raises(type(error)):
+            again(call)
+    assert len(seen) == calls
 
 
 def test_sigterm_ends_the_process_in_order(spool_maker: SpoolMaker) -> None:

@@ -57,14 +57,12 @@ def test_from_a_crash_before_the_first_commit_to_a_checkpoint_too_old(
     query = Query(spark, spool_maker, table="public.orders", max_rows_per_batch="1")
     assert "the sink is down" in query.fails(broken)
     spool_maker.segment(orders(3), orders(4))
-    spool_maker.segment(orders(5))
+    end = spool_maker.segment(orders(5))
     assert query.run() == [[1, 2], [3, 4], [5]], "the batch that failed comes again as it was"
     assert query.run() == [], "nothing new"
     spool_maker.segment([])
     assert query.run() == [[]], "a batch without changes has no tasks"
-    end = spool_maker.segment(orders(6))
-    assert query.run() == [[6]]
-    offsets = (query.checkpoint / "offsets" / "4").read_text().splitlines()
+    offsets = (query.checkpoint / "offsets" / "2").read_text().splitlines()
     assert offsets[-1] == f'{{"lsn": "{end}"}}'
     dropped = spool_maker.segment(orders(7))
     spool_maker.segment(orders(8))

@@ -6,16 +6,19 @@ its leaves, whose facts name the root.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pgsluice.catalog.facts import RelationFacts
 from pgsluice.errors import ConfigError
 from pgsluice.spark.options import SourceOptions, TableName
-from pgsluice.spool import Spool, SpoolReader
+from pgsluice.spool import SegmentInfo, Spool, SpoolReader
 from pgsluice.spool.block import FACTS_TAG, SegmentView
 from pgsluice.types import TypeOptions, resolve_type
 from pgsluice.wire import Relation, decode_message
+
+NEWEST_SEGMENTS = 64
+"""How many segments are searched for a table before the server is asked."""
 
 _RELATION_TAG = ord("R")
 
@@ -76,7 +79,12 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
         SourceUnreachable: the catalog is needed and the server is not there.
     """
     types = TypeOptions(numeric=options.numeric)
-    found = _newest(SpoolReader(options.spool), table) if Spool.exists(options.spool) else None
+    found = None
+    if Spool.exists(options.spool):
+        reader = SpoolReader(options.spool)
+        infos = reader.segments(reader.start())[::-1]
+        # With a server to ask, a table that has been quiet for long is not searched for long.
+        found = _first(reader, infos if options.dsn is None else infos[:NEWEST_SEGMENTS], table)
     if found is not None:
         known = found.facts.type_definitions() if found.facts is not None else {}
         return [
@@ -101,8 +109,11 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
     ]
 
 
-def _newest(reader: SpoolReader, table: TableName) -> Definition | None:
-    for info in reversed(reader.segments(reader.start())):
+def _first(
+    reader: SpoolReader, infos: Iterable[SegmentInfo], table: TableName
+) -> Definition | None:
+    """The last definition in the first segment that has one of the table."""
+    for info in infos:
         found = None
         for view in reader.views(info):
             for one in definitions(view):

@@ -106,12 +106,13 @@ def build_session(settings: Mapping[str, str], app_name: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app_name)
-    for name, value in _merged(settings).items():
+    for name, value in merged_settings(settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def _merged(settings: Mapping[str, str]) -> dict[str, str]:
+def merged_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings over the defaults that suit their master."""
     merged = {**DEFAULTS, **settings}
     master = merged["spark.master"]
     if is_local(master):

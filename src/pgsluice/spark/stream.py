@@ -113,13 +113,10 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._begin()
         begin = lsn_of(start)
         _again(lambda: self._hold(begin))
-        deadline = time.monotonic() + (0 if self._until is not None else LONG_POLL_S)
-        while True:
+        infos = _again(lambda: self._waiting(begin))
+        if not infos and self._until is None and self._wait_for_news(begin):
             infos = _again(lambda: self._waiting(begin))
-            self._look_after_capture()
-            if infos or time.monotonic() >= deadline:
-                break
-            time.sleep(POLL_S)
+        self._look_after_capture()
         end = _again(lambda: self._limited(infos, limit))
         return offset_of(max(begin, end))
 
@@ -246,6 +243,17 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._reader().segments(start, start)  # fails when it is not there any more
             replace(record, position=start).save(self._options.spool)
 
+    def _wait_for_news(self, start: Lsn) -> bool:
+        """Wait a while for a segment past ``start``; looking costs next to nothing."""
+        deadline = time.monotonic() + LONG_POLL_S
+        while time.monotonic() < deadline:
+            self._look_after_capture()
+            chain = _again(self._reader().all_segments)
+            if chain and chain[-1].end > start:
+                return True
+            time.sleep(POLL_S)
+        return False
+
     def _waiting(self, start: Lsn) -> list[SegmentInfo]:
         """The segments past ``start``, up to the query's fixed end if it has one."""
         infos = self._reader().segments(start)
@@ -316,9 +324,18 @@ def _again(call: Callable[[], T]) -> T:
     for attempt in range(1, ATTEMPTS):
         try:
             return call()
-        except (OSError, SourceUnreachable):
+        except (OSError, SourceUnreachable, SpoolError) as error:
+            if not _may_pass(error):
+                raise
             time.sleep(FIRST_PAUSE_S * 2**attempt)
     return call()
+
+
+def _may_pass(error: Exception) -> bool:
+    """A server that is away, a disk that stumbled; a hole in the spool does not heal."""
+    if isinstance(error, SpoolError):
+        return type(error) is SpoolError and isinstance(error.__cause__, OSError)
+    return True
 
 
 def _stop_on_sigterm() -> None:

@@ -1,0 +1,67 @@
+"""Settings of our own sessions: quick and quiet on one machine, the user's word last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.spools import SpoolMaker, orders
+
+import pgsluice
+from pgsluice.errors import ConfigError
+from pgsluice.spark.session import merged_settings, require_java, require_spark
+
+
+@pytest.mark.parametrize(
+    ("given", "master"),
+    [
+        ({}, "local[*,3]"),
+        ({"spark.master": "local"}, "local[1,3]"),
+        ({"spark.master": "local[2]"}, "local[2,3]"),
+        ({"spark.master": "local[2,5]"}, "local[2,5]"),
+        ({"spark.master": "spark://host:7077"}, "spark://host:7077"),
+    ],
+)
+def test_a_local_master_tries_tasks_again(given: dict[str, str], master: str) -> None:
+    assert merged_settings(given)["spark.master"] == master
+
+
+def test_the_users_settings_win() -> None:
+    given = {"spark.ui.enabled": "true", "spark.driver.host": "10.0.0.1"}
+    merged = merged_settings(given)
+    assert given.items() <= merged.items()
+    assert merged["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_what_suits_a_local_disk_is_not_for_a_cluster() -> None:
+    merged = merged_settings({"spark.master": "k8s://https://api"})
+    assert "spark.sql.streaming.checkpointFileManagerClass" not in merged
+    assert "spark.driver.host" not in merged
+
+
+def test_java_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ConfigError, match="Java is missing") as caught:
+        require_java()
+    assert caught.value.exit_code == 2
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    require_java()
+
+
+def test_an_older_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_spark()
+    monkeypatch.setattr("pyspark.__version__", "4.1.3")
+    with pytest.raises(ConfigError, match=r"pyspark 4\.1\.3"):
+        require_spark()
+
+
+def test_registering_by_hand_is_possible_too(spark: Any, spool_maker: SpoolMaker) -> None:
+    pgsluice.register(spark)
+    spool_maker.segment(orders(1))
+    options = {"spool": str(spool_maker.path), "table": "public.orders"}
+    frame = spark.read.format("pgoutput").options(**options).load()
+    assert [(row.id, row.note) for row in frame.collect()] == [(1, "note 1")]
