@@ -90,6 +90,10 @@ def read(stream: list[bytes], *, parallel: bool = False) -> list[tuple[Message, 
         message, step = tracker.feed(data)
         assert message.encode() == data
         assert decode_message(data, in_stream=in_stream, parallel=parallel) == message
+        if isinstance(message, Insert | Update):
+            relation = tracker.relation(message.oid)
+            assert relation is not None
+            assert len(message.new) == len(relation.columns)
         seen.append((message, step))
     return seen
 
@@ -253,7 +257,7 @@ def test_transactions_in_progress(database: MakeDatabase, options: dict[str, str
     ) == 1
 
 
-@pytest.mark.pg(">= 14")
+@pytest.mark.pg(">= 15")
 @pytest.mark.parametrize("proto_version", ["1", "3"])
 def test_prepared_transactions(database: MakeDatabase, proto_version: str) -> None:
     """A slot made for them sends them at every version of the protocol."""
@@ -288,3 +292,21 @@ def test_a_streamed_transaction_that_is_prepared(database: MakeDatabase) -> None
     assert next(step.length for message, step in seen if message.tag == "p") == 1501
     # The relation is sent again after it: what a prepared stream learnt does not stay.
     assert "".join(message.tag for message, _ in seen[-4:]) == "BRIC"
+
+
+@pytest.mark.pg(">= 15")
+def test_a_column_list_that_changes_while_a_stream_is_open(database: MakeDatabase) -> None:
+    """Each row fits the relation in force, whichever transaction brought that one."""
+    one = database()
+    make(one)
+    with one.connect() as streaming, streaming.transaction():
+        streaming.execute(FILL)
+        # All of bulk is streamed before the list changes; what is left is t's.
+        streaming.execute("INSERT INTO t (id) SELECT generate_series(1, 1500)")
+        one.execute(
+            "ALTER PUBLICATION p SET TABLE bulk (id), t", "INSERT INTO bulk VALUES (1, 'a')"
+        )
+    one.execute("INSERT INTO bulk VALUES (2, 'b')")
+    seen = read(peek(one, **ON))  # compares each row's width with the relation in force
+    bulk = [len(relation.columns) for relation in of(Relation, seen) if relation.name == "bulk"]
+    assert (bulk[0], bulk[-1]) == (2, 1)

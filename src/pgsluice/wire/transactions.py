@@ -11,9 +11,9 @@ What may follow what is data, in :mod:`pgsluice.wire.transitions`. Here is what 
 - Relations and types learnt in a stream count for that stream only, go with the
   subtransaction that brought them, and join the connection's at Stream Commit, unless the
   connection has learnt something newer meanwhile: after ALTER PUBLICATION another transaction
-  can bring a relation with other columns while the stream is open, and the server will not
-  send that one again. Those of plain and prepared transactions join at once, those of a
-  stream that is prepared never (the server sends them again).
+  can bring a relation with other columns while the stream is open. Those of plain and
+  prepared transactions join at once, since the next one may use them without another R;
+  those of a stream that is prepared never, since the server sends them again.
 - A new connection begins with a new tracker.
 - Memory: one entry for each open subtransaction and each R and Y, none for a row.
 """
