@@ -35,7 +35,7 @@ from pgsluice.spark.source import PgoutputDataSource
 from pgsluice.spark.stream import PgoutputStreamReader
 from pgsluice.spark.stream import _again as again
 from pgsluice.spark.tasks import NO_TABLE
-from pgsluice.spool import SpoolReader, SubscriptionRecord
+from pgsluice.spool import Spool, SpoolIdentity, SpoolReader, SubscriptionRecord
 
 SCHEMA = (
     StructType()
@@ -279,6 +279,15 @@ def test_an_unknown_table_says_what_to_do(spool_maker: SpoolMaker) -> None:
     source = PgoutputDataSource({"spool": str(spool_maker.path), "table": "public.nothing"})
     with pytest.raises(ConfigError, match="give the option dsn"):
         source.schema()
+
+
+def test_a_spool_without_a_beginning_knows_no_table(tmp_path: Path) -> None:
+    identity = SpoolIdentity.new(system_identifier="7", timeline=1, database="d", slot="s")
+    Spool.create(tmp_path / "intent", identity)
+    for folder in ("intent", "nothing"):
+        source = PgoutputDataSource({"spool": str(tmp_path / folder), "table": "a.b"})
+        with pytest.raises(ConfigError, match="table a.b is not in the spool"):
+            source.schema()
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
     """
     types = TypeOptions(numeric=options.numeric)
     found = None
-    if Spool.exists(options.spool):
+    # A spool whose slot is only about to be made has no beginning yet, and nothing in it.
+    if Spool.exists(options.spool) and Spool.open(options.spool).chain_start() is not None:
         reader = SpoolReader(options.spool)
         infos = reader.segments(reader.start())[::-1]
         # With a server to ask, a table that has been quiet for long is not searched for long.
