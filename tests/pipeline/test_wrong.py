@@ -1,0 +1,161 @@
+"""Wrong on purpose: one clear message, the right exit code, and nothing lost.
+
+What is wrong with the command line, the password, the host or Java is in ``tests/cli``.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+from tests.conftest import Database, MakeDatabase
+from tests.pipeline.conftest import MakePipeline, Pipeline
+
+from pgsluice.cli.app import run_command
+from pgsluice.embedded import EmbeddedServer
+from pgsluice.replication import PgoutputOptions, ReplicationConnection
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture
+def shop(database: MakeDatabase) -> Database:
+    one = database()
+    one.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)")
+    return one
+
+
+def refused(one: Pipeline, capfd: pytest.CaptureFixture[str], code: int, says: str) -> None:
+    """``run --once`` ends with the code and says so once, without a traceback."""
+    capfd.readouterr()
+    got = run_command(["run", str(one.path), "--once"])
+    error = capfd.readouterr().err
+    messages = [line for line in error.splitlines() if line.startswith("pgsluice: ")]
+    assert got == code, error
+    assert len(messages) == 1, error
+    assert "Traceback" not in error
+    assert re.search(says, error), error
+    assert "→" in error, "it says what to do next"
+
+
+def test_wal_level_replica(pipeline: MakePipeline, capfd: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedServer(settings={"wal_level": "replica", "fsync": "off"}) as server:
+        server.start()
+        refused(pipeline(Database(server, "postgres")), capfd, 3, "wal_level")
+
+
+def test_no_free_slot(pipeline: MakePipeline, capfd: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedServer(settings={"max_replication_slots": "1", "fsync": "off"}) as server:
+        server.start()
+        shop = Database(server, "postgres")
+        shop.execute("SELECT pg_create_physical_replication_slot('taken')")
+        refused(pipeline(shop), capfd, 3, "slots")
+
+
+def test_a_slot_in_use_by_another(
+    shop: Database, pipeline: MakePipeline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = pipeline(shop)
+    one.once()
+    with ReplicationConnection.connect(shop.dsn, 10) as other:
+        ((at,),) = shop.execute("SELECT pg_current_wal_flush_lsn()")
+        from pgsluice.lsn import Lsn
+
+        options = PgoutputOptions(publication_names=(shop.name,), proto_version=1)
+        other.start_replication(shop.name, Lsn.parse(str(at)), options)
+        refused(one, capfd, 3, "active|in use")
+        other.finish()
+    one.once()
+
+
+def test_a_slot_that_moved_past_the_spool(
+    shop: Database, pipeline: MakePipeline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = pipeline(shop)
+    one.once()
+    shop.execute(
+        "INSERT INTO t VALUES (2, 2)",
+        f"SELECT pg_replication_slot_advance('{shop.name}', pg_current_wal_flush_lsn())",
+        "INSERT INTO t VALUES (3, 3)",
+        # What is missing would be found only by the slot's own position.
+        f"SELECT pg_replication_slot_advance('{shop.name}', pg_current_wal_flush_lsn())",
+    )
+    refused(one, capfd, 3, "past the spool's frontier")
+
+
+def test_a_slot_that_is_gone(
+    shop: Database, pipeline: MakePipeline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = pipeline(shop)
+    one.once()
+    shop.execute(f"SELECT pg_drop_replication_slot('{shop.name}')")
+    refused(one, capfd, 3, "is not there any more")
+
+
+def test_a_spool_of_another_system(
+    shop: Database, pipeline: MakePipeline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = pipeline(shop)
+    one.once()
+    with EmbeddedServer(settings={"fsync": "off"}) as server:
+        server.start()
+        elsewhere = Database(server, shop.name)
+        Database(server, "postgres").execute(f'CREATE DATABASE "{shop.name}"')
+        elsewhere.execute("CREATE TABLE t (id int PRIMARY KEY, n int)")
+        one.database = elsewhere
+        one.write()
+        refused(one, capfd, 3, "another|system")
+
+
+def test_a_target_with_the_position_of_another_source(
+    shop: Database,
+    pipeline: MakePipeline,
+    capfd: pytest.CaptureFixture[str],
+    database: MakeDatabase,
+) -> None:
+    one = pipeline(shop)
+    one.once()
+    other_shop = database()
+    other_shop.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (9, 9)")
+    other = pipeline(other_shop)
+    shutil.copytree(one.lake, other.lake)
+    refused(other, capfd, 1, "position of another source")
+    assert other.delta("t").version() == one.delta("t").version()
+    # And a table that pgsluice did not make at all.
+    assert other.table("t")["state"] == "p"
+
+
+def test_a_table_without_a_usable_identity_that_is_updated(
+    database: MakeDatabase, pipeline: MakePipeline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """FULL without a key publishes updates that only bag semantics could apply (not yet)."""
+    shop = database()
+    shop.execute(
+        "CREATE TABLE bag (a int, b int)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "INSERT INTO bag VALUES (1, 1), (1, 1)",
+        "CREATE TABLE t (id int PRIMARY KEY)",
+    )
+    one = pipeline(shop)
+    one.once()
+    shop.execute("UPDATE bag SET b = 2", "INSERT INTO t VALUES (5)")
+    refused(one, capfd, 1, r"public\.bag")
+    one.assert_equal("t")
+
+
+def test_a_full_disk_at_the_spool(
+    shop: Database,
+    pipeline: MakePipeline,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = pipeline(shop)
+    one.once()
+    shop.execute("INSERT INTO t SELECT i, i FROM generate_series(10, 5000) i")
+    # Capture is a process of its own and takes its failpoints from the environment.
+    monkeypatch.setenv("PGSLUICE_FAILPOINTS", "spool.write=enospc")
+    refused(one, capfd, 1, "[Nn]o (room|space)")
+    monkeypatch.delenv("PGSLUICE_FAILPOINTS")
+    one.once()
+    one.assert_equal("t")
