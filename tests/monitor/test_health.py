@@ -11,23 +11,24 @@ import pytest
 from pgsluice.catalog import ServerInfo, SlotInfo
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.examine import file_system_of, folder_problem
-from pgsluice.monitor.health import (
+from pgsluice.monitor.findings import Finding, Level
+from pgsluice.monitor.java import Java
+from pgsluice.monitor.place_health import (
     EnvironmentFacts,
-    Finding,
-    Level,
+    SpoolFacts,
+    judge_environment,
+    judge_spool,
+)
+from pgsluice.monitor.source_health import (
     PublicationFacts,
     PublishedTable,
     ServerFacts,
-    SpoolFacts,
-    judge_environment,
     judge_publications,
     judge_role,
     judge_server,
     judge_slot,
-    judge_spool,
     judge_tables,
 )
-from pgsluice.monitor.java import Java
 
 _INFO = ServerInfo(
     version_num=180004,

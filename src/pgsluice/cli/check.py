@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.config import load_config
-from pgsluice.monitor.health import Finding, Level
+from pgsluice.monitor.findings import Finding, Level
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 

@@ -1,40 +1,16 @@
 """``pgsluice drop``: the slot, our publications and all state; or one subscription's state.
 
-What has been written to targets stays. It refuses while a capture runs. Whatever it is
-interrupted at, calling it again goes on from there: the spool's identity goes last.
+What has been written to targets stays. It refuses while a capture runs.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pgsluice.catalog import SlotInfo, drop_publications, slot_info
 from pgsluice.cli.options import ConfigArgument, DebugOption, YesOption
-from pgsluice.config import Config, load_config
-from pgsluice.errors import ForeignSource, SlotInUse, SourceUnreachable, SpoolBusy
-from pgsluice.replication import connect_sql, source_errors
-from pgsluice.spool import Spool
-from pgsluice.subscription.exclusive import Exclusive
-
-_STATE = ("segments", "parts", "subscriptions")
-_FILES = (
-    "start.json",
-    "frontier.json",
-    "epoch.json",
-    "released.json",
-    "capture.json",
-    "capture.json.*.tmp",
-    "writer.lock",
-)
-_LAST = "identity.json"
+from pgsluice.config import load_config
 
 
 def drop(
@@ -47,119 +23,11 @@ def drop(
     debug: DebugOption = False,
 ) -> None:
     """Drop the slot and forget all state; the targets' tables stay."""
+    from pgsluice.cli.forget import drop_all, drop_subscription, no_capture
+
     loaded = load_config(config)
-    with _no_capture(loaded.spool.path):
+    with no_capture(loaded.spool.path):
         if subscription is not None:
-            _drop_subscription(loaded, subscription, yes=yes)
+            drop_subscription(loaded, subscription, yes=yes)
         else:
-            _drop_all(loaded, yes=yes)
-
-
-def _drop_subscription(config: Config, name: str, *, yes: bool) -> None:
-    folder = config.spool.subscription_folder(name)
-    # By name, not as a path: ".." is no subscription.
-    if name not in _names_in(folder.parent):
-        config.subscription(name)  # raises, saying which there are, unless it is configured
-        typer.echo(f'nothing is known of subscription "{name}"')
-        return
-    with Exclusive(folder, f"the subscription {name}"):
-        _ask(f'forget the record and the checkpoint of subscription "{name}"?', yes=yes)
-        shutil.rmtree(folder)
-    typer.echo(f'forgot subscription "{name}"; its tables at the target stay')
-
-
-def _names_in(folder: Path) -> set[str]:
-    return {one.name for one in folder.iterdir()} if folder.is_dir() else set()
-
-
-def _drop_all(config: Config, *, yes: bool) -> None:
-    source, path = config.source, config.spool.path
-    try:
-        with connect_sql(
-            source.dsn, timeout_s=source.connect_timeout_s, application="drop"
-        ) as connection:
-            with source_errors("reading the slot"):
-                slot = slot_info(connection, source.slot)
-            _refuse(slot, connection.info.dbname)
-            _ask(
-                f"drop the slot {source.slot} with what it holds, our publications, "
-                f"and all state in {path}?",
-                yes=yes,
-            )
-            if slot is not None:
-                with source_errors(f"dropping the slot {source.slot}"):
-                    connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])
-                typer.echo(f"dropped the slot {source.slot}")
-            with source_errors("dropping publications"):
-                for name in drop_publications(connection, source.publications):
-                    typer.echo(f"dropped the publication {name}")
-    except SourceUnreachable as error:
-        raise SourceUnreachable(
-            error.what,
-            hint="the slot and the publications are on the server: try again when it is back; "
-            f"if it is gone for ever, remove {path}",
-        ) from error
-    if forget_spool(path):
-        typer.echo(f"forgot what was in {path}")
-    typer.echo("the tables at the targets stay")
-
-
-def _refuse(slot: SlotInfo | None, database: str) -> None:
-    """Refuse to drop what is in use or not ours."""
-    if slot is None:
-        return
-    if slot.active_pid is not None:
-        raise SlotInUse(
-            f"slot {slot.name} is in use by process {slot.active_pid}",
-            hint="stop the pgsluice that runs there first",
-        )
-    if slot.plugin != "pgoutput" or slot.database != database:
-        raise ForeignSource(
-            f"slot {slot.name} is not ours: plugin {slot.plugin}, database {slot.database}",
-            hint="[source] names the wrong slot",
-        )
-
-
-def forget_spool(path: Path) -> bool:
-    """Remove a spool's files, and its folder if nothing else is in it; was there any?"""
-    found = [one for name in (*_STATE, *_FILES, _LAST) for one in sorted(path.glob(name))]
-    for one in found:
-        if one.is_dir():
-            shutil.rmtree(one)
-        else:
-            one.unlink(missing_ok=True)
-    if path.is_dir() and not any(path.iterdir()):
-        path.rmdir()
-    return bool(found)
-
-
-def _ask(question: str, *, yes: bool) -> None:
-    """Go on only after a yes."""
-    if not yes and not typer.confirm(question):
-        typer.echo("nothing was dropped")
-        raise typer.Exit(1)
-
-
-@contextmanager
-def _no_capture(path: Path) -> Iterator[None]:
-    """Hold the spool's writer lock: no capture runs, and none starts meanwhile.
-
-    Raises:
-        SpoolBusy: one runs.
-    """
-    if not Spool.exists(path):
-        yield
-        return
-    descriptor = os.open(path / "writer.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise SpoolBusy(
-                f"a capture writes to the spool {path}",
-                hint="stop the pgsluice that runs there first",
-                path=str(path),
-            ) from error
-        yield
-    finally:
-        os.close(descriptor)
+            drop_all(loaded, yes=yes)

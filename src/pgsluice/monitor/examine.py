@@ -1,4 +1,5 @@
-"""Gathers the facts that :mod:`pgsluice.monitor.health` judges: asks, and changes nothing.
+"""Gathers the facts that :mod:`~pgsluice.monitor.source_health` and
+:mod:`~pgsluice.monitor.place_health` judge: asks, and changes nothing.
 
 Everything is read with the role that will do the work, so that what it may not see or do shows
 here and not at the first run.
@@ -30,24 +31,25 @@ from pgsluice.catalog import (
 from pgsluice.catalog.own_publications import INSERT_SUFFIX
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError, SourceRefused
-from pgsluice.monitor.health import (
+from pgsluice.monitor.findings import Finding, Level
+from pgsluice.monitor.java import find_java
+from pgsluice.monitor.place_health import (
     EnvironmentFacts,
-    Finding,
-    Level,
+    SpoolFacts,
+    judge_environment,
+    judge_spool,
+    judge_target,
+)
+from pgsluice.monitor.source_health import (
     PublicationFacts,
     PublishedTable,
     ServerFacts,
-    SpoolFacts,
-    judge_environment,
     judge_publications,
     judge_role,
     judge_server,
     judge_slot,
-    judge_spool,
     judge_tables,
-    judge_target,
 )
-from pgsluice.monitor.java import find_java
 from pgsluice.replication import ReplicationConnection, SystemIdentity, connect_sql, source_errors
 from pgsluice.spool import Spool, SpoolReader
 

@@ -1,4 +1,4 @@
-"""Is it fit to run? From facts to findings, and nothing else: no connection, no file.
+"""Is the source fit to run? From facts to findings, and nothing else: no connection, no file.
 
 :mod:`pgsluice.monitor.examine` gathers the facts. Each function here judges one kind of them; a
 finding says what is so and, unless it is fine, what to do, as commands that can be pasted.
@@ -8,40 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pgsluice.catalog import ServerInfo, SlotInfo
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.java import Java, java_problem
+from pgsluice.monitor.findings import Finding, error, ok, warning
 from pgsluice.monitor.wording import format_bytes
 
-OLDEST_SPARK = (4, 2)
 _LOW_SPACE = 2**30
 _SHOWN_TABLES = 5
-
-
-class Level(StrEnum):
-    """How a finding is to be taken."""
-
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of ``check``.
-
-    Attributes:
-        subject: what was looked at, in a word or two.
-        what: what is so.
-        todo: what to do; None where there is nothing to do. May have several lines.
-    """
-
-    level: Level
-    subject: str
-    what: str
-    todo: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +84,6 @@ class PublishedTable:
         return f"{quoted(self.schema)}.{quoted(self.name)}"
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolFacts:
-    """The spool's folder.
-
-    Attributes:
-        problem: why nothing can be written there; None: it can.
-        file_system: its type as the kernel names it; None: not known.
-        free_bytes: what a file may still take.
-        other_source: whose spool it is, if not of this source; None: ours, or none yet.
-    """
-
-    path: str
-    problem: str | None
-    file_system: str | None
-    free_bytes: int
-    other_source: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EnvironmentFacts:
-    """What is installed here; a version is None where a package is not there."""
-
-    java: Java | None
-    pyspark: str | None
-    deltalake: str | None
-
-
 def quoted(name: str) -> str:
     """An SQL identifier, in quotes always: it is to be pasted."""
     return '"' + name.replace('"', '""') + '"'
@@ -145,17 +92,17 @@ def quoted(name: str) -> str:
 def judge_server(facts: ServerFacts, *, slot_exists: bool) -> Iterator[Finding]:
     """The server's version and settings."""
     info = facts.info
-    yield _ok("version", f"PostgreSQL {info.version}, database {info.database}")
+    yield ok("version", f"PostgreSQL {info.version}, database {info.database}")
     if facts.is_behind_pooler:
-        yield _warning(
+        yield warning(
             "connection",
             "something between here and the server answers for it, as a connection pooler does",
             "give the address of the server itself: replication needs a connection of its own",
         )
     if info.wal_level == "logical":
-        yield _ok("wal_level", "logical")
+        yield ok("wal_level", "logical")
     else:
-        yield _error(
+        yield error(
             "wal_level",
             f"{info.wal_level}: the WAL does not hold what logical replication needs",
             "ALTER SYSTEM SET wal_level = logical;  -- then restart the server",
@@ -177,30 +124,30 @@ def _judge_room(info: ServerInfo, *, slot_exists: bool) -> Iterator[Finding]:
 def _room(setting: str, limit: int, free: int, needed: int, what: str) -> Finding:
     """``needed`` to stream, one more to copy a table beside it."""
     if free > needed:
-        return _ok(setting, f"{limit}, of which {free} are free")
+        return ok(setting, f"{limit}, of which {free} are free")
     sql = f"ALTER SYSTEM SET {setting} = {limit + needed + 1 - free};  -- then restart the server"
     if free == needed:
-        return _warning(setting, f"{limit}: copying a table again needs one {what} more", sql)
-    return _error(setting, f"all {limit} are in use, and a {what} is needed", sql)
+        return warning(setting, f"{limit}: copying a table again needs one {what} more", sql)
+    return error(setting, f"all {limit} are in use, and a {what} is needed", sql)
 
 
 def _judge_limits(facts: ServerFacts) -> Iterator[Finding]:
     if 0 < facts.wal_sender_timeout_ms < 10_000:
-        yield _warning(
+        yield warning(
             "wal_sender_timeout",
             f"{facts.wal_sender_timeout_ms} ms: a short pause here ends the connection",
             "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_reload_conf();",
         )
     limit = facts.info.max_slot_wal_keep_bytes
     if facts.info.version_num >= 130000 and limit is None:
-        yield _warning(
+        yield warning(
             "max_slot_wal_keep_size",
             "no limit: while pgsluice is down, its slot keeps WAL until the server's disk is full",
             "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
             "  -- what the disk can spare",
         )
     elif limit is not None and limit < _LOW_SPACE:
-        yield _warning(
+        yield warning(
             "max_slot_wal_keep_size",
             f"{format_bytes(limit)}: a short stop here may lose the slot",
             "give it what the disk can spare",
@@ -211,49 +158,49 @@ def judge_role(facts: ServerFacts, replication_problem: str | None) -> Iterator[
     """May the role replicate? ``replication_problem`` is what a replication connection said."""
     user = facts.info.user
     if not facts.info.has_replication:
-        yield _error(
+        yield error(
             "role",
             f"{user} may not replicate",
             f"ALTER ROLE {quoted(user)} REPLICATION;",
         )
     elif replication_problem is not None:
-        yield _error(
+        yield error(
             "role",
             f"a replication connection is refused: {replication_problem}",
             f"pg_hba.conf needs a line for {user} and this address; a connection pooler "
             "in between has to be left out",
         )
     else:
-        yield _ok("role", f"{user} may replicate")
+        yield ok("role", f"{user} may replicate")
 
 
 def judge_slot(slot: SlotInfo | None, facts: ServerFacts, *, frontier: Lsn | None) -> Finding:
     """The slot. ``frontier``: the spool's; None before its first run."""
     if slot is None:
         if frontier is not None:
-            return _error(
+            return error(
                 "slot",
                 "it is gone, and the spool goes on where it was: changes are missing",
                 "pgsluice drop CONFIG forgets all state; the next run copies again",
             )
-        return _ok("slot", "not there yet: the first run makes it")
+        return ok("slot", "not there yet: the first run makes it")
     if slot.plugin != "pgoutput":
         owner = "a physical slot" if slot.plugin is None else f"a slot of {slot.plugin}"
-        return _error("slot", f"{slot.name} is {owner}", "name another slot in [source]")
+        return error("slot", f"{slot.name} is {owner}", "name another slot in [source]")
     if slot.database != facts.info.database:
-        return _error(
+        return error(
             "slot",
             f"{slot.name} belongs to the database {slot.database}",
             "name another slot in [source]",
         )
     if slot.is_lost:
-        return _error(
+        return error(
             "slot",
             f"{slot.name} is lost: the server removed WAL that it needs",
             "pgsluice drop CONFIG, then pgsluice run CONFIG copies again",
         )
     if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
-        return _error(
+        return error(
             "slot",
             f"{slot.name} moved to {slot.confirmed_flush_lsn}, past the spool's {frontier}: "
             "another reader took what lies between",
@@ -261,57 +208,57 @@ def judge_slot(slot: SlotInfo | None, facts: ServerFacts, *, frontier: Lsn | Non
         )
     held = f"{slot.name} holds {format_bytes(slot.retained_bytes)} of WAL"
     if slot.wal_status == "unreserved":
-        return _warning(
+        return warning(
             "slot", f"{held}, soon more than max_slot_wal_keep_size allows", "run pgsluice now"
         )
     if slot.active_pid is not None:
-        return _ok("slot", f"{held}, in use by process {slot.active_pid}")
+        return ok("slot", f"{held}, in use by process {slot.active_pid}")
     if frontier is None:
-        return _warning(
+        return warning(
             "slot",
             f"{slot.name} is there and this spool has not used it: somebody else may",
             "name another slot in [source], or drop it: "
             f"SELECT pg_drop_replication_slot('{slot.name}');",
         )
-    return _ok("slot", held)
+    return ok("slot", held)
 
 
 def judge_publications(facts: PublicationFacts, server: ServerFacts) -> Iterator[Finding]:
     """The server's publications: there, or can they be made?"""
     for name in facts.existing:
-        yield _ok("publication", f"{name} is there")
+        yield ok("publication", f"{name} is there")
     if not facts.missing:
         return
     missing = ", ".join(facts.missing)
     user, database = server.info.user, server.info.database
     if facts.problem is not None:
-        yield _error("publication", facts.problem, "name others in [source] publications")
+        yield error("publication", facts.problem, "name others in [source] publications")
     elif facts.foreign_tables:
-        yield _error(
+        yield error(
             "publication",
             f"{missing} not there, and only a table's owner may publish it: "
             f"{_shortened(facts.foreign_tables)}",
             f"as the owner, or a superuser:\n{facts.statements}",
         )
     elif not server.info.may_create:
-        yield _error(
+        yield error(
             "publication",
             f"{missing} not there, and {user} may not make it",
             f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(user)};",
         )
     else:
-        yield _ok("publication", f"{missing} not there yet: the first run makes it")
+        yield ok("publication", f"{missing} not there yet: the first run makes it")
 
 
 def judge_tables(tables: Sequence[PublishedTable], user: str) -> Iterator[Finding]:
     """Privileges, replica identities and names of the published tables."""
     if not tables:
-        yield _warning("tables", "no table is published", "add one to the publication")
+        yield warning("tables", "no table is published", "add one to the publication")
         return
     yield from _judge_privileges(tables, user)
     stopped = [table for table in tables if table.sends_updates and not table.has_identity]
     for table in stopped:
-        yield _error(
+        yield error(
             "replica identity",
             f"{table.shown} has none and its updates are published: "
             "the server refuses the application's updates and deletes",
@@ -319,21 +266,21 @@ def judge_tables(tables: Sequence[PublishedTable], user: str) -> Iterator[Findin
         )
     inserts = [table for table in tables if not table.sends_updates and not table.has_identity]
     if inserts:
-        yield _warning(
+        yield warning(
             "replica identity",
             f"only inserts of these come: {_listed(inserts)}",
             "ALTER TABLE … ADD PRIMARY KEY (…), where updates and deletes are wanted",
         )
     keyless = [table for table in tables if table.is_full and not table.has_key]
     if keyless:
-        yield _warning(
+        yield warning(
             "replica identity",
             f"FULL without a key, an update or delete parks these: {_listed(keyless)}",
             'name what identifies a row: key = { "schema.table" = ["column"] } in the subscription',
         )
     for table in tables:
         if table.same_names:
-            yield _error(
+            yield error(
                 "column names",
                 f"{table.shown}: {', '.join(table.same_names)} are equal but for "
                 "upper and lower case, and a lake's columns must not be",
@@ -347,7 +294,7 @@ def _judge_table_names(tables: Sequence[PublishedTable]) -> Iterator[Finding]:
     for table in tables:
         other = seen.setdefault((table.schema.lower(), table.name.lower()), table)
         if other is not table:
-            yield _warning(
+            yield warning(
                 "table names",
                 f"{other.shown} and {table.shown} are equal but for "
                 "upper and lower case: on some disks their folders are one",
@@ -360,105 +307,18 @@ def _judge_privileges(tables: Sequence[PublishedTable], user: str) -> Iterator[F
     unread = [table for table in tables if not table.may_select]
     if not schemas and not unread:
         count = "1 table" if len(tables) == 1 else f"{len(tables)} tables"
-        yield _ok("privileges", f"{count} published, all can be read")
+        yield ok("privileges", f"{count} published, all can be read")
         return
     grants = [f"GRANT USAGE ON SCHEMA {quoted(name)} TO {quoted(user)};" for name in schemas]
     if unread:
         names = ", ".join(table.sql_name for table in unread)
         grants.append(f"GRANT SELECT ON {names} TO {quoted(user)};")
     blocked = [t for t in tables if not (t.may_select and t.may_use_schema)]
-    yield _error(
+    yield error(
         "privileges",
         f"{user} cannot read what it has to copy: {_listed(blocked)}",
         "\n".join(grants),
     )
-
-
-_REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "ceph", "glusterfs", "lustre", "afs")
-
-
-def judge_spool(
-    facts: SpoolFacts, *, max_bytes: int | None, is_shared: bool, master: str
-) -> Iterator[Finding]:
-    """The spool's folder: writable, lasting, large enough, ours."""
-    if facts.problem is not None:
-        yield _error("spool", f"{facts.path}: {facts.problem}", "name another path in [spool]")
-        return
-    if facts.other_source is not None:
-        yield _error(
-            "spool",
-            f"{facts.path} is the spool of {facts.other_source}",
-            "name another path in [spool]: a spool belongs to one slot",
-        )
-        return
-    kind = facts.file_system or "unknown"
-    free = format_bytes(facts.free_bytes)
-    is_remote = kind.startswith(_REMOTE)
-    is_local_master = master.startswith("local")
-    if kind in ("tmpfs", "ramfs"):
-        yield _warning(
-            "spool",
-            f"{facts.path} is in memory ({kind}): it is gone after a restart of the machine, "
-            "and with it what the slot no longer holds",
-            "put it on a disk",
-        )
-    elif is_remote and not is_shared:
-        yield _warning(
-            "spool",
-            f"{facts.path} is on {kind}: what is durable there is up to another machine",
-            "put it on a local disk, or say shared = true if executors elsewhere need it",
-        )
-    elif not is_local_master and not is_remote:
-        yield _warning(
-            "spool",
-            f"{facts.path} is said to be shared and is on {kind}: executors of {master} have to "
-            "see it at the same path",
-            "mount it on all of them, or take a local master",
-        )
-    elif facts.free_bytes < (max_bytes or _LOW_SPACE):
-        yield _warning(
-            "spool",
-            f"{facts.path} has {free} left: when it is full, the server's WAL begins to grow",
-            "make room, or set max_bytes",
-        )
-    else:
-        yield _ok("spool", f"{facts.path} can be written, {free} free")
-
-
-def judge_target(name: str, path: str, problem: str | None) -> Finding:
-    """A subscription's Delta target."""
-    if problem is not None:
-        return _error("target", f'subscription "{name}", {path}: {problem}', "name another path")
-    return _ok("target", f'subscription "{name}" can write to {path}')
-
-
-def judge_environment(facts: EnvironmentFacts) -> Iterator[Finding]:
-    """Java and the Python packages that a subscription needs."""
-    problem = java_problem(facts.java)
-    if problem is not None:
-        yield _error(
-            "java",
-            problem,
-            "install a JRE (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME",
-        )
-    elif facts.java is not None:
-        yield _ok("java", f"{facts.java.version}, {facts.java.program}")
-    if facts.pyspark is None:
-        yield _error("pyspark", "not installed", 'pip install "pgsluice[spark]"')
-    elif _numbers(facts.pyspark) < OLDEST_SPARK:
-        yield _error(
-            "pyspark", f"{facts.pyspark}: streaming needs 4.2", 'pip install "pyspark>=4.2"'
-        )
-    else:
-        yield _ok("pyspark", facts.pyspark)
-    if facts.deltalake is None:
-        yield _error("deltalake", "not installed", 'pip install "pgsluice[delta]"')
-    else:
-        yield _ok("deltalake", facts.deltalake)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def _listed(tables: Sequence[PublishedTable]) -> str:
@@ -468,15 +328,3 @@ def _listed(tables: Sequence[PublishedTable]) -> str:
 def _shortened(names: Sequence[str]) -> str:
     more = len(names) - _SHOWN_TABLES
     return ", ".join(names[:_SHOWN_TABLES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _ok(subject: str, what: str) -> Finding:
-    return Finding(Level.OK, subject, what)
-
-
-def _warning(subject: str, what: str, todo: str) -> Finding:
-    return Finding(Level.WARNING, subject, what, todo)
-
-
-def _error(subject: str, what: str, todo: str) -> Finding:
-    return Finding(Level.ERROR, subject, what, todo)

@@ -1,0 +1,91 @@
+"""What ``pgsluice status`` shows people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pgsluice.monitor.status import SourceStatus, SpoolStatus, Status, SubscriptionStatus
+from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
+
+
+def show(found: Status, console: Console) -> None:
+    """Print it for people."""
+    console.print(_source_line(found.source), soft_wrap=True, highlight=False)
+    console.print(_spool_line(found.spool), soft_wrap=True, highlight=False)
+    for one in found.subscriptions:
+        console.print()
+        console.print(_subscription_line(one), soft_wrap=True, highlight=False)
+        if one.tables:
+            console.print(_tables(one))
+        for table in one.tables:
+            if table.error:
+                text = Text(f"  {table.namespace}.{table.name}: {table.error}", style="red")
+                console.print(text, soft_wrap=True, highlight=False)
+
+
+def _source_line(source: SourceStatus) -> Text:
+    text = Text("source  ", style="bold")
+    slot = source.slot
+    if source.error is not None:
+        return text.append(source.error, style="red")
+    text.append(f"slot {source.slot_name} ", style="default")
+    if slot is None:
+        return text.append("is not there yet", style="yellow")
+    is_active = slot.active_pid is not None
+    text.append("active" if is_active else "not in use", style="green" if is_active else "yellow")
+    text.append(f", confirmed {slot.confirmed_flush_lsn}, holds ", style="default")
+    text.append(format_bytes(slot.retained_bytes), style="default")
+    if slot.wal_status not in (None, "reserved"):
+        text.append(f", {slot.wal_status}", style="red")
+    return text
+
+
+def _spool_line(spool: SpoolStatus) -> Text:
+    text = Text("spool   ", style="bold")
+    if spool.error is not None:
+        return text.append(spool.error, style="red")
+    if spool.frontier is None:
+        return text.append("not there yet", style="yellow")
+    segments = "1 segment" if spool.segments == 1 else f"{format_count(spool.segments)} segments"
+    return text.append(
+        f"position {spool.position}, frontier {spool.frontier}, "
+        f"{format_bytes(spool.bytes)} in {segments}",
+        style="default",
+    )
+
+
+def _subscription_line(one: SubscriptionStatus) -> Text:
+    text = Text(one.name, style="bold")
+    text.append(f"  {one.mode} → {one.sink}", style="default")
+    if not one.is_configured:
+        text.append("  not in the configuration", style="yellow")
+    if not one.is_enabled:
+        text.append("  disabled", style="yellow")
+    if one.position is None:
+        return text.append("  not started yet", style="yellow")
+    text.append(f"  at {one.position}, ", style="default")
+    if one.lag_bytes is None:
+        return text.append("lag unknown", style="yellow")
+    if not one.lag_bytes and not one.lag_s:
+        return text.append("no lag", style="green")
+    lag = f"{format_bytes(one.lag_bytes)} and {format_seconds(one.lag_s)} behind"
+    return text.append(lag, style="default")
+
+
+def _tables(one: SubscriptionStatus) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("  table")
+    table.add_column("state")
+    table.add_column("applied through", justify="right")
+    table.add_column("rows", justify="right")
+    for row in one.tables:
+        is_parked = row.is_parked
+        table.add_row(
+            Text(f"  {row.namespace}.{row.name}"),
+            Text(STATES.get(row.state, row.state), style="red" if is_parked else ""),
+            str(row.applied_through),
+            format_count(row.rows),
+        )
+    return table
