@@ -25,6 +25,7 @@ import pytest
 from psycopg import sql
 
 from pgsluice.embedded import WHEEL_VERSIONS, EmbeddedServer, npm
+from pgsluice.errors import ConfigError
 
 # Tests crash processes, never the machine: fsync would only cost time.
 _TEST_SETTINGS = {
@@ -82,8 +83,8 @@ def servers() -> Iterator[Servers]:
 
     def get(version: int) -> EmbeddedServer:
         if version not in running:
-            if version not in WHEEL_VERSIONS and (reason := npm.why_not(version)):
-                pytest.skip(f"PostgreSQL {version} comes from npm: {reason}")
+            if version not in WHEEL_VERSIONS:
+                _fetch_or_skip(version)
             server = EmbeddedServer(version, settings=_TEST_SETTINGS)
             server.start()
             running[version] = server
@@ -92,6 +93,18 @@ def servers() -> Iterator[Servers]:
     yield get
     for server in running.values():
         server.close()
+
+
+def _fetch_or_skip(version: int) -> None:
+    """Other versions come from npm; without it, or without a network, their tests are skipped."""
+    reason = npm.why_not(version)
+    if reason is None:
+        try:
+            npm.fetch(version)
+        except ConfigError as error:
+            reason = error.what
+    if reason is not None:
+        pytest.skip(f"PostgreSQL {version} comes from npm: {reason}")
 
 
 def _version_under_test() -> int:

