@@ -33,12 +33,22 @@ class _Failpoint:
         raise OSError(number, os.strerror(number), f"failpoint {name}")
 
 
-def _armed() -> dict[str, _Failpoint]:
-    pairs = (one.partition("=") for one in os.environ.get("PGSLUICE_FAILPOINTS", "").split(","))
-    return {name.strip(): _Failpoint(action.strip()) for name, _, action in pairs if action}
+_FAILPOINTS: dict[str, _Failpoint] = {}
 
 
-_FAILPOINTS = _armed()
+def arm(specification: str) -> None:
+    """Arm this process as the environment variable would; ``""`` disarms it.
+
+    Raises:
+        ValueError: not a list of ``name=action``.
+    """
+    pairs = [one.partition("=") for one in specification.split(",") if one.strip()]
+    armed = {name.strip(): _Failpoint(action.strip()) for name, _, action in pairs}
+    _FAILPOINTS.clear()
+    _FAILPOINTS.update(armed)
+
+
+arm(os.environ.get("PGSLUICE_FAILPOINTS", ""))
 
 
 def failpoint(name: str) -> None:

@@ -1,0 +1,127 @@
+"""What the spool forgets, and what goes first when it grows too large."""
+
+from __future__ import annotations
+
+import pytest
+from tests.spool.transactions import insert, new_spool, raw, transaction
+
+from pgsluice.lsn import Lsn
+from pgsluice.spool import Owner, SpoolWriter, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool.retention import Retention, RetentionPolicy
+
+NO_LIMIT = 2**60
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A spool of ten segments, (1000, 2000] to (10000, 11000]."""
+    with SpoolWriter(new_spool(tmp_path / "spool")) as writer:
+        for end in range(2000, 12000, 1000):
+            writer.append(raw(transaction(end, [insert(5)])))
+        yield writer
+
+
+def record(name, position, owner=Owner.CONFIG, **tables):
+    states = {"ready": TableState.READY, "parked": TableState.PARKED, "new": TableState.INITIALISE}
+    return SubscriptionRecord(
+        name, owner, "current", "delta", Lsn(1000), Lsn(position),
+        tables={
+            10 + index: TableRecord("s", state, states[state], applied_through=Lsn(lsn))
+            for index, (state, lsn) in enumerate(tables.items())
+        },
+    )  # fmt: skip
+
+
+def step(writer, *, configured=None, max_bytes=NO_LIMIT, retention_s=0.0):
+    warnings = []
+    policy = RetentionPolicy(configured or {}, retention_s, max_bytes)
+    state = Retention(writer, policy, warnings.append).step()
+    return state, warnings
+
+
+def start(writer):
+    return writer.reader.start()
+
+
+def test_what_every_table_has_passed_goes(writer):
+    record("a", 6500, ready=5500, new=0).save(writer.spool.path)
+    step(writer, configured={"a": True})
+    assert start(writer) == 5000
+
+
+def test_a_parked_table_holds(writer):
+    record("a", 6500, ready=6500, parked=3000).save(writer.spool.path)
+    state, _ = step(writer, configured={"a": True})
+    assert start(writer) == 3000
+    assert "parked" in str(state.lowest)
+
+
+def test_retention_keeps_what_is_young(writer):
+    record("a", 6500).save(writer.spool.path)
+    step(writer, configured={"a": True}, retention_s=3600)
+    assert start(writer) == 1000
+
+
+def test_the_configuration_says_who_counts(writer):
+    record("gone", 2000).save(writer.spool.path)
+    record("query", 5000, owner=Owner.SOURCE).save(writer.spool.path)
+    record("a", 7000).save(writer.spool.path)
+    step(writer, configured={"a": True})
+    assert start(writer) == 5000
+    step(writer, configured={"a": True, "never_started": True})
+    assert start(writer) == 5000
+
+
+def test_without_anybody_only_the_size_limit_drops(writer):
+    step(writer)
+    assert start(writer) == 1000
+    limit = writer.size_bytes() // 2
+    state, _ = step(writer, max_bytes=limit)
+    assert not state.is_full
+    assert writer.size_bytes() < limit
+    assert writer.reader.position() == 11000
+
+
+def test_the_size_limit_lets_go_of_parked_tables_first(writer):
+    path = writer.spool.path
+    record("a", 11000, ready=11000, parked=2000).save(path)
+    record("off", 9000).save(path)
+    limit = writer.size_bytes() // 2
+    state, warnings = step(writer, configured={"a": True, "off": False}, max_bytes=limit)
+    assert (start(writer), state.is_full) == (9000, False)
+    assert list(writer.spool.released()) == ["a"]
+    assert len(warnings) == 1
+    assert "parked" in warnings[0]
+    # The driver takes it up: the table will be copied again.
+    record("a", 11000, ready=11000, new=0).save(path)
+    step(writer, configured={"a": True, "off": False})
+    assert writer.spool.released() == {}
+
+
+def test_then_of_disabled_subscriptions_and_then_it_is_full(writer):
+    path = writer.spool.path
+    record("a", 4000).save(path)
+    record("off", 2000).save(path)
+    limit = writer.size_bytes() // 2
+    configured = {"a": True, "off": False}
+    state, warnings = step(writer, configured=configured, max_bytes=limit)
+    assert (start(writer), state.is_full) == (4000, True)
+    assert "disabled" in warnings[0]
+    assert writer.spool.released() == {"off": {"*": "0/7D0"}}
+    record("a", 10000).save(path)
+    state, _ = step(writer, configured=configured, max_bytes=limit)
+    assert (start(writer), state.is_full) == (10000, False)
+    # Enabled again, and its driver started it over from what there is.
+    record("off", 10000).save(path)
+    step(writer, configured={"a": True, "off": True})
+    assert writer.spool.released() == {}
+
+
+def test_full_until_there_is_clearly_room(writer):
+    record("a", 1000).save(writer.spool.path)
+    limit = writer.size_bytes() - 1
+    policy = RetentionPolicy({"a": True}, 0.0, limit)
+    retention = Retention(writer, policy, pytest.fail)
+    assert retention.step().is_full
+    record("a", 11000).save(writer.spool.path)
+    assert not retention.step().is_full

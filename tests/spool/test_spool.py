@@ -1,0 +1,329 @@
+"""Writing and reading a spool: the chain, its bounds, relations in force, parts."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+
+import pytest
+from tests.spool.transactions import (
+    BEGINNING,
+    begin,
+    commit,
+    facts,
+    insert,
+    new_spool,
+    raw,
+    relation,
+)
+from tests.spool.transactions import transaction as tx
+
+from pgsluice import failpoints
+from pgsluice.catalog.facts import RelationFacts
+from pgsluice.errors import ForeignSpool, SpoolBusy, SpoolError, SpoolFull, SpoolHole
+from pgsluice.lsn import Lsn
+from pgsluice.spool import RawMessages, Spool, SpoolIdentity, SpoolReader, SpoolWriter
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return new_spool(tmp_path / "spool")
+
+
+def read(reader, start=BEGINNING, end=None):
+    """(position, message) of all rows in (start, end]."""
+    rows = []
+    for info in reader.segments(start, end):
+        for view in reader.views(info, start, end):
+            block = view.block
+            rows += [
+                (int(block.positions[i]), block.message(i))
+                for i in range(len(block))
+                if block.tags[i] == ord("I")
+            ]
+    return rows
+
+
+def some_facts(oid, root=None):
+    return RelationFacts(
+        oid, "public", f"t{oid}", "r", root or oid, "public", "root", ("v",), ("v",), "d", 1, ()
+    )
+
+
+def test_what_is_written_is_read_in_order(spool):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [relation(5), insert(5, b"a")]), tx(3000, [insert(5, b"b")])))
+        info = writer.append(raw(tx(4000, [insert(5, b"c")])))
+        assert (info.start, info.end) == (3000, 4000)
+    reader = SpoolReader(spool.path)
+    assert reader.position() == reader.frontier() == 4000
+    assert read(reader) == [
+        (2000, insert(5, b"a")), (3000, insert(5, b"b")), (4000, insert(5, b"c")),
+    ]  # fmt: skip
+
+
+def test_bounds_cut_inside_a_segment(spool):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(*(tx(n * 1000, [insert(5, b"%d" % n)]) for n in range(2, 8))))
+    reader = SpoolReader(spool.path)
+    assert [position for position, _ in read(reader, Lsn(3000), Lsn(5000))] == [4000, 5000]
+    assert [position for position, _ in read(reader, Lsn(3500), Lsn(3600))] == []
+    assert reader.segments(Lsn(7000)) == []
+
+
+def test_each_segment_says_which_relations_were_in_force(spool):
+    first, second = relation(5, "v"), relation(5, "v", "w")
+    known = some_facts(5, root=4)
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [first, facts(5, known.to_json()), insert(5)])))
+        middle = [insert(5, b"before"), second, facts(5), insert(5, b"after")]
+        writer.append(raw(tx(3000, middle), tx(4000, [insert(5)])))
+        writer.append(raw(tx(5000, [insert(5)])))
+    reader = SpoolReader(spool.path)
+    views = [view for info in reader.segments(BEGINNING) for view in reader.views(info)]
+    assert views[0].relations == {}
+    assert (views[1].relations[5].relation, views[1].relations[5].facts) == (first, known)
+    assert (views[2].relations[5].relation, views[2].relations[5].facts) == (second, None)
+    assert [info.header.roots for info in reader.segments(BEGINNING)] == [{5: 4}, {5: 5}, {5: 5}]
+    # The same holds for a view that begins inside the second segment.
+    (inside,) = reader.views(reader.segments(Lsn(3000), Lsn(4000))[0], Lsn(3000))
+    assert inside.relations[5].relation == second
+    assert inside.block.tags.tobytes() == b"BIC"
+
+
+def test_a_new_connection_forgets_relations(spool):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [relation(5), insert(5)])))
+        writer.forget_relations()
+        info = writer.append(raw(tx(3000, [insert(5)])))
+    assert info.header.relations == {}
+
+
+def test_facts_alone_wait_for_a_transaction(spool):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [relation(5), insert(5)])))
+        assert writer.append(raw([(0, facts(5, some_facts(5).to_json()))])) is None
+        info = writer.append(raw(tx(3000, [insert(5)])))
+    assert info.header.relations[5].facts == some_facts(5)
+
+
+def test_what_comes_again_is_dropped(spool):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [insert(5)]), tx(3000, [insert(5)])))
+        assert writer.append(raw(tx(3000, [insert(5)]))) is None
+        info = writer.append(raw(tx(3000, [relation(5), insert(5)]), tx(4000, [insert(5)])))
+    assert (info.start, info.end, info.header.changes) == (3000, 4000, 1)
+    assert 5 in info.header.relations
+    assert [position for position, _ in read(SpoolReader(spool.path))] == [2000, 3000, 4000]
+
+
+def test_a_missing_segment_is_a_hole_with_its_name(spool):
+    with SpoolWriter(spool) as writer:
+        infos = [writer.append(raw(tx(n, [insert(5)]))) for n in (2000, 3000, 4000)]
+    (spool.path / infos[1].name).unlink()
+    reader = SpoolReader(spool.path)
+    with pytest.raises(SpoolHole, match=r"0/7D0") as caught:
+        reader.segments(BEGINNING)
+    assert caught.value.path == infos[2].name
+    assert len(reader.segments(Lsn(3000))) == 1
+    assert len(reader.segments(BEGINNING, Lsn(2000))) == 1
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-20], lambda data: b"", lambda data: b"x" * 99]
+)
+def test_an_unreadable_segment_is_named(spool, damage):
+    with SpoolWriter(spool) as writer:
+        info = writer.append(raw(tx(2000, [insert(5)])))
+    path = spool.path / info.name
+    path.write_bytes(damage(path.read_bytes()))
+    reader = SpoolReader(spool.path)
+    (found,) = reader.segments(BEGINNING)
+    with pytest.raises(SpoolHole, match=path.name):
+        list(reader.views(found))
+
+
+def test_outside_the_spool_nothing_is_skipped(spool):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [insert(5)])))
+        writer.advance_frontier(Lsn(2500))
+    reader = SpoolReader(spool.path)
+    assert reader.frontier() == 2500
+    assert len(reader.segments(BEGINNING, Lsn(2500))) == 1
+    with pytest.raises(SpoolHole, match="begins at"):
+        reader.segments(Lsn(BEGINNING - 1))
+    with pytest.raises(SpoolHole, match="ends at"):
+        reader.segments(BEGINNING, Lsn(2501))
+
+
+def test_overlapping_segments_are_read_once(spool):
+    """As an object store may have them: two writers, and the older one did not know."""
+    with SpoolWriter(spool) as writer:
+        info = writer.append(raw(tx(2000, [insert(5)])))
+    other = new_spool(spool.path.parent / "other")
+    with SpoolWriter(other) as writer:
+        overlapping = writer.append(raw(tx(2000, [insert(5)]), tx(3000, [insert(5)])))
+    target = spool.path / info.name
+    (other.path / overlapping.name).rename(target.with_name(overlapping.name.rpartition("/")[2]))
+    reader = SpoolReader(spool.path)
+    positions, reached = [], BEGINNING
+    for one in reader.segments(BEGINNING):
+        for view in reader.views(one, reached):
+            positions += view.block.positions[view.block.tags == ord("I")].tolist()
+        reached = one.end
+    assert positions == [2000, 3000]
+
+
+def test_a_reader_sees_new_segments_and_only_lists_then(spool):
+    reader = SpoolReader(spool.path)
+    assert reader.position() == BEGINNING
+    with SpoolWriter(spool) as writer:
+        for n in range(2, 30):
+            writer.append(raw(tx(n * 1000, [insert(5)])))
+            assert reader.position() == n * 1000
+
+
+def parts(writer, key="k", end=5000):
+    writer.append_part(
+        key, RawMessages.from_messages([(0, begin(end)), (0, relation(5)), (0, insert(5, b"1"))])
+    )
+    writer.append_part(key, RawMessages.from_messages([(0, insert(5, b"2")), (0, insert(5, b"3"))]))
+    writer.append_part(key, RawMessages.from_messages([(0, insert(5, b"4")), (0, commit(end))]))
+
+
+def test_parts_are_read_at_their_commit_each_alone(spool):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [insert(5)])))
+        parts(writer)
+        reader = SpoolReader(spool.path)
+        assert reader.position() == 2000
+        info = writer.commit("k", position=Lsn(5000), commit_timestamp=77, xid=9)
+        writer.append(raw(tx(6000, [insert(5)])))
+    assert info.header.counts[5].inserts == 4
+    reference = reader.segments(Lsn(2000))[0]
+    assert reference.is_reference
+    views = list(reader.views(reference))
+    assert [view.block.tags.tobytes() for view in views] == [b"BRI", b"II", b"IC"]
+    assert [view.block.ordinals.tolist() for view in views] == [[0, 0, 0], [1, 2], [3, 4]]
+    assert [5 in view.relations for view in views] == [False, True, True]
+    for view in views:
+        assert set(view.block.positions.tolist()) == {5000}
+        assert set(view.block.xids.tolist()) == {9}
+        assert set(view.block.commit_timestamps.tolist()) == {77}
+    files = [*(spool.path / "parts").glob("*/*.arrow"), spool.path / reference.name]
+    assert reference.size_bytes == sum(path.stat().st_size for path in files)
+    assert list(reader.views(reference, Lsn(5000))) == []
+    assert [position for position, _ in read(reader)] == [2000, 5000, 5000, 5000, 5000, 6000]
+
+
+def test_parts_without_a_reference_go_at_the_next_start(spool):
+    with SpoolWriter(spool) as writer:
+        parts(writer, "kept", 3000)
+        writer.commit("kept", position=Lsn(3000), commit_timestamp=1, xid=1)
+        parts(writer, "lost")
+        assert len(list((spool.path / "parts").glob("*/*"))) == 6
+    with SpoolWriter(spool) as writer:
+        assert len(list((spool.path / "parts").glob("*/*"))) == 3
+        parts(writer, "broken")
+        writer.forget_relations()
+        assert len(list((spool.path / "parts").glob("*/*"))) == 3
+    assert len(read(SpoolReader(spool.path))) == 4
+
+
+def test_a_dropped_range_of_a_part_is_not_read(spool):
+    """As an aborted subtransaction leaves it."""
+    with SpoolWriter(spool) as writer:
+        parts(writer)
+        state = writer._open["k"]
+        state.parts[1] = replace(state.parts[1], drops=((0, 1),))
+        writer.commit("k", position=Lsn(5000), commit_timestamp=1, xid=1)
+    assert [row for _, row in read(SpoolReader(spool.path))] == [
+        insert(5, b"1"), insert(5, b"3"), insert(5, b"4"),
+    ]  # fmt: skip
+
+
+def test_release_deletes_whole_segments_and_their_parts(spool):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [insert(5)])))
+        parts(writer, end=5000)
+        writer.commit("k", position=Lsn(5000), commit_timestamp=1, xid=1)
+        writer.append(raw(tx(6000, [insert(5)])))
+        assert writer.release(Lsn(1999)) == 0
+        assert writer.release(Lsn(5999)) == 2
+        reader = SpoolReader(spool.path)
+        assert reader.start() == 5000
+        assert not list((spool.path / "parts").glob("*/*"))
+        with pytest.raises(SpoolHole, match="begins at"):
+            reader.segments(Lsn(2000))
+        assert writer.release(Lsn(6000), written_before=0.0) == 0
+        assert writer.release(Lsn(9999)) == 1
+        assert reader.position() == 6000
+    with SpoolWriter(spool) as writer:
+        assert writer.position == 6000
+        assert writer.append(raw(tx(7000, [insert(5)]))).start == 6000
+
+
+def test_one_writer_and_each_has_its_epoch(spool):
+    with SpoolWriter(spool) as first:
+        with pytest.raises(SpoolBusy):
+            SpoolWriter(Spool.open(spool.path))
+        epoch = first.epoch
+    with SpoolWriter(spool) as second:
+        assert second.epoch == epoch + 1
+
+
+def test_nobody_else_may_look(spool):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [insert(5)])))
+    for path in [spool.path, *spool.path.rglob("*")]:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_identity_is_kept_and_guarded(spool, tmp_path):
+    identity = Spool.open(spool.path).identity
+    assert identity == spool.identity
+    with pytest.raises(ForeignSpool):
+        Spool.create(spool.path, identity)
+    with pytest.raises(ForeignSpool):
+        spool.replace_identity(replace(identity, system_identifier="2"))
+    spool.replace_identity(replace(identity, timeline=2))
+    assert Spool.open(spool.path).identity.timeline == 2
+    with pytest.raises(SpoolError, match="not a spool"):
+        Spool.open(tmp_path / "nothing")
+    newer = identity.to_json().replace(b'"format": 1', b'"format": 3')
+    with pytest.raises(ForeignSpool, match="format 3"):
+        SpoolIdentity.from_json(newer, "identity.json")
+
+
+def test_an_intent_cannot_be_read_or_written(tmp_path):
+    spool = new_spool(tmp_path / "spool", start=None)
+    with pytest.raises(SpoolError, match="no beginning"):
+        SpoolReader(spool.path).position()
+    with pytest.raises(SpoolError, match="no beginning"):
+        SpoolWriter(spool)
+    spool.register_start(Lsn(50))
+    assert SpoolReader(spool.path).position() == 50
+    with pytest.raises(SpoolError, match="already"):
+        spool.register_start(Lsn(60))
+
+
+@pytest.fixture
+def failing():
+    yield failpoints.arm
+    failpoints.arm("")
+
+
+def test_a_full_disk_leaves_nothing_half_written(spool, failing):
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(tx(2000, [insert(5)])))
+        failing("spool.before_fsync=enospc")
+        with pytest.raises(SpoolFull):
+            writer.append(raw(tx(3000, [insert(5)])))
+        with pytest.raises(SpoolFull):
+            writer.advance_frontier(Lsn(9000))
+        assert writer.frontier == 2000
+        failing("")
+        assert not list(spool.path.rglob("*.tmp"))
+        writer.append(raw(tx(3000, [insert(5)])))
+    assert [position for position, _ in read(SpoolReader(spool.path))] == [2000, 3000]
