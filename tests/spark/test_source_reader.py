@@ -286,7 +286,7 @@ def test_a_spool_without_a_beginning_knows_no_table(tmp_path: Path) -> None:
     Spool.create(tmp_path / "intent", identity)
     for folder in ("intent", "nothing"):
         source = PgoutputDataSource({"spool": str(tmp_path / folder), "table": "a.b"})
-        with pytest.raises(ConfigError, match="table a.b is not in the spool"):
+        with pytest.raises(ConfigError, match=r"table a\.b is not in the spool"):
             source.schema()
 
 
