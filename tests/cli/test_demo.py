@@ -67,7 +67,7 @@ def test_every_table_is_equal_and_the_next_commands_work(tmp_path: Path) -> None
     os.close(master)
     assert demo.wait() == 0, said
     assert f"All {len(TABLES)} tables are equal." in said
-    assert "DIFFERENT" not in said
+    assert "DIFFERS" not in said
     assert "the shop is busy" in said  # the picture
     assert "exit code 143" in said
     assert not processes_of(folder)
@@ -127,7 +127,7 @@ def test_differing_keys_are_shown() -> None:
 
     show_proof([found, same], Lsn(16), "18.4", Console(file=said, width=80))
     text = said.getvalue()
-    assert "DIFFERENT" in text
+    assert "DIFFERS" in text
     assert "missing: (7, paid); differing: (8, new)" in text
     assert "1 of 2 tables are equal." in text
     assert "…" not in text

@@ -209,6 +209,12 @@ class Workload:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             return {table: _count(connection, table) for table in TABLES}
 
+    def do_one(self) -> None:
+        """One small transaction: an order is placed."""
+        rng = random.Random(self.seed)  # noqa: S311 - reproducible on purpose
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            self._do(Shopper(connection, rng, worker=0, workers=1), Shopper.place_order)
+
     def run(self, seconds: float, stop: threading.Event | None = None) -> dict[str, int]:
         """Work for a while, on several connections; then return :attr:`counts`.
 

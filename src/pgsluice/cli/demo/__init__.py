@@ -68,6 +68,7 @@ def demo(
         with Show(stage, console) as show:
             show.open_shop()
             show.start_replication()
+            show.send_first_change()
             show.be_busy(seconds)
             position = show.catch_up()
             show.end_replication()

@@ -21,8 +21,7 @@ from pgsluice.monitor.wording import format_count
 from pgsluice.verification import Comparison, compare, one_snapshot
 
 # Eighty columns have to be enough; what is compared is the whole hash.
-_SHOWN_HASH = 12
-_WIDTH = 78
+_SHOWN_HASH = 8
 
 
 def prove(stage: Stage) -> list[Comparison]:
@@ -39,12 +38,11 @@ def show_proof(
         title=f"PostgreSQL {server_version} and Delta at {position}",
         box=box.SIMPLE,
         pad_edge=False,
-        min_width=_WIDTH,
     )
     table.add_column("table", no_wrap=True)
-    for title in ("rows: source", "Delta"):
+    for title in ("rows", "in Delta"):
         table.add_column(title, justify="right", no_wrap=True)
-    for title in ("hash: source", "Delta", ""):
+    for title in ("hash", "of Delta", ""):
         table.add_column(title, no_wrap=True)
     for one in comparisons:
         table.add_row(
@@ -53,7 +51,7 @@ def show_proof(
             format_count(one.target_rows),
             one.source.content_hash[:_SHOWN_HASH],
             one.target.content_hash[:_SHOWN_HASH],
-            Text("equal", style="green") if one.equal else Text("DIFFERENT", style="bold red"),
+            Text("equal", style="green") if one.equal else Text("DIFFERS", style="bold red"),
         )
     console.print(table)
     for one in comparisons:

@@ -44,6 +44,7 @@ class Show:
         self._act = ""
         self._act_begun = time.monotonic()
         self._last_line = float("-inf")
+        self._line_before = ""
         self._status: Status | None = None
         self._workload: Workload | None = None
         self._config: Config | None = None
@@ -87,6 +88,15 @@ class Show:
             self._wait(self._is_copied, "no copy of every table")
         self._say(f"every table is copied to Delta, {self._took()} after the start")
 
+    def send_first_change(self) -> None:
+        """One change on its way, before many: from here on the stream is known to flow."""
+        assert self._workload is not None
+        with self._playing("a first change travels from PostgreSQL to Delta"):
+            self._workload.do_one()
+            target = self._flush_lsn()
+            self._wait(lambda status: self._is_caught_up(status, target), "no change in Delta")
+        self._say(f"a first change has arrived after {self._took()}, with the start of the query")
+
     def be_busy(self, seconds: float) -> None:
         """The shop is busy, while its changes arrive."""
         workload = self._workload
@@ -107,10 +117,7 @@ class Show:
 
     def catch_up(self) -> Lsn:
         """Wait until all that the source has is in the lake; returns up to where."""
-        with psycopg.connect(self._stage.dsn, autocommit=True) as connection:
-            row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
-        assert row is not None
-        target = Lsn.parse(row[0])
+        target = self._flush_lsn()
         with self._playing(f"the lake catches up to {target}"):
             self._wait(lambda status: self._is_caught_up(status, target), f"not at {target}")
         self._say(f"the lake has caught up to {target} in {self._took()}")
@@ -131,6 +138,12 @@ class Show:
         ]
 
     # Waiting
+
+    def _flush_lsn(self) -> Lsn:
+        with psycopg.connect(self._stage.dsn, autocommit=True) as connection:
+            row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        return Lsn.parse(row[0])
 
     def _wait(self, condition: Callable[[Status], bool], what: str) -> None:
         """Look until the condition holds.
@@ -160,7 +173,9 @@ class Show:
         if self._live is None and time.monotonic() - self._last_line >= _LINE_EVERY_S:
             self._last_line = time.monotonic()
             for line in self._lines():
-                self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+                if line != self._line_before:
+                    self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+                self._line_before = line
         return self._status
 
     def _is_copied(self, status: Status) -> bool:
@@ -201,7 +216,12 @@ class Show:
         if counts and self._is_busy:
             yield f"  shop: {_counts(counts)}"
         found = _subscription(self._status) if self._status is not None else None
-        if found is not None and found.tables:
+        if found is None or not found.tables:
+            return
+        copied = sum(table.state not in _UNCOPIED for table in found.tables)
+        if copied < len(TABLES):
+            yield f"  lake: {copied} of {len(TABLES)} tables copied"
+        else:
             changes = sum(table.rows for table in found.tables)
             yield (
                 f"  lake: {format_count(changes)} changes applied, at {found.position}, "
