@@ -182,3 +182,21 @@ def test_programs_that_the_account_may_not_read_are_copied(
     assert programs.bin_dir.is_relative_to(cache)
     assert account.can_run(programs.path("initdb"))
     assert account.can_run(programs.path("psql"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")
+def test_a_temporary_folder_of_root_alone_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with EmbeddedServer(settings=NO_FSYNC) as server:
+        assert not server.directory.is_relative_to(tmp_path)
+        assert _ask(server.dsn(), "SELECT 1") == "1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")
+def test_a_named_folder_that_the_account_cannot_enter_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with pytest.raises(ConfigError, match="cannot be entered"):
+        EmbeddedServer(directory=tmp_path / "server")

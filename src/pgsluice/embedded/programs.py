@@ -95,7 +95,7 @@ def _runnable(root: Path, folder: str, account: Account) -> Programs:
     if account.can_run(in_place / "postgres"):
         return _programs(in_place)
     version = _programs(in_place).version
-    base = cache_folder() / f"{_WHEEL}-{version}"
+    base = _cache_folder(account) / f"{_WHEEL}-{version}"
     if not base.exists():
         _copy(root, folder, base)
     copied = base / _WHEEL / folder / "bin"
@@ -128,13 +128,13 @@ def _copy(root: Path, folder: str, base: Path) -> None:
             raise
 
 
-def cache_folder() -> Path:
+def _cache_folder(account: Account) -> Path:
     """A folder of ours that any account may read: below the system's temporary folder.
 
     Raises:
         ConfigError: a folder of that name belongs to someone else.
     """
-    folder = Path(tempfile.gettempdir()) / f"pgsluice-programs-{os.geteuid()}"
+    folder = account.temporary_folder() / f"pgsluice-programs-{os.geteuid()}"
     folder.mkdir(mode=0o755, exist_ok=True)
     status = folder.lstat()
     # Programs are run from it: never trust a folder that another user prepared.

@@ -87,10 +87,11 @@ class EmbeddedServer:
         self._account = Account.choose()
         self.programs: Programs = find_programs(version, self._account)
         self._is_temporary = directory is None
-        self.directory = self._make_folder(directory)
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: Watcher | None = None
         self._owner_pid = os.getpid()
+        self.directory = self._make_folder(directory)
+        atexit.register(self.close)
         if not (self.data_dir / "PG_VERSION").exists():
             self._initdb()
 
@@ -252,7 +253,8 @@ class EmbeddedServer:
 
     def _make_folder(self, directory: str | Path | None) -> Path:
         if directory is None:
-            folder = Path(tempfile.mkdtemp(prefix="pgsluice-"))
+            base = self._account.temporary_folder()
+            folder = Path(tempfile.mkdtemp(prefix="pgsluice-", dir=base))
             if len(str(folder)) > _SOCKET_PATH_LIMIT - len("/.s.PGSQL.00000"):
                 folder.rmdir()
                 folder = Path(tempfile.mkdtemp(prefix="pgsluice-", dir="/tmp"))
@@ -265,7 +267,6 @@ class EmbeddedServer:
                 f"{folder} cannot be entered by user id {self._account.uid}, which runs PostgreSQL",
                 hint="choose a folder whose parents everybody may enter, or none at all",
             )
-        atexit.register(self.close)
         return folder
 
     def _initdb(self) -> None:

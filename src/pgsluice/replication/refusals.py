@@ -86,7 +86,7 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
         message: the primary message.
         detail: used for errors about slots only, which have no values in it.
     """
-    if sqlstate is None or sqlstate[:2] in ("08", "57"):
+    if sqlstate is None or sqlstate.startswith(("08", "57P")):
         return SourceUnreachable(f"{doing}: {message}", sqlstate=sqlstate)
     said = f"{doing}: {message}"
     match sqlstate:

@@ -1,0 +1,70 @@
+"""libpq's and the server's words, as errors of ours: for a person, and for a decision."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from pgsluice.embedded import EmbeddedServer
+from pgsluice.errors import ConfigError, PgsluiceError, SourceRefused, SourceUnreachable
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication.refusals import refused_connection
+
+AT = 'connection failed: connection to server at "10.0.0.5", port 5432 failed: '
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (AT + "Connection refused\n\tIs the server running?", SourceUnreachable, "refused"),
+        (AT + "FATAL:  the database system is starting up", SourceUnreachable, "starting up"),
+        (AT + "FATAL:  sorry, too many clients already", SourceUnreachable, "too many clients"),
+        ("connection timeout expired", SourceUnreachable, "timeout"),
+        ("[Errno -2] Name or service not known", SourceUnreachable, "not known"),
+        (AT + "server closed the connection unexpectedly", SourceUnreachable, "unexpectedly"),
+        (AT + 'FATAL:  password authentication failed for user "u"', SourceRefused, "password"),
+        # The server speaks its own language; that it answered is seen by the form.
+        (AT + "ВАЖНО:  пользователь не прошёл проверку", SourceRefused, "не прошёл"),
+        (AT + "FATAL:  unsupported startup parameter: replication", SourceRefused, "pooler"),
+        (AT + 'FATAL:  no pg_hba.conf entry for host "::1"', SourceRefused, "add a line"),
+        (AT + "fe_sendauth: no password supplied", SourceRefused, ".pgpass"),
+        (AT + "SSL error: certificate verify failed", SourceRefused, "certificate"),
+        (AT + "server does not support SSL, but SSL was required", SourceRefused, "SSL"),
+        ('definition of service "shop" not found', ConfigError, "service"),
+        ('invalid sslmode value: "maybe"', ConfigError, "sslmode"),
+    ],
+)
+def test_a_connection_that_fails(text: str, kind: type[PgsluiceError], said: str) -> None:
+    error = refused_connection(text)
+    assert type(error) is kind
+    assert said in str(error)
+    assert "\t" not in str(error)
+
+
+def test_several_addresses_are_told_apart_by_the_last() -> None:
+    text = AT + "Connection refused\n" + AT + "FATAL:  role does not exist"
+    assert isinstance(refused_connection(text), SourceRefused)
+
+
+def test_a_statement_that_fails_keeps_the_values_to_itself(server: EmbeddedServer) -> None:
+    with (
+        connect_sql(server.dsn()) as connection,
+        pytest.raises(SourceRefused, match="copying t: duplicate key value") as caught,
+        source_errors("copying t"),
+    ):
+        connection.execute(
+            "CREATE TEMP TABLE t (id text PRIMARY KEY); INSERT INTO t VALUES ('secret'), ('secret')"
+        )
+    assert "secret" not in str(caught.value)
+    assert caught.value.facts["sqlstate"] == "23505"
+    assert isinstance(caught.value.__cause__, psycopg.errors.UniqueViolation)
+
+
+def test_a_session_that_is_ended_from_behind(server: EmbeddedServer) -> None:
+    with (
+        connect_sql(server.dsn()) as connection,
+        connect_sql(server.dsn()) as other,
+    ):
+        other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+        with pytest.raises(SourceUnreachable), source_errors("reading the catalog"):
+            connection.execute("SELECT 1")
