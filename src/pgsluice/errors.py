@@ -129,7 +129,11 @@ class ForeignSpool(SpoolError):
 
 
 class TableError(PgsluiceError):
-    """What only one table suffers from: it is parked, the others flow; fact: ``table``."""
+    """What only one table suffers from: it is parked, the others flow.
+
+    Facts: ``table``; ``copy_again`` where copying it again mends it; ``copy_now`` where that is
+    no decision of anybody's, but what the change itself asks for (a truncated partition).
+    """
 
 
 class SinkError(PgsluiceError):

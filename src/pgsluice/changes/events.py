@@ -160,6 +160,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
             hint=COPY_AGAIN,
             table=table,
             copy_again=True,
+            copy_now=True,
         )
     changed = (run.actions == UPDATE) | (run.actions == DELETE)
     if not changed.any():

@@ -33,6 +33,7 @@ class CopyWork:
             generated.
         row_filter: the server's row filters, ORed; None: all rows.
         copy_number: the number that the target gets; higher than any before.
+        replaces: see :class:`pgsluice.sinks.contract.TargetTable`.
     """
 
     facts: RelationFacts
@@ -41,6 +42,7 @@ class CopyWork:
     columns: tuple[str, ...] | None
     row_filter: str | None
     copy_number: int
+    replaces: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         """As it travels to a task."""
@@ -52,6 +54,7 @@ class CopyWork:
                 "columns": self.columns,
                 "row_filter": self.row_filter,
                 "copy_number": self.copy_number,
+                "replaces": self.replaces,
             }
         ).encode()
 
@@ -60,6 +63,7 @@ class CopyWork:
         """Read what :meth:`to_bytes` wrote."""
         raw = json.loads(payload)
         raw["facts"] = RelationFacts.from_json(raw["facts"])
+        raw["replaces"] = tuple(raw["replaces"])
         raw["columns"] = tuple(raw["columns"]) if raw["columns"] is not None else None
         return cls(**raw)
 
@@ -133,7 +137,7 @@ class CopyTables:
 
     def _copy(self, work: CopyWork, started: float) -> CopyResult:
         table = target_table(work.facts, self.options, work.columns)
-        table = TargetTable(work.namespace, work.name, table.schema, table.key)
+        table = TargetTable(work.namespace, work.name, table.schema, table.key, work.replaces)
         by_name = {column.name: column for column in work.facts.columns}
         query = TableQuery(
             facts=work.facts,

@@ -46,12 +46,15 @@ class TargetTable:
         name: the source's table name.
         schema: the target's columns, key columns not nullable.
         key: names of the key columns; empty for a table that only takes inserts.
+        replaces: relations of the same spool whose target a copy may take over: the table was
+            dropped and made again under another OID.
     """
 
     namespace: str
     name: str
     schema: pa.Schema
     key: tuple[str, ...]
+    replaces: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

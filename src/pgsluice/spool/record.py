@@ -48,7 +48,7 @@ class TableRecord:
     """One table of a subscription, known by the OID of its root relation.
 
     Attributes:
-        namespace, name: at the source, as last seen.
+        namespace, name: of the target: what the source's table was called when it was found.
         state: see :class:`TableState`.
         applied_through: end of the last batch that covered it, changes or not.
         committed: position of its last commit in the target; 0 before the first.
@@ -61,6 +61,8 @@ class TableRecord:
         next_due: seconds since 1970 until which it waits.
         target: where it lies, for people.
         version: the target's version after its last commit; -1 before the first.
+        replaces: relations of the same name that were here before and are gone; the target
+            is still theirs until the copy that takes it over.
     """
 
     namespace: str
@@ -77,6 +79,7 @@ class TableRecord:
     next_due: float = 0.0
     target: str = ""
     version: int = -1
+    replaces: tuple[int, ...] = ()
 
     @property
     def is_parked(self) -> bool:
@@ -247,6 +250,7 @@ def _table_from_json(raw: dict[str, Any]) -> TableRecord:
     return TableRecord(
         **{
             **known,
+            "replaces": tuple(raw.get("replaces", ())),
             "state": TableState(raw["state"]),
             "applied_through": Lsn.parse(raw["applied_through"]),
             "committed": Lsn.parse(raw["committed"]),

@@ -39,8 +39,8 @@ class TaskResult:
         committed: position of the target's newest commit of ours; 0 when unknown.
         version: the target's version.
         changes: how many changes were decoded.
-        error_kind: ``table`` parks the table, ``sink`` stops the subscription, ``other`` is
-            tried again; None when all went well.
+        error_kind: ``table`` parks the table, ``copy`` has it copied again, ``sink`` stops the
+            subscription, ``other`` is tried again; None when all went well.
         error: the message.
         details: a traceback, for ``other``.
     """
@@ -102,7 +102,8 @@ class ApplyTables:
         try:
             return self._apply(work)
         except TableError as error:
-            return TaskResult(work.relation_oid, error_kind="table", error=str(error))
+            kind = "copy" if error.facts.get("copy_now") else "table"
+            return TaskResult(work.relation_oid, error_kind=kind, error=str(error))
         except SinkError as error:
             return TaskResult(work.relation_oid, error_kind="sink", error=str(error))
         except Exception as error:
@@ -115,11 +116,10 @@ class ApplyTables:
 
     def _apply(self, work: TableWork) -> TaskResult:
         identity = Position(Lsn(0), self.spool_id, work.relation_oid, work.copy_number)
-        sink = make_sink(self.sink)
         # The target is asked first: after a crash between its commit and our record it may
         # be further than the record says, and only what is past it may be applied.
         shell = TargetTable(work.namespace, work.name, pa.schema([]), ())
-        writer = sink.open(shell, identity)
+        writer = make_sink(self.sink).open(shell, identity)
         at = writer.position()
         if at is not None and at.lsn < work.committed:
             raise TableError(
@@ -146,7 +146,8 @@ class ApplyTables:
         net = net_changes(runs, schema=table.schema, key=table.key)
         netted = time.monotonic()
         last = Lsn(max(int(run.positions[-1]) for run in runs if len(run)))
-        writer = sink.open(table, identity)
+        # Through the writer that was asked for the position: should another attempt of this
+        # task have moved the target since, it is seen.
         applied = writer.apply(
             net, Position(last, self.spool_id, work.relation_oid, work.copy_number)
         )

@@ -56,9 +56,10 @@ class TableCopies:
         with self._driver.lock:
             record = self._driver.record
             known = dict(record.tables)
+            live = {table.facts.oid for table in tables}
             for table in tables:
                 if table.facts.oid not in known:
-                    known[table.facts.oid] = self._new(table, record.position)
+                    self._add(table, known, live, record.position)
             if known != record.tables:
                 self._driver.record = replace(record, tables=known)
                 self._driver.save()
@@ -70,14 +71,38 @@ class TableCopies:
         with connect_sql(self._config.source.dsn) as connection:
             return source_tables(connection, identity.publications)
 
-    def _new(self, table: SourceTable, position: Lsn) -> TableRecord:
+    def _add(
+        self, table: SourceTable, known: dict[int, TableRecord], live: set[int], position: Lsn
+    ) -> None:
+        """Take a table into the record; one that was dropped under its name makes way for it."""
+        namespace, name = table.facts.namespace, table.facts.name
         copy_data = self._driver.subscription.copy_data
-        return TableRecord(
-            namespace=table.facts.namespace,
-            name=table.facts.name,
+        added = TableRecord(
+            namespace=namespace,
+            name=name,
             state=TableState.INITIALISE if copy_data else TableState.READY,
             applied_through=position,
         )
+        for oid, other in list(known.items()):
+            if (other.namespace, other.name) != (namespace, name):
+                continue
+            if oid in live:
+                added = replace(
+                    added,
+                    state=TableState.PARKED,
+                    error=f"the target {namespace}.{name} belongs to a table that was renamed "
+                    f"since\n  → give this table another name, or drop the other one",
+                )
+            else:
+                # A new table under an old name has another content: copied, whatever is set.
+                del known[oid]
+                added = replace(
+                    added,
+                    state=TableState.INITIALISE,
+                    copy_number=other.copy_number,
+                    replaces=(*other.replaces, oid),
+                )
+        known[table.facts.oid] = added
 
     def request(self, namespace: str, name: str) -> bool:
         """Mark one table to be copied again; False when the subscription has none so named."""
@@ -147,6 +172,7 @@ class TableCopies:
                     columns=table.columns,
                     row_filter=table.row_filter,
                     copy_number=number,
+                    replaces=records[oid].replaces,
                 )
             )
         driver.record = replace(driver.record, tables=records)

@@ -182,6 +182,15 @@ class SubscriptionDriver:
                 self.record = record
                 self.save()
 
+    def check_spool(self) -> None:
+        """See that what follows the position can be read.
+
+        Raises:
+            SpoolHole: it cannot, and no restart will mend it.
+        """
+        for info in self.reader.segments(self.record.position):
+            _ = info.header
+
     def is_well(self) -> bool:
         """Whether the query has finished a batch since it was last started."""
         return self._batches > 0
@@ -269,7 +278,8 @@ class SubscriptionDriver:
                 return replace(
                     table, error=result.error, deferred=True, next_due=time.time() + 2**failures
                 )
-        return replace(table, state=TableState.PARKED, error=result.error, deferred=False)
+        state = TableState.INITIALISE if result.error_kind == "copy" else TableState.PARKED
+        return replace(table, state=state, error=result.error, deferred=False)
 
     def _with_cut(self, record: SubscriptionRecord) -> SubscriptionRecord:
         """Where all tables stand at one position, readers may rely on it: note it down."""

@@ -27,4 +27,5 @@ def sink_options(subscription: SubscriptionConfig) -> dict[str, Any]:
     return {
         **subscription.sink.model_dump(mode="json"),
         "foreign_writes": subscription.foreign_writes,
+        "cut_retention_s": subscription.cut_retention_s,
     }

@@ -123,7 +123,8 @@ def _registered(config: Config, subscription: SubscriptionConfig) -> Subscriptio
     reader = SpoolReader(config.spool.path)
     record = SubscriptionRecord.find(config.spool.path, subscription.name)
     if record is None:
-        begin = reader.frontier()
+        # The spool's first subscription may have all that it holds.
+        begin = reader.frontier() if reader.spool.subscriptions() else reader.start()
         record = SubscriptionRecord(
             name=subscription.name,
             owner=Owner.CONFIG,
@@ -216,7 +217,10 @@ class _Run:
             while not one.query.awaitTermination(1):
                 self._capture.check()
             one.driver.raise_failure(one.query)
-            # What the cadence put off during the query, and what failed once.
+            # What the cadence put off during the query, what failed once, and what the stream
+            # could not tell.
+            one.driver.finish()
+            one.copies.run(stop=self._stop)
             one.driver.finish()
 
     # For ever
@@ -259,6 +263,7 @@ class _Run:
         now = time.monotonic()
         if not one.restart_at:
             one.driver.raise_failure(one.query, final_only=True)
+            one.driver.check_spool()
             pause = _RESTARTS_S[min(one.restarts, len(_RESTARTS_S) - 1)]
             one.restarts += 1
             one.restart_at = now + pause

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -73,7 +73,7 @@ class DeltaTableWriter:
             PgsluiceError: another commit came between: take the copy again.
         """
         handle = self._reopened()
-        if handle is not None:
+        if handle is not None and not self._takes_over(handle):
             at = stamp.read_position(handle, self.identity, self.title)
             if _is_past(at, position):
                 return Applied(version=handle.version(), skipped=True)
@@ -160,6 +160,14 @@ class DeltaTableWriter:
             return
         upkeep.keep_up(handle, keep_versions, self.storage_options)
         self._handle = None
+
+    def _takes_over(self, handle: DeltaTable) -> bool:
+        """Whether the table is that of a relation that this one came after."""
+        found = stamp.read_stamp(handle)
+        return found is not None and found.owner in {
+            stamp.owner_number(replace(self.identity, relation_oid=oid))
+            for oid in self.table.replaces
+        }
 
     def _properties(self) -> dict[str, str | None]:
         return upkeep.table_properties(self.cut_retention_s)
