@@ -140,7 +140,7 @@ def refused(data: bytes, decoder: Any = decode_message, **options: bool) -> Prot
     assert 0 <= error.offset <= len(data)
     assert error.expected in str(error)
     assert error.__cause__ is None
-    assert error.__context__ is None or isinstance(error.__context__, ProtocolError)
+    assert error.__context__ is None or error.__suppress_context__
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.facts) == (str(error), error.facts)
     return error

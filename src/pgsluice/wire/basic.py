@@ -182,15 +182,8 @@ class Relation(Wire):
         namespace = reader.string("namespace")
         name = reader.string("name")
         identity = ReplicaIdentity(chr(reader.part(b"dnfi", "replica identity")))
-        columns = tuple(
-            RelationColumn(
-                reader.flags("column flags", _COLUMN_IS_KEY),
-                reader.string("column name"),
-                reader.u32("column type oid"),
-                reader.i32("column typmod"),
-            )
-            for _ in range(reader.count(2, "column count", 10))
-        )
+        count = reader.count(2, "column count", 10)
+        columns = tuple([RelationColumn(*reader.column()) for _ in range(count)])
         return cls(oid, namespace, name, identity, columns, xid)
 
     def _write(self, writer: Writer) -> None:

@@ -21,6 +21,7 @@ from pgsluice.wire.basic import (
     Update,
 )
 from pgsluice.wire.message import unknown_tag
+from pgsluice.wire.reading import Reader
 from pgsluice.wire.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgsluice.wire.two_phase import (
     BeginPrepare,
@@ -86,7 +87,7 @@ def decode_message(
         kind = MESSAGES.get(data[0]) if data else None
         if kind is None:
             raise unknown_tag("pgoutput message", data, MESSAGES)
-        return kind.decode(data, in_stream=in_stream, parallel=parallel)
+        return kind.read(Reader(data, kind.__name__, in_stream, parallel))
     except ProtocolError as error:
         if lsn is None:
             raise

@@ -60,10 +60,13 @@ class Wire:
         """
         if not data or chr(data[0]) != cls.tag:
             raise unknown_tag(f"{cls.__name__} message", data, (ord(cls.tag),))
-        reader = Reader(data, cls.__name__, in_stream, parallel)
+        return cls.read(Reader(data, cls.__name__, in_stream, parallel))
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Read the message whose tag has been looked at, up to its end."""
         message = cls._read(reader)
-        if reader.offset != len(data):
-            reader.end()
+        reader.end()
         return message
 
     def encode(self) -> bytes:

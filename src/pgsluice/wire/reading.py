@@ -12,6 +12,7 @@ All integers are big-endian (the manual, section "Message Data Types").
 
 from __future__ import annotations
 
+import struct
 from struct import Struct, unpack_from
 
 from pgsluice.errors import ProtocolError
@@ -22,6 +23,9 @@ _I16 = Struct(">h")
 _I32 = Struct(">i")
 _U32 = Struct(">I")
 _I64 = Struct(">q")
+_unpack_u32 = _U32.unpack_from
+_unpack_i64 = _I64.unpack_from
+_TYPE_AND_TYPMOD = Struct(">Ii")
 _CHANGE = Struct(">IB")
 _CHANGE_IN_STREAM = Struct(">IIB")
 
@@ -69,35 +73,62 @@ class Reader:
         left = len(self.data) - self.offset
         return self.wrong(f"{size} bytes of {field}", got=f"{left} up to the message's end")
 
-    def _number(self, layout: Struct, field: str) -> int:
-        at = self.offset
-        end = at + layout.size
-        if end > len(self.data):
-            raise self._short(field, layout.size)
-        self.offset = end
-        value: int = layout.unpack_from(self.data, at)[0]
-        return value
+    # struct checks the bounds before it reads; an exception that does not happen is free,
+    # unlike a check of our own, and these methods are most of what a message costs.
 
     def u8(self, field: str) -> int:
-        return self._number(_U8, field)
+        at = self.offset
+        if at >= len(self.data):
+            raise self._short(field, 1)
+        self.offset = at + 1
+        return self.data[at]
 
-    def u32(self, field: str) -> int:
-        """An OID or a transaction id: both are unsigned."""
-        return self._number(_U32, field)
+    def i16(self, field: str) -> int:
+        return self._number(_I16, field)
 
     def i32(self, field: str) -> int:
         return self._number(_I32, field)
 
+    def _number(self, layout: Struct, field: str) -> int:
+        at = self.offset
+        try:
+            value: int = layout.unpack_from(self.data, at)[0]
+        except struct.error:
+            raise self._short(field, layout.size) from None
+        self.offset = at + layout.size
+        return value
+
+    def u32(self, field: str) -> int:
+        """An OID or a transaction id: both are unsigned."""
+        at = self.offset
+        try:
+            value: int = _unpack_u32(self.data, at)[0]
+        except struct.error:
+            raise self._short(field, 4) from None
+        self.offset = at + 4
+        return value
+
     def i64(self, field: str) -> int:
         """A timestamp: microseconds since 2000-01-01 UTC."""
-        return self._number(_I64, field)
+        at = self.offset
+        try:
+            value: int = _unpack_i64(self.data, at)[0]
+        except struct.error:
+            raise self._short(field, 8) from None
+        self.offset = at + 8
+        return value
 
     def lsn(self, field: str) -> Lsn:
         """An LSN: unsigned on the wire; beyond 2^63 - 1 no server ever gets."""
-        value = self._number(_I64, field)
+        at = self.offset
+        try:
+            value: int = _unpack_i64(self.data, at)[0]
+        except struct.error:
+            raise self._short(field, 8) from None
         if value < 0:
-            raise self.wrong(f"{field} up to 2^63 - 1", offset=self.offset - 8, got="more")
-        return Lsn(value)
+            raise self.wrong(f"{field} up to 2^63 - 1", got="more")
+        self.offset = at + 8
+        return int.__new__(Lsn, value)  # not Lsn(): its only check is done
 
     def flags(self, field: str, known: int) -> int:
         """A byte of flags of which only the bits in ``known`` have a meaning."""
@@ -122,7 +153,7 @@ class Reader:
             least: the least size of one thing; the claim is checked against what is left.
         """
         at = self.offset
-        value = self._number(_I16 if layout_size == 2 else _I32, field)
+        value = self.i16(field) if layout_size == 2 else self.i32(field)
         left = len(self.data) - self.offset
         if value < 0:
             raise self.wrong(f"{field} of at least 0", offset=at, got=str(value))
@@ -170,7 +201,19 @@ class Reader:
 
     def xid(self) -> int | None:
         """The (sub)transaction's id, there only between Stream Start and Stream Stop."""
-        return self._number(_U32, "xid") if self.in_stream else None
+        return self.u32("xid") if self.in_stream else None
+
+    def column(self) -> tuple[int, str, int, int]:
+        """A column of R: flags, name, type OID, typmod."""
+        flags = self.flags("column flags", 1)
+        name = self.string("column name")
+        at = self.offset
+        try:
+            type_oid, typmod = _TYPE_AND_TYPMOD.unpack_from(self.data, at)
+        except struct.error:
+            raise self._short("column type oid and typmod", 8) from None
+        self.offset = at + 8
+        return flags, name, type_oid, typmod
 
     def change(self, parts: bytes) -> tuple[int | None, int, int]:
         """What I, U and D begin with: the xid in a stream, the relation's OID, and which
