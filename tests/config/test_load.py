@@ -160,8 +160,8 @@ def test_spark_settings_are_text_with_or_without_quotes_around_their_names() -> 
             _SOURCE + _SPOOL + 'segment_bytes = "16 MB"\n',
             [
                 (
-                    '[spool]: "segment_bytes" has to be a number of bytes, or text such as "16 MiB" '
-                    "(KiB, MiB, GiB)"
+                    '[spool]: "segment_bytes" has to be a number of bytes, or text such as '
+                    '"16 MiB" (KiB, MiB, GiB)'
                 )
             ],
         ),
@@ -240,9 +240,9 @@ def test_spark_settings_are_text_with_or_without_quotes_around_their_names() -> 
             _SOURCE + _SPOOL + '[spark]\n"spark.master" = "spark://head:7077"\n',
             [
                 (
-                    '[spool]: executors of "spark.master" = "spark://head:7077" cannot see a folder '
-                    "of this machine; if it is mounted on all of them at the same path, say so with "
-                    "shared = true"
+                    '[spool]: executors of "spark.master" = "spark://head:7077" cannot see a '
+                    "folder of this machine; if it is mounted on all of them at the same path, "
+                    "say so with shared = true"
                 )
             ],
         ),
@@ -328,6 +328,11 @@ def test_a_password_is_shown_nowhere() -> None:
     assert config.source.shown_dsn == "postgresql://app:***@db/shop"
     (found,) = _mistakes(_SOURCE.replace("postgresql://", "postgresql//") + _SPOOL)
     assert found.startswith('[source]: "dsn" is not a connection string')
+
+
+def test_it_travels_as_json_to_a_process_of_its_own() -> None:
+    config = _parse(_SOURCE + _SPOOL + _LAKE + 'key = { "public.t" = ["a"] }\n')
+    assert Config.model_validate_json(config.model_dump_json(by_alias=True)) == config
 
 
 def test_a_shared_spool_goes_with_any_master() -> None:
