@@ -78,7 +78,7 @@ def run(
         prepared = stack.enter_context(prepare_source(config, export_snapshot=True))
         records = [_registered(config, one) for one in chosen]
         target = _flush_lsn(config)
-        capture = stack.enter_context(CaptureProcess(config))
+        capture = stack.enter_context(CaptureProcess(config, once=once))
         spark = stack.enter_context(_session(config))
         running = [
             _Running(
