@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -83,21 +84,21 @@ def test_it_recovers_from_a_crash(crash: str) -> None:
         assert "was not properly shut down" in server.log_path.read_text()
 
 
-def test_a_named_folder_is_kept_and_opened_again(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = _open_to_all(tmp_path_factory.mktemp("server"))
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that the server's account can enter: pytest's own are for their user alone."""
+    with tempfile.TemporaryDirectory(prefix="pgsluice-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def test_a_named_folder_is_kept_and_opened_again(open_folder: Path) -> None:
+    folder = open_folder / "server"
     with EmbeddedServer(directory=folder, settings=NO_FSYNC) as server:
         server.psql("CREATE TABLE t AS SELECT 42 AS answer")
     with EmbeddedServer(directory=folder, settings=NO_FSYNC) as server:
         assert _ask(server.dsn(), "SELECT answer FROM t") == "42"
-
-
-def _open_to_all(path: Path) -> Path:
-    """Let the server's account pass: pytest's folders are for their user alone."""
-    for folder in (path, *path.parents):
-        mode = folder.stat().st_mode
-        if folder.stat().st_uid == os.geteuid() and not mode & stat.S_IXOTH:
-            folder.chmod(mode | stat.S_IXOTH)
-    return path
 
 
 def test_a_start_that_fails_shows_the_log() -> None:
@@ -167,7 +168,7 @@ def test_a_version_that_nobody_packages_is_refused() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")
 def test_programs_that_the_account_may_not_read_are_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_folder: Path
 ) -> None:
     root = _wheel_root()
     assert root is not None
@@ -175,11 +176,10 @@ def test_programs_that_the_account_may_not_read_are_copied(
     closed.mkdir(mode=0o700)
     (closed / root.name).symlink_to(root)
     (closed / f"{root.name}.libs").symlink_to(root.with_name(f"{root.name}.libs"))
-    cache = _open_to_all(tmp_path_factory.mktemp("cache"))
-    monkeypatch.setattr("tempfile.tempdir", str(cache))
+    monkeypatch.setattr("tempfile.tempdir", str(open_folder))
     account = Account.choose()
     programs = _runnable(closed / root.name, "pginstall18", account)
-    assert programs.bin_dir.is_relative_to(cache)
+    assert programs.bin_dir.is_relative_to(open_folder)
     assert account.can_run(programs.path("initdb"))
     assert account.can_run(programs.path("psql"))
 
