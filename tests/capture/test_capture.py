@@ -2,30 +2,348 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-import numpy as np
+import pytest
+from tests.conftest import Database
 
-from pgsluice.capture import run_capture
+from pgsluice.capture import prepare_source, read_health, run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig
+from pgsluice.errors import (
+    ForeignSource,
+    Gap,
+    SlotInUse,
+    SlotLost,
+    SourceRefused,
+    SourceUnreachable,
+    SpoolBusy,
+    SpoolFull,
+)
+from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
-from pgsluice.spool import SpoolReader
+from pgsluice.replication import PgoutputOptions, ReplicationConnection
+from pgsluice.spool import SpoolReader, SpoolWriter, relations_after
+from pgsluice.wire import Insert, decode_message
+
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload(["pgsluice.capture"])
 
 
-def test_once(database, tmp_path):
-    db = database()
-    db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    config = Config(
-        source=SourceConfig(dsn=db.dsn, slot=db.name),
-        spool=SpoolConfig(path=tmp_path / "spool"),
+@pytest.fixture
+def db(database) -> Database:
+    one = database()
+    one.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    return one
+
+
+def configure(db: Database, path: Path, *, dsn: str | None = None, **spool) -> Config:
+    return Config(
+        source=SourceConfig(dsn=dsn or db.dsn, slot=db.name, connect_timeout_s=10.0),
+        spool=SpoolConfig(path=path, **spool),
+    )
+
+
+@pytest.fixture
+def config(db, tmp_path) -> Config:
+    return configure(db, tmp_path / "spool")
+
+
+def inserted(config: Config) -> list[bytes]:
+    """The ids of all inserted rows, in order."""
+    reader = SpoolReader(config.spool.path)
+    ids = []
+    for info in reader.segments(reader.start()):
+        for view in reader.views(info):
+            for row in (view.block.tags == ord("I")).nonzero()[0]:
+                message = decode_message(view.block.message(row))
+                assert isinstance(message, Insert)
+                ids.append(message.new.values[0])
+    return ids
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % n for n in range(first, last + 1)]
+
+
+def insert(first: int, last: int, value: str = "'x'") -> str:
+    return f"INSERT INTO t SELECT i, {value} FROM generate_series({first}, {last}) i"
+
+
+def confirmed(db: Database) -> Lsn:
+    ((lsn,),) = db.execute(
+        f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{db.name}'"
+    )
+    return Lsn.parse(lsn)
+
+
+def await_that(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    ended = threading.Event()
+    for _ in range(int(timeout_s / 0.02)):
+        if condition():
+            return
+        ended.wait(0.02)
+    pytest.fail("it did not come about")
+
+
+@contextmanager
+def running(config: Config) -> Iterator[threading.Thread]:
+    """A capture on a thread of its own."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run_capture(config, stop=stop)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stop.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def test_once_receives_what_there_is_and_acknowledges_it(db, config):
+    run_capture(config, once=True)
+    db.execute(insert(1, 100), "UPDATE t SET v = 'y' WHERE id < 3", "DELETE FROM t WHERE id = 5")
+    run_capture(config, once=True)
+    assert inserted(config) == numbers(1, 100)
+    reader = SpoolReader(config.spool.path)
+    ((oid,),) = db.execute("SELECT 't'::regclass::oid::int")
+    counts = [info.header.counts[oid] for info in reader.segments(reader.start())]
+    assert sum(one.updates for one in counts) == 2
+    assert sum(one.deletes for one in counts) == 1
+    assert confirmed(db) == reader.frontier()
+    # Nothing new: no segment, and it ends.
+    before = reader.position()
+    run_capture(config, once=True)
+    assert reader.position() == before
+
+
+def test_a_slot_without_published_changes_moves_on(db, config):
+    run_capture(config, once=True)
+    start = confirmed(db)
+    db.execute("CREATE UNLOGGED TABLE u (i int)", "SELECT pg_switch_wal()")
+    db.execute("CREATE TABLE later (i int)")
+    run_capture(config, once=True)
+    assert confirmed(db) > start
+    reader = SpoolReader(config.spool.path)
+    assert reader.frontier() >= confirmed(db)
+    run_capture(config, once=True)  # and it is no gap
+
+
+def test_facts_stand_behind_the_first_relation_of_a_connection_and_when_they_change(db, config):
+    run_capture(config, once=True)
+    db.execute(insert(1, 1))
+    run_capture(config, once=True)
+    db.execute(insert(2, 2), "ALTER TABLE t ADD COLUMN w int DEFAULT 7", insert(3, 3, "'x', 1"))
+    run_capture(config, once=True)
+    reader = SpoolReader(config.spool.path)
+    views = [view for one in reader.segments(reader.start()) for view in reader.views(one)]
+    tags = b"".join(view.block.tags.tobytes() for view in views)
+    # The second connection looked when the column was there already: its facts did not change.
+    assert (tags.count(b"R"), tags.count(b"R#")) == (3, 2)
+    ((oid,),) = db.execute("SELECT 't'::regclass::oid::int")
+    facts = relations_after(views[-1].relations, views[-1].block)[oid].facts
+    assert facts is not None
+    assert [(column.name, column.missing) for column in facts.columns] == [
+        ("id", None), ("v", None), ("w", "7"),
+    ]  # fmt: skip
+
+
+def test_a_transaction_larger_than_a_segment_comes_in_parts(db, tmp_path):
+    config = configure(db, tmp_path / "spool", segment_bytes=64 * 1024)
+    run_capture(config, once=True)
+    db.execute(insert(1, 5000), insert(5001, 5001))
+    run_capture(config, once=True)
+    reader = SpoolReader(config.spool.path)
+    infos = reader.segments(reader.start())
+    (reference,) = [info for info in infos if info.is_reference]
+    assert len(reference.header.parts) > 3
+    assert inserted(config) == numbers(1, 5001)
+    ordinals = [n for view in reader.views(reference) for n in view.block.ordinals.tolist()]
+    assert ordinals == sorted(ordinals)
+    assert ordinals[-1] == 5000
+
+
+@pytest.mark.parametrize(
+    "place", ["spool.before_rename@4", "spool.after_segment@1", "spool.after_part@3"]
+)
+def test_killed_and_started_again_nothing_is_lost_or_doubled(db, tmp_path, place):
+    config = configure(db, tmp_path / "spool", segment_bytes=64 * 1024)
+    run_capture(config, once=True)
+    db.execute(insert(1, 10), insert(11, 4000), insert(4001, 4002))
+    name, _, times = place.partition("@")
+    child = CHILDREN.Process(target=killed, args=(config, f"{name}=kill@{times}"))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    run_capture(config, once=True)
+    assert inserted(config) == numbers(1, 4002)
+
+
+def killed(config: Config, failpoints: str) -> None:
+    arm(failpoints)
+    run_capture(config, once=True)
+
+
+def test_it_acknowledges_only_what_is_durable(db, config):
+    """Its disk fills up: the server keeps everything, and the next start has it."""
+    run_capture(config, once=True)
+    start = confirmed(db)
+    db.execute(insert(1, 10))
+    arm("spool.before_fsync=enospc")
+    try:
+        with pytest.raises(SpoolFull):
+            run_capture(config, once=True)
+    finally:
+        arm("")
+    assert confirmed(db) == start
+    run_capture(config, once=True)
+    assert inserted(config) == numbers(1, 10)
+
+
+def test_live_it_is_visible_soon_and_survives_the_server(db, config):
+    with running(config):
+        await_that(lambda: SpoolReader.is_there(config.spool.path))
+        db.execute(insert(1, 10))
+        await_that(lambda: inserted(config) == numbers(1, 10))
+        db.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
+            f" WHERE slot_name = '{db.name}'"
+        )
+        db.execute(insert(11, 20))
+        await_that(lambda: inserted(config) == numbers(1, 20))
+        await_that(lambda: confirmed(db) >= SpoolReader(config.spool.path).position())
+    health = read_health(config.spool.path)
+    assert health is not None
+    assert (health.phase, health.error) == ("stopped", None)
+
+
+def test_at_the_size_limit_it_waits_on_the_same_connection(db, tmp_path):
+    config = configure(db, tmp_path / "spool", max_bytes=2**20)
+    one = config.model_copy(update={"subscriptions": (a_subscription(tmp_path),)})
+    with running(one):
+        await_that(lambda: SpoolReader.is_there(one.spool.path))
+        for n in range(2):
+            db.execute(insert(n * 5000 + 1, n * 5000 + 5000, "repeat('x', 100)"))
+        await_that(lambda: "waiting" in (phase(one) or ""))
+        walsender = db.execute("SELECT pid FROM pg_stat_replication WHERE pid IS NOT NULL")
+        db.execute(insert(10001, 10001))
+        beyond = Lsn.parse(db.execute("SELECT pg_current_wal_flush_lsn()")[0][0])
+        assert confirmed(db) < beyond
+        register(one)
+        await_that(lambda: confirmed(db) >= beyond)
+        await_that(lambda: "waiting" not in (phase(one) or "waiting"))
+        assert walsender == db.execute("SELECT pid FROM pg_stat_replication WHERE pid IS NOT NULL")
+
+
+def phase(config: Config) -> str | None:
+    health = read_health(config.spool.path)
+    return None if health is None else str(health.phase)
+
+
+def a_subscription(tmp_path: Path):
+    from pgsluice.config import SubscriptionConfig
+
+    return SubscriptionConfig.model_validate(
+        {"name": "lake", "sink": {"type": "delta", "path": str(tmp_path / "{table}")}}
+    )
+
+
+def register(config: Config) -> None:
+    """A subscription that has applied everything, now and for ever."""
+    from pgsluice.spool import Owner, SubscriptionRecord
+
+    far = Lsn(2**62)
+    SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", far, far).save(config.spool.path)
+
+
+def test_a_first_start_cut_off_after_the_slot_is_done_again(db, config):
+    child = CHILDREN.Process(target=killed, args=(config, "slot.after_create=kill"))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    db.execute(insert(1, 1))
+    with prepare_source(config, export_snapshot=True) as prepared:
+        assert prepared.snapshot_name is not None
+        assert prepared.consistent_point == confirmed(db)
+    db.execute(insert(2, 2))
+    run_capture(config, once=True)
+    assert inserted(config) == numbers(2, 2)
+
+
+def test_a_slot_made_for_us_is_taken_a_used_one_is_not(db, config, tmp_path):
+    db.execute(
+        "CREATE PUBLICATION pgsluice FOR TABLE t",
+        f"SELECT pg_create_logical_replication_slot('{db.name}', 'pgoutput')",
+        insert(1, 3),
     )
     run_capture(config, once=True)
-    db.execute("INSERT INTO t SELECT i, 'x' FROM generate_series(1, 100) i", "UPDATE t SET v = 'y' WHERE id < 3")
+    assert inserted(config) == numbers(1, 3)
+    # The server's statistics come a moment later.
+    counted = f"SELECT total_txns FROM pg_stat_replication_slots WHERE slot_name = '{db.name}'"
+    await_that(lambda: db.execute(counted)[0][0] > 0)
+    with pytest.raises(SourceRefused, match="was used"):
+        prepare_source(configure(db, tmp_path / "b"), export_snapshot=False)
+
+
+def test_a_gap_is_refused(db, config):
     run_capture(config, once=True)
-    reader = SpoolReader(tmp_path / "spool")
-    segs = reader.segments(reader.start())
-    for s in segs:
-        print(s.name, s.header.counts, s.header.transactions)
-        for v in reader.views(s):
-            print(v.block.tags.tobytes()[:20], v.relations.keys())
-    print(reader.frontier(), db.execute("select confirmed_flush_lsn, pg_current_wal_flush_lsn() from pg_replication_slots"))
+    db.execute(insert(1, 1))
+    db.execute(
+        f"SELECT pg_replication_slot_advance('{db.name}', pg_current_wal_flush_lsn())",
+    )
+    with pytest.raises(Gap, match="past the spool"):
+        run_capture(config, once=True)
+
+
+def test_a_lost_slot_is_refused(db, config):
+    run_capture(config, once=True)
+    db.execute(f"SELECT pg_drop_replication_slot('{db.name}')")
+    with pytest.raises(SlotLost):
+        run_capture(config, once=True)
+
+
+def test_a_slot_in_use_is_refused(db, config, monkeypatch):
+    monkeypatch.setattr("pgsluice.capture.process.OUR_OWN_ENDS_S", 0.5)
+    run_capture(config, once=True)
+    with ReplicationConnection.connect(db.dsn) as other:
+        options = PgoutputOptions(("pgsluice",), proto_version=1, streaming="off")
+        other.start_replication(db.name, Lsn(0), options)
+        db.execute(insert(1, 1))
+        with pytest.raises(SlotInUse):
+            run_capture(config, once=True)
+
+
+def test_another_database_or_slot_is_refused(db, config, database):
+    run_capture(config, once=True)
+    other = database()
+    with pytest.raises(ForeignSource, match="database"):
+        run_capture(configure(db, config.spool.path, dsn=other.dsn), once=True)
+    moved = config.model_copy(update={"source": SourceConfig(dsn=db.dsn, slot="another")})
+    with pytest.raises(ForeignSource, match="belongs to slot"):
+        run_capture(moved, once=True)
+
+
+def test_nobody_there_is_an_error_after_a_while(db, tmp_path):
+    source = SourceConfig(dsn="host=127.0.0.1 port=1", slot="s", connect_timeout_s=0.5)
+    nowhere = Config(source=source, spool=SpoolConfig(path=tmp_path / "spool"))
+    with pytest.raises(SourceUnreachable):
+        run_capture(nowhere)
+
+
+def test_two_captures_of_one_spool_are_refused(db, config):
+    run_capture(config, once=True)
+    with SpoolWriter(SpoolReader(config.spool.path).spool), pytest.raises(SpoolBusy):
+        run_capture(config, once=True)

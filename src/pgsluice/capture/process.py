@@ -232,11 +232,11 @@ class _Capture:
             check_identity(self._spool.identity, system)
             self._check_timeline(system)
             source = self._ask()
+            self._check_slot(source, system)
             if self._once and self._target is None:
                 self._target = source.flush
                 if self._is_done():
                     return
-            self._check_slot(source, system)
             options = pgoutput_options(self._config.source, source.publications)
             connection.start_replication(self._config.source.slot, self._store.durable, options)
             self._has_streamed = True

@@ -15,7 +15,7 @@ from types import TracebackType
 from pgsluice.capture.buffer import Part, Whole
 from pgsluice.errors import PgsluiceError, SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool import SpoolWriter
+from pgsluice.spool import SpoolWriter, warm_up
 from pgsluice.spool.retention import Retention, RetentionState
 
 Step = Whole | Part | Lsn
@@ -23,6 +23,8 @@ Step = Whole | Part | Lsn
 
 _DEPTH = 2
 _RETENTION_S = 1.0
+_RETENTION_STEPS = 4
+"""Room is looked for each second, and after so many steps."""
 
 
 class Store:
@@ -131,8 +133,9 @@ class Store:
         self._writer.forget_relations()
 
     def _run(self) -> None:
-        looked = time.monotonic() - _RETENTION_S
+        looked, steps = time.monotonic() - _RETENTION_S, 0
         try:
+            warm_up()
             while True:
                 with self._changed:
                     self._changed.wait_for(
@@ -143,14 +146,16 @@ class Store:
                         return
                 if step is not None:
                     self._do(step)
+                    steps += 1
                     with self._changed:
                         self._steps.popleft()
                         self._done += 1
                         self._durable = self._writer.frontier
                         self._changed.notify_all()
-                if self._retention is not None and time.monotonic() - looked >= _RETENTION_S:
+                is_due = steps >= _RETENTION_STEPS or time.monotonic() - looked >= _RETENTION_S
+                if self._retention is not None and is_due:
                     self._retained = self._retention.step()
-                    looked = time.monotonic()
+                    looked, steps = time.monotonic(), 0
         except PgsluiceError as error:
             self._stop(error)
         except OSError as error:

@@ -110,6 +110,11 @@ class SpoolReader:
         self._entries: list[Entry] = []
         self._chain: list[SegmentInfo] = []
 
+    @staticmethod
+    def is_there(path: str | Path) -> bool:
+        """Is there a spool with a beginning, so that it can be read?"""
+        return Spool.exists(path) and Spool.open(path).chain_start() is not None
+
     def identity(self) -> SpoolIdentity:
         """Whose changes the spool holds."""
         return self.spool.identity

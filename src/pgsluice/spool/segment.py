@@ -191,6 +191,11 @@ def _message_array(messages: RawMessages) -> pa.Array:
     return alternating.take(pa.array(np.arange(0, 2 * count, 2)))
 
 
+def warm_up() -> None:
+    """Load what Arrow loads at the first use of its functions: most of a second of CPU."""
+    pa.array([b""], pa.large_binary()).take(pa.array([0]))
+
+
 def write_segment(file: BinaryIO, header: SegmentHeader, messages: RawMessages | None) -> None:
     """Write one file: the header, and the messages if there are any."""
     schema = SCHEMA.with_metadata({_METADATA_KEY: header.to_json()})
