@@ -138,6 +138,13 @@ class CopyTables:
     def _copy(self, work: CopyWork, started: float) -> CopyResult:
         table = target_table(work.facts, self.options, work.columns)
         table = TargetTable(work.namespace, work.name, table.schema, table.key, work.replaces)
+        if not table.schema.names:
+            title = f"{work.namespace}.{work.name}"
+            raise TableError(
+                f"{title} has no columns that are published",
+                hint="add a column, or leave the table out of the publication",
+                table=title,
+            )
         by_name = {column.name: column for column in work.facts.columns}
         query = TableQuery(
             facts=work.facts,
