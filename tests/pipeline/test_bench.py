@@ -62,7 +62,8 @@ def test_pgbench_under_fire(database: MakeDatabase, pipeline: MakePipeline) -> N
 
 def fire(one: Pipeline, *, seconds: int, kills: int, seed: int) -> None:
     """Kill capture, the driver and Python workers at random moments while pgbench writes."""
-    print(f"seed {seed}")
+    with (one.folder / "run.log").open("a") as log:  # what a failure shows
+        log.write(f"seed {seed}\n")
     dice = random.Random(seed)
     one.start()
     running = bench(one.database, seconds)

@@ -23,7 +23,8 @@ CREATE TABLE log (at timestamptz, message varchar(100));
 CREATE TABLE audit (id int PRIMARY KEY, old text, new text);
 ALTER TABLE audit REPLICA IDENTITY FULL;
 ALTER TABLE audit ALTER old SET STORAGE EXTERNAL;
-CREATE TABLE parts (id int, region text, n int, PRIMARY KEY (id, region)) PARTITION BY LIST (region);
+CREATE TABLE parts (id int, region text, n int, PRIMARY KEY (id, region))
+    PARTITION BY LIST (region);
 CREATE TABLE parts_eu PARTITION OF parts FOR VALUES IN ('eu');
 CREATE TABLE parts_us PARTITION OF parts FOR VALUES IN ('us');
 """
@@ -36,7 +37,8 @@ INSERT INTO lines SELECT i, i % 3, i / 7.0, i / 3.0, i / 3.0, '2024-02-29', now(
     FROM generate_series(1, 50) i;
 INSERT INTO log SELECT now(), 'before' FROM generate_series(1, 10);
 INSERT INTO audit SELECT i, {BIG}, 'x' FROM generate_series(1, 20) i;
-INSERT INTO parts SELECT i, CASE WHEN i % 2 = 0 THEN 'eu' ELSE 'us' END, i FROM generate_series(1, 20) i;
+INSERT INTO parts SELECT i, CASE WHEN i % 2 = 0 THEN 'eu' ELSE 'us' END, i
+    FROM generate_series(1, 20) i;
 """
 
 WORK = (
@@ -45,12 +47,13 @@ WORK = (
     "UPDATE customers SET name = '', tags = '{}', profile = NULL WHERE id = 3",
     # Keys that change, and one that a new row takes.
     "UPDATE customers SET id = id + 1000 WHERE id BETWEEN 10 AND 15",
-    "BEGIN; DELETE FROM customers WHERE id = 20; INSERT INTO customers (id, name) VALUES (20, 'n'); COMMIT",
+    """BEGIN; DELETE FROM customers WHERE id = 20;
+    INSERT INTO customers (id, name) VALUES (20, 'n'); COMMIT""",
     # What never happened.
     "BEGIN; DELETE FROM customers; ROLLBACK",
-    "BEGIN; INSERT INTO customers (id, name) VALUES (500, 'a'); SAVEPOINT s;"
-    "INSERT INTO customers (id, name) VALUES (501, 'b'); ROLLBACK TO s;"
-    "INSERT INTO customers (id, name) VALUES (502, 'c'); COMMIT",
+    """BEGIN; INSERT INTO customers (id, name) VALUES (500, 'a'); SAVEPOINT s;
+    INSERT INTO customers (id, name) VALUES (501, 'b'); ROLLBACK TO s;
+    INSERT INTO customers (id, name) VALUES (502, 'c'); COMMIT""",
     "DELETE FROM lines WHERE order_id < 5",
     "UPDATE lines SET price = 'NaN', share = 'Infinity', weight = -0.0 WHERE order_id = 9",
     "UPDATE lines SET line_no = 9, price = 123456789012345678901234567890.123 WHERE order_id = 10",
@@ -61,8 +64,8 @@ WORK = (
     "UPDATE parts SET region = 'us' WHERE id = 4",
     "DELETE FROM parts WHERE id = 6",
     # A TRUNCATE in the middle.
-    "BEGIN; INSERT INTO lines (order_id, line_no) VALUES (900, 1); TRUNCATE lines;"
-    "INSERT INTO lines (order_id, line_no) VALUES (901, 1); COMMIT",
+    """BEGIN; INSERT INTO lines (order_id, line_no) VALUES (900, 1); TRUNCATE lines;
+    INSERT INTO lines (order_id, line_no) VALUES (901, 1); COMMIT""",
 )
 
 
