@@ -21,6 +21,8 @@ from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification import ArrowRows, SourceTable, compare
 
+# Generated columns, and floats in their shortest form; the oldest server has its own test.
+pytestmark = pytest.mark.pg(">= 12")
 Connection = psycopg.Connection[Any]
 TYPES = """
     CREATE TYPE mood AS ENUM ('sad', 'ok');
@@ -105,7 +107,7 @@ def test_a_null_in_any_column_is_found(connection: Connection) -> None:
 
 
 WORDS = """
-    CREATE TABLE "Odd.Name" (a int4, "B b" text, v text, PRIMARY KEY ("B b", a));
+    CREATE TABLE "Odd.Name" (a int4, "B %s b" text, v text, PRIMARY KEY ("B %s b", a));
     INSERT INTO "Odd.Name" SELECT i, 'k' || i % 7, 'v' || i FROM generate_series(1, 5000) i
 """
 
@@ -114,7 +116,7 @@ def words() -> pa.Table:
     numbers = range(1, 5001)
     return pa.table({
         "v": [f"v{i}" for i in numbers], "a": pa.array(numbers, pa.int32()),
-        "B b": [f"k{i % 7}" for i in numbers],
+        "B %s b": [f"k{i % 7}" for i in numbers],
     })  # fmt: skip
 
 
@@ -138,6 +140,27 @@ def test_differences_are_named_by_key(connection: Connection) -> None:
         "public.Odd.Name: 5000 rows at the source, 5000 here; missing: (k, 6000); "
         "not at the source: (k3, 17); differing: (k4, 3000)"
     )
+
+
+def test_a_server_in_another_encoding(server: EmbeddedServer) -> None:
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+        try:
+            with psycopg.connect(server.dsn("latin"), autocommit=True) as latin:
+                latin.execute("CREATE TABLE t (v text PRIMARY KEY); INSERT INTO t VALUES ('é')")
+                assert compare(latin, "public.t", ArrowRows(pa.table({"v": ["é"]}))).equal
+                found = compare(latin, "public.t", ArrowRows(pa.table({"v": ["e"]})))
+                assert found.missing_keys == (("é",),)
+        finally:
+            connection.execute("DROP DATABASE latin")
+
+
+def test_more_columns_than_a_function_takes(connection: Connection) -> None:
+    names = [f"c{number}" for number in range(300)]
+    columns = ", ".join(f"{name} text" for name in names)
+    connection.execute(f"CREATE TABLE wide ({columns}); INSERT INTO wide (c7) VALUES ('x')")
+    values = {name: pa.array(["x" if name == "c7" else None], pa.string()) for name in names}
+    assert compare(connection, "public.wide", ArrowRows(pa.table(values))).equal
 
 
 def test_a_row_twice_at_the_target_is_extra(connection: Connection) -> None:

@@ -18,6 +18,8 @@ from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.postgres_text import TextForm, postgres_text
 
+# Before 12 floats are printed with a fixed number of digits.
+pytestmark = pytest.mark.pg(">= 12")
 PER_SERVER = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -205,11 +205,13 @@ class SourceSide:
 
     def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
         """The rows of some buckets."""
-        query = sql.SQL("SELECT key, hash FROM {} AS hashes WHERE {} = ANY(%s)").format(
-            self._hashes, _bucket(count)
+        # No parameters: with them, a % in a column's name would be taken for a placeholder.
+        buckets = sql.Literal("{" + ",".join(map(str, sorted(chosen))) + "}")
+        query = sql.SQL("SELECT key, hash FROM {} AS hashes WHERE {} = ANY({}::int[])").format(
+            self._hashes, _bucket(count), buckets
         )
         rows: dict[Key, list[str]] = {}
-        for key, row_hash in self._connection.execute(query, [sorted(chosen)]):
+        for key, row_hash in self._connection.execute(query):
             rows.setdefault(tuple(key), []).append(row_hash)
         return rows
 
