@@ -12,7 +12,6 @@ from pgsluice.catalog import ServerInfo, SlotInfo
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.examine import file_system_of, folder_problem
 from pgsluice.monitor.findings import Finding, Level
-from pgsluice.monitor.java import Java
 from pgsluice.monitor.place_health import (
     EnvironmentFacts,
     SpoolFacts,
@@ -29,6 +28,7 @@ from pgsluice.monitor.source_health import (
     judge_slot,
     judge_tables,
 )
+from pgsluice.spark.java import Java
 
 _INFO = ServerInfo(
     version_num=180004,

@@ -26,7 +26,7 @@ def copy(
 ) -> None:
     """Copy one table again, from the source to the target."""
     from pgsluice.cli.copying import ask_for_copy, find_table
-    from pgsluice.monitor.java import require_java
+    from pgsluice.spark.java import require_java
 
     loaded = load_config(config)
     require_java()

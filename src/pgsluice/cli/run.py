@@ -30,7 +30,7 @@ def run(
     debug: DebugOption = False,
 ) -> None:
     """Replicate: receive, copy, and apply to the targets."""
-    from pgsluice.monitor.java import require_java
+    from pgsluice.spark.java import require_java
 
     loaded = load_config(config)
     require_java()

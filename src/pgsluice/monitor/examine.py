@@ -32,7 +32,6 @@ from pgsluice.catalog.own_publications import INSERT_SUFFIX
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.monitor.findings import Finding, Level
-from pgsluice.monitor.java import find_java
 from pgsluice.monitor.place_health import (
     EnvironmentFacts,
     SpoolFacts,
@@ -51,6 +50,7 @@ from pgsluice.monitor.source_health import (
     judge_tables,
 )
 from pgsluice.replication import ReplicationConnection, SystemIdentity, connect_sql, source_errors
+from pgsluice.spark.java import find_java
 from pgsluice.spool import Spool, SpoolReader
 
 Connection = psycopg.Connection[tuple[Any, ...]]

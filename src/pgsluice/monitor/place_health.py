@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pgsluice.monitor.findings import Finding, error, ok, warning
-from pgsluice.monitor.java import Java, java_problem
 from pgsluice.monitor.wording import format_bytes
+from pgsluice.spark.java import Java, java_problem
 
 OLDEST_SPARK = (4, 2)
 _LOW_SPACE = 2**30

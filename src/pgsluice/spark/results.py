@@ -43,8 +43,18 @@ def run_tasks(
     run: Callable[[bytes], R],
     payloads: Sequence[bytes],
     result: type[R],
+    *,
+    most_tasks: int | None = None,
 ) -> list[R]:
-    """One Spark job with one task a payload; the results in no particular order."""
+    """One Spark job; the results in no particular order.
+
+    Args:
+        spark: the session.
+        run: makes a payload's result; it pickles.
+        payloads: one a piece of work.
+        result: the dataclass that ``run`` returns.
+        most_tasks: how many tasks share the payloads; None: each has its own.
+    """
     if not payloads:
         return []
     schema, ddl = result_types(result)
@@ -60,5 +70,6 @@ def run_tasks(
                     iter([pa.RecordBatch.from_arrays([pa.array(chosen, pa.binary())], ["task"])]),
                 )
 
-    frame = spark.range(0, len(held), 1, len(held)).mapInArrow(by_number, ddl)
+    tasks = min(len(held), most_tasks or len(held))
+    frame = spark.range(0, len(held), 1, tasks).mapInArrow(by_number, ddl)
     return [result(**row.asDict()) for row in frame.collect()]

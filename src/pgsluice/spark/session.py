@@ -7,13 +7,13 @@ the platform makes the session, and nothing here is needed but :func:`require_sp
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgsluice.errors import ConfigError
+from pgsluice.spark.java import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,10 +50,10 @@ TASK_ATTEMPTS = 3
 
 
 def require_spark() -> None:
-    """See that a Spark is there that can stream from Python, and a Java to run it.
+    """See that a Spark is there that can stream from Python.
 
     Raises:
-        ConfigError: pyspark is missing or older than 4.2, or there is no Java.
+        ConfigError: pyspark is missing or older than 4.2.
     """
     try:
         import pyspark
@@ -68,23 +68,6 @@ def require_spark() -> None:
             f"pyspark {pyspark.__version__} cannot stream from a Python source with limits",
             hint="pgsluice needs Spark 4.2 or newer",
             version=pyspark.__version__,
-        )
-
-
-def require_java() -> None:
-    """See that a Java can be started; Spark's own message for its absence is a stack trace.
-
-    Raises:
-        ConfigError: neither JAVA_HOME nor PATH has a java.
-    """
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return
-    if shutil.which("java") is None:
-        raise ConfigError(
-            "Java is missing, which Spark needs",
-            hint="install Java 17, 21 or 25 (on Debian: apt-get install openjdk-17-jre-headless), "
-            "or set JAVA_HOME",
         )
 
 

@@ -82,6 +82,7 @@ class TableCopies:
             name=name,
             state=TableState.INITIALISE if copy_data else TableState.READY,
             applied_through=position,
+            target=self._driver.location(namespace, name),
         )
         for oid, other in list(known.items()):
             if (other.namespace, other.name) != (namespace, name):
@@ -182,7 +183,11 @@ class TableCopies:
         )
         with self._progress(works):
             results = run_tasks(
-                driver.spark, task.run, [work.to_bytes() for work in works], CopyResult
+                driver.spark,
+                task.run,
+                [work.to_bytes() for work in works],
+                CopyResult,
+                most_tasks=driver.subscription.copy_workers,
             )
         self._take(results, snapshot, is_last=is_last)
 

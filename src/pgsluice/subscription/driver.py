@@ -28,6 +28,7 @@ from pgsluice.errors import PgsluiceError, SinkError
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
+from pgsluice.sinks import make_sink
 from pgsluice.spark.results import run_tasks
 from pgsluice.spark.tasks import NO_TABLE, plan_tables
 from pgsluice.spool import Cut, SpoolReader, SubscriptionRecord, TableRecord, TableState
@@ -83,6 +84,10 @@ class SubscriptionDriver:
         self._failures: dict[int, int] = {}
         self._last_cut = time.monotonic()
         self._batches = 0
+
+    def location(self, namespace: str, name: str) -> str:
+        """Where a table's target lies, for people."""
+        return make_sink(self.sink).location(namespace, name)
 
     def save(self) -> None:
         """Make the record durable."""
@@ -356,5 +361,14 @@ class SubscriptionDriver:
                 sum(result.changes for result in results),
                 time.monotonic() - started,
                 len(results),
+                *self._lag(),
             )
         )
+
+    def _lag(self) -> tuple[int, float]:
+        """Bytes and seconds that the spool is ahead; the server may be further."""
+        waiting = [one for one in self.reader.all_segments() if one.end > self.record.position]
+        if not waiting:
+            return 0, 0.0
+        oldest = min(one.written_at for one in waiting)
+        return self.reader.frontier() - self.record.position, max(0.0, time.time() - oldest)

@@ -24,7 +24,8 @@ from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
-from pgsluice.spark.session import build_session, require_java, require_spark
+from pgsluice.spark.java import require_java
+from pgsluice.spark.session import build_session, require_spark
 from pgsluice.spool import Owner, SpoolReader, SubscriptionRecord
 from pgsluice.subscription.copying import TableCopies
 from pgsluice.subscription.driver import SubscriptionDriver

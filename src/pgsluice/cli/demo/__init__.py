@@ -54,7 +54,7 @@ def demo(
     debug: DebugOption = False,
 ) -> None:
     """Everything embedded: PostgreSQL, a workload, Spark, Delta; ends with a proof."""
-    from pgsluice.monitor.java import require_java
+    from pgsluice.spark.java import require_java
 
     require_java()
     _require_packages()
