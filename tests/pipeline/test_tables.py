@@ -6,6 +6,8 @@ import pytest
 from tests.conftest import MakeDatabase
 from tests.pipeline.conftest import MakePipeline
 
+from pgsluice.errors import PgsluiceError
+
 pytestmark = pytest.mark.usefixtures("spark")
 
 BIG = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 300))"
@@ -163,3 +165,47 @@ def test_an_application_that_updates_a_table_without_identity_is_never_stopped(
     one.once()
     # Ours are kept in step: the table without its key may be updated as well.
     shop.execute("UPDATE k SET id = 2")
+
+
+def test_what_the_stream_cannot_tell_is_seen_in_the_catalog(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    one = pipeline(shop := database())
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int)",
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 10) i",
+        "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO p SELECT generate_series(1, 20)",
+        "CREATE TABLE p3 (id int PRIMARY KEY)",
+        "INSERT INTO p3 SELECT generate_series(200, 210)",
+    )
+    one.once()
+    copies = {name: one.table(name)["copy_number"] for name in ("t", "p")}
+    # Neither a new file nor a new empty partition is a reason to copy again.
+    shop.execute(
+        "VACUUM FULL t",
+        "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (100) TO (200)",
+        "INSERT INTO p VALUES (150)",
+    )
+    one.once()
+    one.assert_equal("t", "p")
+    assert {name: one.table(name)["copy_number"] for name in ("t", "p")} == copies
+    # A partition that comes or goes with its rows is; so is one that is truncated.
+    shop.execute("ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (200) TO (300)")
+    one.once()
+    one.assert_equal("p")
+    shop.execute(
+        "BEGIN; CREATE TABLE p4 (LIKE p INCLUDING ALL); INSERT INTO p4 VALUES (300);"
+        "ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (300) TO (400); COMMIT"
+    )
+    one.once()
+    one.assert_equal("p")
+    shop.execute("ALTER TABLE p DETACH PARTITION p4", "TRUNCATE p1", "INSERT INTO p VALUES (5)")
+    one.once()
+    one.assert_equal("p")
+    # Every value is another, and no message said so.
+    shop.execute("ALTER TABLE t ALTER a TYPE int USING a * 2", "INSERT INTO t VALUES (11, 11)")
+    with pytest.raises(PgsluiceError, match=r"public\.t was rewritten"):
+        one.once()
+    assert one.table("t")["state"] == "p"

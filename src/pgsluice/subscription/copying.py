@@ -11,6 +11,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
+
+import psycopg
 
 from pgsluice.config import Config
 from pgsluice.copy import CopyResult, CopyTables, CopyWork, Snapshot, temporary_snapshot
@@ -21,8 +24,9 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.spark.results import run_tasks
 from pgsluice.spool import Spool, TableRecord, TableState
-from pgsluice.subscription.discovery import SourceTable, source_tables
-from pgsluice.subscription.driver import SubscriptionDriver
+from pgsluice.subscription.discovery import SourceTable, born_as_partitions, source_tables
+from pgsluice.subscription.driver import ACTIVE, SubscriptionDriver
+from pgsluice.subscription.shape import Shape, came, is_rewritten, went
 
 ATTEMPTS = 5
 """How often a copy is tried under a new snapshot before its table is parked."""
@@ -51,25 +55,28 @@ class TableCopies:
         self._config = config
 
     def discover(self) -> None:
-        """Take tables into the record that the publications send and that it does not know."""
-        tables = self._source_tables()
-        with self._driver.lock:
-            record = self._driver.record
-            known = dict(record.tables)
-            live = {table.facts.oid for table in tables}
-            for table in tables:
-                if table.facts.oid not in known:
-                    self._add(table, known, live, record.position)
-            if known != record.tables:
-                self._driver.record = replace(record, tables=known)
-                self._driver.save()
-
-    def _source_tables(self) -> list[SourceTable]:
-        # The publications that the stream is asked for now: ours may have a second one, and a
-        # new one joins only when the spool has passed its creation.
-        identity = Spool.open(self._config.spool.path).identity
+        """Compare what the publications send with the record: new tables are taken into it,
+        and those whose rows changed without the stream telling are marked."""
         with connect_sql(self._config.source.dsn) as connection:
-            return source_tables(connection, identity.publications)
+            tables = source_tables(connection, self._publications())
+            with self._driver.lock:
+                record = self._driver.record
+                known = dict(record.tables)
+                live = {table.facts.oid for table in tables}
+                for table in tables:
+                    oid = table.facts.oid
+                    if oid not in known:
+                        self._add(table, known, live, record.position)
+                    else:
+                        known[oid] = _compared(connection, known[oid], table)
+                if known != record.tables:
+                    self._driver.record = replace(record, tables=known)
+                    self._driver.save()
+
+    def _publications(self) -> tuple[str, ...]:
+        # Those that the stream is asked for now: ours may have a second one, and a new one
+        # joins only when the spool has passed its creation.
+        return Spool.open(self._config.spool.path).identity.publications
 
     def _add(
         self, table: SourceTable, known: dict[int, TableRecord], live: set[int], position: Lsn
@@ -149,7 +156,10 @@ class TableCopies:
 
     def _copy(self, snapshot: Snapshot, *, is_last: bool) -> None:
         driver = self._driver
-        tables = {table.facts.oid: table for table in self._source_tables()}
+        with connect_sql(self._config.source.dsn) as connection:
+            tables = {
+                table.facts.oid: table for table in source_tables(connection, self._publications())
+            }
         works = []
         records = dict(driver.record.tables)
         for oid in self.pending():
@@ -163,7 +173,11 @@ class TableCopies:
                 continue
             number = records[oid].copy_number + 1
             records[oid] = replace(
-                records[oid], state=TableState.DATA_COPY, copy_number=number, error=None
+                records[oid],
+                state=TableState.DATA_COPY,
+                copy_number=number,
+                fingerprint=table.shape.to_text(),
+                error=None,
             )
             works.append(
                 CopyWork(
@@ -277,3 +291,28 @@ class TableCopies:
         except Exception:
             # The picture is a convenience: whatever ails it is no reason to stop a copy.
             return
+
+
+def _compared(
+    connection: psycopg.Connection[Any], record: TableRecord, table: SourceTable
+) -> TableRecord:
+    """A table's record after a look at its shape.
+
+    Before the first copy there is nothing to compare; a shape that is merely other (VACUUM
+    FULL) is the one to compare with from now on.
+    """
+    before = Shape.parse(record.fingerprint)
+    if before is None or record.state not in ACTIVE:
+        return record
+    title = f"{record.namespace}.{record.name}"
+    if is_rewritten(before, table.shape):
+        return replace(
+            record,
+            state=TableState.PARKED,
+            error=f"{title} was rewritten by an ALTER TABLE, and the stream does not carry what "
+            f"became of its rows\n  → copy the table again: pgsluice copy CONFIG {title}",
+        )
+    new = came(before, table.shape)
+    if went(before, table.shape) or new - born_as_partitions(connection, new):
+        return replace(record, state=TableState.INITIALISE)
+    return replace(record, fingerprint=table.shape.to_text())

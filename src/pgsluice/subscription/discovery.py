@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from pgsluice.catalog import PublishedRelation, fetch_many, leaf_filenodes, relations_of
 from pgsluice.catalog.facts import RelationFacts
+from pgsluice.subscription.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +25,49 @@ class SourceTable:
         facts: of the table or root.
         columns: what the publications send; None: all columns that are not generated.
         row_filter: what a copy has to read, as an SQL condition; None: all rows.
+        shape: what later looks are compared with.
     """
 
     facts: RelationFacts
     columns: tuple[str, ...] | None
     row_filter: str | None
+    shape: Shape
+
+
+# Made by the transaction that made them partitions. (ATTACH writes pg_class and pg_attribute
+# anew; the row type in pg_type is as old as the table.)
+_BORN = """
+SELECT i.inhrelid, i.xmin::text, n.nspname, c.relname
+FROM pg_catalog.pg_inherits i
+JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_type t ON t.oid = c.reltype
+WHERE i.inhrelid = ANY(%s) AND t.xmin::text = i.xmin::text
+"""
+
+
+def born_as_partitions(
+    connection: psycopg.Connection[Any], leaves: Collection[int]
+) -> frozenset[int]:
+    """Which tables were empty when they became partitions: all rows came with the stream.
+
+    A table that was made, filled and attached in one transaction has rows of that transaction
+    (savepoints inside it would hide them, and are not looked for).
+    """
+    if not leaves:
+        return frozenset()
+    born = set()
+    for oid, xid, namespace, name in connection.execute(_BORN, [list(leaves)]).fetchall():
+        filled = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE xmin::text = {})").format(
+            sql.Identifier(namespace, name), sql.Literal(xid)
+        )
+        try:
+            (row,) = connection.execute(filled).fetchall()
+        except psycopg.errors.InsufficientPrivilege:
+            continue  # unknown is not born: a copy says what is missing
+        if not row[0]:
+            born.add(int(oid))
+    return frozenset(born)
 
 
 def source_tables(
@@ -43,7 +83,15 @@ def source_tables(
     roots = {**facts, **fetch_many(connection, [oid for oid in by_root if oid not in facts])}
     leaves = leaf_filenodes(connection, by_root)
     tables = [
-        SourceTable(roots[oid], _columns(relations), _rows(oid, relations, leaves[oid]))
+        SourceTable(
+            roots[oid],
+            _columns(relations),
+            _rows(oid, relations, leaves[oid]),
+            Shape(
+                {leaf: file.in_snapshot for leaf, file in leaves[oid].items()},
+                {column.name: column.row_version for column in roots[oid].columns},
+            ),
+        )
         for oid, relations in by_root.items()
         if oid in roots
     ]

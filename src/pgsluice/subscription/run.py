@@ -20,8 +20,8 @@ from pgsluice.capture import CaptureProcess, PreparedSource, prepare_source
 from pgsluice.catalog import flush_lsn
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import Snapshot
-from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable
-from pgsluice.events import MetricsEvent
+from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable, SpoolFull
+from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.spark.java import require_java
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_S = 0.1
+_FULL_S = 3.0
+"""How long the spool has to be full: capture looks for room each second."""
 _RESTARTS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -96,7 +98,8 @@ def _session(config: Config) -> Iterator[SparkSession]:
     """The session that runs already (a notebook's, a platform's), else one for this run."""
     from pyspark.sql import SparkSession
 
-    running = SparkSession.getActiveSession()
+    # One that was started in another thread is not active in this one.
+    running = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
     spark = build_session(config.spark, "pgsluice")
     try:
         yield spark
@@ -207,9 +210,36 @@ class _Run:
     # Once
 
     def _once(self, target: Lsn) -> None:
+        """Apply up to the target; what does not fit into the spool at once, in turns."""
         reader = SpoolReader(self._config.spool.path)
+        before: Lsn | None = None
+        while not self._wait_for(reader, target):
+            if before == reader.frontier():
+                raise SpoolFull(
+                    "the spool is at its size limit, and nothing that could be applied makes room",
+                    hint="raise spool.max_bytes: a transaction has to fit into it, and what slower "
+                    "subscriptions still need",
+                    path=str(self._config.spool.path),
+                )
+            before = reader.frontier()
+            self._apply_all()
+        self._apply_all()
+
+    def _wait_for(self, reader: SpoolReader, target: Lsn) -> bool:
+        """Wait until the spool has the target; False when it has no room for it."""
+        full_since: float | None = None
         while reader.frontier() < target and not self._stop.wait(_LOOK_S):
             self._capture.check()
+            health = self._capture.health()
+            if health is None or health.phase is not CapturePhase.WAITING:
+                full_since = None
+            elif full_since is None:
+                full_since = time.monotonic()
+            elif time.monotonic() - full_since >= _FULL_S:
+                return False
+        return True
+
+    def _apply_all(self) -> None:
         for one in self._running:
             if self._stop.is_set():
                 return

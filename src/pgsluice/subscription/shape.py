@@ -1,0 +1,63 @@
+"""A table's shape at the source: what shows that its rows changed without the stream telling.
+
+The stream says nothing of an ``ALTER TABLE ... TYPE int USING a * 2`` (the type stays, every
+value changes), nor of a partition that is attached or detached with its rows. The catalog
+does (contracts, sections 3 and 5): a table whose file is another *and* whose column
+definitions were written again was rewritten with other values; a new file alone is VACUUM
+FULL or CLUSTER and means nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is compared.
+
+    Attributes:
+        filenodes: leaf OID -> file, a plain table being its own leaf.
+        columns: column -> version of its definition (xmin of its pg_attribute row).
+    """
+
+    filenodes: Mapping[int, int]
+    columns: Mapping[str, int]
+
+    def to_text(self) -> str:
+        """As the subscription's record keeps it."""
+        return json.dumps(
+            {"filenodes": {str(k): v for k, v in self.filenodes.items()}, "columns": self.columns},
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Shape | None:
+        """Read what :meth:`to_text` wrote; None from a record that has none."""
+        if not text:
+            return None
+        raw = json.loads(text)
+        return cls({int(k): v for k, v in raw["filenodes"].items()}, raw["columns"])
+
+
+def is_rewritten(before: Shape, now: Shape) -> bool:
+    """Whether rows have other values that no message carried."""
+    both = before.filenodes.keys() & now.filenodes.keys()
+    moved = any(before.filenodes[oid] != now.filenodes[oid] for oid in both)
+    redefined = any(
+        before.columns[name] != now.columns[name]
+        for name in before.columns.keys() & now.columns.keys()
+    )
+    return moved and redefined
+
+
+def came(before: Shape, now: Shape) -> set[int]:
+    """Leaves that were not there."""
+    return set(now.filenodes.keys() - before.filenodes.keys())
+
+
+def went(before: Shape, now: Shape) -> set[int]:
+    """Leaves that are not there any more."""
+    return set(before.filenodes.keys() - now.filenodes.keys())
