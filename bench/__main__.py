@@ -1,0 +1,58 @@
+"""Run the benchmarks and print their table: ``python -m bench [--rows N] [--only NAME]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bench import copying, live, streams
+from bench.report import Line, setting, table, write
+from bench.stage import Stage
+
+LIVE = ("latency", "idle", "ten")
+NAMES = (*streams.WORKLOADS, "copy", *LIVE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and write if that was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each workload")
+    parser.add_argument("--seconds", type=int, default=30, help="how long latency is measured")
+    parser.add_argument("--only", action="append", choices=NAMES, help="some of them")
+    parser.add_argument("--write", action="store_true", help="put the table into the docs")
+    chosen = parser.parse_args(arguments)
+    if chosen.write and chosen.only:
+        parser.error("--write needs the whole table, without --only")
+    names = set(chosen.only or NAMES)
+    with Stage(chosen.rows, chosen.seconds) as stage:
+        where = setting(chosen.rows, stage.server.version)
+        lines = measure(stage, names)
+    print(f"\n{where}\n\n{table(lines)}")
+    if chosen.write:
+        write(lines, where)
+    return 0
+
+
+def measure(stage: Stage, names: set[str]) -> list[Line]:
+    """The lines of the chosen benchmarks; each is told as soon as it is known."""
+    lines: list[Line] = []
+
+    def take(more: Sequence[Line]) -> None:
+        for line in more:
+            print("  ".join(filter(None, line.cells())), flush=True)
+        lines.extend(more)
+
+    if names - set(LIVE):
+        with stage.warm_session():
+            for name in streams.WORKLOADS:
+                if name in names:
+                    take(streams.measure(stage, name))
+            if "copy" in names:
+                take(copying.measure(stage))
+    take(live.measure(stage, latency="latency" in names, ten="ten" in names, idle="idle" in names))
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

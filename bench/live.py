@@ -1,0 +1,203 @@
+"""``pgsluice run`` as users start it, while pgbench writes: latency, ten tables, idling.
+
+A transaction's latency is the time from its commit at the source to the Delta commit that
+made it visible; the seconds after the start of the load, while everything warms up, are left
+out.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from bench.positions import Floats, committed, latencies
+from bench.report import Line
+from bench.stage import Shop, Stage, wait_for
+from pgsluice.config import Config
+from pgsluice.errors import SpoolError
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableState
+
+TRANSACTIONS_PER_S = 500
+TABLES = 10
+WARM_UP_S = 8
+IDLE_S = 10
+_UPDATE = r"""
+\set table random(1, {tables})
+\set id random(1, {rows})
+UPDATE orders:table SET quantity = quantity + 1, changed_at = clock_timestamp() WHERE id = :id;
+"""
+_INSERT = r"""
+\set table random(1, {tables})
+INSERT INTO orders:table VALUES (nextval('orders_id'), 1, 9.99, 'a new customer', false,
+                                 current_date, clock_timestamp());
+"""
+
+
+def measure(stage: Stage, *, ten: bool, idle: bool, latency: bool) -> list[Line]:
+    """Latency of one table, idling after it, latency of ten tables."""
+    lines = []
+    one = np.zeros(0)
+    if latency or ten or idle:
+        with _running(stage, tables=1) as (shop, config, process):
+            if latency or ten:
+                one = _load(stage, shop, config, tables=1)
+                lines += _latency(stage, one, "one table")
+            if idle:
+                lines.append(_idle(config, process))
+    if ten:
+        with _running(stage, tables=TABLES) as (shop, config, _):
+            many = _load(stage, shop, config, tables=TABLES)
+        lines += _ten(many, one)
+    return lines
+
+
+def _latency(stage: Stage, seconds: Floats, what: str) -> list[Line]:
+    load = f"{TRANSACTIONS_PER_S} transactions/s, {what} of {stage.rows:,} rows"
+    return [
+        Line(
+            f"{np.percentile(seconds, share):.2f} s",
+            reach,
+            f"commit to visible in Delta `current`, p{share}",
+            f"{len(seconds):,} transactions",
+            load,
+        )
+        for share, reach in ((50, "≤ 0.8 s"), (99, "≤ 2 s"))
+    ]
+
+
+def _ten(many: Floats, one: Floats) -> list[Line]:
+    return [
+        Line(
+            f"{np.percentile(many, share) / np.percentile(one, share):.2f} x",
+            reach,
+            f"ten tables changing at once, p{share}",
+            f"{np.percentile(many, share):.2f} s",
+            f"one table {np.percentile(one, share):.2f} s",
+        )
+        for share, reach in ((50, "≤ 3 x"), (99, "≤ 3 x"))
+    ]
+
+
+@contextmanager
+def _running(stage: Stage, tables: int) -> Iterator[tuple[Shop, Config, subprocess.Popen[bytes]]]:
+    """A run whose tables are copied and ready; together they have the stage's rows."""
+    with stage.shop() as shop:
+        for number in range(1, tables + 1):
+            shop.make_table(f"orders{number}", stage.rows // tables)
+        shop.execute(f"CREATE SEQUENCE orders_id START {stage.rows + 1}")
+        config = stage.config(shop, "live")
+        assert config.path is not None
+        log_path = config.path.with_name("run.log")
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pgsluice", "run", str(config.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            wait_for(lambda: _is_ready(config, process, tables, log_path), "the run is ready", 0.1)
+            yield shop, config, process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(120)
+
+
+def _is_ready(
+    config: Config, process: subprocess.Popen[bytes], tables: int, log_path: Path
+) -> bool:
+    if process.poll() is not None:
+        raise RuntimeError(f"pgsluice run ended: {log_path.read_text()[-2000:]}")
+    record = None
+    with suppress(SpoolError):  # no spool yet
+        record = SubscriptionRecord.find(config.spool.path, "lake")
+    if record is None or len(record.tables) < tables:
+        return False
+    copied = all(
+        one.state in (TableState.COPIED, TableState.READY) for one in record.tables.values()
+    )
+    offsets = config.spool.subscription_folder("lake") / "checkpoint" / "offsets"
+    return copied and offsets.exists()
+
+
+def _load(stage: Stage, shop: Shop, config: Config, tables: int) -> Floats:
+    """Transactions at a fixed rate for some seconds; each one's latency, warmed up."""
+    assert config.path is not None
+    scripts = []
+    for name, text, weight in (("update", _UPDATE, 4), ("insert", _INSERT, 1)):
+        path = config.path.with_name(f"{name}.sql")
+        path.write_text(text.format(tables=tables, rows=stage.rows // tables))
+        scripts.append(f"--file={path}@{weight}")
+    reader = SpoolReader(config.spool.path)
+    before = reader.position()
+    began = time.time()
+    program = stage.program(
+        "pgbench", "--no-vacuum", "--client=4", f"--rate={TRANSACTIONS_PER_S}",
+        f"--time={WARM_UP_S + stage.seconds}", *scripts, shop.dsn,
+    )  # fmt: skip
+    stage.finish(program)
+    _wait_applied(stage, shop, config, tables)
+    source = committed(reader, before)
+    warm = source.at >= began + WARM_UP_S
+    found = []
+    for number in range(1, tables + 1):
+        ((oid,),) = shop.execute(f"SELECT 'orders{number}'::regclass::oid::bigint")
+        chosen = type(source)(source.positions[warm], source.at[warm], source.oids[warm])
+        found.append(latencies(chosen, int(str(oid)), stage.lake(config, f"orders{number}")))
+    return np.concatenate(found)
+
+
+def _wait_applied(stage: Stage, shop: Shop, config: Config, tables: int) -> None:
+    end = shop.end()
+    reader = SpoolReader(config.spool.path)
+    # One last change of each table tells that all before it are there.
+    shop.execute(*(f"UPDATE orders{n} SET quantity = 0 WHERE id = 1" for n in range(1, tables + 1)))
+    wait_for(lambda: reader.position() > end, "the last changes received", 0.1)
+
+    def applied() -> bool:
+        record = SubscriptionRecord.find(config.spool.path, "lake")
+        return record is not None and all(
+            one.applied_through >= end for one in record.tables.values()
+        )
+
+    wait_for(applied, "all changes applied", 0.1)
+
+
+def _idle(config: Config, process: subprocess.Popen[bytes]) -> Line:
+    """The whole run's CPU with nothing to do: Spark's, its workers' and capture's."""
+    time.sleep(IDLE_S / 2)  # the last batch's echo
+    before, batches = _cpu_s(process), _batches(config)
+    time.sleep(IDLE_S)
+    after = _cpu_s(process)
+    used = sum(after[pid] - before.get(pid, 0.0) for pid in after)
+    return Line(
+        f"{100 * used / IDLE_S:.1f} %",
+        "< 3 %",
+        "idle, of one core",
+        f"{used:.2f} CPU s in {IDLE_S} s",
+        f"{_batches(config) - batches} batches",
+    )
+
+
+def _cpu_s(process: subprocess.Popen[bytes]) -> dict[int, float]:
+    root = psutil.Process(process.pid)
+    found = {}
+    for one in (root, *root.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            found[one.pid] = times.user + times.system
+    return found
+
+
+def _batches(config: Config) -> int:
+    """The number of the newest batch."""
+    folder = config.spool.subscription_folder("lake") / "checkpoint" / "commits"
+    return max((int(path.name) for path in folder.glob("[0-9]*")), default=-1)

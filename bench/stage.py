@@ -1,0 +1,227 @@
+"""What every benchmark stands on: a server, databases, tables of orders, configurations.
+
+Rules:
+
+- Everything runs on the same cores: server, capture, Spark, and what they are compared with.
+- Connections go over TCP. Server and spool keep their durability; only autovacuum and timed
+  checkpoints are off, so that no run meets one by chance.
+- Rates count from the moment the slot is in use (START_REPLICATION), for pg_recvlogical as for
+  us: the start of a process is no part of a stream.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import psycopg
+
+from pgsluice.config import Config, load_config
+from pgsluice.embedded import EmbeddedServer
+from pgsluice.lsn import Lsn
+from pgsluice.spark.session import build_session
+from pgsluice.subscription.run import run
+
+TIMEOUT_S = 900.0
+PUBLICATION = "bench"
+
+_TABLE = """
+CREATE TABLE {name} (
+    id bigint PRIMARY KEY, quantity int, price numeric(12,2), customer text, is_paid bool,
+    day date, changed_at timestamptz
+)
+"""
+_ROWS = """
+INSERT INTO {name}
+SELECT i, i % 1000, i % 100000 / 100.0, 'customer number ' || i, i % 3 > 0,
+       DATE '2024-01-01' + (i % 366)::int,
+       TIMESTAMPTZ '2024-05-01 12:00+00' + i * INTERVAL '1.000001 s'
+FROM generate_series({first}::bigint, {last}) AS i
+"""
+
+
+def wait_for(what: Callable[[], bool], why: str, pause_s: float = 0.01) -> float:
+    """Wait until something holds; when it did (``time.time()``).
+
+    Raises:
+        TimeoutError: it never did.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while not what():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited in vain: {why}")
+        time.sleep(pause_s)
+    return time.time()
+
+
+class Shop:
+    """One database with tables of orders, seven typed columns each."""
+
+    def __init__(self, server: EmbeddedServer, name: str) -> None:
+        self.server = server
+        self.name = name
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        self.dsn = server.dsn(name)
+        self.connection = psycopg.connect(self.dsn, autocommit=True)
+
+    def execute(self, *statements: str) -> list[tuple[object, ...]]:
+        """Run statements; the rows of the last one."""
+        for statement in statements:
+            cursor = self.connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+    def make_table(self, name: str, rows: int = 0) -> None:
+        """A table of orders with ids from 1 to ``rows``."""
+        self.execute(_TABLE.format(name=name))
+        if rows:
+            self.execute(_ROWS.format(name=name, first=1, last=rows), f"ANALYZE {name}")
+
+    def insert(self, name: str, rows: int) -> None:
+        """All rows in one transaction."""
+        self.execute(_ROWS.format(name=name, first=1, last=rows))
+
+    def insert_in_transactions(self, name: str, rows: int, size: int) -> None:
+        """The same rows, ``size`` a transaction; not flushed one by one."""
+        insert = _ROWS.format(name=name, first="f", last=f"least(f + {size - 1}, {rows})")
+        self.execute(
+            "SET synchronous_commit = off",
+            f"DO $$ BEGIN FOR f IN 1..{rows} BY {size} LOOP {insert}; COMMIT; END LOOP; END $$",
+            "SET synchronous_commit = on",
+        )
+
+    def end(self) -> Lsn:
+        """Where the write-ahead log ends, flushed."""
+        self.execute("SET synchronous_commit = on", "SELECT pg_logical_emit_message(true, '', '')")
+        ((lsn,),) = self.execute("SELECT pg_current_wal_flush_lsn()::text")
+        return Lsn.parse(str(lsn))
+
+    def wait_active(self, slot: str) -> float:
+        """When the slot was taken into use."""
+        query = f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{slot}'"
+        return wait_for(
+            lambda: any(pid for (pid,) in self.execute(query)), f"slot {slot} in use", 0.005
+        )
+
+    def close(self) -> None:
+        """Drop the database's slots, so that they hold no log for what follows."""
+        wait_for(
+            lambda: not self.execute("SELECT 1 FROM pg_replication_slots WHERE active"),
+            "the slots are let go",
+        )
+        self.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+            "WHERE database = current_database()"
+        )
+        self.connection.close()
+        with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
+
+
+class Stage:
+    """A server and a folder, for the length of all benchmarks."""
+
+    def __init__(self, rows: int, seconds: int) -> None:
+        self.rows = rows
+        self.seconds = seconds
+        self.folder = Path(tempfile.mkdtemp(prefix="pgsluice-bench-"))
+        self.server = EmbeddedServer(
+            18,
+            settings={
+                "autovacuum": "off",
+                "checkpoint_timeout": "1h",
+                "max_wal_size": "16GB",
+                "shared_buffers": "256MB",
+            },
+        )
+        self._names = 0
+
+    def __enter__(self) -> Stage:
+        self.server.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.server.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextmanager
+    def shop(self) -> Iterator[Shop]:
+        """A database of its own."""
+        self._names += 1
+        shop = Shop(self.server, f"shop{self._names}")
+        try:
+            yield shop
+        finally:
+            shop.close()
+
+    def config(self, shop: Shop, slot: str) -> Config:
+        """A configuration with a slot and a folder of its own; its file is ``config.path``."""
+        slot = f"{shop.name}_{slot}"
+        folder = self.folder / slot
+        folder.mkdir()
+        path = folder / "pgsluice.toml"
+        path.write_text(
+            f"""
+[source]
+dsn = {json.dumps(shop.dsn)}
+slot = "{slot}"
+publications = ["{PUBLICATION}"]
+[spool]
+path = "spool"
+retention = "1h"    # what was received is read again, to see when it was committed
+[[subscription]]
+name = "lake"
+sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
+"""
+        )
+        return load_config(path)
+
+    def lake(self, config: Config, table: str) -> Path:
+        """The folder of a table's target."""
+        assert config.path is not None
+        return config.path.parent / "lake" / "public" / table
+
+    def program(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start one of PostgreSQL's own programs; what it writes goes to a log and nowhere."""
+        with (self.folder / "programs.log").open("ab") as log:
+            return subprocess.Popen(
+                [str(self.server.program(name)), *arguments], stdout=subprocess.DEVNULL, stderr=log
+            )
+
+    def finish(self, program: subprocess.Popen[bytes]) -> float:
+        """Wait for its end; when that was.
+
+        Raises:
+            RuntimeError: it failed; with the end of the log.
+        """
+        if program.wait(TIMEOUT_S) != 0:
+            log = (self.folder / "programs.log").read_text()
+            raise RuntimeError(f"{program.args!r} failed: {log[-1000:]}")
+        return time.time()
+
+    @contextmanager
+    def warm_session(self) -> Iterator[None]:
+        """A Spark session that copied and merged before, for all that runs in the block."""
+        spark = build_session({}, "bench")
+        try:
+            with self.shop() as shop:
+                shop.make_table("orders", 1000)
+                config = self.config(shop, "warm")
+                run(config, once=True)
+                shop.execute("UPDATE orders SET quantity = 1", "DELETE FROM orders WHERE id < 10")
+                run(config, once=True)
+            yield
+        finally:
+            spark.stop()
