@@ -12,9 +12,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class Pipeline:
         self.path = folder / "pgsluice.toml"
         self.lake = folder / "lake"
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.errors: list[BaseException] = []
         self.write(extra, source)
 
     def write(self, extra: str = "", source: str = "", spool: str = "") -> None:
@@ -79,19 +81,40 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
         run(self.config, once=True, **options)
         raise_parked(self.config)
 
-    def record(self) -> dict[str, Any]:
-        path = self.spool / "subscriptions" / "lake" / "record.json"
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """``pgsluice run`` while the block runs, in a thread of this process."""
+        stop = threading.Event()
+
+        def work() -> None:
+            try:
+                run(self.config, stop=stop)
+            except BaseException as error:
+                self.errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        if self.errors:
+            raise self.errors.pop()
+
+    def record(self, subscription: str = "lake") -> dict[str, Any]:
+        path = self.spool / "subscriptions" / subscription / "record.json"
         return dict(json.loads(path.read_text()))
 
     def table(self, name: str) -> dict[str, Any]:
         """A table's record by its name."""
         return next(one for one in self.record()["tables"].values() if one["name"] == name)
 
-    def assert_equal(self, *tables: str) -> None:
+    def assert_equal(self, *tables: str, lake: str = "lake") -> None:
         """Every table's rows are the source's rows, by the server's own word."""
         with self.database.connect() as connection:
             for table in tables:
-                assert_equal(connection, f"public.{table}", self.lake / "public" / table)
+                assert_equal(connection, f"public.{table}", self.folder / lake / "public" / table)
 
     # As a process
 
@@ -106,11 +129,11 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
             **options,
         )
 
-    def start(self, **environment: str) -> subprocess.Popen[bytes]:
+    def start(self, command: str = "run", **environment: str) -> subprocess.Popen[bytes]:
         """``pgsluice run``, as a process with a log beside the configuration."""
         with (self.folder / "run.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pgsluice", "run", str(self.path)],
+                [sys.executable, "-m", "pgsluice", command, str(self.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -135,8 +158,9 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
         deadline = time.monotonic() + timeout_s
         while not what():
             alive = [p for p in self.processes if p.poll() is None]
-            if time.monotonic() > deadline or (self.processes and not alive):
-                pytest.fail(f"never: {why}\n{self.log()[-4000:]}")
+            ended = bool(self.errors) or (bool(self.processes) and not alive)
+            if ended or time.monotonic() > deadline:
+                pytest.fail(f"never: {why}\n{self.errors or ''}{self.log()[-4000:]}")
             time.sleep(0.05)
 
     def wait_applied(self, timeout_s: float = 120) -> None:
@@ -151,12 +175,12 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
                 tables = record["tables"].values()
                 return (
                     bool(tables)
-                    and all(one["state"] in "rp" for one in tables)
+                    and all(one["state"] in "frp" for one in tables)
                     and _number(spool["frontier"]) >= target
                     and all(
                         _number(one["applied_through"]) >= self._last_position(target)
                         for one in tables
-                        if one["state"] == "r"
+                        if one["state"] in "fr"
                     )
                 )
             return False

@@ -15,6 +15,7 @@ from tests.pipeline.conftest import MakePipeline, Pipeline
 TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
 SCALE = 5
 CLIENTS = 4
+VICTIMS = ("capture", "driver", "worker")
 
 
 def initialise(database: Database) -> None:
@@ -60,27 +61,48 @@ def test_pgbench_under_fire(database: MakeDatabase, pipeline: MakePipeline) -> N
     fire(pipeline(shop), seconds=12, kills=3, seed=random.randrange(10**6))
 
 
-def fire(one: Pipeline, *, seconds: int, kills: int, seed: int) -> None:
-    """Kill capture, the driver and Python workers at random moments while pgbench writes."""
+def fire(one: Pipeline, *, seconds: int, kills: int, seed: int, restart: bool = False) -> list[str]:
+    """Kill capture, the driver and Python workers at random moments while pgbench writes.
+
+    Args:
+        seconds: how long pgbench writes; as long again after a restart of the server.
+        kills: how many processes are killed.
+        seed: of the moments and of who is next.
+        restart: after half of the kills, crash the server and start it again.
+
+    Returns:
+        who was killed.
+    """
     with (one.folder / "run.log").open("a") as log:  # what a failure shows
         log.write(f"seed {seed}\n")
     dice = random.Random(seed)
+    victims = [VICTIMS[(seed + number) % 3] for number in range(kills)]
+    dice.shuffle(victims)
     one.start()
     running = bench(one.database, seconds)
-    killed: list[str] = []
-    while len(killed) < kills:
+    for number, victim in enumerate(victims):
+        if restart and number == kills // 2:
+            one.database.server.restart("immediate")
+            running.communicate(timeout=120)  # its clients were thrown out
+            running = bench(one.database, seconds)
         # The first ones may hit the copy, the last ones the time after pgbench's end.
-        await_until(time.monotonic() + dice.uniform(0.5, 2 * seconds / kills))
-        what = ("capture", "driver", "worker")[(seed + len(killed)) % 3]
-        if kill(one, what, dice):
-            killed.append(what)
-        if all(process.poll() is not None for process in one.processes):
-            one.start()
+        await_until(time.monotonic() + dice.uniform(0.5, 2 * seconds * (1 + restart) / kills))
+        while not kill(one, victim, dice):  # until there is one of that kind
+            await_until(time.monotonic() + 0.1)
+            start_again(one)
+        start_again(one)
     output, _ = running.communicate(timeout=120)
     assert running.returncode == 0, output
     one.wait_applied(timeout_s=180)
     one.assert_equal(*TABLES)
     one.stop()
+    return victims
+
+
+def start_again(one: Pipeline) -> None:
+    """A driver that was killed, or found its predecessor's capture still ending."""
+    if all(process.poll() is not None for process in one.processes):
+        one.start()
 
 
 def await_until(moment: float) -> None:

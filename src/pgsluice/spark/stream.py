@@ -112,6 +112,10 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._begin()
         begin = lsn_of(start)
+        if self._options.task_mode:
+            # Work is planned from each table's own position. A checkpoint that was restored,
+            # or whose subscription was let go, may be older than all that is still needed.
+            begin = max(begin, _again(self._reader().start))
         _again(lambda: self._hold(begin))
         infos = _again(lambda: self._waiting(begin))
         if not infos and self._until is None and self._wait_for_news(begin):

@@ -1,0 +1,117 @@
+"""A task may be attempted twice at once, and once more late: the target has one commit."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from tests.conftest import MakeDatabase
+from tests.pipeline.conftest import MakePipeline, Pipeline
+
+from pgsluice.capture import run_capture
+from pgsluice.lsn import Lsn
+from pgsluice.spark.tasks import TableWork, plan_payloads
+from pgsluice.spool import SpoolReader, SubscriptionRecord
+from pgsluice.subscription.apply import ApplyTables, TaskResult
+from pgsluice.subscription.options import sink_options, table_options
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def received(one: Pipeline, *statements: str) -> Lsn:
+    """What the statements did is in the spool, and not applied; the spool's position."""
+    one.database.execute(*statements)
+    run_capture(one.config, once=True)
+    return SpoolReader(one.spool).position()
+
+
+def planned(one: Pipeline, end: Lsn) -> TableWork:
+    """The one table's work up to a position, as the source hands it to a task."""
+    record = SubscriptionRecord.load(one.spool, "lake")
+    (payload,) = plan_payloads(one.spool, "lake", record.position, end)
+    return TableWork.from_bytes(payload)
+
+
+def attempt(one: Pipeline, work: TableWork) -> TaskResult:
+    """What a task does, with handles of its own."""
+    subscription = one.config.subscription("lake")
+    task = ApplyTables(
+        str(one.spool),
+        SpoolReader(one.spool).spool.identity.spool_id,
+        sink_options(subscription),
+        table_options(subscription),
+        keep_versions={},
+    )
+    return task.run(work.to_bytes())
+
+
+def test_attempted_twice_at_once_and_once_more_late(
+    database: MakeDatabase, pipeline: MakePipeline, tmp_path: Path
+) -> None:
+    one = pipeline(shop := database())
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n int)",
+        "INSERT INTO t SELECT i, 0 FROM generate_series(1, 500) i",
+    )
+    one.once()
+    early = received(one, "UPDATE t SET n = n + 1 WHERE id <= 100", "INSERT INTO t VALUES (501, 0)")
+    end = received(one, "UPDATE t SET id = id + 1000 WHERE id <= 50", "DELETE FROM t WHERE id = 60")
+    work, older = planned(one, end), planned(one, early)
+    assert older.through < work.through
+    version = one.delta("t").version()
+
+    for expected in (1, 1):  # the second time all of them come late
+        barrier = Barrier(3)
+
+        def at_once(_: int, barrier: Barrier = barrier) -> TaskResult:
+            barrier.wait()
+            return attempt(one, work)
+
+        with ThreadPoolExecutor(3) as pool:
+            results = list(pool.map(at_once, range(3)))
+        for result in results:
+            # A loser either finds the work done, or is asked to look again.
+            assert result.error_kind in (None, "other"), result.error
+            assert result.error_kind is None or "try again" in str(result.error)
+        assert any(result.error_kind is None for result in results)
+        assert one.delta("t").version() == version + expected
+        one.assert_equal("t")
+
+    late = attempt(one, older)
+    assert (late.error_kind, late.skipped) == (None, True)
+    # Also one that knows of no commit at all.
+    late = attempt(one, replace(older, committed=Lsn(0), after=older.after))
+    assert (late.error_kind, late.skipped) == (None, True)
+    # And one of a copy that has been made again since.
+    stale = attempt(one, replace(work, copy_number=0))
+    assert stale.skipped or stale.error_kind is not None
+    assert one.delta("t").version() == version + 1
+    one.assert_equal("t")
+
+    # The query's own batch finds the work done, whatever the record knew.
+    one.once()
+    assert one.delta("t").version() == version + 1
+    assert one.table("t")["committed"] == str(end)
+
+
+def test_a_target_that_was_rolled_back_is_parked_and_copied_again(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    one = pipeline(shop := database())
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    one.once()
+    shop.execute("INSERT INTO t VALUES (2)")
+    one.once()
+    # As if the lake had been put back from a backup: the newest commit is gone.
+    log = one.lake / "public" / "t" / "_delta_log"
+    newest = max(log.glob("*.json"))
+    assert '"add"' in newest.read_text()
+    newest.unlink()
+    shop.execute("INSERT INTO t VALUES (3)")
+    with pytest.raises(Exception, match="rolled back"):
+        one.once()
+    assert one.command("copy", str(one.path), "t").returncode == 0
+    one.assert_equal("t")

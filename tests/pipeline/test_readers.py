@@ -1,0 +1,171 @@
+"""Who reads the lake: deltalake, DuckDB and Spark SQL, each with the types it should find.
+
+What a reader gives back is compared by the server, like everything else: it is loaded into a
+table at the source and compared there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from tests.conftest import MakeDatabase
+from tests.oracle import assert_equal
+from tests.pipeline.conftest import MakePipeline, Pipeline
+
+from pgsluice.verification import ArrowRows
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+# name, PostgreSQL's type, Delta's, Spark's, DuckDB's, two values
+COLUMNS = (
+    ("id", "bigint PRIMARY KEY", "long", "bigint", "BIGINT", "1", "2"),
+    ("flag", "bool", "boolean", "boolean", "BOOLEAN", "true", "false"),
+    ("small", "int2", "short", "smallint", "SMALLINT", "-32768", "32767"),
+    ("mid", "int4", "integer", "int", "INTEGER", "-2147483648", "2147483647"),
+    ("big", "int8", "long", "bigint", "BIGINT", "-9223372036854775808", "9223372036854775807"),
+    ("single", "float4", "float", "float", "FLOAT", "'NaN'", "'-Infinity'"),
+    ("twice", "float8", "double", "double", "DOUBLE", "1e-308", "'Infinity'"),
+    ("money", "numeric(12,2)", "decimal(12,2)", "decimal(12,2)", "DECIMAL(12,2)", "-0.01", "9e9"),
+    ("exact", "numeric(38,10)", "decimal(38,10)", "decimal(38,10)", "DECIMAL(38,10)",
+     "-9999999999999999999999999999.9999999999", "0.0000000001"),
+    ("free", "numeric", "string", "string", "VARCHAR", "'NaN'", "1e-40"),
+    ("label", "text", "string", "string", "VARCHAR", "''", "E'é\\n\"€😀'"),
+    ("code", "varchar(10)", "string", "string", "VARCHAR", "'a b'", "''"),
+    ("fixed", "char(3)", "string", "string", "VARCHAR", "'x'", "'xyz'"),
+    ("raw", "bytea", "binary", "binary", "BLOB", "'\\x'", "'\\x00ff'"),
+    ("day", "date", "date", "date", "DATE", "'0001-01-01'", "'9999-12-31'"),
+    ("local", "timestamp", "timestamp_ntz", "timestamp_ntz", "TIMESTAMP",
+     "'1900-01-01 00:00:00.000001'", "'9999-12-31 23:59:59.999999'"),
+    ("moment", "timestamptz", "timestamp", "timestamp", "TIMESTAMP WITH TIME ZONE",
+     "'1900-01-01 00:00:00.000001+14'", "'2024-02-29 23:59:59.999999-12'"),
+    ("clock", "time", "string", "string", "VARCHAR", "'24:00:00'", "'12:34:56.789'"),
+    ("span", "interval", "string", "string", "VARCHAR", "'-1 year 2 days'", "'0.000001 s'"),
+    ("token", "uuid", "string", "string", "VARCHAR",
+     "'00000000-0000-0000-0000-000000000000'", "gen_random_uuid()"),
+    ("doc", "json", "string", "string", "VARCHAR", "'{\"a\": 1,  \"a\": 2}'", "'null'"),
+    ("tree", "jsonb", "string", "string", "VARCHAR", "'{\"b\": [1.10]}'", "'\"\"'"),
+    ("mood", "mood", "string", "string", "VARCHAR", "'ok'", "'not so'"),
+    ("host", "inet", "string", "string", "VARCHAR", "'::1/64'", "'10.0.0.1'"),
+    ("whole", "positive", "integer", "int", "INTEGER", "1", "2"),
+    ("numbers", "int[]", "list<integer>", "array<int>", "INTEGER[]", "'{1,NULL,-1}'", "'{}'"),
+    ("words", "text[]", "list<string>", "array<string>", "VARCHAR[]",
+     "ARRAY['', NULL, 'NULL', 'a,\"b']", "'{}'"),
+    ("days", "date[]", "list<date>", "array<date>", "DATE[]", "'{2024-02-29}'", "'{NULL}'"),
+    ("moods", "mood[]", "list<string>", "array<string>", "VARCHAR[]", "'{\"not so\"}'", "'{ok}'"),
+    ("prices", "numeric(6,2)[]", "list<decimal(6,2)>", "array<decimal(6,2)>", "DECIMAL(6,2)[]",
+     "'{1.5,NULL}'", "'{}'"),
+)  # fmt: skip
+PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+SPARK_SQL = """
+import sys
+import pyarrow.feather
+from pyspark.sql import SparkSession
+
+package, path, out = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.jars.packages", package)
+    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    .config("spark.sql.session.timeZone", "UTC")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    .getOrCreate()
+)
+frame = spark.sql(f"SELECT * FROM delta.`{path}`")
+for name, kind in frame.dtypes:
+    print("TYPE", name, kind, sep="\\t")
+pyarrow.feather.write_feather(frame.toArrow(), out, compression="uncompressed")
+"""
+
+
+def test_delta_duckdb_and_spark_sql_read_what_the_source_has(
+    database: MakeDatabase, pipeline: MakePipeline, tmp_path: Path
+) -> None:
+    one = pipeline(shop := database())
+    columns = ", ".join(f"{name} {kind}" for name, kind, *_ in COLUMNS)
+    first, second = (", ".join(column[place] for column in COLUMNS) for place in (5, 6))
+    shop.execute(
+        "CREATE TYPE mood AS ENUM ('ok', 'not so')",
+        "CREATE DOMAIN positive AS int CHECK (VALUE > 0)",
+        f"CREATE TABLE t ({columns})",
+        f"INSERT INTO t VALUES ({first})",
+    )
+    one.once()
+    # One row is copied, one streamed, one has NULLs only, one was changed.
+    shop.execute(
+        f"INSERT INTO t VALUES ({second})",
+        "INSERT INTO t (id) VALUES (3), (4)",
+        f"UPDATE t SET ({', '.join(c[0] for c in COLUMNS[1:])}) = "
+        f"(SELECT {', '.join(c[0] for c in COLUMNS[1:])} FROM t WHERE id = 2) WHERE id = 4",
+    )
+    one.once()
+    one.assert_equal("t")
+    _deltalake(one)
+    _duckdb(one)
+    _spark_sql(one, tmp_path)
+
+
+def _equal(one: Pipeline, rows: pa.Table) -> None:
+    with one.database.connect() as connection:
+        assert_equal(connection, "public.t", ArrowRows(rows))
+
+
+def _deltalake(one: Pipeline) -> None:
+    fields = one.delta("t").schema().fields
+    found = {field.name: _delta_type(field.type) for field in fields}
+    assert found == {name: delta for name, _, delta, *_ in COLUMNS}
+    assert {field.name for field in fields if not field.nullable} == {"id"}
+    _equal(one, one.delta("t").to_pyarrow_table())
+
+
+def _delta_type(kind: object) -> str:
+    element = getattr(kind, "element_type", None)
+    if element is not None:
+        return f"list<{_delta_type(element)}>"
+    return str(getattr(kind, "type", kind))
+
+
+def _duckdb(one: Pipeline) -> None:
+    """Over the Arrow dataset: DuckDB's own Delta reader is a download."""
+    connection = duckdb.connect(config={"TimeZone": "UTC"})
+    try:
+        lake = one.delta("t").to_pyarrow_dataset()
+        connection.register("lake", lake)
+        described = connection.execute("DESCRIBE SELECT * FROM lake").fetchall()
+        assert {row[0]: row[1] for row in described} == {c[0]: c[4] for c in COLUMNS}
+        rows = connection.execute("SELECT * FROM lake WHERE id > 0").to_arrow_table()
+        assert connection.execute("SELECT max(exact), sum(mid) FROM lake").fetchone() is not None
+    finally:
+        connection.close()
+    _equal(one, rows)
+
+
+def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
+    """With Delta's own jar, in a session of its own: the tests' session is without it."""
+    script, out = tmp_path / "spark_sql.py", tmp_path / "rows.feather"
+    script.write_text(SPARK_SQL)
+    done = subprocess.run(
+        [sys.executable, str(script), PACKAGE, str(one.lake / "public" / "t"), str(out)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode and "unresolved dependency" in (done.stdout + done.stderr).lower():
+        pytest.skip(f"Maven Central cannot be reached for {PACKAGE}; deltalake and DuckDB agree")
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = (
+        tuple(line.split("\t")[1:])
+        for line in done.stdout.splitlines()
+        if line.startswith("TYPE\t")
+    )
+    assert dict(lines) == {c[0]: c[3] for c in COLUMNS}
+    _equal(one, pa.feather.read_table(out))

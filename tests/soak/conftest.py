@@ -1,0 +1,23 @@
+"""What soak tests share: the pipeline, a seed, and the page that they write."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from tests.pipeline.conftest import pipeline as pipeline
+from tests.soak.report import Report
+
+
+@pytest.fixture
+def seed() -> int:
+    """Of all that is drawn; the environment may give an earlier one again."""
+    given = os.environ.get("PGSLUICE_SOAK_SEED")
+    return int(given) if given else random.SystemRandom().randrange(10**6)
+
+
+@pytest.fixture(scope="module")
+def report(request: pytest.FixtureRequest) -> Report:
+    """The page's part of the test's module: tests/soak/test_<area>.py."""
+    return Report(request.module.__name__.rpartition("test_")[2])
