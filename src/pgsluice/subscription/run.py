@@ -100,7 +100,8 @@ def _session(config: Config) -> Iterator[SparkSession]:
 
     # One that was started in another thread is not active in this one.
     running = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
-    spark = build_session(config.spark, "pgsluice")
+    settings = {"spark.python.daemon.module": "pgsluice.subscription.daemon", **config.spark}
+    spark = build_session(settings, "pgsluice")
     try:
         yield spark
     finally:

@@ -1,0 +1,29 @@
+"""Spark's Python worker daemon, with what our tasks import loaded before it forks.
+
+Spark forks a worker for each task that runs at once and ends idle ones after a minute; each
+new one would spend a second or two importing Arrow, Delta and our own rooms. The daemon loads
+them once, for all of its forks. Set by ``spark.python.daemon.module``; other kinds of workers
+(data source planners) have daemons of their own, which are left as they are.
+"""
+
+import sys
+
+
+def main() -> None:
+    """What ``python -m`` runs; Spark gives the kind of worker as the argument."""
+    if sys.argv[1:2] == ["pyspark.worker"]:
+        import deltalake  # noqa: F401
+        import pyspark.sql.pandas.serializers
+        import pyspark.worker
+
+        import pgsluice.copy
+        import pgsluice.sinks.delta
+        import pgsluice.spark.stream
+        import pgsluice.subscription.apply  # noqa: F401
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()
