@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: help env demo test soak lint format matrix bench lock clean java
+.PHONY: help env demo test soak fuzz lint format matrix bench lock clean java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test: env java ## the tests
 
 soak: env java ## the full figures of every requirement (AREA=main to narrow)
 	@$(BIN)/pytest -m soak $(if $(AREA),tests/soak/test_$(AREA).py,tests/soak) -p no:randomly -s $(ARGS)
+
+fuzz: env ## a million wrong bytes for the wire decoder
+	@$(BIN)/python scripts/fuzz_wire.py $(ARGS)
 
 lint: env ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

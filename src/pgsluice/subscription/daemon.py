@@ -6,20 +6,24 @@ them once, for all of its forks. Set by ``spark.python.daemon.module``; other ki
 (data source planners) have daemons of their own, which are left as they are.
 """
 
+import importlib
 import sys
+
+_LOADED = (
+    "pyspark.worker",
+    "pyspark.sql.pandas.serializers",
+    "pgsluice.sinks.delta",
+    "pgsluice.spark.stream",
+    "pgsluice.copy",
+    "pgsluice.subscription.apply",
+)
 
 
 def main() -> None:
     """What ``python -m`` runs; Spark gives the kind of worker as the argument."""
     if sys.argv[1:2] == ["pyspark.worker"]:
-        import deltalake  # noqa: F401
-        import pyspark.sql.pandas.serializers
-        import pyspark.worker
-
-        import pgsluice.copy
-        import pgsluice.sinks.delta
-        import pgsluice.spark.stream
-        import pgsluice.subscription.apply  # noqa: F401
+        for name in _LOADED:
+            importlib.import_module(name)
     from pyspark.daemon import manager
 
     manager()
