@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,15 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
     assert set(rows[3]["_absent"]) == {"amount", "placed"}
     exec(code, {})
     assert len(changes(tmp_path)) == len(rows), "with nothing new nothing comes twice"
-    health = read_health(tmp_path / "spool")
-    assert health is not None
-    assert not health.is_alive(), "the capture that it brought ended with it"
+    await_end(tmp_path / "spool")
+
+
+def await_end(spool: Path) -> None:
+    """The capture that the query brought ends with it: soon, since it is told by a signal."""
+    deadline = time.monotonic() + 60
+    while (health := read_health(spool)) is None or health.is_alive():
+        assert time.monotonic() < deadline, "the capture is still there"
+        time.sleep(0.05)
 
 
 def changes(folder: Path) -> list[dict[str, Any]]:

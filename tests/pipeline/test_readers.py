@@ -134,13 +134,13 @@ def _delta_type(kind: object) -> str:
 
 def _duckdb(one: Pipeline) -> None:
     """Over the Arrow dataset: DuckDB's own Delta reader is a download."""
-    connection = duckdb.connect(config={"TimeZone": "UTC"})
+    connection = duckdb.connect()
     try:
         lake = one.delta("t").to_pyarrow_dataset()
         connection.register("lake", lake)
         described = connection.execute("DESCRIBE SELECT * FROM lake").fetchall()
         assert {row[0]: row[1] for row in described} == {c[0]: c[4] for c in COLUMNS}
-        rows = connection.execute("SELECT * FROM lake WHERE id > 0").to_arrow_table()
+        rows = connection.sql("SELECT * FROM lake WHERE id > 0").to_arrow_table()
         assert connection.execute("SELECT max(exact), sum(mid) FROM lake").fetchone() is not None
     finally:
         connection.close()
