@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import io
 import re
+import select
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import psycopg
 import pyarrow as pa
 import pyarrow.csv
-from psycopg import sql
+from psycopg import pq, sql
 
 from pgsluice.catalog import leaf_filenodes
 from pgsluice.catalog.facts import RelationFacts
@@ -34,6 +35,7 @@ from pgsluice.types import ColumnType
 
 LOCK_TIMEOUT_S = 30
 _BLOCK_BYTES = 8 * 1024 * 1024
+_GATHER_BYTES = 1024 * 1024
 _LARGEST_BLOCK_BYTES = 2**31 - 1
 
 
@@ -160,36 +162,41 @@ def _copy(
     skip: int,
 ) -> Iterator[pa.RecordBatch]:
     """One COPY, without its first ``skip`` rows."""
-    with connection.cursor() as cursor, cursor.copy(query.copy_statement()) as copy:
-        stream = io.BufferedReader(_CopyStream(copy), buffer_size=1024 * 1024)
-        try:
-            reader = pa.csv.open_csv(
-                pa.PythonFile(stream, mode="r"),
-                read_options=pa.csv.ReadOptions(
-                    column_names=list(query.columns), block_size=block_bytes, use_threads=False
-                ),
-                # A one-column table's NULL is an empty line.
-                parse_options=pa.csv.ParseOptions(
-                    newlines_in_values=True, ignore_empty_lines=False
-                ),
-                # NULL is nothing at all, an empty string is "".
-                convert_options=pa.csv.ConvertOptions(
-                    column_types=dict.fromkeys(query.columns, pa.large_binary()),
-                    null_values=[""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            if "Empty CSV file" in str(error):
-                return
-            raise
-        with reader:
+    stream = _CopyStream(connection, query.copy_statement())
+    try:
+        with _csv_reader(stream, query.columns, block_bytes) as reader:
             for batch in reader:
                 dropped = min(skip, len(batch))
                 skip -= dropped
                 if dropped < len(batch):
                     yield _typed(batch.slice(dropped), query, schema)
+    except pa.ArrowInvalid as error:
+        stream.drain()
+        if "Empty CSV file" not in str(error):
+            raise
+    except BaseException:
+        connection.close()  # in the middle of a COPY it is good for nothing else
+        raise
+
+
+def _csv_reader(
+    stream: io.RawIOBase, columns: tuple[str, ...], block_bytes: int
+) -> pa.csv.CSVStreamingReader:
+    return pa.csv.open_csv(
+        pa.PythonFile(io.BufferedReader(stream, buffer_size=_GATHER_BYTES), mode="r"),
+        read_options=pa.csv.ReadOptions(
+            column_names=list(columns), block_size=block_bytes, use_threads=False
+        ),
+        # A one-column table's NULL is an empty line.
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        # NULL is nothing at all, an empty string is "".
+        convert_options=pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.large_binary()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
 
 
 def _typed(batch: pa.RecordBatch, query: TableQuery, schema: pa.Schema) -> pa.RecordBatch:
@@ -210,27 +217,67 @@ def _typed(batch: pa.RecordBatch, query: TableQuery, schema: pa.Schema) -> pa.Re
 
 
 class _CopyStream(io.RawIOBase):
-    """COPY's data as a readable file, for Arrow's CSV reader."""
+    """COPY's data as a readable file, for Arrow's CSV reader.
 
-    def __init__(self, copy: psycopg.Copy) -> None:
-        self._copy = copy
+    COPY sends a row a message, so libpq is asked directly and many rows are gathered before
+    Arrow gets them: psycopg's own read and a slice for each row cost more than all the rest.
+
+    Args:
+        connection: idle; it runs nothing else until :meth:`drain`.
+        statement: COPY ... TO STDOUT.
+
+    Raises:
+        psycopg.Error: as the server says it; also while reading.
+    """
+
+    def __init__(
+        self, connection: psycopg.Connection[tuple[object, ...]], statement: sql.Composed
+    ) -> None:
+        self._pgconn = connection.pgconn
         self._rest = memoryview(b"")
+        self._is_ended = False
+        result = self._pgconn.exec_(statement.as_bytes(connection))
+        if result.status != pq.ExecStatus.COPY_OUT:
+            raise psycopg.errors.error_from_result(result)
+        self._poll = select.poll()
+        self._poll.register(self._pgconn.socket, select.POLLIN)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        view = memoryview(buffer)
-        filled = 0
-        # COPY sends a row a message: gather many, or Arrow would be called for each.
-        while filled < len(view):
-            if not self._rest:
-                data = self._copy.read()
-                if not data:
-                    break
-                self._rest = memoryview(data)
-            count = min(len(self._rest), len(view) - filled)
-            view[filled : filled + count] = self._rest[:count]
-            self._rest = self._rest[count:]
-            filled += count
-        return filled
+        if not self._rest:
+            self._rest = memoryview(self._gather())
+        count = min(len(self._rest), len(buffer))
+        memoryview(buffer)[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+    def drain(self) -> None:
+        """Pass over the rest, so that the transaction lives on: a cancel would end it."""
+        while not self._is_ended:
+            self._gather()
+
+    def _gather(self) -> bytearray:
+        """The next rows; nothing at the end."""
+        rows = bytearray()
+        get = self._pgconn.get_copy_data
+        while len(rows) < _GATHER_BYTES and not self._is_ended:
+            size, row = get(1)
+            if size > 0:
+                rows += row
+            elif size == 0:
+                self._poll.poll()
+                self._pgconn.consume_input()
+            else:
+                self._end()
+        return rows
+
+    def _end(self) -> None:
+        self._is_ended = True
+        failures = []
+        while (result := self._pgconn.get_result()) is not None:
+            if result.status != pq.ExecStatus.COMMAND_OK:
+                failures.append(result)
+        if failures:
+            raise psycopg.errors.error_from_result(failures[0])
