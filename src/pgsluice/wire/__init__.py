@@ -31,7 +31,7 @@ from pgsluice.wire.copydata import (
     XLogData,
     decode_copy_data,
 )
-from pgsluice.wire.decoder import MESSAGES, Message, decode_message
+from pgsluice.wire.decoder import MESSAGES, Message, decode_first_message, decode_message
 from pgsluice.wire.message import POSTGRES_EPOCH_US
 from pgsluice.wire.streaming import (
     Aborted,
@@ -106,5 +106,6 @@ __all__ = [
     "Update",
     "XLogData",
     "decode_copy_data",
+    "decode_first_message",
     "decode_message",
 ]

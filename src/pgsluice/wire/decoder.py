@@ -92,3 +92,29 @@ def decode_message(
         if lsn is None:
             raise
         raise ProtocolError(f"at {lsn}: {error.what}", **{**error.facts, "lsn": lsn}) from None
+
+
+def decode_first_message(
+    data: bytes, *, in_stream: bool = False, parallel: bool = False
+) -> tuple[Message, int]:
+    """Read the pgoutput message that the bytes begin with, whatever follows it.
+
+    For messages that lie end to end in a file: the protocol leaves their bounds to the frame
+    around them, but each one says by itself where it ends.
+
+    Args:
+        data: the message, its tag first, and anything after it.
+        in_stream: as in :func:`decode_message`.
+        parallel: as in :func:`decode_message`.
+
+    Returns:
+        the message and its size in bytes.
+
+    Raises:
+        ProtocolError: the bytes begin with no message, or with a part of one only.
+    """
+    kind = MESSAGES.get(data[0]) if data else None
+    if kind is None:
+        raise unknown_tag("pgoutput message", data, MESSAGES)
+    reader = Reader(data, kind.__name__, in_stream, parallel)
+    return kind.read_first(reader), reader.offset

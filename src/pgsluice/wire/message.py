@@ -69,6 +69,11 @@ class Wire:
         reader.end()
         return message
 
+    @classmethod
+    def read_first(cls, reader: Reader) -> Self:
+        """The same, with anything after it; the reader stands behind it then."""
+        return cls._read(reader)
+
     def encode(self) -> bytes:
         """The message's bytes, its tag first; ``decode`` gives an equal message back.
 

@@ -1,0 +1,261 @@
+"""Messages as lines for people: LSN, transaction, tag, name, and what the message says.
+
+A message of a subtransaction shows both ids, ``top:sub``. Values are shown bare where that is
+clear, else in single quotes with control characters escaped, so that nothing that a row holds
+reaches the terminal as a command. Binary values are hexadecimal.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from rich.console import Console
+from rich.text import Text
+
+from pgsluice.cli.decode.follow import Facts, Follower, Seen
+from pgsluice.cli.decode.objects import column_names, is_sent, timestamp
+from pgsluice.types.registry import resolve_type
+from pgsluice.wire import (
+    Begin,
+    BeginPrepare,
+    Commit,
+    CommitPrepared,
+    Delete,
+    Insert,
+    LogicalMessage,
+    OldKey,
+    OldRow,
+    Origin,
+    Prepare,
+    Relation,
+    RelationColumn,
+    ReplicaIdentity,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+    Truncate,
+    TupleData,
+    Type,
+    Update,
+)
+
+_BARE = re.compile(r"[\w.,:+\-/@]+\Z")
+_BARE_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z|\$[0-9]+\Z")
+_LONG = 80
+_STYLES = {
+    **dict.fromkeys("BCcKPp", "bold"),
+    **dict.fromkeys("Ar", "bold magenta"),
+    **dict.fromkeys("RYO#", "dim"),
+    **dict.fromkeys("SEb", "cyan"),
+    "I": "green",
+    "U": "yellow",
+    "D": "red",
+    "T": "bold red",
+    "M": "blue",
+}
+_IDENTITIES = {
+    ReplicaIdentity.DEFAULT: "default",
+    ReplicaIdentity.NOTHING: "nothing",
+    ReplicaIdentity.FULL: "full",
+    ReplicaIdentity.INDEX: "index",
+}
+
+
+class LinePrinter:
+    """Prints each message as one line, coloured on a terminal.
+
+    Args:
+        is_full: show long values in full length.
+    """
+
+    def __init__(self, *, is_full: bool = False) -> None:
+        self._console = Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else None
+        self._limit = None if is_full else _LONG
+
+    def show(self, seen: Seen, follower: Follower) -> None:
+        """Print it."""
+        line = to_line(seen, follower, limit=self._limit)
+        if self._console is None:
+            sys.stdout.write(line + "\n")
+        else:
+            style = "strike dim" if seen.raw.taken_back else _STYLES[seen.message.tag]
+            self._console.print(Text(line, style))
+
+
+def to_line(seen: Seen, follower: Follower, *, limit: int | None = _LONG) -> str:
+    """The message as one line without its end.
+
+    Args:
+        seen: the message.
+        follower: knows the relations in force.
+        limit: of a value's characters; None for all.
+    """
+    message = seen.message
+    xid = "" if seen.xid is None else str(seen.xid)
+    sub = getattr(message, "xid", None)
+    if sub is not None and sub != seen.xid:
+        xid = f"{xid}:{sub}"
+    says = _Sentence(follower, limit).of(seen)
+    taken_back = "  (taken back)" if seen.raw.taken_back else ""
+    name = type(message).__name__
+    return f"{str(seen.lsn or '-'):<11} {xid:>7} {message.tag} {name} {says}".rstrip() + taken_back
+
+
+class _Sentence:
+    """What a message says, in its own words.
+
+    Args:
+        follower: knows the relations and types in force.
+        limit: of a value's characters.
+    """
+
+    def __init__(self, follower: Follower, limit: int | None) -> None:
+        self._follower = follower
+        self._limit = limit
+
+    def of(self, seen: Seen) -> str:
+        """The message's fields as words."""
+        message = seen.message
+        match message:
+            case Relation():
+                return self._relation(message)
+            case Type(oid, _, name):
+                schema = quote_name(message.namespace or "pg_catalog")
+                return f"{schema}.{quote_name(name)} oid {oid}"
+            case Insert() | Update() | Delete():
+                return self._change(message)
+            case Truncate():
+                return self._truncate(message)
+            case LogicalMessage():
+                alone = "" if message.is_transactional else ", not transactional"
+                return f"{quote(message.prefix)}: {self._content(message.content)}{alone}"
+            case Origin(origin_lsn, name):
+                return f"{quote(name)} at {origin_lsn}"
+            case Facts(oid, content):
+                return f"{self._name(oid)} {content or 'unknown'}"
+            case _:
+                return _frame(message)
+
+    def _name(self, oid: int) -> str:
+        relation = self._follower.relation(oid)
+        return f"relation {oid}" if relation is None else qualified(relation)
+
+    def _relation(self, message: Relation) -> str:
+        columns = ", ".join(self._column(column) for column in message.columns)
+        identity = _IDENTITIES[message.replica_identity]
+        return f"{qualified(message)} oid {message.oid} ({columns}) identity {identity}"
+
+    def _column(self, column: RelationColumn) -> str:
+        sent = self._follower.type_name(column.type_oid)
+        name = resolve_type(column.type_oid, -1, {}).name if sent is None else quote_name(sent.name)
+        return f"{quote_name(column.name)} {name}{' key' if column.is_key else ''}"
+
+    def _change(self, message: Insert | Update | Delete) -> str:
+        relation = self._follower.relation(message.oid)
+        words = [self._name(message.oid)]
+        if not isinstance(message, Insert):
+            match message.old:
+                case OldKey(data):
+                    words += ["key", self._row(data, relation, is_key=True)]
+                case OldRow(data):
+                    words += ["old", self._row(data, relation)]
+        if not isinstance(message, Delete):
+            words += ["new"] if len(words) > 1 else []
+            words.append(self._row(message.new, relation))
+        return " ".join(words)
+
+    def _row(self, data: TupleData, relation: Relation | None, *, is_key: bool = False) -> str:
+        shown = [
+            f"{quote_name(name)}={self._value(data, column)}"
+            for column, name in enumerate(column_names(data, relation))
+            if is_sent(data, relation, column, is_key=is_key)
+        ]
+        return f"({', '.join(shown)})"
+
+    def _value(self, data: TupleData, column: int) -> str:
+        value = data.values[column]
+        if value is None:
+            return "<unchanged>" if data.is_unchanged(column) else "NULL"
+        return self._binary(value) if data.is_binary(column) else self._content(value)
+
+    def _content(self, value: bytes) -> str:
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return self._binary(value)
+        if self._limit is None or len(text) <= self._limit:
+            return quote(text)
+        return f"{quote(text[: self._limit] + '…', is_cut=True)} ({len(value)} bytes)"
+
+    def _binary(self, value: bytes) -> str:
+        if self._limit is None or 2 * len(value) <= self._limit:
+            return f"\\x{value.hex()}"
+        return f"\\x{value[: self._limit // 2].hex()}… ({len(value)} bytes)"
+
+    def _truncate(self, message: Truncate) -> str:
+        names = ", ".join(self._name(oid) for oid in message.oids)
+        cascade = " cascade" if message.is_cascade else ""
+        return names + cascade + (" restart identity" if message.is_restart_identity else "")
+
+
+def _frame(message: object) -> str:
+    """The messages around the content."""
+    match message:
+        case Begin(final_lsn, moment):
+            return f"commits at {final_lsn}, {timestamp(moment)}"
+        case Commit(_, commit_lsn, end_lsn, moment):
+            return f"at {commit_lsn} to {end_lsn}, {timestamp(moment)}"
+        case StreamStart(_, is_first):
+            return "first block" if is_first else "next block"
+        case StreamStop():
+            return ""
+        case StreamCommit(_, _, commit_lsn, end_lsn, moment):
+            return f"at {commit_lsn} to {end_lsn}, {timestamp(moment)}"
+        case StreamAbort(xid, subxid, at):
+            what = "the whole transaction" if xid == subxid else f"subtransaction {subxid}"
+            return what if at is None else f"{what} at {at.lsn}, {timestamp(at.timestamp)}"
+        case BeginPrepare(prepare_lsn, _, moment, _, gid):
+            return f"{quote(gid)} prepares at {prepare_lsn}, {timestamp(moment)}"
+        case Prepare() | StreamPrepare():
+            when = timestamp(message.prepare_timestamp)
+            return f"{quote(message.gid)} at {message.prepare_lsn} to {message.end_lsn}, {when}"
+        case CommitPrepared(_, commit_lsn, end_lsn, moment, _, gid):
+            return f"{quote(gid)} at {commit_lsn} to {end_lsn}, {timestamp(moment)}"
+        case RollbackPrepared(_, prepared, end_lsn, _, moment, _, gid):
+            return f"{quote(gid)} to {end_lsn}, prepared to {prepared}, {timestamp(moment)}"
+    raise AssertionError(f"no words for {type(message).__name__}")
+
+
+def qualified(relation: Relation) -> str:
+    """The relation's name as SQL writes it."""
+    return f"{quote_name(relation.schema)}.{quote_name(relation.name)}"
+
+
+def quote_name(name: str) -> str:
+    """A name as SQL writes it, without what a terminal would obey."""
+    if _BARE_NAME.match(name):
+        return name
+    return '"' + _escape(name.replace('"', '""')) + '"'
+
+
+def quote(text: str, *, is_cut: bool = False) -> str:
+    """Text bare where that is clear, else in single quotes.
+
+    Args:
+        text: any.
+        is_cut: it was cut, and is quoted in any case.
+    """
+    if not is_cut and text != "NULL" and _BARE.match(text):
+        return text
+    return "'" + _escape(text.replace("\\", "\\\\")).replace("'", "''") + "'"
+
+
+def _escape(text: str) -> str:
+    """Without control characters, and whatever else does not print."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

@@ -1,0 +1,221 @@
+"""Messages as JSON, one object a line.
+
+Every field of the message is there under its name in :mod:`pgsluice.wire`, so that the object
+says what the bytes say. Before them stand
+
+======== ==========================================================================
+tag      the message's first byte
+message  its name
+lsn      where it lies; null when the input does not tell, or the server (R and Y)
+xid      the **top-level** transaction's, null outside of any
+subxid   only between S and E: the (sub)transaction's that the message itself carries
+======== ==========================================================================
+
+LSNs are text as PostgreSQL prints it, timestamps ISO 8601 in UTC. A row is an object of its
+columns: text as it came, NULL is null, and objects stand for the rest: ``{"unchanged": true}``,
+``{"base64": "…"}`` for a value in binary form, ``{"text_base64": "…"}`` for text that is not
+UTF-8. A column whose relation has not come is named by its number, ``$1`` being the first.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pgsluice.cli.decode.follow import Facts, Follower, Seen
+from pgsluice.lsn import Lsn
+from pgsluice.wire import (
+    Aborted,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    OldKey,
+    OldRow,
+    Relation,
+    StreamAbort,
+    Truncate,
+    TupleData,
+    Type,
+    Update,
+)
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_IN_STREAM = (Relation, Type, Insert, Update, Delete, Truncate, LogicalMessage, Facts)
+
+
+class ObjectPrinter:
+    """Prints each message as one line of JSON."""
+
+    def show(self, seen: Seen, follower: Follower) -> None:
+        """Print it."""
+        sys.stdout.write(json.dumps(to_object(seen, follower), ensure_ascii=False) + "\n")
+
+
+def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
+    """The message as JSON's types.
+
+    Args:
+        seen: the message.
+        follower: knows the relations in force.
+    """
+    message = seen.message
+    result: dict[str, Any] = {
+        "tag": message.tag,
+        "message": type(message).__name__,
+        "lsn": None if seen.lsn is None else str(seen.lsn),
+        "xid": seen.xid,
+    }
+    if isinstance(message, _IN_STREAM) and message.xid is not None:
+        result["subxid"] = message.xid
+    if seen.raw.taken_back:
+        result["taken_back"] = True
+    match message:
+        case Facts():
+            content = json.loads(message.content) if message.content else None
+            return result | {"oid": message.oid, "facts": content}
+        case Relation():
+            return result | _relation(message)
+        case Insert() | Update() | Delete():
+            return result | _change(message, follower)
+        case Truncate():
+            return result | _truncate(message, follower)
+        case LogicalMessage():
+            return result | _logical_message(message)
+        case StreamAbort(_, subxid, at):
+            return result | {"subxid": subxid} | _aborted(at)
+    return result | _plain(message)
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """Fields that are numbers, LSNs, timestamps and names."""
+    result: dict[str, Any] = {}
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if field.name == "xid":
+            continue  # the top-level transaction's in all of these: it stands in front
+        if isinstance(value, Lsn):
+            value = str(value)
+        elif field.name.endswith("timestamp"):
+            value = timestamp(value)
+        result[field.name] = value
+    return result
+
+
+def _aborted(at: Aborted | None) -> dict[str, Any]:
+    if at is None:
+        return {}
+    return {"abort_lsn": str(at.lsn), "abort_timestamp": timestamp(at.timestamp)}
+
+
+def _relation(message: Relation) -> dict[str, Any]:
+    return {
+        "oid": message.oid,
+        "schema": message.schema,
+        "name": message.name,
+        "replica_identity": message.replica_identity.value,
+        "columns": [
+            {
+                "name": column.name,
+                "is_key": column.is_key,
+                "type_oid": column.type_oid,
+                "typmod": column.typmod,
+            }
+            for column in message.columns
+        ],
+    }
+
+
+def _named(relation: Relation | None) -> dict[str, Any]:
+    if relation is None:
+        return {}
+    return {"schema": relation.schema, "table": relation.name}
+
+
+def _change(message: Insert | Update | Delete, follower: Follower) -> dict[str, Any]:
+    relation = follower.relation(message.oid)
+    result: dict[str, Any] = {"oid": message.oid, **_named(relation)}
+    if not isinstance(message, Insert):
+        match message.old:
+            case OldKey(data):
+                result["key"] = _row(data, relation, is_key=True)
+            case OldRow(data):
+                result["old"] = _row(data, relation)
+    if not isinstance(message, Delete):
+        result["new"] = _row(message.new, relation)
+    return result
+
+
+def _truncate(message: Truncate, follower: Follower) -> dict[str, Any]:
+    tables = [{"oid": oid, **_named(follower.relation(oid))} for oid in message.oids]
+    return {
+        "tables": tables,
+        "cascade": message.is_cascade,
+        "restart_identity": message.is_restart_identity,
+    }
+
+
+def _logical_message(message: LogicalMessage) -> dict[str, Any]:
+    content: Any
+    try:
+        content = message.content.decode()
+    except UnicodeDecodeError:
+        content = {"base64": _base64(message.content)}
+    return {
+        "transactional": message.is_transactional,
+        "message_lsn": str(message.lsn),
+        "prefix": message.prefix,
+        "content": content,
+    }
+
+
+def column_names(data: TupleData, relation: Relation | None) -> list[str]:
+    """A row's column names; numbers where the relation is not known, or not this row's."""
+    if relation is None or len(relation.columns) != len(data):
+        return [f"${number}" for number in range(1, len(data) + 1)]
+    return [column.name for column in relation.columns]
+
+
+def is_sent(data: TupleData, relation: Relation | None, column: int, *, is_key: bool) -> bool:
+    """Whether the column is part of this row: those outside a key come as NULL, meaning nothing."""
+    if not is_key or not data.is_null(column):
+        return True
+    known = relation is not None and len(relation.columns) == len(data)
+    return known and relation is not None and relation.columns[column].is_key
+
+
+def _row(data: TupleData, relation: Relation | None, *, is_key: bool = False) -> dict[str, Any]:
+    return {
+        name: _value(data, column)
+        for column, name in enumerate(column_names(data, relation))
+        if is_sent(data, relation, column, is_key=is_key)
+    }
+
+
+def _value(data: TupleData, column: int) -> Any:
+    value = data.values[column]
+    if value is None:
+        return {"unchanged": True} if data.is_unchanged(column) else None
+    if data.is_binary(column):
+        return {"base64": _base64(value)}
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"text_base64": _base64(value)}
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def timestamp(microseconds: int) -> str | int:
+    """ISO 8601 of microseconds since 2000-01-01 UTC; outside the years 1 to 9999 the number."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return microseconds
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,98 @@
+"""Messages in files of a spool: segments, parts, and references to parts.
+
+A segment tells the relations in force before its first message, so that it is read alone. A
+reference has no messages: its parts are read from the same spool, and what an aborted
+subtransaction left in them is shown as taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.cli.decode.follow import Follower, Raw, Seen
+from pgsluice.errors import ConfigError, SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spool import PartReference, RawMessages, SegmentHeader
+from pgsluice.spool.segment import read_segment
+from pgsluice.wire import Relation
+
+_PLAIN_BODY = 1
+
+
+def read_segments(where: str, path: Path | None, data: bytes, follower: Follower) -> Iterator[Seen]:
+    """The messages of one file of a spool; of a reference, of its parts.
+
+    Args:
+        where: the file, for errors.
+        path: where it lies; None for stdin.
+        data: its content.
+        follower: decodes them.
+
+    Raises:
+        ProtocolError: a message is wrong.
+        SpoolError: a file is not of a spool, is cut short, or is missing.
+        ConfigError: a reference came by stdin.
+    """
+    header, messages, base = _read(where, data)
+    if not header.parts:
+        yield from _piece(where, header, messages, base, follower)
+        return
+    if path is None:
+        raise ConfigError(
+            "a reference names files of its spool: they cannot be found from stdin",
+            hint="name the file as it lies in the spool",
+        )
+    spool = path.resolve().parents[2]  # segments/<hour>/<name>
+    for part in header.parts:
+        name = spool / part.name
+        try:
+            content = name.read_bytes()
+        except OSError as error:
+            raise SpoolError(
+                f"{where} names the part {name}, which cannot be read: {error.strerror}",
+                path=str(name),
+            ) from None
+        of_part, messages, base = _read(str(name), content)
+        yield from _piece(str(name), of_part, messages, base, follower, header.xid, part)
+
+
+def _read(where: str, data: bytes) -> tuple[SegmentHeader, RawMessages, int]:
+    """Header and messages, and where the messages' bytes begin in the file."""
+    source = pa.py_buffer(data)
+    header, messages = read_segment(pa.BufferReader(source), where)
+    # Nothing is copied: the distance in memory is that in the file.
+    base = messages.data.ctypes.data - source.address if len(messages) else 0
+    return header, messages, base
+
+
+def _piece(
+    where: str,
+    header: SegmentHeader,
+    messages: RawMessages,
+    base: int,
+    follower: Follower,
+    xid: int | None = None,
+    part: PartReference | None = None,
+) -> Iterator[Seen]:
+    relations = (Relation.decode(one.relation) for one in header.relations.values())
+    follower.begin_piece(
+        relations, in_stream=header.body != _PLAIN_BODY, xid=xid or header.xid or None
+    )
+    kept = np.ones(len(messages), dtype=np.bool_)
+    for first, past in part.drops if part else ():
+        kept[first:past] = False
+    for start, end, lsn, is_kept in zip(
+        messages.starts.tolist(),
+        messages.ends.tolist(),
+        messages.lsns.tolist(),
+        kept.tolist(),
+        strict=True,
+    ):
+        content = messages.data[start:end].tobytes()
+        yield follower.take(
+            Raw(content, base + start, 1, where, lsn=Lsn(lsn), taken_back=not is_kept)
+        )
