@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, TableFeatures
 from deltalake import Field as DeltaField
 from deltalake import Schema as DeltaSchema
 
@@ -104,3 +104,19 @@ def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         ],
         schema=schema,
     )
+
+
+def list_invariants(handle: DeltaTable) -> None:
+    """Have the protocol list the invariants of a table with columns that may not be NULL.
+
+    Delta on Spark counts NOT NULL as an invariant, and opens no table whose protocol lists
+    its features (it does as soon as there is a timestamp without time zone) and not this one.
+    deltalake lists what it needs itself.
+    """
+    listed = handle.protocol().writer_features
+    if listed is None or "invariants" in listed:
+        return
+    if any(not field.nullable for field in handle.schema().fields):
+        handle.alter.add_feature(
+            TableFeatures.Invariants, commit_properties=CommitProperties(max_commit_retries=0)
+        )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -76,7 +77,7 @@ class DeltaTableWriter:
         if handle is not None and not self._takes_over(handle):
             at = stamp.read_position(handle, self.identity, self.title)
             if _is_past(at, position):
-                return Applied(version=handle.version(), skipped=True)
+                return _skipped(handle, at)
         schema = columns.as_delta(self.table.schema, self.title)
         counter = _Incoming(rows, schema, self.title)
         version = 0 if handle is None else handle.version() + 1
@@ -98,13 +99,16 @@ class DeltaTableWriter:
                 raise _readable(error, self.title) from None
             handle = self._reopened()
             assert handle is not None
-            if _is_past(stamp.read_position(handle, self.identity, self.title), position):
-                return Applied(version=handle.version(), skipped=True)
+            at = stamp.read_position(handle, self.identity, self.title)
+            if _is_past(at, position):
+                return _skipped(handle, at)
             raise PgsluiceError(
                 f"another commit came while {self.title} was copied", hint="take the copy again"
             ) from None
         handle = self._reopened()
         assert handle is not None
+        with suppress(CommitFailedError):  # whoever was quicker; the next apply sees to it
+            columns.list_invariants(handle)
         sizes = upkeep.live_files(handle)
         return Applied(
             version=handle.version(),
@@ -128,7 +132,7 @@ class DeltaTableWriter:
                 self._start, self._is_started = at, True
             if at is not None and _is_past(at, position):
                 assert handle is not None
-                return Applied(version=handle.version(), skipped=True)
+                return _skipped(handle, at)
             if at != self._start or (at is not None and at.copy_number != position.copy_number):
                 raise PgsluiceError(
                     f"the target of {self.title} is not where the changes start", hint="try again"
@@ -211,6 +215,7 @@ class DeltaTableWriter:
                 columns.delta_fields(added, self.title),
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
+        columns.list_invariants(handle)
         before = upkeep.live_files(handle)
         commit = stamp.commit_properties(position, handle.version() + 1)
         metrics: dict[str, Any] = {}
@@ -256,6 +261,8 @@ class DeltaTableWriter:
         )
         handle = self._reopened()
         assert handle is not None
+        with suppress(CommitFailedError):
+            columns.list_invariants(handle)
         return Applied(
             version=handle.version(),
             rows_inserted=len(net.rows),
@@ -298,6 +305,10 @@ class _Incoming:
 def _is_past(at: Position, position: Position) -> bool:
     """Whether a table has nothing to take from a write that brings it to ``position``."""
     return (at.copy_number, at.lsn) >= (position.copy_number, position.lsn)
+
+
+def _skipped(handle: DeltaTable, at: Position) -> Applied:
+    return Applied(version=handle.version(), skipped=True, copy_number=at.copy_number)
 
 
 def _readable(error: Exception, table: str) -> Exception:
