@@ -77,7 +77,7 @@ class DeltaTableWriter:
         if handle is not None and not self._takes_over(handle):
             at = stamp.read_position(handle, self.identity, self.title)
             if _is_past(at, position):
-                return _skipped(handle, at)
+                return Applied(version=handle.version(), skipped=True)
         schema = columns.as_delta(self.table.schema, self.title)
         counter = _Incoming(rows, schema, self.title)
         version = 0 if handle is None else handle.version() + 1
@@ -99,9 +99,8 @@ class DeltaTableWriter:
                 raise _readable(error, self.title) from None
             handle = self._reopened()
             assert handle is not None
-            at = stamp.read_position(handle, self.identity, self.title)
-            if _is_past(at, position):
-                return _skipped(handle, at)
+            if _is_past(stamp.read_position(handle, self.identity, self.title), position):
+                return Applied(version=handle.version(), skipped=True)
             raise PgsluiceError(
                 f"another commit came while {self.title} was copied", hint="take the copy again"
             ) from None
@@ -132,7 +131,7 @@ class DeltaTableWriter:
                 self._start, self._is_started = at, True
             if at is not None and _is_past(at, position):
                 assert handle is not None
-                return _skipped(handle, at)
+                return Applied(version=handle.version(), skipped=True)
             if at != self._start or (at is not None and at.copy_number != position.copy_number):
                 raise PgsluiceError(
                     f"the target of {self.title} is not where the changes start", hint="try again"
@@ -305,10 +304,6 @@ class _Incoming:
 def _is_past(at: Position, position: Position) -> bool:
     """Whether a table has nothing to take from a write that brings it to ``position``."""
     return (at.copy_number, at.lsn) >= (position.copy_number, position.lsn)
-
-
-def _skipped(handle: DeltaTable, at: Position) -> Applied:
-    return Applied(version=handle.version(), skipped=True, copy_number=at.copy_number)
 
 
 def _readable(error: Exception, table: str) -> Exception:
