@@ -24,6 +24,9 @@ def main() -> None:
     if sys.argv[1:2] == ["pyspark.worker"]:
         for name in _LOADED:
             importlib.import_module(name)
+        from pgsluice.spool import warm_up
+
+        warm_up()
     from pyspark.daemon import manager
 
     manager()

@@ -35,7 +35,8 @@ _DATE: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
 _TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
 _ZONE: Final = r"(?P<sign>[+-])(?P<zh>\d\d)(?::(?P<zm>\d\d)(?::(?P<zs>\d\d))?)?"
 _ERA: Final = r"(?P<era> BC)?"
-_INFINITE: Final = pa.array([b"infinity", b"-infinity"], pa.large_binary())
+# No Arrow array here: making the first one loads pandas, which takes most of a second.
+_INFINITE: Final = (b"infinity", b"-infinity")
 _DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _EPOCH_DAYS: Final = 10957
 _DAY_US: Final = 86_400_000_000
@@ -128,7 +129,7 @@ class MomentType(ColumnType):
         null = null_mask(values)
         decoded = cast_text(blank(values, ~plain), self.arrow_type, self.name)
         numbers = np.array(decoded.cast(self._integer).fill_null(0))
-        unfit = to_mask(pc.is_in(values, value_set=_INFINITE)) & ~null
+        unfit = to_mask(pc.is_in(values, value_set=pa.array(_INFINITE, pa.large_binary()))) & ~null
         for row in np.flatnonzero(~(plain | null | unfit)).tolist():
             number = self._parse(values[row].as_py(), row)
             if number not in self.width:
