@@ -238,6 +238,13 @@ class TestTruncate:
         assert caught.value.copy_again
 
 
+def facts_of(*columns: ColumnFacts) -> RelationFacts:
+    return RelationFacts(
+        16384, "public", "t", "r", 16384, "public", "t", ("id",), ("id",), "d", 1,
+        (ColumnFacts("id", 1, 20, -1), *columns),
+    )  # fmt: skip
+
+
 class TestRuns:
     def test_runs_of_several_leaves_are_put_in_order(self) -> None:
         one, two = ChangesBuilder(SCHEMA, oid=1), ChangesBuilder(SCHEMA, oid=2)
@@ -259,11 +266,11 @@ class TestRuns:
         wide.insert(row(2, 2))
         assert net(narrow, wide).rows.to_pylist() == [row(1, None, "x"), row(2, 2)]
 
-    def test_unless_rows_from_before_hold_something(self) -> None:
-        facts = RelationFacts(
-            16384, "public", "t", "r", 16384, "public", "t", ("id",), ("id",), "d", 1,
-            (ColumnFacts("id", 1, 20, -1), ColumnFacts("a", 2, 23, -1, missing="5")),
-        )  # fmt: skip
+    @pytest.mark.parametrize(
+        "why", [{"missing": "5"}, {"has_default": True}, {"not_null": True}, {"identity": "a"}]
+    )
+    def test_unless_rows_from_before_hold_something(self, why: dict[str, Any]) -> None:
+        facts = facts_of(ColumnFacts("a", 2, 23, -1, **why), ColumnFacts("big", 3, 25, -1))
         narrow = ChangesBuilder(SCHEMA.remove(1))
         narrow.insert({"id": 1, "big": "x"})
         wide = ChangesBuilder(SCHEMA, position=200, facts=facts)
@@ -271,6 +278,11 @@ class TestRuns:
         with pytest.raises(TableError, match=r"'a' was added to public.t with a value") as caught:
             net(narrow, wide)
         assert caught.value.copy_again
+        assert net(wide).backfilled == {"a"}
+
+    def test_or_the_catalog_knew_the_column_no_more(self) -> None:
+        wide = ChangesBuilder(SCHEMA, facts=facts_of(ColumnFacts("big", 3, 25, -1)))
+        wide.insert(row(2, 2))
         assert net(wide).backfilled == {"a"}
 
     def test_a_changed_type_is_refused(self) -> None:

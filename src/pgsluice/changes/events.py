@@ -105,7 +105,7 @@ def lay_out(runs: Sequence[RelationChanges], schema: pa.Schema, key: tuple[str, 
         absent=_joined_masks(parts, [field.name for field in schema]),
         old_keys=old_keys,
         old_key_index=_shifted([(run.old_index, part.old_count) for run, part in pairs])[order],
-        backfilled=backfilled,
+        backfilled=backfilled | _unknown(runs),
     )
 
 
@@ -294,7 +294,23 @@ def _backfilled(runs: Sequence[RelationChanges]) -> frozenset[str]:
     return frozenset(
         column.name
         for column in facts.columns
-        if column.missing is not None or column.has_default or column.identity or column.generated
+        if column.missing is not None
+        or column.has_default
+        or column.not_null  # a default that filled it may have been dropped since
+        or column.identity
+        or column.generated
+    )
+
+
+def _unknown(runs: Sequence[RelationChanges]) -> frozenset[str]:
+    """Columns that the catalog did not know any more when it was asked: nothing can be said of
+    rows from before them."""
+    return frozenset(
+        column.name
+        for run in runs
+        if run.facts is not None
+        for column in run.relation.columns
+        if column.name not in {known.name for known in run.facts.columns}
     )
 
 

@@ -73,6 +73,7 @@ class CopyResult:
     """What one copy did.
 
     Attributes:
+        copy_number: of the target's copy, where it is not of this one.
         error_kind: ``table`` parks the table, ``rewritten`` asks for a newer snapshot,
             ``source`` for another try, ``sink`` stops the subscription, ``other`` is tried
             again; None when all went well.
@@ -81,6 +82,7 @@ class CopyResult:
     relation_oid: int
     rows: int = 0
     version: int = -1
+    copy_number: int = 0
     bytes_written: int = 0
     seconds: float = 0.0
     error_kind: str | None = None
@@ -162,6 +164,7 @@ class CopyTables:
             rows=counted.rows,
             version=applied.version,
             bytes_written=applied.bytes_written,
+            copy_number=applied.copy_number,
             seconds=time.monotonic() - started,
         )
 

@@ -68,6 +68,7 @@ class Applied:
         rows_deleted: rows removed.
         bytes_written: bytes of new files.
         skipped: true when the target was already at or past the position: nothing was done.
+        copy_number: of the target's copy, where a load was skipped.
     """
 
     version: int
@@ -76,6 +77,7 @@ class Applied:
     rows_deleted: int = 0
     bytes_written: int = 0
     skipped: bool = False
+    copy_number: int = 0
 
 
 @runtime_checkable
@@ -89,6 +91,10 @@ class TableWriter(Protocol):
             TableError: the target carries another source's position, or was changed by
                 others since our last commit.
         """
+
+    def version(self) -> int:
+        """The target's version as this writer has it open; -1 for a table that does not
+        exist yet."""
 
     def schema(self) -> pa.Schema | None:
         """The target's columns as they are; None for a table that does not exist yet."""

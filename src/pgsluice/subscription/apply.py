@@ -15,10 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.catalog.facts import ColumnFacts
 from pgsluice.changes.net import net_changes
 from pgsluice.columnar import RelationChanges, decode_segment
-from pgsluice.errors import SinkError, TableError
+from pgsluice.errors import PgsluiceError, SinkError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
@@ -121,27 +120,34 @@ class ApplyTables:
         shell = TargetTable(work.namespace, work.name, pa.schema([]), ())
         writer = make_sink(self.sink).open(shell, identity)
         at = writer.position()
-        if at is not None and at.lsn < work.committed:
+        if (at.lsn if at else 0) < work.committed:
+            where = f"was rolled back to {at.lsn}" if at else "is gone"
             raise TableError(
-                f"{work.title}: the target was rolled back to {at.lsn}, before our commit at "
-                f"{work.committed}",
+                f"{work.title}: the target {where}, before our commit at {work.committed}",
                 hint="copy the table again: pgsluice copy CONFIG " + work.title,
                 table=work.title,
             )
-        after = work.after if at is None else max(work.after, at.lsn)
+        done_before = TaskResult(
+            work.relation_oid,
+            through=int(work.through),
+            committed=int(at.lsn) if at else 0,
+            version=writer.version(),
+            skipped=True,
+        )
+        after = max(work.after, at.lsn) if at else work.after
         if after >= work.through:
-            return TaskResult(
-                work.relation_oid, through=int(work.through), committed=int(after), skipped=True
+            return done_before
+        if at is not None and at.copy_number != work.copy_number:
+            raise PgsluiceError(
+                f"the target of {work.title} has copy {at.copy_number}, these changes are for "
+                f"copy {work.copy_number}"
             )
         started = time.monotonic()
         runs = list(self._decode(work, after))
         decoded = time.monotonic()
         changes = sum(len(run) for run in runs)
         if not changes:
-            committed = int(at.lsn) if at else 0
-            return TaskResult(
-                work.relation_oid, through=int(work.through), committed=committed, skipped=True
-            )
+            return done_before
         table = _target(work, runs, writer, self.options)
         net = net_changes(runs, schema=table.schema, key=table.key)
         netted = time.monotonic()
@@ -199,8 +205,11 @@ def _target(
 ) -> TargetTable:
     """The target as it has to be after the batch: what it has, and columns that were added.
 
+    Whether those can be added, and whether types still agree, is for the changes to say
+    (:mod:`pgsluice.changes`) and the sink.
+
     Raises:
-        TableError: a schema change that the stream alone cannot tell.
+        TableError: the table's facts are not known, or its key changed.
     """
     existing = writer.schema()
     merged = {field.name: field for field in existing} if existing is not None else {}
@@ -223,37 +232,5 @@ def _target(
             )
         key = table.key
         for field in table.schema:
-            known = merged.get(field.name)
-            if known is None:
-                if existing is not None:
-                    _check_addition(work, run, field.name)
-                merged[field.name] = field
-            elif known.type != field.type:
-                raise TableError(
-                    f"{work.title}: the type of column {field.name} changed",
-                    hint="copy the table again: pgsluice copy CONFIG " + work.title,
-                    table=work.title,
-                    column=field.name,
-                )
+            merged.setdefault(field.name, field)
     return TargetTable(work.namespace, work.name, pa.schema(merged.values()), key or ())
-
-
-def _check_addition(work: TableWork, run: RelationChanges, name: str) -> None:
-    """A column can be added in place only if the rows from before it have NULL there."""
-    assert run.facts is not None
-    column: ColumnFacts | None = next((c for c in run.facts.columns if c.name == name), None)
-    if column is not None and not (
-        column.missing is not None
-        or column.has_default
-        or column.not_null
-        or column.identity
-        or column.generated
-    ):
-        return
-    raise TableError(
-        f"{work.title}: column {name} was added with a value for the rows that were there, "
-        "and the stream does not carry it",
-        hint="copy the table again: pgsluice copy CONFIG " + work.title,
-        table=work.title,
-        column=name,
-    )

@@ -233,6 +233,7 @@ class SinkContract:
             thread.join()
         assert sorted(one.skipped for one in results) == [False, True]
         assert {one.version for one in results} == {version + 1}
+        assert self.writer(sink).version() == version + 1
         assert self.sorted_rows(sink) == [row(1), row(2), row(3)]
 
     def test_changes_from_where_the_table_no_longer_is_are_refused(self, sink: Sink) -> None:

@@ -61,6 +61,11 @@ class DeltaTableWriter:
         self._start, self._is_started = at, True
         return at
 
+    def version(self) -> int:
+        """The table's version as it is open here; -1 where there is no table yet."""
+        handle = self._opened()
+        return -1 if handle is None else handle.version()
+
     def schema(self) -> pa.Schema | None:
         """The table's columns; None where there is no table yet."""
         handle = self._opened()
@@ -77,7 +82,7 @@ class DeltaTableWriter:
         if handle is not None and not self._takes_over(handle):
             at = stamp.read_position(handle, self.identity, self.title)
             if _is_past(at, position):
-                return Applied(version=handle.version(), skipped=True)
+                return _skipped(handle, at)
         schema = columns.as_delta(self.table.schema, self.title)
         counter = _Incoming(rows, schema, self.title)
         version = 0 if handle is None else handle.version() + 1
@@ -99,8 +104,9 @@ class DeltaTableWriter:
                 raise _readable(error, self.title) from None
             handle = self._reopened()
             assert handle is not None
-            if _is_past(stamp.read_position(handle, self.identity, self.title), position):
-                return Applied(version=handle.version(), skipped=True)
+            at = stamp.read_position(handle, self.identity, self.title)
+            if _is_past(at, position):
+                return _skipped(handle, at)
             raise PgsluiceError(
                 f"another commit came while {self.title} was copied", hint="take the copy again"
             ) from None
@@ -131,7 +137,7 @@ class DeltaTableWriter:
                 self._start, self._is_started = at, True
             if at is not None and _is_past(at, position):
                 assert handle is not None
-                return Applied(version=handle.version(), skipped=True)
+                return _skipped(handle, at)
             if at != self._start or (at is not None and at.copy_number != position.copy_number):
                 raise PgsluiceError(
                     f"the target of {self.title} is not where the changes start", hint="try again"
@@ -304,6 +310,10 @@ class _Incoming:
 def _is_past(at: Position, position: Position) -> bool:
     """Whether a table has nothing to take from a write that brings it to ``position``."""
     return (at.copy_number, at.lsn) >= (position.copy_number, position.lsn)
+
+
+def _skipped(handle: DeltaTable, at: Position) -> Applied:
+    return Applied(version=handle.version(), skipped=True, copy_number=at.copy_number)
 
 
 def _readable(error: Exception, table: str) -> Exception:

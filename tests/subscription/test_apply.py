@@ -1,0 +1,126 @@
+"""What one task does where target and record disagree; on a real spool and Delta table."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from tests.spark.spools import INT4, OID, ORDERS, START, TEXT, SpoolMaker, orders
+
+from pgsluice.catalog.facts import ColumnFacts, RelationFacts
+from pgsluice.lsn import Lsn
+from pgsluice.sinks import make_sink
+from pgsluice.sinks.contract import Position, TargetTable
+from pgsluice.sinks.target import TableOptions
+from pgsluice.spark.tasks import TableWork
+from pgsluice.spool.block import FACTS_TAG
+from pgsluice.subscription.apply import ApplyTables
+
+FACTS = RelationFacts(
+    OID, "public", "orders", "r", OID, "public", "orders", ("id",), ("id",), "d", 1,
+    (ColumnFacts("id", 1, INT4, -1, not_null=True), ColumnFacts("note", 2, TEXT, -1)),
+)  # fmt: skip
+
+
+class Facts:
+    """The message that capture writes behind a relation's R."""
+
+    def encode(self) -> bytes:
+        return bytes([FACTS_TAG]) + OID.to_bytes(4, "big") + FACTS.to_json().encode()
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
+    one = SpoolMaker(tmp_path / "spool")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake" / "orders"
+
+
+def inserted(maker: SpoolMaker, *ids: int) -> Lsn:
+    relation, *rows = orders(*ids)
+    assert relation is ORDERS
+    return maker.segment([relation, Facts(), *rows])  # type: ignore[list-item]
+
+
+def task(maker: SpoolMaker, lake: Path) -> ApplyTables:
+    sink = {
+        "type": "delta",
+        "path": str(lake.parent / "{table}"),
+        "foreign_writes": "park",
+        "cut_retention_s": 600,
+    }
+    return ApplyTables(
+        str(maker.path), maker.spool.identity.spool_id, sink, TableOptions(), keep_versions={}
+    )
+
+
+def copied(maker: SpoolMaker, lake: Path, copy_number: int = 1) -> None:
+    """The target holds a copy of one row, at the spool's beginning."""
+    schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("note", pa.string())])
+    position = Position(Lsn(START), maker.spool.identity.spool_id, OID, copy_number)
+    table = TargetTable("public", "orders", schema, ("id",))
+    rows = pa.RecordBatch.from_pydict({"id": [0], "note": ["copied"]}, schema=schema)
+    make_sink(task(maker, lake).sink).open(table, position).load([rows], position)
+
+
+def work(through: Lsn) -> TableWork:
+    at = Lsn(START)
+    return TableWork(OID, "public", "orders", at, through, at, 1, (OID,))
+
+
+def ids(lake: Path) -> list[int]:
+    return sorted(DeltaTable(str(lake)).to_pyarrow_table().column("id").to_pylist())
+
+
+def test_work_is_done_once_and_a_repeat_says_where_the_target_is(
+    maker: SpoolMaker, lake: Path
+) -> None:
+    copied(maker, lake)
+    end = inserted(maker, 1)
+    done = task(maker, lake).run(work(end).to_bytes())
+    assert (done.error, done.committed, done.version) == (None, end, 1)
+    # As after a crash between the target's commit and the record's.
+    again = task(maker, lake).run(work(end).to_bytes())
+    assert (again.error, again.skipped) == (None, True)
+    assert (again.committed, again.version) == (end, 1)
+    # Also where the batch's end is further than the commit.
+    quiet = maker.segment([])
+    again = task(maker, lake).run(work(quiet).to_bytes())
+    assert (again.error, again.skipped) == (None, True)
+    assert (again.through, again.committed, again.version) == (quiet, end, 1)
+    assert ids(lake) == [0, 1]
+
+
+def test_a_target_that_is_gone_is_not_made_anew_from_changes(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake)
+    end = inserted(maker, 1)
+    shutil.rmtree(lake)
+    result = task(maker, lake).run(work(end).to_bytes())
+    assert result.error_kind == "table"
+    assert "is gone" in str(result.error)
+    assert not lake.exists()
+
+
+def test_without_a_copy_the_changes_begin_the_target(maker: SpoolMaker, lake: Path) -> None:
+    end = inserted(maker, 1)
+    never = replace(work(end), committed=Lsn(0), copy_number=0)
+    assert task(maker, lake).run(never.to_bytes()).error is None
+    assert ids(lake) == [1]
+
+
+def test_work_of_another_copy_is_not_taken_for_done(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake, copy_number=2)
+    end = inserted(maker, 1)
+    result = task(maker, lake).run(work(end).to_bytes())
+    assert result.error_kind == "other"
+    assert ids(lake) == [0]
