@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from pgsluice.config import Config
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy
-from pgsluice.spool import SubscriptionRecord, TableState
+from pgsluice.spool import SubscriptionRecord
 from pgsluice.subscription.exclusive import Exclusive
 from pgsluice.subscription.requests import request_copy
 
@@ -52,14 +51,10 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
     try:
         with Exclusive(folder, f"the subscription {name}"):
             record = SubscriptionRecord.load(config.spool.path, name)
-            table = record.tables[oid]
-            again = replace(table, state=TableState.INITIALISE, error=None, deferred=False)
-            tables = {**record.tables, oid: again}
-            replace(record, tables=tables).save(config.spool.path)
+            record.to_copy(oid).save(config.spool.path)
             return False
     except SpoolBusy:
-        table = SubscriptionRecord.load(config.spool.path, name).tables[oid]
-        request = request_copy(folder, table.namespace, table.name)
+        request = request_copy(folder, oid)
     deadline = time.monotonic() + _TAKEN_UP_S
     while request.exists():
         if time.monotonic() > deadline:

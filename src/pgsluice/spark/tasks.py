@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgsluice.lsn import Lsn
-from pgsluice.spool import SpoolReader, SubscriptionRecord, TableState
+from pgsluice.spool import SpoolReader, SubscriptionRecord
 
 NO_TABLE = 0
 """The relation OID of the one row that a batch without work has: it carries the batch's end."""
@@ -80,7 +80,7 @@ def plan_tables(
     tables = {
         oid: table
         for oid, table in record.tables.items()
-        if table.state in (TableState.COPIED, TableState.SYNCHRONISED, TableState.READY)
+        if table.is_active
         and table.applied_through < end
         and (with_deferred or not table.deferred)
         and (only is None or oid in only)

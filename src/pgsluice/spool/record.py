@@ -86,6 +86,16 @@ class TableRecord:
         """Did it stop for an error of its own?"""
         return self.state is TableState.PARKED
 
+    @property
+    def is_to_copy(self) -> bool:
+        """Does it wait for a copy, perhaps one that was cut off?"""
+        return self.state in (TableState.INITIALISE, TableState.DATA_COPY)
+
+    @property
+    def is_active(self) -> bool:
+        """Is it copied, so that it takes changes?"""
+        return not self.is_parked and not self.is_to_copy
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -133,6 +143,10 @@ class SubscriptionRecord:
     def with_table(self, oid: int, **changes: Any) -> SubscriptionRecord:
         """The record with fields of one known table changed."""
         return replace(self, tables={**self.tables, oid: replace(self.tables[oid], **changes)})
+
+    def to_copy(self, oid: int) -> SubscriptionRecord:
+        """The record with one known table marked to be copied (again)."""
+        return self.with_table(oid, state=TableState.INITIALISE, error=None, deferred=False)
 
     @classmethod
     def load(cls, spool_path: str | Path, name: str) -> SubscriptionRecord:

@@ -1,8 +1,12 @@
 """Copies of a subscription's tables: which are due, and their way through the states.
 
-``i`` (to be copied) becomes ``d`` durably before the first row is read, so that a copy that a
-crash cut off is seen and made again, under a higher copy number; ``d`` becomes ``f`` when the
-target's commit stands. From there the table's own position does the rest.
+``i`` (to be copied) becomes ``d`` durably before the snapshot is taken: from then on the spool
+keeps what comes after the snapshot, and a copy that a crash cut off is seen and made again,
+under a higher copy number. ``d`` becomes ``f`` when the target's commit stands. From there the
+table's own position does the rest.
+
+A snapshot may have to wait for open transactions at the source. The other tables go on
+meanwhile; they wait while rows are copied.
 """
 
 from __future__ import annotations
@@ -21,18 +25,20 @@ from pgsluice.errors import SinkError
 from pgsluice.events import CopyProgress
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
-from pgsluice.replication import connect_sql
+from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spark.results import run_tasks
 from pgsluice.spool import Spool, TableRecord, TableState
 from pgsluice.subscription.discovery import SourceTable, born_as_partitions, source_tables
-from pgsluice.subscription.driver import ACTIVE, SubscriptionDriver
-from pgsluice.subscription.shape import Shape, came, is_rewritten, went
+from pgsluice.subscription.driver import SubscriptionDriver
+from pgsluice.subscription.shape import Shape, came, is_renamed, is_rewritten, went
 
 ATTEMPTS = 5
 """How often a copy is tried under a new snapshot before its table is parked."""
 SNAPSHOT_TIMEOUT_S = 300.0
+UNSENT = "unsent"
+"""Fingerprint of a table that the publications do not send now: what changes meanwhile does not
+come, so that it is copied again should they send it once more."""
 _PROGRESS_S = 0.5
-_TO_COPY = (TableState.INITIALISE, TableState.DATA_COPY)
 
 # Only the server knows how far a COPY is (14+); the reader's application_name says which.
 _PROGRESS = """
@@ -46,7 +52,7 @@ class TableCopies:
     """Finds tables that have to be copied, and copies them.
 
     Args:
-        driver: the subscription; its lock is held while copies run.
+        driver: the subscription; its lock is held while rows are copied.
         config: the whole configuration.
     """
 
@@ -57,7 +63,10 @@ class TableCopies:
     def discover(self) -> None:
         """Compare what the publications send with the record: new tables are taken into it,
         and those whose rows changed without the stream telling are marked."""
-        with connect_sql(self._config.source.dsn) as connection:
+        with (
+            connect_sql(self._config.source.dsn) as connection,
+            source_errors("looking for tables"),
+        ):
             tables = source_tables(connection, self._publications())
             with self._driver.lock:
                 record = self._driver.record
@@ -69,6 +78,9 @@ class TableCopies:
                         self._add(table, known, live, record.position)
                     else:
                         known[oid] = _compared(connection, known[oid], table)
+                for oid in known.keys() - live:
+                    if known[oid].is_active:
+                        known[oid] = replace(known[oid], fingerprint=UNSENT)
                 if known != record.tables:
                     self._driver.record = replace(record, tables=known)
                     self._driver.save()
@@ -112,21 +124,16 @@ class TableCopies:
                 )
         known[table.facts.oid] = added
 
-    def request(self, namespace: str, name: str) -> bool:
-        """Mark one table to be copied again; False when the subscription has none so named."""
+    def request(self, oid: int) -> None:
+        """Mark one table to be copied again, if the subscription still has it."""
         with self._driver.lock:
-            record = self._driver.record
-            for oid, table in record.tables.items():
-                if (table.namespace, table.name) == (namespace, name):
-                    again = replace(table, state=TableState.INITIALISE, error=None, deferred=False)
-                    self._driver.record = replace(record, tables={**record.tables, oid: again})
-                    self._driver.save()
-                    return True
-        return False
+            if oid in self._driver.record.tables:
+                self._driver.record = self._driver.record.to_copy(oid)
+                self._driver.save()
 
     def pending(self) -> list[int]:
         """The tables that wait for a copy."""
-        return [oid for oid, table in self._driver.record.tables.items() if table.state in _TO_COPY]
+        return [oid for oid, table in self._driver.record.tables.items() if table.is_to_copy]
 
     def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
         """Copy all tables that wait.
@@ -143,8 +150,23 @@ class TableCopies:
         for attempt in range(1, ATTEMPTS + 1):
             if not self.pending() or (stop is not None and stop.is_set()):
                 return
-            with self._driver.lock, self._snapshot(first if attempt == 1 else None) as snapshot:
+            self._begin()
+            with self._snapshot(first if attempt == 1 else None) as snapshot, self._driver.lock:
                 self._copy(snapshot, is_last=attempt == ATTEMPTS)
+
+    def _begin(self) -> None:
+        """Have the spool keep what follows the snapshot that is to come."""
+        driver = self._driver
+        with driver.lock:
+            for oid in self.pending():
+                driver.record = driver.record.with_table(
+                    oid,
+                    state=TableState.DATA_COPY,
+                    applied_through=driver.record.position,
+                    copy_number=driver.record.tables[oid].copy_number + 1,
+                    error=None,
+                )
+            driver.save()
 
     @contextmanager
     def _snapshot(self, first: Snapshot | None) -> Iterator[Snapshot]:
@@ -156,38 +178,36 @@ class TableCopies:
 
     def _copy(self, snapshot: Snapshot, *, is_last: bool) -> None:
         driver = self._driver
-        with connect_sql(self._config.source.dsn) as connection:
+        with (
+            connect_sql(self._config.source.dsn) as connection,
+            source_errors("looking at the tables to copy"),
+        ):
             tables = {
                 table.facts.oid: table for table in source_tables(connection, self._publications())
             }
         works = []
         records = dict(driver.record.tables)
-        for oid in self.pending():
+        for oid, record in driver.record.tables.items():
+            if record.state is not TableState.DATA_COPY:
+                continue
             table = tables.get(oid)
             if table is None:
                 records[oid] = replace(
-                    records[oid],
+                    record,
                     state=TableState.PARKED,
                     error="the server's publications do not send this table any more",
                 )
                 continue
-            number = records[oid].copy_number + 1
-            records[oid] = replace(
-                records[oid],
-                state=TableState.DATA_COPY,
-                copy_number=number,
-                fingerprint=table.shape.to_text(),
-                error=None,
-            )
+            records[oid] = replace(record, fingerprint=table.shape.to_text())
             works.append(
                 CopyWork(
                     facts=table.facts,
-                    namespace=records[oid].namespace,
-                    name=records[oid].name,
+                    namespace=record.namespace,
+                    name=record.name,
                     columns=table.columns,
                     row_filter=table.row_filter,
-                    copy_number=number,
-                    replaces=records[oid].replaces,
+                    copy_number=record.copy_number,
+                    replaces=record.replaces,
                 )
             )
         driver.record = replace(driver.record, tables=records)
@@ -211,7 +231,10 @@ class TableCopies:
         failure: SinkError | None = None
         for result in results:
             table = records[result.relation_oid]
-            if result.error_kind is None:
+            if result.copy_number > table.copy_number:
+                # The target is of a record that is lost; the next try begins past its copies.
+                records[result.relation_oid] = replace(table, copy_number=result.copy_number)
+            elif result.error_kind is None:
                 records[result.relation_oid] = replace(
                     table,
                     state=TableState.COPIED,
@@ -240,7 +263,7 @@ class TableCopies:
                     table.error,
                 )
             )
-            if result.error_kind is None:
+            if table.state is TableState.COPIED:
                 driver.report(
                     CopyProgress(
                         driver.subscription.name,
@@ -301,8 +324,12 @@ def _compared(
     Before the first copy there is nothing to compare; a shape that is merely other (VACUUM
     FULL) is the one to compare with from now on.
     """
+    if not record.is_active:
+        return record
+    if record.fingerprint == UNSENT:
+        return replace(record, state=TableState.INITIALISE)
     before = Shape.parse(record.fingerprint)
-    if before is None or record.state not in ACTIVE:
+    if before is None:
         return record
     title = f"{record.namespace}.{record.name}"
     if is_rewritten(before, table.shape):
@@ -312,7 +339,9 @@ def _compared(
             error=f"{title} was rewritten by an ALTER TABLE, and the stream does not carry what "
             f"became of its rows\n  → copy the table again: pgsluice copy CONFIG {title}",
         )
+    if is_renamed(before, table.shape) or went(before, table.shape):
+        return replace(record, state=TableState.INITIALISE)
     new = came(before, table.shape)
-    if went(before, table.shape) or new - born_as_partitions(connection, new):
+    if new - born_as_partitions(connection, new):
         return replace(record, state=TableState.INITIALISE)
     return replace(record, fingerprint=table.shape.to_text())

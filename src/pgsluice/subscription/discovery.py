@@ -90,6 +90,7 @@ def source_tables(
             Shape(
                 {leaf: file.in_snapshot for leaf, file in leaves[oid].items()},
                 {column.name: column.row_version for column in roots[oid].columns},
+                {column.name: column.attnum for column in roots[oid].columns},
             ),
         )
         for oid, relations in by_root.items()

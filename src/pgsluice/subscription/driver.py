@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ACTIVE = (TableState.COPIED, TableState.SYNCHRONISED, TableState.READY)
 HEAVY_MERGE_S = 0.5
 """Merges that take longer are spaced out, so that merging takes at most a fifth of the time."""
 SPACING = 4
@@ -169,20 +168,18 @@ class SubscriptionDriver:
             self.catch_up(with_deferred=True)
 
     def take_released(self) -> None:
-        """Copy again what the spool's size limit let go: its changes are not there any more."""
+        """Copy again what the spool does not hold any more.
+
+        The size limit let it go, or the subscription was not in the configuration for a while.
+        """
         with self.lock:
             released = self.spool.released().get(self.subscription.name, {})
             floor = self.reader.start()
-            tables = {
-                oid: replace(table, state=TableState.INITIALISE, deferred=False)
-                if (str(oid) in released or "*" in released)
-                and table.applied_through < floor
-                and table.state is not TableState.INITIALISE
-                else table
-                for oid, table in self.record.tables.items()
-            }
-            position = max(self.record.position, floor) if released else self.record.position
-            record = replace(self.record, tables=tables, position=position)
+            is_whole = self.record.position < floor
+            record = replace(self.record, position=max(self.record.position, floor))
+            for oid, table in self.record.tables.items():
+                if table.applied_through < floor and (is_whole or str(oid) in released):
+                    record = record.to_copy(oid)
             if record != self.record:
                 self.record = record
                 self.save()
@@ -229,6 +226,12 @@ class SubscriptionDriver:
     def take(self, end: Lsn, results: Sequence[TaskResult], started: float) -> None:
         """Put a batch's results into the record, durably, and report them."""
         tables = dict(self.record.tables)
+        # A table may have left, or wait for a copy, since the batch was planned.
+        results = [
+            result
+            for result in results
+            if (table := tables.get(result.relation_oid)) is not None and table.is_active
+        ]
         for result in results:
             tables[result.relation_oid] = self._after(tables[result.relation_oid], result)
         position = max(self.record.position, end)
@@ -238,7 +241,7 @@ class SubscriptionDriver:
             for work in plan_tables(self.reader, record, position, with_deferred=True)
         }
         for oid, table in tables.items():
-            if table.state in ACTIVE and oid not in behind:
+            if table.is_active and oid not in behind:
                 tables[oid] = replace(
                     table,
                     applied_through=max(table.applied_through, position),
@@ -288,8 +291,12 @@ class SubscriptionDriver:
 
     def _with_cut(self, record: SubscriptionRecord) -> SubscriptionRecord:
         """Where all tables stand at one position, readers may rely on it: note it down."""
-        active = {oid: table for oid, table in record.tables.items() if table.state in ACTIVE}
-        if any(table.applied_through < record.position for table in active.values()):
+        active = {oid: table for oid, table in record.tables.items() if table.is_active}
+        if any(
+            # Behind, or copied at a point that the others have not reached.
+            not table.committed <= record.position <= table.applied_through
+            for table in active.values()
+        ):
             return record
         self._last_cut = time.monotonic()
         cut = Cut(
@@ -322,7 +329,8 @@ class SubscriptionDriver:
         cut_due = time.monotonic() - self._last_cut >= self.subscription.cut_interval_s
         tables = {
             oid: replace(table, deferred=False)
-            if table.deferred and (cut_due or now >= table.next_due)
+            # One that failed waits for its next try, or it would be parked in a moment.
+            if table.deferred and ((cut_due and oid not in self._failures) or now >= table.next_due)
             else table
             for oid, table in self.record.tables.items()
         }

@@ -13,21 +13,20 @@ from pathlib import Path
 _FOLDER = "requests"
 
 
-def request_copy(subscription_folder: Path, namespace: str, name: str) -> Path:
+def request_copy(subscription_folder: Path, oid: int) -> Path:
     """Ask for a table to be copied again; the file is gone once the driver has noted it."""
     folder = subscription_folder / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{uuid.uuid4()}.json"
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps({"copy": [namespace, name]}))
+    temporary.write_text(json.dumps({"copy": oid}))
     temporary.replace(path)
     return path
 
 
-def pending_requests(subscription_folder: Path) -> list[tuple[Path, str, str]]:
-    """The requests that wait: file, schema, table."""
-    found = []
-    for path in sorted((subscription_folder / _FOLDER).glob("*.json")):
-        namespace, name = json.loads(path.read_text())["copy"]
-        found.append((path, namespace, name))
-    return found
+def pending_requests(subscription_folder: Path) -> list[tuple[Path, int]]:
+    """The requests that wait: file, and the table's OID."""
+    return [
+        (path, json.loads(path.read_text())["copy"])
+        for path in sorted((subscription_folder / _FOLDER).glob("*.json"))
+    ]

@@ -20,7 +20,13 @@ from pgsluice.capture import CaptureProcess, PreparedSource, prepare_source
 from pgsluice.catalog import flush_lsn
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import Snapshot
-from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable, SpoolFull
+from pgsluice.errors import (
+    ConfigError,
+    PgsluiceError,
+    SourceRefused,
+    SourceUnreachable,
+    SpoolFull,
+)
 from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
 _LOOK_S = 0.1
 _FULL_S = 3.0
 """How long the spool has to be full: capture looks for room each second."""
+_ASK_AGAIN_S = 5.0
+"""The pause after the source could not be asked for tables or copies."""
 _RESTARTS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -156,6 +164,7 @@ class _Running:
     query: StreamingQuery | None = None
     restarts: int = 0
     restart_at: float = 0.0
+    ask_at: float = 0.0
 
 
 class _Run:
@@ -275,20 +284,28 @@ class _Run:
             self._restart(one)
         elif one.restarts and one.driver.is_well():
             one.restarts = 0
+        for path, oid in pending_requests(self._folder(one)):
+            one.copies.request(oid)
+            path.unlink()
+        if poll:
+            one.driver.take_released()
+        if time.monotonic() >= one.ask_at:
+            self._copy(one, poll=poll)
+        if one.driver.is_behind():
+            one.driver.catch_up()
+
+    def _copy(self, one: _Running, *, poll: bool) -> None:
+        """Find and copy what waits for it; the source's troubles with that stop no other table."""
         try:
-            for path, namespace, name in pending_requests(self._folder(one)):
-                one.copies.request(namespace, name)
-                path.unlink()
             if poll:
-                one.driver.take_released()
                 one.copies.discover()
             if one.copies.pending():
                 one.copies.run(stop=self._stop)
-        except SourceUnreachable as error:
-            # The server is away: capture reconnects without end, and copies wait for it too.
+        except (SourceUnreachable, SourceRefused) as error:
+            # The server is away, or has no snapshot for us now (no free slot, a transaction
+            # that stays open). Capture says what ends it all; copies wait.
             one.driver.note(str(error))
-        if one.driver.is_behind():
-            one.driver.catch_up()
+            one.ask_at = time.monotonic() + _ASK_AGAIN_S
 
     def _restart(self, one: _Running) -> None:
         """A query that broke is started again, a little later each time."""

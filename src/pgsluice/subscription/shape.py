@@ -1,10 +1,12 @@
 """A table's shape at the source: what shows that its rows changed without the stream telling.
 
 The stream says nothing of an ``ALTER TABLE ... TYPE int USING a * 2`` (the type stays, every
-value changes), nor of a partition that is attached or detached with its rows. The catalog
-does (contracts, sections 3 and 5): a table whose file is another *and* whose column
-definitions were written again was rewritten with other values; a new file alone is VACUUM
-FULL or CLUSTER and means nothing.
+value changes), of a column that was renamed, or dropped and made again, nor of a partition
+that is attached or detached with its rows. The catalog does (contracts, sections 3 and 5): a
+table whose file is another *and* whose column definitions were written again was rewritten
+with other values; a new file alone is VACUUM FULL or CLUSTER and means nothing. A column is
+its number: a name with another number, or a number with another name, has values that the
+target does not have under that name.
 """
 
 from __future__ import annotations
@@ -21,15 +23,21 @@ class Shape:
     Attributes:
         filenodes: leaf OID -> file, a plain table being its own leaf.
         columns: column -> version of its definition (xmin of its pg_attribute row).
+        numbers: column -> its attnum.
     """
 
     filenodes: Mapping[int, int]
     columns: Mapping[str, int]
+    numbers: Mapping[str, int]
 
     def to_text(self) -> str:
         """As the subscription's record keeps it."""
         return json.dumps(
-            {"filenodes": {str(k): v for k, v in self.filenodes.items()}, "columns": self.columns},
+            {
+                "filenodes": {str(k): v for k, v in self.filenodes.items()},
+                "columns": self.columns,
+                "numbers": self.numbers,
+            },
             separators=(",", ":"),
         )
 
@@ -39,7 +47,8 @@ class Shape:
         if not text:
             return None
         raw = json.loads(text)
-        return cls({int(k): v for k, v in raw["filenodes"].items()}, raw["columns"])
+        filenodes = {int(k): v for k, v in raw["filenodes"].items()}
+        return cls(filenodes, raw["columns"], raw.get("numbers", {}))
 
 
 def is_rewritten(before: Shape, now: Shape) -> bool:
@@ -51,6 +60,15 @@ def is_rewritten(before: Shape, now: Shape) -> bool:
         for name in before.columns.keys() & now.columns.keys()
     )
     return moved and redefined
+
+
+def is_renamed(before: Shape, now: Shape) -> bool:
+    """Whether a name means another column than it did, or a column has another name."""
+    names = {number: name for name, number in before.numbers.items()}
+    return any(
+        before.numbers.get(name, number) != number or names.get(number, name) != name
+        for name, number in now.numbers.items()
+    )
 
 
 def came(before: Shape, now: Shape) -> set[int]:

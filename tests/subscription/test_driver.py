@@ -1,0 +1,151 @@
+"""What the driver makes of results, on a real spool and without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.spark.spools import OID, START, SpoolMaker, orders
+
+from pgsluice.config import Config
+from pgsluice.events import MetricsEvent
+from pgsluice.lsn import Lsn
+from pgsluice.spool import Owner, SubscriptionRecord, TableRecord, TableState
+from pgsluice.subscription.apply import TaskResult
+from pgsluice.subscription.driver import ATTEMPTS, SubscriptionDriver
+
+QUIET, GONE = OID + 1, OID + 2
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
+    one = SpoolMaker(tmp_path / "spool")
+    yield one
+    one.close()
+
+
+def ready(name: str, **more: Any) -> TableRecord:
+    more = {"applied_through": Lsn(START), "committed": Lsn(START), "version": 0, **more}
+    return TableRecord("public", name, **{"state": TableState.READY, **more})
+
+
+def driver_of(maker: SpoolMaker, **keys: Any) -> SubscriptionDriver:
+    """A driver of a subscription with two tables; ``orders`` has all the changes."""
+    config = Config.model_validate(
+        {
+            "source": {"dsn": "host=nowhere", "slot": "s"},
+            "spool": {"path": str(maker.path)},
+            "subscription": (
+                {"name": "lake", "sink": {"type": "delta", "path": "/lake/{table}"}, **keys},
+            ),
+        }
+    )
+    tables = {OID: ready("orders"), QUIET: ready("quiet")}
+    record = SubscriptionRecord(
+        "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), tables
+    )
+    record.save(maker.path)
+    reported: list[MetricsEvent] = []
+    return SubscriptionDriver(
+        cast(Any, None), config, config.subscription("lake"), record, reported.append
+    )
+
+
+def applied(end: Lsn, **more: Any) -> TaskResult:
+    values = {"through": int(end), "committed": int(end), "version": 1, "changes": 1, **more}
+    return TaskResult(OID, planned_end=int(end), **values)
+
+
+def take(driver: SubscriptionDriver, end: Lsn, *results: TaskResult) -> SubscriptionRecord:
+    driver.take(end, results, time.monotonic())
+    saved = SubscriptionRecord.load(driver.config.spool.path, "lake")
+    assert saved == driver.record
+    return saved
+
+
+def test_a_batch_moves_every_table_and_makes_a_cut(maker: SpoolMaker) -> None:
+    end = maker.segment(orders(1))
+    record = take(driver_of(maker), end, applied(end))
+    assert record.position == end
+    assert {table.applied_through for table in record.tables.values()} == {end}
+    assert record.tables[QUIET].committed == START
+    assert record.cut is not None
+    assert (record.cut.lsn, record.cut.versions) == (end, {OID: 1, QUIET: 0})
+
+
+def test_a_table_that_was_left_out_stays_where_it_is(maker: SpoolMaker) -> None:
+    end = maker.segment(orders(1))
+    record = take(driver_of(maker), end)
+    assert record.tables[OID].applied_through == START
+    assert record.tables[QUIET].applied_through == end
+    assert record.cut is None
+
+
+def test_no_cut_while_a_table_is_further_than_the_others(maker: SpoolMaker) -> None:
+    driver, end = driver_of(maker), maker.segment(orders(1))
+    copied_at = Lsn(end + 5)
+    driver.record = driver.record.with_table(
+        QUIET, state=TableState.COPIED, applied_through=copied_at, committed=copied_at
+    )
+    assert take(driver, end, applied(end)).cut is None
+    later = maker.segment(orders(2))
+    record = take(driver, later, applied(later))
+    assert record.cut is not None
+    assert record.cut.lsn == later
+
+
+def test_results_for_tables_that_left_since_the_plan_mean_nothing(maker: SpoolMaker) -> None:
+    driver, end = driver_of(maker), maker.segment(orders(1))
+    driver.record = driver.record.with_table(OID, state=TableState.INITIALISE)
+    gone = TaskResult(GONE, planned_end=int(end), error_kind="table", error="gone")
+    record = take(driver, end, applied(end, error_kind="table", error="stale"), gone)
+    assert record.position == end
+    assert record.tables[OID].state is TableState.INITIALISE
+    assert GONE not in record.tables
+
+
+def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker) -> None:
+    driver, end = driver_of(maker, cut_interval_s=1e-6), maker.segment(orders(1))
+    for attempt in range(1, ATTEMPTS):
+        record = take(driver, end, applied(end, error_kind="other", error="full"))
+        # Also when a cut is overdue.
+        assert record.tables[OID].deferred, attempt
+        assert record.tables[OID].state is TableState.READY
+        assert not driver.is_behind()
+    record = take(driver, end, applied(end, error_kind="other", error="full"))
+    assert record.tables[OID].is_parked
+
+
+def test_a_cut_that_is_due_takes_deferred_tables_along(maker: SpoolMaker) -> None:
+    end = maker.segment(orders(1))
+    for cut_interval_s, is_due in ((1e-6, True), (3600, False)):
+        driver = driver_of(maker, cut_interval_s=cut_interval_s)
+        driver.record = driver.record.with_table(OID, deferred=True, next_due=time.time() + 3600)
+        record = take(driver, end)
+        assert record.tables[OID].deferred is not is_due
+        assert driver.is_behind() is is_due
+
+
+@pytest.mark.parametrize("kind", ["table", "copy"])
+def test_only_the_table_of_an_error_stops(maker: SpoolMaker, kind: str) -> None:
+    end = maker.segment(orders(1))
+    record = take(driver_of(maker), end, applied(end, error_kind=kind, error="why"))
+    expected = TableState.PARKED if kind == "table" else TableState.INITIALISE
+    assert (record.tables[OID].state, record.tables[OID].error) == (expected, "why")
+    assert record.tables[QUIET].applied_through == end
+    assert record.cut is not None
+    assert OID not in record.cut.versions
+
+
+def test_a_subscription_that_did_not_hold_the_spool_is_copied_again(maker: SpoolMaker) -> None:
+    driver = driver_of(maker)
+    end = maker.segment(orders(1))
+    maker.segment(orders(2))
+    maker.writer.release(end)
+    driver.take_released()
+    assert {table.state for table in driver.record.tables.values()} == {TableState.INITIALISE}
+    assert driver.record.position == end
+    driver.check_spool()

@@ -1,0 +1,50 @@
+"""Which changes of a table's shape have it copied again."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgsluice.subscription.shape import Shape, came, is_renamed, is_rewritten, went
+
+BEFORE = Shape({7: 100}, {"id": 1, "a": 1}, {"id": 1, "a": 2})
+
+
+def test_it_travels_as_text() -> None:
+    assert Shape.parse(BEFORE.to_text()) == BEFORE
+    assert Shape.parse("") is None
+    # As it was written before columns had their numbers in it: nothing is known of them.
+    old = Shape.parse('{"filenodes":{"7":100},"columns":{"id":1,"a":1}}')
+    assert old is not None
+    assert not is_renamed(old, BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ({"id": 1, "a": 2}, False),
+        ({"id": 1, "a": 2, "b": 3}, False),  # added
+        ({"id": 1}, False),  # dropped
+        ({"id": 1, "b": 3}, False),  # dropped, and another added
+        ({"id": 1, "b": 2}, True),  # renamed
+        ({"id": 1, "a": 3}, True),  # dropped, and added again
+        ({"id": 2, "a": 1}, True),  # names swapped
+    ],
+)
+def test_a_column_is_its_number(numbers: dict[str, int], expected: bool) -> None:
+    now = Shape(BEFORE.filenodes, dict.fromkeys(numbers, 1), numbers)
+    assert is_renamed(BEFORE, now) is expected
+
+
+def test_a_new_file_and_a_new_definition_are_a_rewrite() -> None:
+    def now(file: int, version: int) -> Shape:
+        return Shape({7: file}, {"id": 1, "a": version}, BEFORE.numbers)
+
+    assert is_rewritten(BEFORE, now(101, 2))
+    assert not is_rewritten(BEFORE, now(101, 1))  # VACUUM FULL
+    assert not is_rewritten(BEFORE, now(100, 2))  # a longer varchar
+
+
+def test_partitions_come_and_go() -> None:
+    now = Shape({8: 1, 7: 100}, BEFORE.columns, BEFORE.numbers)
+    assert (came(BEFORE, now), went(BEFORE, now)) == ({8}, set())
+    assert (came(now, BEFORE), went(now, BEFORE)) == (set(), {8})
