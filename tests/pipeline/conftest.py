@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 from tests.conftest import Database, MakeDatabase
 from tests.oracle import assert_equal
 
+from pgsluice.cli.app import run_command
 from pgsluice.config import Config, load_config
 from pgsluice.subscription.run import raise_parked, run
 
@@ -115,6 +116,10 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
         with self.database.connect() as connection:
             for table in tables:
                 assert_equal(connection, f"public.{table}", self.folder / lake / "public" / table)
+
+    def copy(self, table: str) -> None:
+        """``pgsluice copy CONFIG TABLE``, in this process."""
+        assert run_command(["copy", str(self.path), table]) == 0
 
     # As a process
 

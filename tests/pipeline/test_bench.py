@@ -36,7 +36,7 @@ def bench(database: Database, seconds: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("version", [18, 16])
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("processes")
 def test_pgbench_equals_row_for_row(
     version: int, servers: Servers, database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
@@ -54,7 +54,7 @@ def test_pgbench_equals_row_for_row(
     assert process.returncode == 143
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("processes")
 def test_pgbench_under_fire(database: MakeDatabase, pipeline: MakePipeline) -> None:
     shop = database()
     initialise(shop)

@@ -8,7 +8,6 @@ import pytest
 from tests.conftest import Database, MakeDatabase
 from tests.pipeline.conftest import MakePipeline, Pipeline
 
-from pgsluice.cli.app import run_command
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SpoolBusy
 
@@ -70,7 +69,7 @@ def test_tables_come_and_go_while_it_runs(pipeline: MakePipeline) -> None:
             )
 
             # One table again, beside the run.
-            assert run_command(["copy", str(one.path), "public.t"]) == 0
+            one.copy("public.t")
             one.wait_until(lambda: is_ready(one, "t", copies=2))
 
             # A crash of the server: everything connects again.

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.conftest import Database, MakeDatabase
@@ -158,5 +161,44 @@ def test_a_full_disk_at_the_spool(
     monkeypatch.setenv("PGSLUICE_FAILPOINTS", "spool.write=enospc")
     refused(one, capfd, 1, "[Nn]o (room|space)")
     monkeypatch.delenv("PGSLUICE_FAILPOINTS")
+    one.once()
+    one.assert_equal("t")
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[Path, str], None]]:
+    """``small_disk(path, size)``: a file system of that size there; again to resize it."""
+    mounted: list[Path] = []
+
+    def mount(path: Path, size: str) -> None:
+        what = f"remount,size={size}" if path in mounted else f"size={size}"
+        path.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", what, "tmpfs", str(path)]
+        if shutil.which("mount") is None or subprocess.run(command, check=False).returncode:
+            pytest.skip("mounting is not allowed here; the failpoint's test has the same error")
+        if path not in mounted:
+            mounted.append(path)
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_a_disk_that_is_really_full(
+    shop: Database,
+    pipeline: MakePipeline,
+    capfd: pytest.CaptureFixture[str],
+    small_disk: Callable[[Path, str], None],
+) -> None:
+    one = pipeline(shop)
+    small_disk(one.spool, "3m")
+    one.once()
+    shop.execute(
+        "INSERT INTO t SELECT i, i FROM generate_series(10, 100000) i",
+        "INSERT INTO t VALUES (9, 9)",
+        "INSERT INTO t VALUES (9, 9)",
+    )
+    refused(one, capfd, 1, "[Nn]o (room|space)")
+    small_disk(one.spool, "64m")
     one.once()
     one.assert_equal("t")
