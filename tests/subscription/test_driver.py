@@ -11,10 +11,12 @@ import pytest
 from tests.spark.spools import OID, START, SpoolMaker, orders
 
 from pgsluice.config import Config
+from pgsluice.errors import SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.apply import TaskResult
+from pgsluice.subscription.copying import TableCopies
 from pgsluice.subscription.driver import ATTEMPTS, SubscriptionDriver
 
 QUIET, GONE = OID + 1, OID + 2
@@ -36,7 +38,7 @@ def driver_of(maker: SpoolMaker, **keys: Any) -> SubscriptionDriver:
     """A driver of a subscription with two tables; ``orders`` has all the changes."""
     config = Config.model_validate(
         {
-            "source": {"dsn": "host=nowhere", "slot": "s"},
+            "source": {"dsn": "host=/nowhere", "slot": "s"},
             "spool": {"path": str(maker.path)},
             "subscription": (
                 {"name": "lake", "sink": {"type": "delta", "path": "/lake/{table}"}, **keys},
@@ -149,3 +151,20 @@ def test_a_subscription_that_did_not_hold_the_spool_is_copied_again(maker: Spool
     assert {table.state for table in driver.record.tables.values()} == {TableState.INITIALISE}
     assert driver.record.position == end
     driver.check_spool()
+
+
+def test_a_copy_holds_the_spool_before_its_snapshot_is_taken(maker: SpoolMaker) -> None:
+    driver = driver_of(maker)
+    end = maker.segment(orders(1))
+    take(driver, end, applied(end))
+    driver.record = driver.record.with_table(QUIET, state=TableState.PARKED, copy_number=3)
+    copies = TableCopies(driver, driver.config)
+    copies.request(QUIET)
+    copies.request(GONE)
+    assert copies.pending() == [QUIET]
+    with pytest.raises(SourceUnreachable):
+        copies.run()
+    table = SubscriptionRecord.load(maker.path, "lake").tables[QUIET]
+    assert (table.state, table.applied_through) == (TableState.DATA_COPY, end)
+    assert table.copy_number == 4
+    assert copies.pending() == [QUIET]

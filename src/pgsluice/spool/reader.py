@@ -136,7 +136,8 @@ class SpoolReader:
 
     def position(self) -> Lsn:
         """The last position in the spool; where the chain begins while it is empty."""
-        start, chain = self.start(), self.all_segments()
+        chain = self.all_segments()
+        start = self.start()  # after the listing: what retention removed meanwhile shows here
         return max(start, chain[-1].end) if chain else start
 
     def frontier(self) -> Lsn:
