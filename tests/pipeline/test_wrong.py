@@ -196,7 +196,6 @@ def test_a_disk_that_is_really_full(
     shop.execute(
         "INSERT INTO t SELECT i, i FROM generate_series(10, 100000) i",
         "INSERT INTO t VALUES (9, 9)",
-        "INSERT INTO t VALUES (9, 9)",
     )
     refused(one, capfd, 1, "[Nn]o (room|space)")
     small_disk(one.spool, "64m")
