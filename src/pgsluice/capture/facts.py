@@ -42,7 +42,7 @@ class FactsSource:
         self._timeout_s = timeout_s
         self._connection: psycopg.Connection[Any] | None = None
         self._known: dict[int, str | None] = {}
-        self._changed: deque[tuple[int, str]] = deque()
+        self._changed: deque[tuple[int, str | None, str]] = deque()
 
     def close(self) -> None:
         """Close the catalog's connection."""
@@ -66,21 +66,28 @@ class FactsSource:
         self._known[oid] = json
         return facts_message(oid, json)
 
-    def known(self) -> list[int]:
-        """The relations that came on this connection."""
-        return list(self._known)
+    def known(self) -> dict[int, str | None]:
+        """The relations that came on this connection, and their facts; from any thread."""
+        return dict(self._known)
 
-    def offer(self, oid: int, json: str) -> None:
-        """The watcher found these facts; from any thread."""
-        if self._known.get(oid) != json:
-            self._changed.append((oid, json))
+    def offer(self, oid: int, known: str | None, json: str) -> None:
+        """The watcher found these facts; from any thread.
+
+        Args:
+            oid: the relation.
+            known: its facts before the watcher looked. Should an R have brought others
+                meanwhile, those are newer.
+            json: what it found.
+        """
+        if known != json:
+            self._changed.append((oid, known, json))
 
     def take_changed(self) -> list[bytes]:
         """Messages for facts that changed without an R; to be written between transactions."""
         messages: list[bytes] = []
         while self._changed:
-            oid, json = self._changed.popleft()
-            if self._known.get(oid) != json:
+            oid, known, json = self._changed.popleft()
+            if self._known.get(oid) == known:
                 self._known[oid] = json
                 messages.append(facts_message(oid, json))
         return messages
@@ -139,10 +146,10 @@ class CatalogWatch:
         with connect_sql(self._dsn, application="watch") as connection:
             with source_errors("keeping the publications in step"):
                 self._keep_publications(connection)
-            for oid in self._facts.known():
+            for oid, known in self._facts.known().items():
                 if self._ended.is_set():
                     return
                 with source_errors("reading the catalog"):
                     facts = fetch_relation_facts(connection, oid)
                 if facts is not None:  # a dropped one's changes may still be on their way
-                    self._facts.offer(oid, facts.to_json())
+                    self._facts.offer(oid, known, facts.to_json())

@@ -45,6 +45,7 @@ from pgsluice.errors import (
 from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import (
+    PgoutputOptions,
     ReplicationConnection,
     SystemIdentity,
     connect_sql,
@@ -157,8 +158,6 @@ class _Source:
     flush: Lsn
     is_standby: bool
     status_s: float
-    publications: tuple[str, ...]
-    join_at: Lsn | None
 
 
 class _Capture:
@@ -181,6 +180,7 @@ class _Capture:
         self._once = once
         self._target: Lsn | None = None
         self._has_streamed = False
+        self._names: tuple[str, ...] = ()
         self._joins: dict[str, Lsn] = {}
         self._spool = spool
 
@@ -195,7 +195,9 @@ class _Capture:
                 continue
             except SlotInUse as error:
                 in_use_since = began if in_use_since is None else in_use_since
-                if time.monotonic() - in_use_since > OUR_OWN_ENDS_S:
+                is_anothers = time.monotonic() - in_use_since > OUR_OWN_ENDS_S
+                # Where a connection broke unseen, the server keeps our old one for longer.
+                if is_anothers and not self._has_streamed:
                     raise
                 reason: PgsluiceError = error
             except _FINAL:
@@ -237,25 +239,30 @@ class _Capture:
                 self._target = source.flush
                 if self._is_done():
                     return
-            options = pgoutput_options(self._config.source, source.publications)
+            publications, join_at = self._joined()
+            options = pgoutput_options(self._config.source, publications)
             connection.start_replication(self._config.source.slot, self._store.durable, options)
             self._has_streamed = True
-            self._spool.replace_identity(
-                replace(
-                    self._spool.identity,
-                    publications=source.publications,
-                    options=options_in_force(options),
-                )
-            )
+            self._note(publications, options)
             self._voice.say(CapturePhase.STREAMING)
             try:
-                self._receive(connection, source)
+                self._receive(connection, source, join_at)
             finally:
                 self._store.forget_connection()
+            # What may join now does so with the next connection, also if that is another run's.
+            self._note(self._joined()[0], options)
 
-    def _receive(self, connection: ReplicationConnection, source: _Source) -> None:
+    def _note(self, publications: tuple[str, ...], options: PgoutputOptions) -> None:
+        """What is asked for from the frontier on."""
+        identity = self._spool.identity
+        in_force = options_in_force(options)
+        self._spool.replace_identity(replace(identity, publications=publications, options=in_force))
+
+    def _receive(
+        self, connection: ReplicationConnection, source: _Source, join_at: Lsn | None
+    ) -> None:
         config = self._config.source
-        until = min((lsn for lsn in (self._target, source.join_at) if lsn), default=None)
+        until = min((lsn for lsn in (self._target, join_at) if lsn), default=None)
         facts = FactsSource(config.dsn, config.connect_timeout_s)
         pace = Pace(
             segment_bytes=self._config.spool.segment_bytes,
@@ -312,29 +319,29 @@ class _Capture:
                 hint=f"what was committed since cannot be had: {_COPY_AGAIN}",
             )
         timeout_ms = row[0] if row else 0
-        publications, join_at = self._joined(report.names, report.position)
+        self._names = report.names
+        for name in report.names:
+            self._joins.setdefault(name, report.position)
         return _Source(
             slot=slot,
             flush=flush,
             is_standby=server.is_standby,
             status_s=min(_STATUS_S, timeout_ms / 4000) if timeout_ms else _STATUS_S,
-            publications=publications,
-            join_at=join_at,
         )
 
-    def _joined(self, names: tuple[str, ...], now: Lsn) -> tuple[tuple[str, ...], Lsn | None]:
+    def _joined(self) -> tuple[tuple[str, ...], Lsn | None]:
         """The publications to ask for: one that is new to the spool only when the frontier is
         past its making, since before that the server cannot decode it. And when that will be.
         """
         known = self._spool.identity.publications
-        new = [name for name in names if name not in known]
-        for name in new:
-            self._joins.setdefault(name, now)
-        waiting = [name for name in new if self._joins[name] > self._store.durable]
-        joined = tuple(name for name in names if name not in waiting)
-        if not joined:
-            return names, None
-        return joined, min((self._joins[name] for name in waiting), default=None)
+        waiting = [
+            name
+            for name in self._names
+            if name not in known and self._joins[name] > self._store.durable
+        ]
+        joined = tuple(name for name in self._names if name not in waiting)
+        # Until then those go on that were asked for before, if nothing else is left to ask for.
+        return joined or known, min((self._joins[name] for name in waiting), default=None)
 
     def _check_timeline(self, system: SystemIdentity) -> None:
         known = self._spool.identity.timeline
