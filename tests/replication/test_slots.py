@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.errors import SlotInUse, SlotLost, SourceRefused
+from pgsluice.errors import PgsluiceError, SlotInUse, SlotLost, SourceRefused
 from pgsluice.replication import PgoutputOptions, ReplicationConnection, connect_sql
 
 
@@ -114,6 +114,22 @@ def test_a_creation_that_waits_names_who_it_waits_for(
         # The connection and the name are free again.
         writer.rollback()
         preparer.tpc_rollback()
+        assert walsender.create_slot(name).name == name
+
+
+def test_a_creation_that_waits_is_given_up_when_asked(database) -> None:
+    db = database()
+    db.execute("CREATE TABLE t (a int)")
+    name = _name()
+    with (
+        ReplicationConnection.connect(db.dsn) as walsender,
+        psycopg.connect(db.dsn) as writer,
+    ):
+        writer.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(PgsluiceError, match="asked to stop"):
+            walsender.create_slot(name, is_stopping=lambda: True)
+        # No slot is left behind; the connection and the name are free again.
+        writer.rollback()
         assert walsender.create_slot(name).name == name
 
 

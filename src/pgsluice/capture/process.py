@@ -88,7 +88,12 @@ def run_capture(
         ProtocolError: the server sent what we do not know.
     """
     ended = stop or threading.Event()
-    prepare_source(config, export_snapshot=False).close()
+    try:
+        prepare_source(config, export_snapshot=False, is_stopping=ended.is_set).close()
+    except PgsluiceError:
+        if ended.is_set():
+            return
+        raise
     spool = Spool.open(config.spool.path)
     policy = RetentionPolicy(
         configured={one.name: one.enabled for one in config.subscriptions},

@@ -92,14 +92,18 @@ class PreparedSource:
         self.close()
 
 
-def prepare_source(config: Config, *, export_snapshot: bool) -> PreparedSource:
+def prepare_source(
+    config: Config, *, export_snapshot: bool, is_stopping: Callable[[], bool] = lambda: False
+) -> PreparedSource:
     """Make what the first start makes; afterwards only open the spool.
 
     Args:
         config: source and spool.
         export_snapshot: keep a new slot's snapshot for the first copies.
+        is_stopping: ends the waiting for the server and for its open transactions.
 
     Raises:
+        PgsluiceError: asked to stop.
         SourceUnreachable: no connection within ``connect_timeout_s``.
         SourceRefused: the server is not fit, or the slot is another's.
         ForeignSource, ForeignSpool: the spool is another source's.
@@ -119,10 +123,11 @@ def prepare_source(config: Config, *, export_snapshot: bool) -> PreparedSource:
         with until_reachable(
             lambda: connect_sql(source.dsn, timeout_s=source.connect_timeout_s),
             source.connect_timeout_s,
+            is_stopping,
         ) as sql:
             keeper = ReplicationConnection.connect(source.dsn, source.connect_timeout_s)
             try:
-                return _first_start(config, sql, keeper, options, export_snapshot)
+                return _first_start(config, sql, keeper, options, export_snapshot, is_stopping)
             except BaseException:
                 keeper.close()
                 raise
@@ -151,6 +156,7 @@ def _first_start(
     keeper: ReplicationConnection,
     options: PgoutputOptions,
     export_snapshot: bool,
+    is_stopping: Callable[[], bool],
 ) -> PreparedSource:
     source = config.source
     with source_errors("reading the catalog"):
@@ -177,7 +183,11 @@ def _first_start(
             _identity(source, system, report.names, options, intended_at),
         )
     failpoint("slot.before_create")
-    slot = keeper.create_slot(source.slot, snapshot="export" if export_snapshot else "nothing")
+    slot = keeper.create_slot(
+        source.slot,
+        snapshot="export" if export_snapshot else "nothing",
+        is_stopping=is_stopping,
+    )
     failpoint("slot.after_create")
     spool.register_start(slot.consistent_point)
     if slot.snapshot_name is None:

@@ -31,6 +31,7 @@ _FILES = (
     "capture.json",
     "capture.json.*.tmp",
     "writer.lock",
+    "spark.log*",
 )
 _LAST = "identity.json"
 

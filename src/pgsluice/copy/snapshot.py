@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -26,20 +26,25 @@ class Snapshot:
 
 
 @contextmanager
-def temporary_snapshot(dsn: str, timeout_s: float) -> Iterator[Snapshot]:
+def temporary_snapshot(
+    dsn: str, timeout_s: float, is_stopping: Callable[[], bool] = lambda: False
+) -> Iterator[Snapshot]:
     """A snapshot of a TEMPORARY slot, which goes with its connection at the block's end.
 
     The slot's creation waits for every writing transaction that is open now; after
-    ``timeout_s`` it is given up with an error that names them.
+    ``timeout_s`` it is given up with an error that names them, and when ``is_stopping`` says so.
 
     Raises:
+        PgsluiceError: asked to stop.
         SourceRefused: no free slot, or open transactions did not end in time.
         SourceUnreachable: no connection.
     """
     keeper = ReplicationConnection.connect(dsn, timeout_s=timeout_s)
     try:
         name = f"pgsluice_copy_{os.getpid()}_{secrets.token_hex(4)}"
-        slot = keeper.create_slot(name, temporary=True, snapshot="export", timeout_s=timeout_s)
+        slot = keeper.create_slot(
+            name, temporary=True, snapshot="export", timeout_s=timeout_s, is_stopping=is_stopping
+        )
         assert slot.snapshot_name is not None  # asked for by "export"
         # The next command on this connection would end the snapshot: there is none.
         yield Snapshot(slot.snapshot_name, slot.consistent_point)

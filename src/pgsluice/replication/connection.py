@@ -29,8 +29,11 @@ Source: the manual, section "Streaming Replication Protocol"; ``wire.md`` §2 fo
 
 from __future__ import annotations
 
+import logging
+import math
 import select
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn
@@ -53,7 +56,15 @@ from pgsluice.replication.slots import (
 )
 from pgsluice.wire import StandbyStatusUpdate
 
+logger = logging.getLogger(__name__)
+
 _COMMAND_TIMEOUT_S = 60.0
+_LOOK_MS = 200
+_PATIENCE_S = 5.0
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +154,26 @@ class ReplicationConnection:
     # Commands
 
     def command(
-        self, text: str, *, doing: str | None = None, timeout_s: float = _COMMAND_TIMEOUT_S
+        self,
+        text: str,
+        *,
+        doing: str | None = None,
+        timeout_s: float = _COMMAND_TIMEOUT_S,
+        is_stopping: Callable[[], bool] = _never,
     ) -> list[dict[str, str | None]]:
         """Run a replication command or SQL as a simple query.
+
+        Args:
+            text: the command.
+            doing: what it is for, in errors.
+            timeout_s: how long to wait for its end.
+            is_stopping: asked a few times a second; the wait ends when it says so.
 
         Returns:
             the rows of the last statement, values as text.
 
         Raises:
-            TimeoutError: no answer in time; the command still runs.
+            TimeoutError: no answer in time, or asked to stop; the command still runs.
             SourceRefused, SourceUnreachable: by what the server answered.
         """
         doing = doing or text.partition(" ")[0]
@@ -159,7 +181,7 @@ class ReplicationConnection:
         rows: list[dict[str, str | None]] = []
         failure: PgsluiceError | None = None
         deadline = time.monotonic() + timeout_s
-        while (result := self._get_result(doing, deadline)) is not None:
+        while (result := self._get_result(doing, deadline, is_stopping)) is not None:
             if result.status == pq.ExecStatus.FATAL_ERROR:
                 failure = refused_result(doing, result)
             rows = _rows(result)
@@ -186,14 +208,17 @@ class ReplicationConnection:
         two_phase: bool = False,
         failover: bool = False,
         timeout_s: float = 300,
+        is_stopping: Callable[[], bool] = _never,
     ) -> CreatedSlot:
         """CREATE_REPLICATION_SLOT for pgoutput.
 
         An exported snapshot can be imported until the next command here; importers keep it.
+        Who holds it up is logged after a few seconds, since there may be minutes to wait.
 
         Raises:
             SourceRefused: wal_level, no free slot, the name is taken, no privilege; or open
                 transactions held it up for ``timeout_s`` (fact ``blockers`` names them).
+            PgsluiceError: ``is_stopping`` said so; no slot is left behind.
         """
         text = create_command(
             name,
@@ -204,11 +229,22 @@ class ReplicationConnection:
             failover=failover,
         )
         doing = f"creating slot {name!r}"
+        warn_at = time.monotonic() + _PATIENCE_S
+
+        def look() -> bool:
+            nonlocal warn_at
+            if time.monotonic() >= warn_at:
+                warn_at = math.inf
+                self._say_who_blocks(doing)
+            return is_stopping()
+
         try:
-            (row,) = self.command(text, doing=doing, timeout_s=timeout_s)
+            (row,) = self.command(text, doing=doing, timeout_s=timeout_s, is_stopping=look)
         except TimeoutError:
-            with connect_sql(self._dsn, application="blockers") as second:
-                blockers = name_blockers(second)
+            if is_stopping():
+                self._cancel(doing)
+                raise PgsluiceError(f"{doing}: asked to stop") from None
+            blockers = self._blockers()
             self._cancel(doing)
             raise refuse_waiting(name, timeout_s, blockers) from None
         return CreatedSlot(
@@ -216,6 +252,18 @@ class ReplicationConnection:
             consistent_point=Lsn.parse(_text(row, "consistent_point")),
             snapshot_name=row["snapshot_name"],
         )
+
+    def _say_who_blocks(self, doing: str) -> None:
+        try:
+            blockers = self._blockers()
+        except (PgsluiceError, psycopg.Error):
+            return  # a convenience; what ails the server shows in the command itself
+        if blockers:
+            logger.warning("%s waits for the end of: %s", doing, "; ".join(blockers))
+
+    def _blockers(self) -> list[str]:
+        with connect_sql(self._dsn, application="blockers") as second:
+            return name_blockers(second)
 
     def drop_slot(self, name: str, *, wait: bool = False, timeout_s: float = 60) -> None:
         """DROP_REPLICATION_SLOT.
@@ -373,7 +421,9 @@ class ReplicationConnection:
         except psycopg.OperationalError as error:
             raise self._broken(doing, error) from None
 
-    def _get_result(self, doing: str, deadline: float) -> pq.abc.PGresult | None:
+    def _get_result(
+        self, doing: str, deadline: float, is_stopping: Callable[[], bool] = _never
+    ) -> pq.abc.PGresult | None:
         """The next result of the command under way; None when it is complete."""
         poll = select.poll()
         try:
@@ -384,9 +434,9 @@ class ReplicationConnection:
                 poll.register(
                     self.pgconn.socket, select.POLLIN | (select.POLLOUT if wants_write else 0)
                 )
-                left_s = deadline - time.monotonic()
-                if left_s <= 0 or not poll.poll(left_s * 1000):
-                    raise TimeoutError
+                while not poll.poll(_LOOK_MS):
+                    if time.monotonic() > deadline or is_stopping():
+                        raise TimeoutError
                 self.pgconn.consume_input()
         except psycopg.OperationalError as error:
             raise self._broken(doing, error) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -36,6 +37,15 @@ def result_batches(
     for batch in batches:
         results = [asdict(run(payload)) for payload in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_pylist(results, schema=schema)
+
+
+def in_one_line(error: BaseException) -> str:
+    """What a Spark error says, without the plans and the stack traces that follow it."""
+    line = str(error).strip().partition("\n")[0]
+    if line.startswith("An error occurred while calling "):  # py4j's; Java's own comes next
+        line = str(error).strip().partition("\n")[2].partition("\n")[0].removeprefix(": ")
+    _, _, cause = line.rpartition("terminated with exception: ")
+    return re.sub(r"\s*SQLSTATE: \w+.*$", "", cause).strip() or type(error).__name__
 
 
 def run_tasks(

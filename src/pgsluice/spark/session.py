@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgsluice.errors import ConfigError
+from pgsluice.errors import ConfigError, PgsluiceError
 from pgsluice.spark.java import require_java
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
 TASK_ATTEMPTS = 3
+SPARK_LOG = "spark.log"
+"""Beside the spool: what the JVM and the Python workers of a session of ours say."""
+_LOG_BYTES = 4 << 20
+_LOOK_S = 0.1
 
 
 def require_spark() -> None:
@@ -71,12 +76,15 @@ def require_spark() -> None:
         )
 
 
-def build_session(settings: Mapping[str, str], app_name: str) -> SparkSession:
+def build_session(
+    settings: Mapping[str, str], app_name: str, *, log: Path | None = None
+) -> SparkSession:
     """Start a session, or take the one that is running.
 
     Args:
         settings: any Spark settings; they win over the defaults.
         app_name: what Spark's logs call it.
+        log: the file that takes a new JVM's stderr, which else is ours.
 
     Raises:
         ConfigError: no fit pyspark, or no Java.
@@ -88,10 +96,103 @@ def build_session(settings: Mapping[str, str], app_name: str) -> SparkSession:
     # Else the workers are whatever python3 the PATH has, without pgsluice.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    merged = merged_settings(settings)
+    if log is not None:
+        _launch(merged, app_name, log)
     builder = SparkSession.builder.appName(app_name)
-    for name, value in merged_settings(settings).items():
+    for name, value in merged.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def start_session(
+    settings: Mapping[str, str], app_name: str, log: Path, stop: threading.Event
+) -> SparkSession:
+    """Start a session of our own, in a thread, so that it can be given up.
+
+    The JVM takes seconds to come up and listens to nobody meanwhile. Built in a thread, PySpark
+    also leaves our handler of SIGINT alone.
+
+    Args:
+        settings: as for :func:`build_session`.
+        app_name: as for :func:`build_session`.
+        log: the file that takes what the JVM and its Python workers write to stderr, which
+            would be stack traces on a user's terminal.
+        stop: when it is set before the session is up, that one is stopped as soon as it is.
+
+    Raises:
+        ConfigError: no fit pyspark, no Java, or a setting that Spark refuses.
+        PgsluiceError: asked to stop.
+    """
+    starting = _Starting(settings, app_name, log)
+    starting.start()
+    while starting.is_alive():
+        if stop.is_set():
+            starting.give_up()
+            raise PgsluiceError("asked to stop while Spark started")
+        starting.join(_LOOK_S)
+    return starting.session()
+
+
+class _Starting(threading.Thread):
+    def __init__(self, settings: Mapping[str, str], app_name: str, log: Path) -> None:
+        super().__init__(name="pgsluice-spark", daemon=True)
+        self._settings = settings
+        self._app_name = app_name
+        self._log = log
+        self._lock = threading.Lock()
+        self._is_given_up = False
+        self._session: SparkSession | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            session = build_session(self._settings, self._app_name, log=self._log)
+        except BaseException as error:
+            self._error = error
+            return
+        with self._lock:
+            self._session = session
+            if not self._is_given_up:
+                return
+        session.stop()
+
+    def give_up(self) -> None:
+        with self._lock:
+            self._is_given_up = True
+            if self._session is None:
+                return
+        self._session.stop()
+
+    def session(self) -> SparkSession:
+        if isinstance(self._error, PgsluiceError):
+            raise self._error
+        if self._error is not None or self._session is None:
+            said = self._log.read_text(errors="replace").strip().splitlines()
+            raise ConfigError(
+                "Spark did not start",
+                hint="\n".join([f"the end of {self._log}:", *said[-4:]]),
+            ) from self._error
+        return self._session
+
+
+def _launch(settings: Mapping[str, str], app_name: str, log: Path) -> None:
+    """Start the JVM and its context with a stderr that is a file.
+
+    The session's builder would let the JVM write to ours.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if getattr(SparkContext, "_gateway", None) is not None:
+        return  # of a session before: there is one a process
+    if log.exists() and log.stat().st_size > _LOG_BYTES:
+        log.replace(f"{log}.1")
+    conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
+    log.touch(mode=0o600)
+    with log.open("ab") as file:
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": file})  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)
 
 
 def merged_settings(settings: Mapping[str, str]) -> dict[str, str]:

@@ -151,7 +151,10 @@ class TableCopies:
             if not self.pending() or (stop is not None and stop.is_set()):
                 return
             self._begin()
-            with self._snapshot(first if attempt == 1 else None) as snapshot, self._driver.lock:
+            with (
+                self._snapshot(first if attempt == 1 else None, stop) as snapshot,
+                self._driver.lock,
+            ):
                 self._copy(snapshot, is_last=attempt == ATTEMPTS)
 
     def _begin(self) -> None:
@@ -169,11 +172,14 @@ class TableCopies:
             driver.save()
 
     @contextmanager
-    def _snapshot(self, first: Snapshot | None) -> Iterator[Snapshot]:
+    def _snapshot(self, first: Snapshot | None, stop: threading.Event | None) -> Iterator[Snapshot]:
         if first is not None:
             yield first
             return
-        with temporary_snapshot(self._config.source.dsn, SNAPSHOT_TIMEOUT_S) as snapshot:
+        is_stopping = stop.is_set if stop is not None else bool
+        with temporary_snapshot(
+            self._config.source.dsn, SNAPSHOT_TIMEOUT_S, is_stopping
+        ) as snapshot:
             yield snapshot
 
     def _copy(self, snapshot: Snapshot, *, is_last: bool) -> None:

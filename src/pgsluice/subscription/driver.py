@@ -29,7 +29,8 @@ from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
-from pgsluice.spark.results import run_tasks
+from pgsluice.spark.results import in_one_line, run_tasks
+from pgsluice.spark.session import SPARK_LOG
 from pgsluice.spark.tasks import NO_TABLE, plan_tables
 from pgsluice.spool import Cut, SpoolReader, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.apply import RESULT_DDL, ApplyTables, TaskResult
@@ -83,6 +84,8 @@ class SubscriptionDriver:
         self._failures: dict[int, int] = {}
         self._last_cut = time.monotonic()
         self._batches = 0
+        self._trouble: str | None = None
+        self._noted: str | None = None
 
     def location(self, namespace: str, name: str) -> str:
         """Where a table's target lies, for people."""
@@ -107,6 +110,7 @@ class SubscriptionDriver:
             .load()
         )
         self._batches = 0
+        self._trouble = None
         writer = (
             frame.writeStream.queryName(f"pgsluice {self.subscription.name}")
             .foreachBatch(self._batch)
@@ -115,6 +119,18 @@ class SubscriptionDriver:
         return writer.trigger(availableNow=True).start() if once else writer.start()
 
     def _batch(self, frame: DataFrame, _: int) -> None:
+        try:
+            self._apply(frame)
+        except PgsluiceError as error:
+            self._trouble = str(error)
+            raise
+        except Exception as error:
+            # Spark matches the traceback of what is raised here against a pattern that
+            # overflows the JVM's stack when it holds a Java stack trace.
+            self._trouble = in_one_line(error)
+            raise PgsluiceError(self._trouble) from None
+
+    def _apply(self, frame: DataFrame) -> None:
         started = time.monotonic()
         with self.lock:
             rows = frame.mapInArrow(self._task(), RESULT_DDL).collect()
@@ -197,9 +213,11 @@ class SubscriptionDriver:
         """Whether the query has finished a batch since it was last started."""
         return self._batches > 0
 
-    def note(self, message: str) -> None:
-        """Remember what is in the way, for the next report."""
-        logger.warning("%s: %s", self.subscription.name, message)
+    def note(self, message: str | None) -> None:
+        """Say what is in the way, once for as long as it lasts; None: nothing is any more."""
+        if message is not None and message != self._noted:
+            logger.warning("%s: %s", self.subscription.name, message)
+        self._noted = message
 
     def raise_failure(self, query: StreamingQuery | None, *, final_only: bool = False) -> None:
         """Raise what ended the query, if it was an error.
@@ -217,9 +235,14 @@ class SubscriptionDriver:
         error = query.exception() if query is not None else None
         if error is None:
             return
+        what = self._trouble or in_one_line(error)
         if not final_only:
-            raise PgsluiceError(f"the query of {self.subscription.name} failed: {error}")
-        self.note(f"the query failed and is started again: {error}")
+            raise PgsluiceError(
+                f"the query of {self.subscription.name} failed: {what}",
+                hint=f"start again: nothing is lost. What Spark said is in "
+                f"{self.config.spool.path / SPARK_LOG}",
+            )
+        self.note(f"the query failed and is started again: {what}")
 
     # Results
 
@@ -247,10 +270,14 @@ class SubscriptionDriver:
                     applied_through=max(table.applied_through, position),
                     state=TableState.READY,
                 )
+        before = self.record.tables
         self.record = self._with_cut(replace(record, tables=tables))
         self._lift_deferrals()
         self.save()
         self._report(results, started)
+        for oid, table in tables.items():
+            if table.state is TableState.READY and before[oid].state is not TableState.READY:
+                self.report(StateChanged(self.subscription.name, table.namespace, table.name, "r"))
         if self.failure is not None:
             raise self.failure
 

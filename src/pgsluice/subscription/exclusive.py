@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from pgsluice.errors import SpoolBusy
+from pgsluice.spool.storage import make_folder
 
 
 class Exclusive:
@@ -27,7 +28,7 @@ class Exclusive:
         self._descriptor = -1
 
     def __enter__(self) -> Exclusive:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._folder)
         descriptor = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,7 +31,7 @@ from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.spark.java import require_java
-from pgsluice.spark.session import build_session, require_spark
+from pgsluice.spark.session import SPARK_LOG, build_session, require_spark, start_session
 from pgsluice.spool import Owner, SpoolReader, SubscriptionRecord
 from pgsluice.subscription.copying import TableCopies
 from pgsluice.subscription.driver import SubscriptionDriver
@@ -82,39 +82,63 @@ def run(
     require_spark()
     require_java()
     stop = stop if stop is not None else threading.Event()
-    with ExitStack() as stack:
-        for one in chosen:
-            folder = config.spool.subscription_folder(one.name)
-            stack.enter_context(Exclusive(folder, f"the subscription {one.name}"))
-        prepared = stack.enter_context(prepare_source(config, export_snapshot=True))
-        records = [_registered(config, one) for one in chosen]
-        target = _flush_lsn(config)
-        capture = stack.enter_context(CaptureProcess(config, once=once))
-        spark = stack.enter_context(_session(config))
-        running = [
-            _Running(
-                driver := SubscriptionDriver(spark, config, one, record, report or _ignore),
-                TableCopies(driver, config),
-            )
-            for one, record in zip(chosen, records, strict=True)
-        ]
-        _Run(config, spark, capture, running, stop).go(prepared, target if once else None)
+    try:
+        with ExitStack() as stack:
+            _run(config, chosen, once, report or _ignore, stop, stack)
+    except Exception:
+        # Asked to stop, whatever was cut off fails in its own way; the next start goes on.
+        if not stop.is_set():
+            raise
+
+
+def _run(
+    config: Config,
+    chosen: Sequence[SubscriptionConfig],
+    once: bool,
+    report: Callable[[MetricsEvent], None],
+    stop: threading.Event,
+    stack: ExitStack,
+) -> None:
+    for one in chosen:
+        folder = config.spool.subscription_folder(one.name)
+        stack.enter_context(Exclusive(folder, f"the subscription {one.name}"))
+    prepared = stack.enter_context(
+        prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
+    )
+    records = [_registered(config, one) for one in chosen]
+    target = _flush_lsn(config)
+    capture = stack.enter_context(CaptureProcess(config, once=once))
+    spark = stack.enter_context(_session(config, stop))
+    running = [
+        _Running(
+            driver := SubscriptionDriver(spark, config, one, record, report),
+            TableCopies(driver, config),
+        )
+        for one, record in zip(chosen, records, strict=True)
+    ]
+    _Run(config, spark, capture, running, stop).go(prepared, target if once else None)
 
 
 @contextmanager
-def _session(config: Config) -> Iterator[SparkSession]:
-    """The session that runs already (a notebook's, a platform's), else one for this run."""
+def _session(config: Config, stop: threading.Event) -> Iterator[SparkSession]:
+    """The session that runs already (a notebook's, a platform's), else one for this run.
+
+    Raises:
+        PgsluiceError: asked to stop before it was up; it ends when it is.
+    """
     from pyspark.sql import SparkSession
 
     # One that was started in another thread is not active in this one.
     running = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
     settings = {"spark.python.daemon.module": "pgsluice.subscription.daemon", **config.spark}
-    spark = build_session(settings, "pgsluice")
+    if running is not None:
+        yield build_session(settings, "pgsluice")
+        return
+    spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, stop)
     try:
         yield spark
     finally:
-        if running is None:
-            spark.stop()
+        spark.stop()
 
 
 def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionConfig]:
@@ -194,10 +218,6 @@ class _Run:
                 self._once(target)
             else:
                 self._forever()
-        except Exception:
-            # Asked to stop, whatever was cut off fails in its own way; the next start goes on.
-            if not self._stop.is_set():
-                raise
         finally:
             self._end_queries()
 
@@ -301,6 +321,7 @@ class _Run:
                 one.copies.discover()
             if one.copies.pending():
                 one.copies.run(stop=self._stop)
+            one.driver.note(None)
         except (SourceUnreachable, SourceRefused) as error:
             # The server is away, or has no snapshot for us now (no free slot, a transaction
             # that stays open). Capture says what ends it all; copies wait.

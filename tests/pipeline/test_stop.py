@@ -1,0 +1,61 @@
+"""Asked to stop before anything flows: a run ends soon, quietly, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import stat
+import threading
+
+import pytest
+from tests.conftest import MakeDatabase
+from tests.pipeline.conftest import MakePipeline
+
+from pgsluice.subscription.run import run
+
+
+@pytest.mark.usefixtures("spark")
+def test_while_the_slot_waits_for_an_open_transaction(
+    pipeline: MakePipeline, database: MakeDatabase
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    one = pipeline(shop)
+    stop = threading.Event()
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event = 'transactionid'"
+        " AND datname = current_database()"
+    )
+    with shop.connect() as writer, writer.transaction():
+        writer.execute("INSERT INTO t VALUES (1)")
+        thread = threading.Thread(target=run, args=(one.config,), kwargs={"stop": stop})
+        thread.start()
+        one.wait_until(lambda: shop.execute(waits) == [(1,)], why="the slot's creation waits")
+        stop.set()
+        thread.join(60)
+        assert not thread.is_alive()
+        assert shop.execute(
+            f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{shop.name}'"
+        ) == [(0,)]
+    # What is there is nobody else's business, also the folders on the way to a file.
+    folders = [one.spool, *(path for path in one.spool.rglob("*") if path.is_dir())]
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+    one.once()
+    one.assert_equal("t")
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_while_spark_starts(
+    pipeline: MakePipeline, database: MakeDatabase, number: signal.Signals, code: int
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    one = pipeline(shop)
+    process = one.start()
+    # The log is made right before the JVM is.
+    one.wait_until((one.spool / "spark.log").exists, why="Spark starts")
+    process.send_signal(number)
+    assert process.wait(60) == code
+    assert "WARNING" not in one.log()
+    assert "Traceback" not in one.log()
