@@ -30,7 +30,6 @@ class Whole:
     """Whole transactions for one segment."""
 
     messages: RawMessages
-    end: Lsn
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,6 @@ class FrameBuffer:
     def __init__(self) -> None:
         self._whole = _Heap()
         self._open = _Heap()
-        self._end = Lsn(0)
         self._key: str | None = None
         self._begin: tuple[int, int] = (0, 0)
         self.whole_since: float | None = None
@@ -135,18 +133,16 @@ class FrameBuffer:
             self._open.add(frames)
             return None
         assert last is not None
-        end = position_of(last)
         if self._key is not None:
             self._open.add(frames[:committed])
             timestamp, xid = self._begin
-            part = Part(self._key, self._open.take(), end, timestamp, xid)
+            part = Part(self._key, self._open.take(), _position(last), timestamp, xid)
             self._key = None
             self._open.add(frames[committed:])
             return part
         self._open.move_to(self._whole)
         self._whole.add(frames[:committed])
         self._open.add(frames[committed:])
-        self._end = end
         if self.whole_since is None:
             self.whole_since = now
         return None
@@ -160,7 +156,7 @@ class FrameBuffer:
         if self.whole_since is None:
             return None
         self.whole_since = None
-        return Whole(self._whole.take(), self._end)
+        return Whole(self._whole.take())
 
     def take_part(self, begin: bytes | memoryview) -> Part:
         """What waits of the open transaction, as a part.
@@ -175,10 +171,7 @@ class FrameBuffer:
         return Part(self._key, self._open.take(), None, *self._begin)
 
 
-def position_of(frame: bytes | memoryview) -> Lsn:
-    """The position of a Commit frame, or of a Message outside a transaction: its LSN + 1."""
-    if frame[FRAME_HEADER_BYTES] == ord("M"):
-        (lsn,) = struct.unpack_from(">Q", frame, FRAME_HEADER_BYTES + 2)
-        return Lsn(lsn + 1)
+def _position(frame: bytes | memoryview) -> Lsn:
+    """The position of a Commit frame."""
     _, end, _ = _COMMIT.unpack_from(frame, FRAME_HEADER_BYTES + 1)
     return Lsn(end)

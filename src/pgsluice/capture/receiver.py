@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 
-from pgsluice.capture.buffer import FRAME_HEADER_BYTES, FrameBuffer, Part, Whole, position_of
+from pgsluice.capture.buffer import FRAME_HEADER_BYTES, FrameBuffer, Part, Whole
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.progress import Progress
 from pgsluice.capture.store import Step, Store
@@ -291,6 +291,3 @@ class Receiver:
 def _own_frame(message: bytes) -> bytes:
     """A message of our own as a frame, at no place in the WAL."""
     return b"w" + bytes(FRAME_HEADER_BYTES - 1) + message
-
-
-__all__ = ["Pace", "Receiver", "position_of"]
