@@ -7,10 +7,11 @@ for what it is: only S and E count, and the newest R and Y of each OID are in fo
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
@@ -38,7 +39,6 @@ from pgsluice.wire import (
 
 _ABORT = ord("A")
 _WITH_XID = b"RYIUDTM" + bytes([FACTS_TAG])
-_NO_LSN = Lsn(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,22 @@ class Raw:
 
     def wrong(self, error: ProtocolError) -> ProtocolError:
         """The error, with the byte of the input in front."""
-        in_message = error.facts.get("offset") or 0
-        return wrong_input(
-            self.where, self.offset + self.width * in_message, self.line, error.what, error
-        )
+        at = self.offset + self.width * int(error.facts.get("offset") or 0)
+        hint = None
+        if "state" in error.facts:
+            hint = "for messages without those that came before them there is --fragment"
+        return wrong_input(self.where, at, self.line, error.what, hint=hint, **error.facts)
 
 
 def wrong_input(
-    where: str, offset: int, line: int | None, what: str, error: ProtocolError | None = None
+    where: str,
+    offset: int,
+    line: int | None,
+    what: str,
+    /,
+    *,
+    hint: str | None = None,
+    **facts: Any,
 ) -> ProtocolError:
     """The error for a byte of the input.
 
@@ -83,11 +91,12 @@ def wrong_input(
         offset: the byte, from 0.
         line: its line, from 1.
         what: what is wrong with it.
-        error: whose facts to keep.
+        hint: what to do.
+        facts: more of it.
     """
     place = f"byte {offset}" if line is None else f"line {line}, byte {offset}"
-    facts = {} if error is None else error.facts
-    return ProtocolError(f"{where}, {place}: {what}", **{**facts, "input_offset": offset})
+    facts["input_offset"] = offset
+    return ProtocolError(f"{where}, {place}: {what}", hint=hint, **facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +209,7 @@ class Follower:
             assert not isinstance(message, Facts)  # only the spool has them
             return Seen(raw, message, self._tracker.receive(message).xid)
         except ProtocolError as error:
-            raise self._explain(raw.wrong(error), error) from None
+            raise raw.wrong(error) from None
 
     def _decode(self, data: bytes) -> Message | Facts:
         tag = data[0] if data else 0
@@ -209,11 +218,6 @@ class Follower:
             return _facts(data, in_stream)
         parallel = self._is_parallel or (tag == _ABORT and len(data) > 9)
         return decode_message(data, in_stream=in_stream, parallel=parallel)
-
-    def _explain(self, wrong: ProtocolError, error: ProtocolError) -> ProtocolError:
-        if "state" in error.facts:
-            wrong.hint = "for messages without those that came before them there is --fragment"
-        return wrong
 
     def _follow(self, message: Message | Facts) -> int | None:
         """Without a tracker: the transaction that the message belongs to."""
@@ -238,14 +242,17 @@ class Follower:
 
 
 def _facts(data: bytes, in_stream: bool) -> Facts:
-    """The spool's own message: its tag, the xid in a stream, an OID, JSON."""
+    """The spool's own message: its tag, the xid in a stream, an OID, JSON or nothing."""
     layout = struct.Struct(">II" if in_stream else ">I")
     try:
         *xid, oid = layout.unpack_from(data, 1)
-        return Facts(oid, data[1 + layout.size :].decode(), xid[0] if xid else None)
-    except (struct.error, UnicodeDecodeError):
+        content = data[1 + layout.size :].decode()
+        if content:
+            json.loads(content)
+    except (struct.error, ValueError, RecursionError):
         raise ProtocolError(
             "Facts message ('#'), offset 1: expected a relation's OID and JSON, got other bytes",
             tag="#",
             offset=1,
         ) from None
+    return Facts(oid, content, xid[0] if xid else None)

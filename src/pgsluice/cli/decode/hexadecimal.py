@@ -9,23 +9,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from pgsluice.cli.decode.follow import Follower, Raw, Seen, wrong_input
 from pgsluice.lsn import Lsn
 
-_RULE = "│".encode()  # psql's linestyle unicode; three bytes, like what stands in for it
-_COLUMNS = (
-    rb'[\s|"]*(?:([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})[\s|,;"]+)?'  # lsn
-    rb'(?:([0-9]*)[\s|,;"]+)?'  # xid
-)
-_ROW = re.compile(_COLUMNS + rb'(?:data[\s|,]+)?"?\\+x([^\s|,;"]*)[\s|,;"]*\Z')
-_BARE = re.compile(_COLUMNS + rb"((?:[0-9A-Fa-f]{2})+)\s*\Z")
-_FIELD = re.compile(rb"[\s|]*(lsn|xid)[\s|,]+(\S+?)[\s|]*\Z")
-_DECORATION = re.compile(
-    r"[\s|+─┼│═╪┌┐└┘├┤┬┴-]*|\(\d+ \w+\)|[-\[( ─+|]*RECORD \d+[\])─+| -]*|Time: .*|"
-    r'[\s|]*(lsn|location|xid|data|[A-Z]{2,}|[\s|,;"])+'
-)
+_BORDER = "│".encode()  # psql's linestyle unicode; three bytes, like what stands in for it
+_BETWEEN_COLUMNS = bytes.maketrans(b'|,;"', b"    ")
+_LSN = re.compile(rb"[0-7]?[0-9A-Fa-f]{1,7}/[0-9A-Fa-f]{1,8}")
+_XID = re.compile(rb"[0-9]{1,10}")
+_DIGITS = re.compile(rb"([0-9A-Fa-f]{2})+")
 _NOT_HEX = re.compile(rb"[^0-9A-Fa-f]")
+_HEADER = re.compile(r"lsn|location|xid|data|RECORD|[0-9]+|[-+*─┼═╪┌┐└┘├┤┬┴╞╡\[\]]+")
+_AROUND = re.compile(r"\(\d+ \w+\)|Time: .*|Timing is (on|off)\.|[A-Z]+( [A-Z]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a line says.
+
+    Attributes:
+        digits: of the message; empty where the line has none.
+        at: where in the line they begin.
+        lsn: of the message.
+        xid: of its transaction.
+    """
+
+    digits: bytes
+    at: int
+    lsn: Lsn | None
+    xid: int | None
 
 
 def read_hex(where: str, stream: Iterable[bytes], follower: Follower) -> Iterator[Seen]:
@@ -41,35 +54,57 @@ def read_hex(where: str, stream: Iterable[bytes], follower: Follower) -> Iterato
             message is wrong.
     """
     offset = 0
-    fields: dict[bytes, bytes] = {}
+    lsn: Lsn | None = None
+    xid: int | None = None
     for number, line in enumerate(stream, start=1):
         begins, offset = offset, offset + len(line)
-        text = line.replace(_RULE, b"  |").rstrip(b"\r\n")
-        row = _ROW.match(text) or _BARE.match(text)
+        text = line.replace(_BORDER, b"  |").translate(_BETWEEN_COLUMNS)
+        columns = text.split()
+        row = _row(text, columns)
         if row is not None:
-            lsn, xid, digits = row.groups()
-            lsn, xid = lsn or fields.pop(b"lsn", None), xid or fields.pop(b"xid", None)
-            starts = begins + row.start(3)
-            raw = Raw(
-                _unhex(digits, where, starts, number),
-                starts,
-                2,
-                where,
-                number,
-                None if lsn is None else Lsn.parse(lsn.decode()),
-                int(xid) if xid else None,
-            )
-            yield follower.take(raw)
-        elif field := _FIELD.match(text):
-            fields[field[1]] = field[2]
-        elif not _DECORATION.fullmatch(line.decode(errors="replace").strip()):
-            found = len(text) - len(text.lstrip())
+            data = _unhex(row.digits, where, begins + row.at, number)
+            place = Raw(data, begins + row.at, 2, where, number, row.lsn or lsn, row.xid or xid)
+            lsn = xid = None
+            yield follower.take(place)
+        elif len(columns) == 2 and columns[0] == b"lsn" and _LSN.fullmatch(columns[1]):
+            lsn = Lsn.parse(columns[1].decode())  # the expanded form has a line a column
+        elif len(columns) == 2 and columns[0] == b"xid" and _XID.fullmatch(columns[1]):
+            xid = int(columns[1])
+        elif not _is_decoration(columns):
+            found = begins + text.index(columns[0])
             what = "expected a row as psql prints it, with a bytea in hexadecimal (\\x…)"
-            error = wrong_input(where, begins + found, number, what)
-            error.hint = (
-                "psql -At prints rows plainly; SET bytea_output = 'hex'; or name the --format"
-            )
-            raise error
+            hint = "psql -At prints rows plainly; SET bytea_output = 'hex'; or name the --format"
+            raise wrong_input(where, found, number, what, hint=hint)
+
+
+def _row(text: bytes, columns: list[bytes]) -> _Row | None:
+    """The line's message; None when it has none.
+
+    One word that begins with ``\\x``, or has only hexadecimal digits, after an LSN and a
+    transaction id, each of which may be missing.
+    """
+    if not columns:
+        return None
+    *before, last = columns
+    digits = last.lstrip(b"\\")
+    if digits != last and digits.startswith(b"x"):
+        digits = digits[1:]
+        before = [one for one in before if one != b"data"]  # its name in the expanded form
+    elif not _DIGITS.fullmatch(last):
+        return None
+    lsn = xid = None
+    if before and _LSN.fullmatch(before[0]):
+        lsn = Lsn.parse(before.pop(0).decode())
+    if before and _XID.fullmatch(before[0]):
+        xid = int(before.pop(0))
+    at = text.rindex(last) + len(last) - len(digits)
+    return None if before else _Row(digits, at, lsn, xid)
+
+
+def _is_decoration(columns: list[bytes]) -> bool:
+    """What psql prints around rows: headers, rules, the count, the time it took."""
+    words = [column.decode(errors="replace") for column in columns]
+    return all(map(_HEADER.fullmatch, words)) or bool(_AROUND.fullmatch(" ".join(words)))
 
 
 def _unhex(digits: bytes, where: str, starts: int, line: int) -> bytes:

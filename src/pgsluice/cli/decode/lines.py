@@ -102,7 +102,7 @@ def to_line(seen: Seen, follower: Follower, *, limit: int | None = _LONG) -> str
     says = _Sentence(follower, limit).of(seen)
     taken_back = "  (taken back)" if seen.raw.taken_back else ""
     name = type(message).__name__
-    return f"{str(seen.lsn or '-'):<11} {xid:>7} {message.tag} {name} {says}".rstrip() + taken_back
+    return f"{seen.lsn or '-'!s:<11} {xid:>7} {message.tag} {name} {says}".rstrip() + taken_back
 
 
 class _Sentence:

@@ -94,5 +94,5 @@ def _piece(
     ):
         content = messages.data[start:end].tobytes()
         yield follower.take(
-            Raw(content, base + start, 1, where, lsn=Lsn(lsn), taken_back=not is_kept)
+            Raw(content, base + start, 1, where, lsn=Lsn(max(lsn, 0)), taken_back=not is_kept)
         )

@@ -1,0 +1,157 @@
+"""The golden corpus: bytes of servers 10 to 18, under each pair of options that they know."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from scripts.corpus import VERSIONS, option_sets
+from tests.wire.corpus import CAPTURES_BY_ID, FOLDER, Capture
+
+from pgsluice.cli.decode.follow import Follower, Raw
+from pgsluice.cli.decode.objects import to_object
+from pgsluice.wire import (
+    MESSAGES,
+    Delete,
+    Event,
+    Insert,
+    StreamAbort,
+    TransactionTracker,
+    Truncate,
+    TupleData,
+    Update,
+)
+
+CAPTURES = list(CAPTURES_BY_ID.values())
+SINCE = {"T": 11, **dict.fromkeys("MSEcA", 14), **dict.fromkeys("bPKrp", 15)}
+
+each_capture = pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture.id)
+
+
+@each_capture
+def test_every_message_comes_back_as_it_was(capture: Capture) -> None:
+    tracker = TransactionTracker(parallel=capture.is_parallel)
+    for _, data in capture.messages():
+        message, _ = tracker.feed(data)
+        assert message.encode() == data
+    assert not tracker.open_streams
+
+
+@each_capture
+def test_every_message_says_what_is_expected(capture: Capture) -> None:
+    follower = Follower(is_parallel=capture.is_parallel)
+    expected = capture.objects()
+    rows = capture.messages()
+    assert len(expected) == len(rows)
+    for (lsn, data), says in zip(rows, expected, strict=True):
+        assert to_object(follower.take(Raw(data, 0, 1, capture.id, lsn=lsn)), follower) == says
+    assert Counter(says["tag"] for says in expected) == capture.counts
+
+
+def committed(capture: Capture) -> list[list[tuple[Any, ...]]]:
+    """What the capture's transactions leave behind, in commit order.
+
+    By names, since OIDs are each database's own; of binary values, which can hold OIDs, only
+    that they are there.
+    """
+    tracker = TransactionTracker(parallel=capture.is_parallel)
+    open_ones: dict[int | None, list[tuple[Any, ...]]] = {}
+    prepared: dict[int | None, list[tuple[Any, ...]]] = {}
+    done = []
+    for _, data in capture.messages():
+        message, step = tracker.feed(data)
+        match step.event:
+            case Event.CONTENT:
+                change = _change(message, tracker, has_values=not capture.options["binary"])
+                open_ones.setdefault(step.xid, []).append(change)
+            case Event.TAKEN_BACK:
+                del open_ones[step.xid][step.length :]
+            case Event.ABORTED:
+                open_ones.pop(step.xid, None)
+            case Event.COMMITTED:
+                done.append(open_ones.pop(step.xid, []))
+            case Event.PREPARED:
+                prepared[step.xid] = open_ones.pop(step.xid, [])
+            case Event.COMMIT_PREPARED:
+                done.append(prepared.pop(step.xid))
+            case Event.ROLLBACK_PREPARED:
+                prepared.pop(step.xid)
+    changes = [[one for one in transaction if one] for transaction in done]
+    return [transaction for transaction in changes if transaction]
+
+
+def _change(message: Any, tracker: TransactionTracker, *, has_values: bool) -> tuple[Any, ...]:
+    def name(oid: int) -> str:
+        relation = tracker.relation(oid)
+        assert relation is not None
+        return relation.name
+
+    def row(data: TupleData) -> Any:
+        return data if has_values else data.kinds
+
+    match message:
+        case Insert():
+            return "I", name(message.oid), row(message.new)
+        case Update(_, None):
+            return "U", name(message.oid), row(message.new)
+        case Update(_, old):
+            return "U", name(message.oid), type(old), row(old.data), row(message.new)
+        case Delete(_, old):
+            return "D", name(message.oid), type(old), row(old.data)
+        case Truncate():
+            return "T", tuple(name(oid) for oid in message.oids), message.flags
+    return ()
+
+
+def _comparable(binary: bool, origin: str) -> list[Capture]:
+    wanted = (binary, origin)
+    return [one for one in CAPTURES if (one.options["binary"], one.options["origin"]) == wanted]
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= 14])
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+@pytest.mark.parametrize("origin", ["any", "none"])
+def test_what_is_committed_depends_on_no_option(version: int, binary: bool, origin: str) -> None:
+    """Streamed or not, prepared or not: the same rows, in the same order."""
+    same = [one for one in _comparable(binary, origin) if one.version == version]
+    if len(same) < 2:
+        pytest.skip("one capture has nothing to be compared with")
+    first = committed(same[0])
+    assert sum(map(len, first)) > 90
+    for other in same[1:]:
+        assert committed(other) == first, f"{other.id} against {same[0].id}"
+
+
+def test_it_has_every_message_that_a_version_can_send() -> None:
+    for version in VERSIONS:
+        expected = {tag for tag in map(chr, MESSAGES) if SINCE.get(tag, 10) <= version}
+        seen = {tag for one in CAPTURES if one.version == version for tag in one.counts}
+        assert seen == expected, f"PostgreSQL {version}"
+
+
+def test_it_has_every_pair_of_options_that_a_server_knows() -> None:
+    for version in VERSIONS:
+        found = [one.options for one in CAPTURES if one.version == version]
+        assert found == list(option_sets(version)), f"PostgreSQL {version}"
+
+
+def test_it_has_both_aborts_in_both_forms() -> None:
+    seen = set()
+    for capture in CAPTURES:
+        tracker = TransactionTracker(parallel=capture.is_parallel)
+        for _, data in capture.messages():
+            message, _ = tracker.feed(data)
+            if isinstance(message, StreamAbort):
+                seen.add((capture.version, message.is_top_level, message.at is not None))
+    assert seen == {
+        (version, is_top_level, has_place)
+        for version in VERSIONS
+        if version >= 14
+        for is_top_level in (False, True)
+        for has_place in ([False, True] if version >= 16 else [False])
+    }
+
+
+def test_it_is_small() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*")) < 5_000_000
