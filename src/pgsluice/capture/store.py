@@ -15,7 +15,7 @@ from types import TracebackType
 from pgsluice.capture.buffer import Part, Whole
 from pgsluice.errors import PgsluiceError, SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool import SpoolWriter, warm_up
+from pgsluice.spool import SpoolWriter
 from pgsluice.spool.retention import Retention, RetentionState
 
 Step = Whole | Part | Lsn
@@ -135,7 +135,6 @@ class Store:
     def _run(self) -> None:
         looked, steps = time.monotonic() - _RETENTION_S, 0
         try:
-            warm_up()
             while True:
                 with self._changed:
                     self._changed.wait_for(

@@ -15,7 +15,7 @@ from pgsluice.spool.identity import SpoolIdentity
 from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after
 from pgsluice.spool.record import Cut, Owner, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.scan import RawMessages, RelationCounts, part_block, plain_block
-from pgsluice.spool.segment import PartReference, SegmentHeader, warm_up
+from pgsluice.spool.segment import PartReference, SegmentHeader
 from pgsluice.spool.spool import ChainStart, Spool
 from pgsluice.spool.writer import SpoolWriter
 
@@ -42,5 +42,4 @@ __all__ = [
     "part_block",
     "plain_block",
     "relations_after",
-    "warm_up",
 ]

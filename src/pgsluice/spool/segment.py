@@ -26,7 +26,7 @@ import pyarrow as pa
 from pgsluice.catalog.facts import RelationFacts
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import RelationInForce
+from pgsluice.spool.block import Int64s, RelationInForce
 from pgsluice.spool.identity import FORMAT, check_format
 from pgsluice.spool.scan import RawMessages, RelationCounts
 
@@ -124,10 +124,6 @@ class SegmentHeader:
     parts: tuple[PartReference, ...] = ()
     format: int = FORMAT
 
-    def root_of(self, oid: int) -> int:
-        """The relation that a counted one is a leaf of; itself without partitioning."""
-        return self.roots.get(oid, oid)
-
     def to_json(self) -> bytes:
         """The metadata's value; :meth:`from_json` reads it back."""
         raw: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
@@ -188,12 +184,13 @@ def _message_array(messages: RawMessages) -> pa.Array:
     bounds[0::2], bounds[1::2] = messages.starts, messages.ends
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(messages.data))]
     alternating = pa.Array.from_buffers(pa.large_binary(), max(2 * count - 1, 0), buffers)
-    return alternating.take(pa.array(np.arange(0, 2 * count, 2)))
+    return alternating.take(_int64_array(np.arange(0, 2 * count, 2)))
 
 
-def warm_up() -> None:
-    """Load what Arrow loads at the first use of its functions: most of a second of CPU."""
-    pa.array([b""], pa.large_binary()).take(pa.array([0]))
+def _int64_array(values: Int64s) -> pa.Array:
+    """As Arrow has it. ``pa.array`` would load pandas first: most of a second and 50 MB."""
+    data = np.ascontiguousarray(values, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
 
 
 def write_segment(file: BinaryIO, header: SegmentHeader, messages: RawMessages | None) -> None:
@@ -202,7 +199,7 @@ def write_segment(file: BinaryIO, header: SegmentHeader, messages: RawMessages |
     sink = pa.PythonFile(file, mode="w")
     with pa.ipc.new_file(sink, schema) as writer:
         if messages is not None and len(messages):
-            columns = [pa.array(messages.lsns), _message_array(messages)]
+            columns = [_int64_array(messages.lsns), _message_array(messages)]
             writer.write_batch(pa.record_batch(columns, schema=schema))
 
 

@@ -24,9 +24,9 @@ def main() -> None:
     if sys.argv[1:2] == ["pyspark.worker"]:
         for name in _LOADED:
             importlib.import_module(name)
-        from pgsluice.spool import warm_up
+        import pyarrow as pa
 
-        warm_up()
+        pa.array([0])  # loads what Arrow loads late: pandas, where it is installed
     from pyspark.daemon import manager
 
     manager()
