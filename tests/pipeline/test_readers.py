@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from pyarrow import feather
 from tests.conftest import MakeDatabase
 from tests.oracle import assert_equal
 from tests.pipeline.conftest import MakePipeline, Pipeline
@@ -170,4 +171,4 @@ def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
         if line.startswith("TYPE\t")
     )
     assert dict(lines) == {c[0]: c[3] for c in COLUMNS}
-    _equal(one, pa.feather.read_table(out))
+    _equal(one, feather.read_table(out))
