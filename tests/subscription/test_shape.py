@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pgsluice.subscription.shape import Shape, came, is_renamed, is_rewritten, went
+from pgsluice.subscription.shape import Shape, came, is_renamed, is_rewritten, is_widened, went
 
-BEFORE = Shape({7: 100}, {"id": 1, "a": 1}, {"id": 1, "a": 2})
+ACTIONS = frozenset({"insert", "truncate"})
+BEFORE = Shape({7: 100}, {"id": 1, "a": 1}, {"id": 1, "a": 2}, ACTIONS)
 
 
 def test_it_travels_as_text() -> None:
@@ -16,6 +19,7 @@ def test_it_travels_as_text() -> None:
     old = Shape.parse('{"filenodes":{"7":100},"columns":{"id":1,"a":1}}')
     assert old is not None
     assert not is_renamed(old, BEFORE)
+    assert not is_widened(old, BEFORE)
 
 
 @pytest.mark.parametrize(
@@ -31,20 +35,27 @@ def test_it_travels_as_text() -> None:
     ],
 )
 def test_a_column_is_its_number(numbers: dict[str, int], expected: bool) -> None:
-    now = Shape(BEFORE.filenodes, dict.fromkeys(numbers, 1), numbers)
+    now = Shape(BEFORE.filenodes, dict.fromkeys(numbers, 1), numbers, ACTIONS)
     assert is_renamed(BEFORE, now) is expected
 
 
 def test_a_new_file_and_a_new_definition_are_a_rewrite() -> None:
     def now(file: int, version: int) -> Shape:
-        return Shape({7: file}, {"id": 1, "a": version}, BEFORE.numbers)
+        return Shape({7: file}, {"id": 1, "a": version}, BEFORE.numbers, ACTIONS)
 
     assert is_rewritten(BEFORE, now(101, 2))
     assert not is_rewritten(BEFORE, now(101, 1))  # VACUUM FULL
     assert not is_rewritten(BEFORE, now(100, 2))  # a longer varchar
 
 
+def test_actions_that_were_not_sent_have_been_missed() -> None:
+    more = replace(BEFORE, actions=ACTIONS | {"update"})
+    assert is_widened(BEFORE, more)
+    assert not is_widened(more, BEFORE)
+    assert not is_widened(more, more)
+
+
 def test_partitions_come_and_go() -> None:
-    now = Shape({8: 1, 7: 100}, BEFORE.columns, BEFORE.numbers)
+    now = Shape({8: 1, 7: 100}, BEFORE.columns, BEFORE.numbers, ACTIONS)
     assert (came(BEFORE, now), went(BEFORE, now)) == ({8}, set())
     assert (came(now, BEFORE), went(now, BEFORE)) == (set(), {8})

@@ -30,7 +30,14 @@ from pgsluice.spark.results import run_tasks
 from pgsluice.spool import Spool, TableRecord, TableState
 from pgsluice.subscription.discovery import SourceTable, born_as_partitions, source_tables
 from pgsluice.subscription.driver import SubscriptionDriver
-from pgsluice.subscription.shape import Shape, came, is_renamed, is_rewritten, went
+from pgsluice.subscription.shape import (
+    Shape,
+    came,
+    is_renamed,
+    is_rewritten,
+    is_widened,
+    went,
+)
 
 ATTEMPTS = 5
 """How often a copy is tried under a new snapshot before its table is parked."""
@@ -345,7 +352,11 @@ def _compared(
             error=f"{title} was rewritten by an ALTER TABLE, and the stream does not carry what "
             f"became of its rows\n  → copy the table again: pgsluice copy CONFIG {title}",
         )
-    if is_renamed(before, table.shape) or went(before, table.shape):
+    if (
+        is_renamed(before, table.shape)
+        or is_widened(before, table.shape)
+        or went(before, table.shape)
+    ):
         return replace(record, state=TableState.INITIALISE)
     new = came(before, table.shape)
     if new - born_as_partitions(connection, new):

@@ -91,6 +91,7 @@ def source_tables(
                 {leaf: file.in_snapshot for leaf, file in leaves[oid].items()},
                 {column.name: column.row_version for column in roots[oid].columns},
                 {column.name: column.attnum for column in roots[oid].columns},
+                frozenset().union(*(relation.actions for relation in relations)),
             ),
         )
         for oid, relations in by_root.items()

@@ -261,7 +261,11 @@ class _Run:
         while reader.frontier() < target and not self._stop.wait(_LOOK_S):
             self._capture.check()
             health = self._capture.health()
-            if health is None or health.phase is not CapturePhase.WAITING:
+            if (
+                health is None
+                or health.pid != self._capture.pid  # an earlier one's, that was killed
+                or health.phase is not CapturePhase.WAITING
+            ):
                 full_since = None
             elif full_since is None:
                 full_since = time.monotonic()
@@ -273,6 +277,9 @@ class _Run:
         for one in self._running:
             if self._stop.is_set():
                 return
+            # Once more: capture may have added tables to the publications since the first look.
+            one.copies.discover()
+            one.copies.run(stop=self._stop)
             one.driver.catch_up(with_deferred=True)
             one.query = one.driver.start(once=True)
             while not one.query.awaitTermination(1):

@@ -6,7 +6,8 @@ that is attached or detached with its rows. The catalog does (contracts, section
 table whose file is another *and* whose column definitions were written again was rewritten
 with other values; a new file alone is VACUUM FULL or CLUSTER and means nothing. A column is
 its number: a name with another number, or a number with another name, has values that the
-target does not have under that name.
+target does not have under that name. And a table whose updates were not published for a while
+(its key was dropped and came back) has missed some.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ class Shape:
         filenodes: leaf OID -> file, a plain table being its own leaf.
         columns: column -> version of its definition (xmin of its pg_attribute row).
         numbers: column -> its attnum.
+        actions: what the publications send of it.
     """
 
     filenodes: Mapping[int, int]
     columns: Mapping[str, int]
     numbers: Mapping[str, int]
+    actions: frozenset[str]
 
     def to_text(self) -> str:
         """As the subscription's record keeps it."""
@@ -37,6 +40,7 @@ class Shape:
                 "filenodes": {str(k): v for k, v in self.filenodes.items()},
                 "columns": self.columns,
                 "numbers": self.numbers,
+                "actions": sorted(self.actions),
             },
             separators=(",", ":"),
         )
@@ -48,7 +52,8 @@ class Shape:
             return None
         raw = json.loads(text)
         filenodes = {int(k): v for k, v in raw["filenodes"].items()}
-        return cls(filenodes, raw["columns"], raw.get("numbers", {}))
+        numbers, actions = raw.get("numbers", {}), frozenset(raw.get("actions", ()))
+        return cls(filenodes, raw["columns"], numbers, actions)
 
 
 def is_rewritten(before: Shape, now: Shape) -> bool:
@@ -69,6 +74,11 @@ def is_renamed(before: Shape, now: Shape) -> bool:
         before.numbers.get(name, number) != number or names.get(number, name) != name
         for name, number in now.numbers.items()
     )
+
+
+def is_widened(before: Shape, now: Shape) -> bool:
+    """Whether actions are sent that were not: what they did before has not come."""
+    return bool(before.actions) and not now.actions <= before.actions
 
 
 def came(before: Shape, now: Shape) -> set[int]:
