@@ -214,7 +214,9 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
     @contextmanager
     def warm_session(self) -> Iterator[None]:
         """A Spark session that copied and merged before, for all that runs in the block."""
-        spark = build_session({}, "bench")
+        # As a run of its own starts it.
+        daemon = {"spark.python.daemon.module": "pgsluice.subscription.daemon"}
+        spark = build_session(daemon, "bench")
         try:
             with self.shop() as shop:
                 shop.make_table("orders", 1000)

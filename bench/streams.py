@@ -143,18 +143,21 @@ def capture(stage: Stage, shop: Shop, config: Config) -> tuple[float, float]:
         assert process.pid is not None
         child = psutil.Process(process.pid)
         before = child.cpu_times()
-        ended = wait_received(config, stage.rows)
+        ended = wait_received(config, stage.rows, process.check)
         after = child.cpu_times()
     cpu_s = after.user + after.system - before.user - before.system
     return stage.rows / (ended - began), cpu_s
 
 
-def wait_received(config: Config, rows: int) -> float:
-    """When the spool had so many changes."""
+def wait_received(config: Config, rows: int, is_well: Callable[[], object] = lambda: None) -> float:
+    """When the spool had so many changes; ``is_well`` raises when that will never be."""
     reader = SpoolReader(config.spool.path)
-    return wait_for(
-        lambda: changes_received(reader) >= rows, f"{rows} changes in {config.spool.path}", 0.02
-    )
+
+    def received() -> bool:
+        is_well()
+        return changes_received(reader) >= rows
+
+    return wait_for(received, f"{rows} changes in {config.spool.path}", 0.02)
 
 
 def into_delta(stage: Stage, shop: Shop, config: Config) -> float:
