@@ -317,23 +317,37 @@ class _Run:
         if poll:
             one.driver.take_released()
         if time.monotonic() >= one.ask_at:
-            self._copy(one, poll=poll)
-        if one.driver.is_behind():
-            one.driver.catch_up()
+            self._try(one, lambda: self._copy(one, poll=poll))
+        if time.monotonic() >= one.ask_at and one.driver.is_behind():
+            self._try(one, one.driver.catch_up)
 
     def _copy(self, one: _Running, *, poll: bool) -> None:
-        """Find and copy what waits for it; the source's troubles with that stop no other table."""
+        if poll:
+            one.copies.discover()
+        if one.copies.pending():
+            one.copies.run(stop=self._stop)
+        one.driver.note(None)
+
+    def _try(self, one: _Running, work: Callable[[], None]) -> None:
+        """Do what only waits, and does not end the run, when it cannot be done now."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
         try:
-            if poll:
-                one.copies.discover()
-            if one.copies.pending():
-                one.copies.run(stop=self._stop)
-            one.driver.note(None)
+            work()
         except (SourceUnreachable, SourceRefused) as error:
             # The server is away, or has no snapshot for us now (no free slot, a transaction
             # that stays open). Capture says what ends it all; copies wait.
-            one.driver.note(str(error))
-            one.ask_at = time.monotonic() + _ASK_AGAIN_S
+            message = str(error)
+        except (PySparkException, Py4JJavaError) as error:
+            # A job broke, with its workers perhaps; a query would be started again, too.
+            if self._stop.is_set():
+                raise
+            message = f"a Spark job failed and is tried again: {error}"
+        else:
+            return
+        one.driver.note(message)
+        one.ask_at = time.monotonic() + _ASK_AGAIN_S
 
     def _restart(self, one: _Running) -> None:
         """A query that broke is started again, a little later each time."""
