@@ -170,11 +170,7 @@ class TableCopies:
         with driver.lock:
             for oid in self.pending():
                 driver.record = driver.record.with_table(
-                    oid,
-                    state=TableState.DATA_COPY,
-                    applied_through=driver.record.position,
-                    copy_number=driver.record.tables[oid].copy_number + 1,
-                    error=None,
+                    oid, state=TableState.DATA_COPY, applied_through=driver.record.position
                 )
             driver.save()
 
@@ -211,7 +207,10 @@ class TableCopies:
                     error="the server's publications do not send this table any more",
                 )
                 continue
-            records[oid] = replace(record, fingerprint=table.shape.to_text())
+            number = record.copy_number + 1
+            records[oid] = replace(
+                record, copy_number=number, fingerprint=table.shape.to_text(), error=None
+            )
             works.append(
                 CopyWork(
                     facts=table.facts,
@@ -219,7 +218,7 @@ class TableCopies:
                     name=record.name,
                     columns=table.columns,
                     row_filter=table.row_filter,
-                    copy_number=record.copy_number,
+                    copy_number=number,
                     replaces=record.replaces,
                 )
             )
