@@ -32,6 +32,8 @@ _CHUNK = 1024
 _LARGE_FRAME_BYTES = 32 * 1024
 _ROOM_LOOK_S = 0.2
 _STEP_S = 0.2
+_ASK_S = 0.5
+"""How often the server is asked for its position while one is waited for."""
 _SERVER_END = struct.Struct(">Q")
 
 _PLAIN = bytearray(256)
@@ -95,6 +97,7 @@ class Receiver:
         self._begin: bytes | memoryview | None = None
         self._is_open = False
         self._progress_at = 0.0
+        self._asked_at = 0.0
         self.server_end = Lsn(0)
 
     def run(self) -> None:
@@ -246,7 +249,11 @@ class Receiver:
             lsn = self._progress.frontier_due(now, done_step=self._store.done, durable=durable)
             if lsn is not None and self._store.offer(lsn, 0):
                 self._store.drain(_STEP_S)
-        if self._progress.status_due(now, self._store.durable):
+        if self._until is not None and now - self._asked_at >= _ASK_S:
+            # An idle server has said how far it is, perhaps a moment too early, and says it
+            # again only when it is asked.
+            self._send_status(now, asks=True)
+        elif self._progress.status_due(now, self._store.durable):
             self._send_status(now)
         if now - self._progress_at >= 1:
             self._progress_at = now
@@ -254,6 +261,8 @@ class Receiver:
 
     def _send_status(self, now: float, *, asks: bool = False) -> None:
         """Acknowledge what is durable, and nothing else."""
+        if asks:
+            self._asked_at = time.monotonic()
         flush = self._progress.sent(now, self._store.durable)
         self._connection.send_status(
             StandbyStatusUpdate(
