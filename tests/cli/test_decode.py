@@ -161,7 +161,7 @@ class TestPgRecvlogical:
         """As ``pg_recvlogical … | pgsluice decode -`` needs it."""
         messages = [data for _, data in PLAIN.messages()]
         with subprocess.Popen(
-            [sys.executable, "-u", "-m", "pgsluice", "decode", "--format", "recvlogical", "-"],
+            [sys.executable, "-m", "pgsluice", "decode", "--format", "recvlogical", "-"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False,
         ) as process:  # fmt: skip
             assert process.stdin
@@ -311,6 +311,12 @@ class TestWrongInput:
         outcome = pgsluice("decode", write(tmp_path, "\n".join([*rows, "\\x00"])))
         assert outcome.code == 1
         assert len(outcome.out.splitlines()) == 3
+
+    def test_a_reader_that_goes_away_is_no_fault(self, tmp_path: Path) -> None:
+        path = write(tmp_path, PARALLEL.text())
+        command = f"{sys.executable} -m pgsluice decode --full {path} | head -n 1"
+        done = subprocess.run(command, shell=True, capture_output=True, text=True)
+        assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
 
     def test_usage_is_exit_code_2(self, pgsluice: Command, tmp_path: Path) -> None:
         assert pgsluice("decode").code == 2

@@ -11,6 +11,7 @@ from tests.wire.corpus import CAPTURES_BY_ID, FOLDER, Capture
 
 from pgsluice.cli.decode.follow import Follower, Raw
 from pgsluice.cli.decode.objects import to_object
+from pgsluice.errors import ProtocolError
 from pgsluice.wire import (
     MESSAGES,
     Delete,
@@ -21,6 +22,7 @@ from pgsluice.wire import (
     Truncate,
     TupleData,
     Update,
+    decode_first_message,
 )
 
 CAPTURES = list(CAPTURES_BY_ID.values())
@@ -36,6 +38,19 @@ def test_every_message_comes_back_as_it_was(capture: Capture) -> None:
         message, _ = tracker.feed(data)
         assert message.encode() == data
     assert not tracker.open_streams
+
+
+@each_capture
+def test_every_message_tells_where_it_ends(capture: Capture) -> None:
+    """Without a frame around it: followed by anything, and cut short anywhere."""
+    tracker = TransactionTracker(parallel=capture.is_parallel)
+    for _, data in capture.messages():
+        place = {"in_stream": tracker.in_stream, "parallel": capture.is_parallel}
+        message, _ = tracker.feed(data)
+        assert decode_first_message(data + b"\nB", **place) == (message, len(data))
+        for end in {0, len(data) // 2, len(data) - 1}:
+            with pytest.raises(ProtocolError):
+                decode_first_message(data[:end], **place)
 
 
 @each_capture

@@ -8,6 +8,7 @@ shown as they are read: a file may be larger than memory, and stdin need not end
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -63,3 +64,6 @@ def decode(
     with open_input(file) as source:
         for seen in messages_of(source, input_format, follower):
             printer.show(seen, follower)
+            if source.path is None:
+                sys.stdout.flush()  # somebody may be watching what comes
+    sys.stdout.flush()  # what reads our output may have gone: be told here, not at the exit

@@ -1,7 +1,7 @@
 """Messages as JSON, one object a line.
 
-Every field of the message is there under its name in :mod:`pgsluice.wire`, so that the object
-says what the bytes say. Before them stand
+The object says all that the bytes say, in names as :mod:`pgsluice.wire` has them where a field
+stands for itself. Before those stand
 
 ======== ==========================================================================
 tag      the message's first byte
@@ -77,9 +77,12 @@ def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
     match message:
         case Facts():
             content = json.loads(message.content) if message.content else None
-            return result | {"oid": message.oid, "facts": content}
+            named = _named(follower.relation(message.oid))
+            return result | {"oid": message.oid, **named, "facts": content}
         case Relation():
             return result | _relation(message)
+        case Type(oid, namespace, name):
+            return result | {"oid": oid, "schema": namespace or "pg_catalog", "name": name}
         case Insert() | Update() | Delete():
             return result | _change(message, follower)
         case Truncate():
