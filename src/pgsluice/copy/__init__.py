@@ -7,7 +7,7 @@ with the stream. ``pg_export_snapshot`` has no such point.
 
 from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
 from pgsluice.copy.reader import TableQuery, TableRewritten, read_table
-from pgsluice.copy.snapshot import Snapshot, temporary_snapshot
+from pgsluice.copy.snapshot import Snapshot, import_snapshot, temporary_snapshot
 
 __all__ = [
     "CopyResult",
@@ -16,6 +16,7 @@ __all__ = [
     "Snapshot",
     "TableQuery",
     "TableRewritten",
+    "import_snapshot",
     "read_table",
     "temporary_snapshot",
 ]

@@ -29,6 +29,7 @@ from psycopg import pq, sql
 
 from pgsluice.catalog import leaf_filenodes
 from pgsluice.catalog.facts import RelationFacts
+from pgsluice.copy.snapshot import import_snapshot
 from pgsluice.errors import TableError
 from pgsluice.replication import connect_sql
 from pgsluice.types import ColumnType
@@ -121,8 +122,7 @@ def read_table(
 def _import_snapshot(
     connection: psycopg.Connection[tuple[object, ...]], snapshot: str, query: TableQuery
 ) -> None:
-    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+    import_snapshot(connection, snapshot)
     # A server's or role's own limits must not cut a long copy short.
     connection.execute(
         f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"

@@ -7,6 +7,10 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
 
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
@@ -23,6 +27,12 @@ class Snapshot:
 
     name: str
     position: Lsn
+
+
+def import_snapshot(connection: psycopg.Connection[Any], name: str) -> None:
+    """Begin a transaction that sees what the snapshot sees; errors are psycopg's."""
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
 
 
 @contextmanager

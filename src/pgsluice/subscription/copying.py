@@ -12,15 +12,23 @@ meanwhile; they wait while rows are copied.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import psycopg
 
+from pgsluice.catalog import leaf_filenodes
 from pgsluice.config import Config
-from pgsluice.copy import CopyResult, CopyTables, CopyWork, Snapshot, temporary_snapshot
+from pgsluice.copy import (
+    CopyResult,
+    CopyTables,
+    CopyWork,
+    Snapshot,
+    import_snapshot,
+    temporary_snapshot,
+)
 from pgsluice.errors import SinkError
 from pgsluice.events import CopyProgress
 from pgsluice.events import TableState as StateChanged
@@ -194,6 +202,7 @@ class TableCopies:
             tables = {
                 table.facts.oid: table for table in source_tables(connection, self._publications())
             }
+            leaves = _leaves_in(snapshot, connection, tables)
         works = []
         records = dict(driver.record.tables)
         for oid, record in driver.record.tables.items():
@@ -208,8 +217,9 @@ class TableCopies:
                 )
                 continue
             number = record.copy_number + 1
+            shape = replace(table.shape, filenodes=leaves[oid])
             records[oid] = replace(
-                record, copy_number=number, fingerprint=table.shape.to_text(), error=None
+                record, copy_number=number, fingerprint=shape.to_text(), error=None
             )
             works.append(
                 CopyWork(
@@ -326,6 +336,18 @@ class TableCopies:
         except Exception:
             # The picture is a convenience: whatever ails it is no reason to stop a copy.
             return
+
+
+def _leaves_in(
+    snapshot: Snapshot, connection: psycopg.Connection[Any], tables: Collection[int]
+) -> dict[int, dict[int, int]]:
+    """The tables' leaves and their files as the snapshot sees them. A partition that is
+    attached later may have rows that are neither in the snapshot nor in the stream."""
+    import_snapshot(connection, snapshot.name)
+    return {
+        oid: {leaf: file.in_snapshot for leaf, file in files.items()}
+        for oid, files in leaf_filenodes(connection, tables).items()
+    }
 
 
 def _compared(

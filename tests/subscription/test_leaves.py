@@ -1,0 +1,32 @@
+"""A partition that is attached while its root is copied is one that came."""
+
+from __future__ import annotations
+
+from tests.conftest import MakeDatabase
+
+from pgsluice.copy import temporary_snapshot
+from pgsluice.subscription.copying import _leaves_in
+from pgsluice.subscription.discovery import source_tables
+
+
+def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: MakeDatabase) -> None:
+    shop = database()
+    shop.execute(
+        "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100)",
+        "CREATE TABLE p2 (id int PRIMARY KEY)",
+        "CREATE PUBLICATION pub FOR TABLE p",
+    )
+    with temporary_snapshot(shop.dsn, 60) as snapshot:
+        # Rows that the publication did not send, and that the snapshot does not see.
+        shop.execute(
+            "INSERT INTO p2 VALUES (100)",
+            "ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (100) TO (200)",
+        )
+        with shop.connect() as connection:
+            (table,) = source_tables(connection, ["pub"])
+            root = table.facts.oid
+            leaves = _leaves_in(snapshot, connection, [root])[root]
+    ((p1, p2),) = shop.execute("SELECT 'p1'::regclass::oid::int8, 'p2'::regclass::oid::int8")
+    assert set(leaves) == {p1}
+    assert set(table.shape.filenodes) - set(leaves) == {p2}
