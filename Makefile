@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: help env demo test soak fuzz lint format matrix bench lock clean java
+.PHONY: help env demo test soak fuzz lint format matrix corpus bench lock clean java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ format: env ## rewrite to the house's format
 
 matrix: env java ## the server-bound tests on PostgreSQL 10 to 18
 	@$(BIN)/python scripts/matrix.py
+
+corpus: env ## capture the golden corpus again, from servers 10 to 18
+	@$(BIN)/python scripts/corpus.py $(ARGS)
 
 bench: env java ## figures and ratios of this machine
 	@$(BIN)/python -m bench $(ARGS)
