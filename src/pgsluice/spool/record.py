@@ -53,7 +53,7 @@ class TableRecord:
         applied_through: end of the last batch that covered it, changes or not.
         committed: position of its last commit in the target; 0 before the first.
         copy_number: how often it has been copied; rises with each copy.
-        fingerprint: of filters and columns on both sides.
+        fingerprint: what later looks at the source's table are compared with.
         rows: changes applied so far.
         error: why it is parked, for people; None otherwise.
         merge_s: how long its last merge took.

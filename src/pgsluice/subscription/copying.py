@@ -29,7 +29,7 @@ from pgsluice.copy import (
     import_snapshot,
     temporary_snapshot,
 )
-from pgsluice.errors import SinkError
+from pgsluice.errors import PgsluiceError, SinkError, SourceUnreachable
 from pgsluice.events import CopyProgress
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
@@ -250,32 +250,14 @@ class TableCopies:
     def _take(self, results: Sequence[CopyResult], snapshot: Snapshot, *, is_last: bool) -> None:
         driver = self._driver
         records = dict(driver.record.tables)
-        failure: SinkError | None = None
+        failure: PgsluiceError | None = None
         for result in results:
-            table = records[result.relation_oid]
-            if result.copy_number > table.copy_number:
-                # The target is of a record that is lost; the next try begins past its copies.
-                records[result.relation_oid] = replace(table, copy_number=result.copy_number)
-            elif result.error_kind is None:
-                records[result.relation_oid] = replace(
-                    table,
-                    state=TableState.COPIED,
-                    applied_through=snapshot.position,
-                    committed=snapshot.position,
-                    version=result.version,
-                    rows=result.rows,
-                    error=None,
-                    deferred=False,
-                )
-            elif result.error_kind == "table" or (is_last and result.error_kind != "sink"):
-                records[result.relation_oid] = replace(
-                    table, state=TableState.PARKED, error=result.error
-                )
-            elif result.error_kind == "sink":
+            table = _after(records[result.relation_oid], result, snapshot, is_last=is_last)
+            records[result.relation_oid] = table
+            if result.error_kind == "sink":
                 failure = SinkError(result.error or "the target cannot be used")
-            else:
-                records[result.relation_oid] = replace(table, error=result.error)
-            table = records[result.relation_oid]
+            elif result.error_kind == "source" and is_last:
+                failure = SourceUnreachable(result.error or "the source went away")
             driver.report(
                 StateChanged(
                     driver.subscription.name,
@@ -336,6 +318,30 @@ class TableCopies:
         except Exception:
             # The picture is a convenience: whatever ails it is no reason to stop a copy.
             return
+
+
+def _after(
+    table: TableRecord, result: CopyResult, snapshot: Snapshot, *, is_last: bool
+) -> TableRecord:
+    """A table's record after its copy was tried."""
+    if result.copy_number > table.copy_number:
+        # The target is of a record that is lost; the next try begins past its copies.
+        return replace(table, copy_number=result.copy_number)
+    if result.error_kind is None:
+        return replace(
+            table,
+            state=TableState.COPIED,
+            applied_through=snapshot.position,
+            committed=snapshot.position,
+            version=result.version,
+            rows=result.rows,
+            error=None,
+            deferred=False,
+        )
+    may_pass = result.error_kind in ("sink", "source") or not is_last
+    if result.error_kind == "table" or not may_pass:
+        return replace(table, state=TableState.PARKED, error=result.error)
+    return replace(table, error=result.error)
 
 
 def _leaves_in(

@@ -1,0 +1,45 @@
+"""What becomes of a table when its copy was tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgsluice.copy import CopyResult, Snapshot
+from pgsluice.lsn import Lsn
+from pgsluice.spool import TableRecord, TableState
+from pgsluice.subscription.copying import _after
+
+TABLE = TableRecord("public", "t", TableState.DATA_COPY, applied_through=Lsn(100), copy_number=2)
+SNAPSHOT = Snapshot("00000003-1", Lsn(200))
+
+
+def test_a_copy_that_stands_is_where_its_snapshot_was() -> None:
+    table = _after(TABLE, CopyResult(1, rows=5, version=3), SNAPSHOT, is_last=True)
+    assert (table.state, table.version, table.rows) == (TableState.COPIED, 3, 5)
+    assert table.applied_through == table.committed == Lsn(200)
+
+
+def test_a_target_with_a_later_copy_was_not_loaded() -> None:
+    table = _after(TABLE, CopyResult(1, copy_number=7), SNAPSHOT, is_last=False)
+    assert (table.state, table.copy_number) == (TableState.DATA_COPY, 7)
+    assert table.committed == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_last", "state"),
+    [
+        ("table", False, TableState.PARKED),
+        ("rewritten", False, TableState.DATA_COPY),
+        ("rewritten", True, TableState.PARKED),
+        ("other", False, TableState.DATA_COPY),
+        ("other", True, TableState.PARKED),
+        ("source", False, TableState.DATA_COPY),
+        ("source", True, TableState.DATA_COPY),  # a server that is away is not the table's fault
+        ("sink", True, TableState.DATA_COPY),
+    ],
+)
+def test_errors(kind: str, is_last: bool, state: TableState) -> None:
+    table = _after(TABLE, CopyResult(1, error_kind=kind, error="why"), SNAPSHOT, is_last=is_last)
+    assert (table.state, table.error) == (state, "why")
+    # What is parked here needs nothing that came before it.
+    assert table.applied_through == Lsn(100)
