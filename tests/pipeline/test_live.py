@@ -128,3 +128,18 @@ def test_copies_join_the_stream_while_others_write(
         writer.join()
     one.once()
     one.assert_equal("busy", "cut", "rewritten")
+
+
+def test_a_copied_table_is_ready_also_while_nothing_happens(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    one = pipeline(shop)
+    one.once()
+    with one.live():
+        one.copy("t")
+        one.wait_until(
+            lambda: one.table("t")["state"] == "r" and one.table("t")["copy_number"] == 2,
+            why="t is copied and ready",
+        )

@@ -172,6 +172,26 @@ class SubscriptionDriver:
             self._lift_deferrals()
             return bool(plan_tables(self.reader, self.record, self.record.position))
 
+    def settle(self) -> None:
+        """Copied tables for which nothing waits are ready, also while the source is idle."""
+        with self.lock:
+            copied = {
+                oid: table
+                for oid, table in self.record.tables.items()
+                if table.state is TableState.COPIED
+            }
+            if not copied:
+                return
+            end, frontier = self.reader.position(), self.reader.frontier()
+            for oid, table in copied.items():
+                reached = max(self.record.position, table.applied_through)
+                if end <= reached and table.applied_through <= frontier:
+                    self.record = self.record.with_table(oid, state=TableState.READY)
+                    self.report(
+                        StateChanged(self.subscription.name, table.namespace, table.name, "r")
+                    )
+                    self.save()
+
     def finish(self) -> None:
         """Apply what the cadence put off or what failed once, up to the position.
 

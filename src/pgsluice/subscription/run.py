@@ -320,6 +320,7 @@ class _Run:
             self._try(one, lambda: self._copy(one, poll=poll))
         if time.monotonic() >= one.ask_at and one.driver.is_behind():
             self._try(one, one.driver.catch_up)
+        one.driver.settle()
 
     def _copy(self, one: _Running, *, poll: bool) -> None:
         if poll:
