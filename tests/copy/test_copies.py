@@ -308,7 +308,7 @@ def test_a_value_that_does_not_fit_and_a_null_in_a_chosen_key(
         "INSERT INTO t VALUES (1, 'infinity'), (2, '2024-01-01')",
     )
     result = one.copy_all()["t"]
-    _says(result, "1 values of column d (date) do not fit")
+    _says(result, "1 value of column d (date) does not fit")
     assert result.error is not None
     assert "infinity" not in result.error, "a row's values are nobody's business"
 

@@ -201,3 +201,26 @@ def test_a_disk_that_is_really_full(
     small_disk(one.spool, "64m")
     one.once()
     one.assert_equal("t")
+
+
+def test_what_parks_a_table_is_said_once_with_what_to_do(
+    pipeline: MakePipeline, shop: Database, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shop.execute(
+        'CREATE TABLE twins ("A" int PRIMARY KEY, a text)',
+        "CREATE TABLE far (id int PRIMARY KEY, ts timestamp)",
+        "INSERT INTO far VALUES (1, 'infinity')",
+    )
+    one = pipeline(shop)
+    for _ in range(2):  # also a run that finds them parked says so
+        refused(one, capfd, 1, "2 tables are parked")
+    capfd.readouterr()
+    assert run_command(["run", str(one.path), "--once"]) == 1
+    said = capfd.readouterr()
+    for text in (said.out, said.err):
+        assert text.count("public.far") >= 1
+        assert "public.far: public.far" not in text
+        assert "1 value of column ts (timestamp) does not fit" in text
+        assert "the columns A and a are equal but for upper and lower case" in text
+        assert "pgsluice copy CONFIG public.twins" in text
+    one.assert_equal("t")

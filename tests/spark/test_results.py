@@ -33,6 +33,15 @@ from pgsluice.spark.results import in_one_line
             ),
             "org.apache.spark.SparkException: Job 7 cancelled",
         ),
+        (
+            (
+                "[STREAM_FAILED] Query [id = 1-2, runId = 3-4] terminated with exception: [PYTHON]"
+                " Failed: Traceback (most recent call last):\n  File 'a', line 1, in b\n    c()\n"
+                "pgsluice.errors.SpoolHole: a hole\n  → restore it\n SQLSTATE: 38000\n"
+                "=== Streaming Query ===\nIdentifier: x"
+            ),
+            "pgsluice.errors.SpoolHole: a hole",
+        ),
     ],
 )
 def test_in_one_line(said: str, line: str) -> None:

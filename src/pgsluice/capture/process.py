@@ -57,7 +57,9 @@ from pgsluice.spool.retention import Retention, RetentionPolicy
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _STATUS_S = 10.0
 _FINAL = (SlotLost, Gap, ForeignSource)
-_COPY_AGAIN = "`pgsluice drop`, then start again: every table is copied anew"
+_COPY_AGAIN = (
+    "`pgsluice drop`, move the targets' tables away, then start again: every table is copied anew"
+)
 
 
 def _ignore(_: MetricsEvent) -> None:

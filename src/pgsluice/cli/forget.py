@@ -84,7 +84,7 @@ def drop_all(config: Config, *, yes: bool) -> None:
         ) from error
     if forget_spool(path):
         typer.echo(f"forgot what was in {path}")
-    typer.echo("the tables at the targets stay")
+    typer.echo("the tables at the targets stay: move them away before they are copied anew")
 
 
 def _refuse(slot: SlotInfo | None, database: str) -> None:

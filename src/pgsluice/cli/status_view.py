@@ -21,7 +21,8 @@ def show(found: Status, console: Console) -> None:
             console.print(_tables(one))
         for table in one.tables:
             if table.error:
-                text = Text(f"  {table.namespace}.{table.name}: {table.error}", style="red")
+                title = f"{table.namespace}.{table.name}: "
+                text = Text(f"  {title}{table.error.removeprefix(title)}", style="red")
                 console.print(text, soft_wrap=True, highlight=False)
 
 

@@ -204,11 +204,14 @@ def _typed(batch: pa.RecordBatch, query: TableQuery, schema: pa.Schema) -> pa.Re
     for name, column_type, text in zip(query.columns, query.types, batch.columns, strict=True):
         decoded = column_type.decode_text(text)
         if decoded.unfit is not None and decoded.unfit.any():
+            unfit = int(decoded.unfit.sum())
             raise TableError(
-                f"{query.table}: {int(decoded.unfit.sum())} values of column {name} "
-                f"({column_type.name}) do not fit {column_type.arrow_type}",
-                hint="give the column another type: "
-                f'types = {{ "{query.table}.{name}" = "string" }}',
+                f"{query.table}: {unfit} {'value' if unfit == 1 else 'values'} of column {name} "
+                f"({column_type.name}) {'does' if unfit == 1 else 'do'} not fit "
+                f"{column_type.arrow_type}",
+                hint="give the column another type in the subscription, "
+                f'types = {{ "{query.table}.{name}" = "string" }}, then copy the table: '
+                f"pgsluice copy CONFIG {query.table}",
                 table=query.table,
                 column=name,
             )

@@ -178,7 +178,8 @@ class LiveView:
         row.state, row.error = event.state, event.error
         # A copy's own lines tell of the states that it goes through.
         if changed and (event.error or event.state in ("i", "p")):
-            reason = f": {event.error}" if event.error else ""
+            title = f"{event.schema}.{event.table}: "
+            reason = f": {event.error.removeprefix(title)}" if event.error else ""
             word = STATES.get(event.state, event.state)
             self._line(f"{event.subscription}: {event.schema}.{event.table} {word}{reason}")
 

@@ -104,14 +104,17 @@ def target_table(
     """The target of a table, or of a partitioned table's root.
 
     Raises:
-        TableError: see :func:`key_columns`.
+        TableError: see :func:`key_columns`; or two columns differ only by case, which a lake's
+            tables do not tell apart.
     """
     key = key_columns(facts, options)
+    columns = replicated_columns(facts, published)
+    _check_names(facts, columns)
     fields = [
         pa.field(
             column.name, column_type(column, facts, options).arrow_type, column.name not in key
         )
-        for column in replicated_columns(facts, published)
+        for column in columns
     ]
     return TargetTable(
         namespace=facts.root_namespace,
@@ -119,3 +122,19 @@ def target_table(
         schema=pa.schema(fields),
         key=key,
     )
+
+
+def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
+    table = f"{facts.root_namespace}.{facts.root_name}"
+    seen: dict[str, str] = {}
+    for column in columns:
+        other = seen.setdefault(column.name.casefold(), column.name)
+        if other != column.name:
+            raise TableError(
+                f"{table}: the columns {other} and {column.name} are equal but for upper and lower "
+                "case, and a lake's columns must not be",
+                hint="rename one at the source, or publish only one of them; then copy the table: "
+                f"pgsluice copy CONFIG {table}",
+                table=table,
+                column=column.name,
+            )

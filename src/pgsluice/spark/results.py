@@ -41,8 +41,12 @@ def result_batches(
 
 def in_one_line(error: BaseException) -> str:
     """What a Spark error says, without the plans and the stack traces that follow it."""
-    line = str(error).strip().partition("\n")[0]
-    if line.startswith("An error occurred while calling "):  # py4j's; Java's own comes next
+    text = str(error).strip().partition("\n=== Streaming Query")[0]
+    line = text.partition("\n")[0]
+    if line.endswith("Traceback (most recent call last):"):  # Python's, whose last line says it
+        ends = [one for one in text.splitlines() if re.match(r"[\w.]+: ", one)]
+        line = ends[-1] if ends else line
+    elif line.startswith("An error occurred while calling "):  # py4j's; Java's own comes next
         line = str(error).strip().partition("\n")[2].partition("\n")[0].removeprefix(": ")
     _, _, cause = line.rpartition("terminated with exception: ")
     return re.sub(r"\s*SQLSTATE: \w+.*$", "", cause).strip() or type(error).__name__

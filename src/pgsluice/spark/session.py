@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,7 @@ def build_session(
 
 
 def start_session(
-    settings: Mapping[str, str], app_name: str, log: Path, stop: threading.Event
+    settings: Mapping[str, str], app_name: str, log: Path, look: Callable[[], object]
 ) -> SparkSession:
     """Start a session of our own, in a thread, so that it can be given up.
 
@@ -122,18 +122,21 @@ def start_session(
         app_name: as for :func:`build_session`.
         log: the file that takes what the JVM and its Python workers write to stderr, which
             would be stack traces on a user's terminal.
-        stop: when it is set before the session is up, that one is stopped as soon as it is.
+        look: called a few times a second until the session is up; what it raises ends the
+            wait, and the session is stopped as soon as it is up.
 
     Raises:
         ConfigError: no fit pyspark, no Java, or a setting that Spark refuses.
-        PgsluiceError: asked to stop.
+        PgsluiceError: what ``look`` raises.
     """
     starting = _Starting(settings, app_name, log)
     starting.start()
     while starting.is_alive():
-        if stop.is_set():
+        try:
+            look()
+        except BaseException:
             starting.give_up()
-            raise PgsluiceError("asked to stop while Spark started")
+            raise
         starting.join(_LOOK_S)
     return starting.session()
 

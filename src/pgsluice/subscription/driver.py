@@ -220,6 +220,12 @@ class SubscriptionDriver:
                 self.record = record
                 self.save()
 
+    def report_parked(self) -> None:
+        """Say which tables stand still, and why: a run that starts does not move them."""
+        for table in self.record.tables.values():
+            if table.is_parked:
+                self._report_state(table)
+
     def check_spool(self) -> None:
         """See that what follows the position can be read.
 
@@ -297,7 +303,7 @@ class SubscriptionDriver:
         self._report(results, started)
         for oid, table in tables.items():
             if table.state is TableState.READY and before[oid].state is not TableState.READY:
-                self.report(StateChanged(self.subscription.name, table.namespace, table.name, "r"))
+                self._report_state(table)
         if self.failure is not None:
             raise self.failure
 
@@ -385,19 +391,18 @@ class SubscriptionDriver:
             self.record = replace(self.record, tables=tables)
             self.save()
 
+    def _report_state(self, table: TableRecord) -> None:
+        self.report(
+            StateChanged(
+                self.subscription.name, table.namespace, table.name, str(table.state), table.error
+            )
+        )
+
     def _report(self, results: Sequence[TaskResult], started: float) -> None:
         for result in results:
             table = self.record.tables[result.relation_oid]
             if result.error_kind is not None:
-                self.report(
-                    StateChanged(
-                        self.subscription.name,
-                        table.namespace,
-                        table.name,
-                        str(table.state),
-                        result.error,
-                    )
-                )
+                self._report_state(replace(table, error=result.error))
                 continue
             self.report(
                 TableApplied(

@@ -31,6 +31,7 @@ from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.spark.java import require_java
+from pgsluice.spark.results import in_one_line
 from pgsluice.spark.session import SPARK_LOG, build_session, require_spark, start_session
 from pgsluice.spool import Owner, SpoolReader, SubscriptionRecord
 from pgsluice.subscription.copying import TableCopies
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _LOOK_S = 0.1
 _FULL_S = 3.0
 """How long the spool has to be full: capture looks for room each second."""
+_CAPTURE_ENDS_S = 30.0
 _ASK_AGAIN_S = 5.0
 """The pause after the source could not be asked for tables or copies."""
 _RESTARTS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -108,7 +110,13 @@ def _run(
     records = [_registered(config, one) for one in chosen]
     target = _flush_lsn(config)
     capture = stack.enter_context(CaptureProcess(config, once=once))
-    spark = stack.enter_context(_session(config, stop))
+
+    def look() -> None:
+        if stop.is_set():
+            raise PgsluiceError("asked to stop while Spark started")
+        capture.check()
+
+    spark = stack.enter_context(_session(config, look))
     running = [
         _Running(
             driver := SubscriptionDriver(spark, config, one, record, report),
@@ -120,11 +128,11 @@ def _run(
 
 
 @contextmanager
-def _session(config: Config, stop: threading.Event) -> Iterator[SparkSession]:
+def _session(config: Config, look: Callable[[], object]) -> Iterator[SparkSession]:
     """The session that runs already (a notebook's, a platform's), else one for this run.
 
     Raises:
-        PgsluiceError: asked to stop before it was up; it ends when it is.
+        PgsluiceError: what ``look`` raises before it is up; it ends when it is.
     """
     from pyspark.sql import SparkSession
 
@@ -134,7 +142,7 @@ def _session(config: Config, stop: threading.Event) -> Iterator[SparkSession]:
     if running is not None:
         yield build_session(settings, "pgsluice")
         return
-    spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, stop)
+    spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, look)
     try:
         yield spark
     finally:
@@ -233,6 +241,7 @@ class _Run:
             snapshot = Snapshot(prepared.snapshot_name, prepared.consistent_point)
         for one in self._running:
             one.driver.take_released()
+            one.driver.report_parked()
             one.copies.discover()
             one.copies.run(first=snapshot, stop=self._stop)
         prepared.close()
@@ -254,6 +263,11 @@ class _Run:
             before = reader.frontier()
             self._apply_all()
         self._apply_all()
+        # It may have had something to say although nothing was left to receive.
+        ends_by = time.monotonic() + _CAPTURE_ENDS_S
+        while self._capture.check() and time.monotonic() < ends_by:
+            if self._stop.wait(_LOOK_S):
+                return
 
     def _wait_for(self, reader: SpoolReader, target: Lsn) -> bool:
         """Wait until the spool has the target; False when it has no room for it."""
@@ -325,9 +339,9 @@ class _Run:
     def _copy(self, one: _Running, *, poll: bool) -> None:
         if poll:
             one.copies.discover()
+            one.driver.note(None)
         if one.copies.pending():
             one.copies.run(stop=self._stop)
-        one.driver.note(None)
 
     def _try(self, one: _Running, work: Callable[[], None]) -> None:
         """Do what only waits, and does not end the run, when it cannot be done now."""
@@ -344,7 +358,7 @@ class _Run:
             # A job broke, with its workers perhaps; a query would be started again, too.
             if self._stop.is_set():
                 raise
-            message = f"a Spark job failed and is tried again: {error}"
+            message = f"a Spark job failed and is tried again: {in_one_line(error)}"
         else:
             return
         one.driver.note(message)
@@ -354,8 +368,8 @@ class _Run:
         """A query that broke is started again, a little later each time."""
         now = time.monotonic()
         if not one.restart_at:
-            one.driver.raise_failure(one.query, final_only=True)
             one.driver.check_spool()
+            one.driver.raise_failure(one.query, final_only=True)
             pause = _RESTARTS_S[min(one.restarts, len(_RESTARTS_S) - 1)]
             one.restarts += 1
             one.restart_at = now + pause
@@ -387,7 +401,8 @@ def raise_parked(config: Config, names: Sequence[str] | None = None) -> None:
     ]
     if parked:
         lines = "\n".join(
-            f"{subscription}: {table.namespace}.{table.name}: {table.error}"
+            f"{subscription}: {(title := f'{table.namespace}.{table.name}')}: "
+            f"{(table.error or '').removeprefix(f'{title}: ')}"
             for subscription, table in parked
         )
         count = "1 table is" if len(parked) == 1 else f"{len(parked)} tables are"

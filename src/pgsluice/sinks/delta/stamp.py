@@ -126,7 +126,8 @@ def read_position(handle: DeltaTable, identity: Position, table: str) -> Positio
     if stamp is None:
         raise TableError(
             f"there is a Delta table at {handle.table_uri} that pgsluice did not make",
-            hint="move it away, or choose another path for the sink",
+            hint="move it away, then copy the table: pgsluice copy CONFIG " + table + "; or choose "
+            "another path for the sink",
             foreign=True,
             **where,
         )
@@ -135,7 +136,8 @@ def read_position(handle: DeltaTable, identity: Position, table: str) -> Positio
     if stamp.owner != owner_number(identity) or lsn is None:
         raise TableError(
             f"the Delta table at {handle.table_uri} carries the position of another source",
-            hint="move it away, or choose another path for the sink",
+            hint="move it away, then copy the table: pgsluice copy CONFIG " + table + "; or choose "
+            "another path for the sink",
             foreign=True,
             **where,
         )
