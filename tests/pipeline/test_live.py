@@ -138,6 +138,8 @@ def test_a_copied_table_is_ready_also_while_nothing_happens(
     one = pipeline(shop)
     one.once()
     with one.live():
+        shop.execute("INSERT INTO t VALUES (2)")
+        one.wait_until(lambda: one.table("t")["rows"] > 1, why="the run follows")
         one.copy("t")
         one.wait_until(
             lambda: one.table("t")["state"] == "r" and one.table("t")["copy_number"] == 2,
