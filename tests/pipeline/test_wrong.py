@@ -126,8 +126,11 @@ def test_a_target_with_the_position_of_another_source(
     shutil.copytree(one.lake, other.lake)
     refused(other, capfd, 1, "position of another source")
     assert other.delta("t").version() == one.delta("t").version()
-    # And a table that pgsluice did not make at all.
     assert other.table("t")["state"] == "p"
+    # Only a copy that the user asks for takes it over.
+    other.copy("t")
+    other.once()
+    other.assert_equal("t")
 
 
 def test_a_table_without_a_usable_identity_that_is_updated(

@@ -51,7 +51,7 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
     try:
         with Exclusive(folder, f"the subscription {name}"):
             record = SubscriptionRecord.load(config.spool.path, name)
-            record.to_copy(oid).save(config.spool.path)
+            record.to_copy(oid, adopts=True).save(config.spool.path)
             return False
     except SpoolBusy:
         request = request_copy(folder, oid)

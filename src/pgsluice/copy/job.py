@@ -6,7 +6,7 @@ import json
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pgsluice.copy.reader import TableQuery, TableRewritten, read_table
 from pgsluice.copy.snapshot import Snapshot
 from pgsluice.errors import SinkError, SourceUnreachable, TableError
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import Position, TargetTable
+from pgsluice.sinks.contract import Position
 from pgsluice.sinks.target import TableOptions, column_type, target_table
 from pgsluice.spark.results import result_types
 
@@ -33,7 +33,7 @@ class CopyWork:
             generated.
         row_filter: the server's row filters, ORed; None: all rows.
         copy_number: the number that the target gets; higher than any before.
-        replaces: see :class:`pgsluice.sinks.contract.TargetTable`.
+        replaces, adopts: see :class:`pgsluice.sinks.contract.TargetTable`.
     """
 
     facts: RelationFacts
@@ -43,6 +43,7 @@ class CopyWork:
     row_filter: str | None
     copy_number: int
     replaces: tuple[int, ...] = ()
+    adopts: bool = False
 
     def to_bytes(self) -> bytes:
         """As it travels to a task."""
@@ -55,6 +56,7 @@ class CopyWork:
                 "row_filter": self.row_filter,
                 "copy_number": self.copy_number,
                 "replaces": self.replaces,
+                "adopts": self.adopts,
             }
         ).encode()
 
@@ -139,7 +141,13 @@ class CopyTables:
 
     def _copy(self, work: CopyWork, started: float) -> CopyResult:
         table = target_table(work.facts, self.options, work.columns)
-        table = TargetTable(work.namespace, work.name, table.schema, table.key, work.replaces)
+        table = replace(
+            table,
+            namespace=work.namespace,
+            name=work.name,
+            replaces=work.replaces,
+            adopts=work.adopts,
+        )
         if not table.schema.names:
             title = f"{work.namespace}.{work.name}"
             raise TableError(

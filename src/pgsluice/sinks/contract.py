@@ -48,6 +48,7 @@ class TargetTable:
         key: names of the key columns; empty for a table that only takes inserts.
         replaces: relations of the same spool whose target a copy may take over: the table was
             dropped and made again under another OID.
+        adopts: a copy may take over a target of any other source that pgsluice wrote.
     """
 
     namespace: str
@@ -55,6 +56,7 @@ class TargetTable:
     schema: pa.Schema
     key: tuple[str, ...]
     replaces: tuple[int, ...] = ()
+    adopts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,8 @@ class TableRecord:
         next_due: seconds since 1970 until which it waits.
         target: where it lies, for people.
         version: the target's version after its last commit; -1 before the first.
+        adopts: the next copy may take over a target that carries another source's position:
+            a user asked for it by copying the table.
         replaces: relations of the same name that were here before and are gone; the target
             is still theirs until the copy that takes it over.
     """
@@ -79,6 +81,7 @@ class TableRecord:
     next_due: float = 0.0
     target: str = ""
     version: int = -1
+    adopts: bool = False
     replaces: tuple[int, ...] = ()
 
     @property
@@ -144,9 +147,20 @@ class SubscriptionRecord:
         """The record with fields of one known table changed."""
         return replace(self, tables={**self.tables, oid: replace(self.tables[oid], **changes)})
 
-    def to_copy(self, oid: int) -> SubscriptionRecord:
-        """The record with one known table marked to be copied (again)."""
-        return self.with_table(oid, state=TableState.INITIALISE, error=None, deferred=False)
+    def to_copy(self, oid: int, *, adopts: bool = False) -> SubscriptionRecord:
+        """The record with one known table marked to be copied (again).
+
+        Args:
+            oid: the table.
+            adopts: see :class:`TableRecord`; stays once it is set.
+        """
+        return self.with_table(
+            oid,
+            state=TableState.INITIALISE,
+            error=None,
+            deferred=False,
+            adopts=adopts or self.tables[oid].adopts,
+        )
 
     @classmethod
     def load(cls, spool_path: str | Path, name: str) -> SubscriptionRecord:

@@ -143,7 +143,7 @@ class TableCopies:
         """Mark one table to be copied again, if the subscription still has it."""
         with self._driver.lock:
             if oid in self._driver.record.tables:
-                self._driver.record = self._driver.record.to_copy(oid)
+                self._driver.record = self._driver.record.to_copy(oid, adopts=True)
                 self._driver.save()
 
     def pending(self) -> list[int]:
@@ -230,6 +230,7 @@ class TableCopies:
                     row_filter=table.row_filter,
                     copy_number=number,
                     replaces=record.replaces,
+                    adopts=record.adopts,
                 )
             )
         driver.record = replace(driver.record, tables=records)
@@ -337,6 +338,8 @@ def _after(
             rows=result.rows,
             error=None,
             deferred=False,
+            adopts=False,
+            replaces=(),
         )
     may_pass = result.error_kind in ("sink", "source") or not is_last
     if result.error_kind == "table" or not may_pass:

@@ -126,8 +126,8 @@ def read_position(handle: DeltaTable, identity: Position, table: str) -> Positio
     if stamp is None:
         raise TableError(
             f"there is a Delta table at {handle.table_uri} that pgsluice did not make",
-            hint="move it away, then copy the table: pgsluice copy CONFIG " + table + "; or choose "
-            "another path for the sink",
+            hint="choose another path for the sink; or have a copy replace what is there: "
+            f"pgsluice copy CONFIG {table}",
             foreign=True,
             **where,
         )

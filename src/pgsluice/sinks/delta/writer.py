@@ -171,9 +171,11 @@ class DeltaTableWriter:
         self._handle = None
 
     def _takes_over(self, handle: DeltaTable) -> bool:
-        """Whether the table is that of a relation that this one came after."""
+        """Whether the table is another's, and the copy may have it."""
         found = stamp.read_stamp(handle)
-        return found is not None and found.owner in {
+        if found is None or found.owner == stamp.owner_number(self.identity):
+            return False
+        return self.table.adopts or found.owner in {
             stamp.owner_number(replace(self.identity, relation_oid=oid))
             for oid in self.table.replaces
         }
