@@ -14,6 +14,7 @@ from pgsluice.config import Config
 from pgsluice.errors import SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
+from pgsluice.spark.tasks import plan_tables
 from pgsluice.spool import Owner, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.apply import TaskResult
 from pgsluice.subscription.copying import TableCopies
@@ -129,6 +130,27 @@ def test_a_cut_that_is_due_takes_deferred_tables_along(maker: SpoolMaker) -> Non
         record = take(driver, end)
         assert record.tables[OID].deferred is not is_due
         assert driver.is_behind() is is_due
+
+
+@pytest.mark.parametrize(("apply_s", "waits"), [(0.4, False), (2.0, True)])
+def test_an_expensive_merge_puts_its_tables_next_one_off(
+    maker: SpoolMaker, apply_s: float, waits: bool
+) -> None:
+    """Merging a table takes at most a fifth of the time; the others are not delayed."""
+    driver, end = driver_of(maker), maker.segment(orders(1))
+    began = time.time()
+    record = take(driver, end, applied(end, apply_s=apply_s))
+    assert record.tables[OID].deferred is waits
+    if waits:
+        assert record.tables[OID].next_due >= began + 4 * apply_s
+    later = maker.segment(orders(2))
+    planned = plan_tables(driver.reader, driver.record, later)
+    assert bool(planned) is not waits
+    record = take(driver, later)
+    # Its changes stay in the spool, and it keeps its own position.
+    assert record.tables[OID].applied_through == end
+    assert record.tables[QUIET].applied_through == later
+    assert plan_tables(driver.reader, driver.record, later, with_deferred=True)
 
 
 @pytest.mark.parametrize("kind", ["table", "copy"])
