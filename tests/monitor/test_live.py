@@ -94,6 +94,13 @@ def test_capture_says_when_its_state_changes(lines: Lines) -> None:
     ]
 
 
+def test_a_capture_that_ended_as_it_should_is_no_line(lines: Lines) -> None:
+    """``--once`` ends it so; "stopped" would read like a fault."""
+    full = CaptureState(CapturePhase.STOPPED, message="no room is left on the disk")
+    assert lines(CaptureState(CapturePhase.STOPPED, _AT, _AT, 0, 10)) == []
+    assert lines(full) == ["capture stopped: no room is left on the disk"]
+
+
 def test_a_copy_has_a_beginning_and_an_end(lines: Lines) -> None:
     assert lines(
         TableState("lake", "public", "t", "d"),

@@ -137,6 +137,8 @@ class LiveView:
     def _on_capture(self, event: CaptureState) -> None:
         before = self._capture
         self._capture = event
+        if event.phase is CapturePhase.STOPPED and event.message is None:
+            return  # a clean end is no news
         if before is None or (before.phase, before.message) != (event.phase, event.message):
             reason = f": {event.message}" if event.message else ""
             self._line(f"capture {event.phase}{reason}")
