@@ -4,18 +4,22 @@ Bytes pass through as they came; what they mean is :mod:`pgsluice.wire`'s, what 
 them :mod:`pgsluice.capture`'s.
 """
 
-from pgsluice.replication.connection import ReplicationConnection, SystemIdentity
+from pgsluice.replication.commands import SystemIdentity
+from pgsluice.replication.connection import ReplicationConnection
 from pgsluice.replication.options import PgoutputOptions, newest_proto_version
 from pgsluice.replication.refusals import source_errors
 from pgsluice.replication.session import connect_sql
 from pgsluice.replication.slots import CreatedSlot
+from pgsluice.replication.timeline import TimelineSwitch, parse_history
 
 __all__ = [
     "CreatedSlot",
     "PgoutputOptions",
     "ReplicationConnection",
     "SystemIdentity",
+    "TimelineSwitch",
     "connect_sql",
     "newest_proto_version",
+    "parse_history",
     "source_errors",
 ]

@@ -1,0 +1,344 @@
+"""A walsender that takes commands: each is sent as a simple query and answered before the next.
+
+libpq's ``pq`` layer with a poll loop of our own, so that a wait can end by time or by request.
+What the server refuses, and a connection that breaks, becomes one of our errors here.
+Source: the manual, section "Streaming Replication Protocol".
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from pgsluice.errors import PgsluiceError, SlotLost, SourceRefused, SourceUnreachable
+from pgsluice.lsn import Lsn
+from pgsluice.replication.options import quote_identifier
+from pgsluice.replication.refusals import refused_command, refused_result
+from pgsluice.replication.session import connect_sql, open_session, settings_command
+from pgsluice.replication.slots import (
+    CreatedSlot,
+    SnapshotAction,
+    create_command,
+    name_blockers,
+    refuse_waiting,
+)
+from pgsluice.replication.timeline import TimelineSwitch, parse_history
+
+logger = logging.getLogger(__name__)
+
+_COMMAND_TIMEOUT_S = 60.0
+_LOOK_MS = 200
+_PATIENCE_S = 5.0
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class SystemIdentity:
+    """What IDENTIFY_SYSTEM answers.
+
+    Attributes:
+        system_id: the cluster's identifier, the same on its standbys.
+        timeline: the current timeline.
+        xlogpos: how far WAL is flushed (on a standby: replayed or received).
+        dbname: the database that we are connected to.
+    """
+
+    system_id: str
+    timeline: int
+    xlogpos: Lsn
+    dbname: str
+
+
+class Walsender:
+    """One walsender of ours, between streams; a context manager. Make it by :meth:`connect`."""
+
+    def __init__(self, connection: psycopg.Connection[Any], dsn: str) -> None:
+        self._connection = connection
+        self._dsn = dsn
+        #: libpq's connection, for the hot loop.
+        self.pgconn: pq.abc.PGconn = connection.pgconn
+
+    @classmethod
+    def connect(cls, dsn: str, timeout_s: float = 30, *, application: str = "capture") -> Self:
+        """Connect as a walsender of the dsn's database.
+
+        Args:
+            dsn: a libpq connection string or URI.
+            timeout_s: for each address that the dsn names.
+            application: shown by the server as ``pgsluice <application>``.
+
+        Raises:
+            ConfigError, SourceUnreachable, SourceRefused: as
+                :func:`pgsluice.replication.connect_sql`.
+        """
+        connection = open_session(
+            dsn, timeout_s=timeout_s, application=application, replication="database"
+        )
+        made = cls(connection, dsn)
+        try:
+            made.command(settings_command(made.server_version))
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    @property
+    def server_version(self) -> int:
+        """As libpq has it: 180004, 100023."""
+        return self.pgconn.server_version
+
+    @property
+    def server_dsn(self) -> str:
+        """The dsn narrowed to the server that answered: a dsn may name several hosts, and what
+        one says of its slot must not be taken for what another will send."""
+        info = self._connection.info
+        return make_conninfo(self._dsn, host=info.host, hostaddr=info.hostaddr, port=info.port)
+
+    def fileno(self) -> int:
+        return self.pgconn.socket
+
+    def close(self) -> None:
+        """Close the socket, whatever is under way."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def command(
+        self,
+        text: str,
+        *,
+        doing: str | None = None,
+        timeout_s: float = _COMMAND_TIMEOUT_S,
+        is_stopping: Callable[[], bool] = _never,
+    ) -> list[dict[str, str | None]]:
+        """Run a replication command or SQL as a simple query.
+
+        Args:
+            text: the command.
+            doing: what it is for, in errors.
+            timeout_s: how long to wait for its end.
+            is_stopping: asked a few times a second; the wait ends when it says so.
+
+        Returns:
+            the rows of the last statement, values as text.
+
+        Raises:
+            TimeoutError: no answer in time, or asked to stop; the command still runs.
+            SourceRefused, SourceUnreachable: by what the server answered.
+        """
+        doing = doing or text.partition(" ")[0]
+        self._send_query(text, doing)
+        rows: list[dict[str, str | None]] = []
+        failure: PgsluiceError | None = None
+        deadline = time.monotonic() + timeout_s
+        while (result := self._get_result(doing, deadline, is_stopping)) is not None:
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                failure = refused_result(doing, result)
+            rows = _rows(result)
+        if failure is not None:
+            raise failure
+        return rows
+
+    def identify_system(self) -> SystemIdentity:
+        """IDENTIFY_SYSTEM."""
+        (row,) = self.command("IDENTIFY_SYSTEM")
+        return SystemIdentity(
+            system_id=_text(row, "systemid"),
+            timeline=int(_text(row, "timeline")),
+            xlogpos=Lsn.parse(_text(row, "xlogpos")),
+            dbname=_text(row, "dbname"),
+        )
+
+    def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
+        """TIMELINE_HISTORY: the timelines before this one, oldest first; the first has none.
+
+        Raises:
+            SourceRefused: the server does not have that timeline's history.
+            ProtocolError: what it has cannot be read.
+        """
+        if timeline == 1:
+            return ()
+        doing = f"reading the history of timeline {timeline}"
+        try:
+            (row,) = self.command(f"TIMELINE_HISTORY {timeline}", doing=doing)
+        except SlotLost as error:  # a missing file, which mostly means a slot's WAL
+            raise SourceRefused(
+                error.what,
+                hint=f"{timeline:08X}.history is gone from the server's pg_wal: put it back from "
+                "the WAL archive",
+                timeline=timeline,
+            ) from None
+        return parse_history(_text(row, "content"), timeline)
+
+    def create_slot(
+        self,
+        name: str,
+        *,
+        temporary: bool = False,
+        snapshot: SnapshotAction = "nothing",
+        two_phase: bool = False,
+        failover: bool = False,
+        timeout_s: float = 300,
+        is_stopping: Callable[[], bool] = _never,
+    ) -> CreatedSlot:
+        """CREATE_REPLICATION_SLOT for pgoutput.
+
+        An exported snapshot can be imported until the next command here; importers keep it.
+        Who holds it up is logged after a few seconds, since there may be minutes to wait.
+
+        Raises:
+            SourceRefused: wal_level, no free slot, the name is taken, no privilege; or open
+                transactions held it up for ``timeout_s`` (fact ``blockers`` names them).
+            PgsluiceError: ``is_stopping`` said so; no slot is left behind.
+        """
+        text = create_command(
+            name,
+            self.server_version,
+            temporary=temporary,
+            snapshot=snapshot,
+            two_phase=two_phase,
+            failover=failover,
+        )
+        doing = f"creating slot {name!r}"
+        warn_at = time.monotonic() + _PATIENCE_S
+
+        def look() -> bool:
+            nonlocal warn_at
+            if time.monotonic() >= warn_at:
+                warn_at = math.inf
+                self._say_who_blocks(doing)
+            return is_stopping()
+
+        try:
+            (row,) = self.command(text, doing=doing, timeout_s=timeout_s, is_stopping=look)
+        except TimeoutError:
+            if is_stopping():
+                self._cancel(doing)
+                raise PgsluiceError(f"{doing}: asked to stop") from None
+            blockers = self._blockers()
+            self._cancel(doing)
+            raise refuse_waiting(name, timeout_s, blockers) from None
+        return CreatedSlot(
+            name=name,
+            consistent_point=Lsn.parse(_text(row, "consistent_point")),
+            snapshot_name=row["snapshot_name"],
+        )
+
+    def _say_who_blocks(self, doing: str) -> None:
+        try:
+            blockers = self._blockers()
+        except (PgsluiceError, psycopg.Error):
+            return  # a convenience; what ails the server shows in the command itself
+        if blockers:
+            logger.warning("%s waits for the end of: %s", doing, "; ".join(blockers))
+
+    def _blockers(self) -> list[str]:
+        with connect_sql(self.server_dsn, application="blockers") as second:
+            return name_blockers(second)
+
+    def drop_slot(self, name: str, *, wait: bool = False, timeout_s: float = 60) -> None:
+        """DROP_REPLICATION_SLOT.
+
+        Args:
+            wait: wait for another process to let go of it.
+
+        Raises:
+            SlotLost: there is none.
+            SlotInUse: it is active, and ``wait`` is false or took longer than ``timeout_s``.
+        """
+        text = f"DROP_REPLICATION_SLOT {quote_identifier(name)}{' WAIT' if wait else ''}"
+        doing = f"dropping slot {name!r}"
+        try:
+            self.command(text, doing=doing, timeout_s=timeout_s)
+        except TimeoutError:
+            self._cancel(doing)
+            raise refused_command(
+                doing, "55006", f"still active after {timeout_s:g} s", ""
+            ) from None
+
+    def _send_query(self, text: str, doing: str) -> None:
+        try:
+            self.pgconn.send_query(text.encode())
+        except psycopg.OperationalError as error:
+            raise self._broken(doing, error) from None
+
+    def _get_result(
+        self, doing: str, deadline: float, is_stopping: Callable[[], bool] = _never
+    ) -> pq.abc.PGresult | None:
+        """The next result of the command under way; None when it is complete."""
+        poll = select.poll()
+        try:
+            while True:
+                wants_write = self.pgconn.flush() == 1
+                if not wants_write and not self.pgconn.is_busy():
+                    return self.pgconn.get_result()
+                poll.register(
+                    self.pgconn.socket, select.POLLIN | (select.POLLOUT if wants_write else 0)
+                )
+                while not poll.poll(_LOOK_MS):
+                    if time.monotonic() > deadline or is_stopping():
+                        raise TimeoutError
+                self.pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise self._broken(doing, error) from None
+
+    def _cancel(self, doing: str) -> None:
+        """Cancel the command under way and wait for its end."""
+        self._connection.cancel_safe(timeout=10)
+        deadline = time.monotonic() + 10
+        try:
+            while self._get_result(doing, deadline) is not None:
+                pass
+        except TimeoutError:
+            self.close()
+
+    def _broken(self, doing: str, error: psycopg.OperationalError) -> PgsluiceError:
+        """The error for a connection that broke: the server's last words, if it had any."""
+        result = None
+        if self.pgconn.status == pq.ConnStatus.BAD:
+            result = self.pgconn.get_result()
+        if result is not None and result.error_field(pq.DiagnosticField.SQLSTATE) is not None:
+            return refused_result(doing, result)
+        reason = str(error).strip().partition("\n")[0]
+        return SourceUnreachable(f"{doing}: {reason}")
+
+
+def _rows(result: pq.abc.PGresult) -> list[dict[str, str | None]]:
+    names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
+    return [
+        {
+            name: None
+            if (value := result.get_value(row, i)) is None
+            else value.decode(errors="backslashreplace")
+            for i, name in enumerate(names)
+        }
+        for row in range(result.ntuples)
+    ]
+
+
+def _text(row: dict[str, str | None], name: str) -> str:
+    value = row[name]
+    assert value is not None, name
+    return value

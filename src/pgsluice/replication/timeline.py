@@ -1,0 +1,74 @@
+"""Timeline history: from which timelines a server's WAL descends, and where each one ended.
+
+A promoted standby starts a new timeline at the end of what it had replayed. Its history names
+every timeline before, oldest first, with the LSN at which the next one began: the *switch
+point*. WAL up to it is common to both; the old timeline may go on past it on the old primary,
+with other records at the same LSNs.
+Source: ``readTimeLineHistory`` in src/backend/access/transam/timeline.c.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pgsluice.errors import ProtocolError
+from pgsluice.lsn import Lsn
+
+_LINE = re.compile(r"\s*([0-9]{1,10})\s+([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})(|\s.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSwitch:
+    """The end of one timeline.
+
+    Attributes:
+        timeline: which one ended.
+        lsn: where the next one began.
+        reason: the server's words (``no recovery target specified``).
+    """
+
+    timeline: int
+    lsn: Lsn
+    reason: str = ""
+
+
+def parse_history(text: str, timeline: int) -> tuple[TimelineSwitch, ...]:
+    """Read a history file.
+
+    Args:
+        text: its content.
+        timeline: whose it is.
+
+    Returns:
+        the timelines before ``timeline``, oldest first.
+
+    Raises:
+        ProtocolError: it is not one; facts: ``timeline``, ``line``.
+    """
+    switches: list[TimelineSwitch] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise _unreadable(timeline, number, "no timeline with an LSN")
+        switch = TimelineSwitch(int(found[1]), Lsn.parse(found[2]), found[3].strip())
+        before = switches[-1] if switches else TimelineSwitch(0, Lsn(0))
+        if not before.timeline < switch.timeline < timeline:
+            raise _unreadable(timeline, number, f"timeline {switch.timeline} is out of order")
+        if switch.lsn < before.lsn:
+            raise _unreadable(timeline, number, f"{switch.lsn} lies before {before.lsn}")
+        switches.append(switch)
+    if not switches:
+        raise _unreadable(timeline, 1, "it names no timeline")
+    return tuple(switches)
+
+
+def _unreadable(timeline: int, line: int, why: str) -> ProtocolError:
+    return ProtocolError(
+        f"the history of timeline {timeline} cannot be read, line {line}: {why}",
+        hint=f"look at {timeline:08X}.history in the server's pg_wal",
+        timeline=timeline,
+        line=line,
+    )
