@@ -54,7 +54,7 @@ format: env ## rewrite to the house's format
 	@$(BIN)/ruff format .
 
 matrix: env java ## the server-bound tests on PostgreSQL 10 to 18
-	@$(BIN)/python scripts/matrix.py
+	@$(BIN)/python scripts/matrix.py $(ARGS)
 
 corpus: env ## capture the golden corpus again, from servers 10 to 18
 	@$(BIN)/python scripts/corpus.py $(ARGS)

@@ -1,57 +1,211 @@
 """``make matrix``: the tests that depend on the server's version, on each of 10 to 18.
 
-    python scripts/matrix.py [VERSION ...]
+    python scripts/matrix.py [VERSION ...] [--area AREA ...] [--jobs N] [--write]
 
-Runs each area's tests with PGSLUICE_TEST_VERSION set and ends with a table: version x area,
-passed or failed. Versions that cannot be had here (no npm) are skipped with a notice. Exit 1
-if anything failed.
+Runs each area's tests with PGSLUICE_TEST_VERSION set, which leaves only those that use the
+server under test (``tests/conftest.py``), and ends with a table: version x area, passed or
+failed, and the names of what failed. Versions that cannot be had here (no npm) are skipped
+with a notice. Exit 1 if anything failed. Several matrices may run side by side: each run
+starts servers of its own in folders of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import platform
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.table import Table
 
 from pgsluice.embedded import WHEEL_VERSIONS, npm
+from pgsluice.errors import ConfigError
 
 VERSIONS = (10, 11, 12, 13, 14, 15, 16, 17, 18)
-AREAS = ("wire", "replication", "catalog", "capture", "types", "columnar", "verification")
-_OUTCOMES = {0: "passed", 5: "-"}
+AREAS = (
+    "wire",
+    "replication",
+    "catalog",
+    "spool",
+    "capture",
+    "types",
+    "columnar",
+    "publication",
+    "copy",
+    "spark",
+    "pipeline",
+    "verification",
+    "monitor",
+    "cli",
+)
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "matrix.md"
+_BEGIN, _END = "<!-- written by python scripts/matrix.py --write -->", "<!-- end -->"
+_NO_TESTS = 5
+"""pytest's exit code when an area has no test that depends on the server."""
 
 
-def main(arguments: list[str]) -> int:
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one area's tests went on one version.
+
+    Attributes:
+        code: pytest's exit code.
+        passed, skipped: numbers of tests.
+        failed: the names of those that failed, or could not be run.
+    """
+
+    code: int
+    passed: int = 0
+    skipped: int = 0
+    failed: tuple[str, ...] = ()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the matrix fails by it; a pytest that broke down has no test to name."""
+        return self.code not in (0, _NO_TESTS)
+
+    def __str__(self) -> str:
+        if self.has_failed:
+            return f"FAILED {len(self.failed)}" if self.failed else f"FAILED (exit {self.code})"
+        if not self.passed + self.skipped:
+            return "-"
+        return f"{self.passed} passed" + (f", {self.skipped} skipped" if self.skipped else "")
+
+
+Row = Mapping[str, Outcome]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the matrix; the exit code."""
+    parser = argparse.ArgumentParser(prog="scripts/matrix.py", description="see the module")
+    parser.add_argument("versions", nargs="*", type=int, help="10 to 18; all by default")
+    parser.add_argument("--area", action="append", choices=AREAS, help="some of the areas")
+    parser.add_argument("--jobs", default="2", help="processes that share an area's tests")
+    parser.add_argument("--write", action="store_true", help="put the table into the docs")
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.versions) - set(VERSIONS):
+        parser.error(f"{min(unknown)} is not one of {VERSIONS[0]} to {VERSIONS[-1]}")
+    if chosen.write and (chosen.versions or chosen.area):
+        parser.error("--write needs the whole matrix, without versions and --area")
+    areas = [area for area in AREAS if not chosen.area or area in chosen.area]
     console = Console()
-    versions = [int(one) for one in arguments] or list(VERSIONS)
-    table = Table("version", *AREAS)
-    has_failed = False
+    rows = run_all(console, chosen.versions or VERSIONS, areas, chosen.jobs)
+    show(console, rows, areas)
+    if chosen.write:
+        write(rows, areas)
+    return int(any(outcome.has_failed for row in rows.values() for outcome in row.values()))
+
+
+def run_all(
+    console: Console, versions: Iterable[int], areas: Sequence[str], jobs: str
+) -> dict[int, Row]:
+    """Outcomes by version and area; each is told as soon as it is known."""
+    rows: dict[int, Row] = {}
     for version in versions:
-        if version not in WHEEL_VERSIONS and (reason := npm.why_not(version)):
+        if reason := why_not(version):
             console.print(f"PostgreSQL {version} is skipped: {reason}")
             continue
-        outcomes = []
-        for area in AREAS:
-            console.print(f"PostgreSQL {version}: {area}")
-            code = run(version, area)
-            has_failed |= code not in _OUTCOMES
-            outcomes.append(_OUTCOMES.get(code, "FAILED"))
-        table.add_row(str(version), *outcomes)
+        row: dict[str, Outcome] = {}
+        for area in areas:
+            row[area] = run(version, area, jobs)
+            console.print(f"PostgreSQL {version}, {area}: {row[area]}")
+        rows[version] = row
+    return rows
+
+
+def why_not(version: int) -> str | None:
+    """Why a version cannot run here; it is fetched here, before tests would each skip."""
+    if version in WHEEL_VERSIONS:
+        return None
+    try:
+        return None if npm.fetch(version) else npm.why_not(version)
+    except ConfigError as error:
+        return error.what
+
+
+def run(version: int, area: str, jobs: str) -> Outcome:
+    """One area's tests on one version."""
+    folder = ROOT / "tests" / area
+    if not folder.is_dir():
+        return Outcome(_NO_TESTS)
+    with tempfile.TemporaryDirectory(prefix="pgsluice-matrix-") as reports:
+        report = Path(reports) / "report.xml"
+        command = [
+            *(sys.executable, "-m", "pytest", "-q", "-n", jobs, "-m", "not soak"),
+            *(f"--junitxml={report}", "--no-header", str(folder)),
+        ]
+        environment = {**os.environ, "PGSLUICE_TEST_VERSION": str(version)}
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        return outcome(code, report)
+
+
+def outcome(code: int, report: Path) -> Outcome:
+    """What pytest's report says; a pytest that broke down wrote none."""
+    if not report.exists():
+        return Outcome(code)
+    passed, skipped, failed = 0, 0, []
+    for case in ElementTree.parse(report).iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.append(f"{case.get('classname')}::{case.get('name')}")
+        elif case.find("skipped") is not None:
+            skipped += 1
+        else:
+            passed += 1
+    return Outcome(code, passed, skipped, tuple(failed))
+
+
+def show(console: Console, rows: Mapping[int, Row], areas: Sequence[str]) -> None:
+    """The names of what failed, then the table: an area a line, so that it fits a terminal."""
+    for version, row in rows.items():
+        for found in row.values():
+            for name in found.failed:
+                console.print(f"PostgreSQL {version} FAILED {name}", style="red", markup=False)
+    table = Table("area", *map(str, rows))
+    for area in areas:
+        table.add_row(area, *(_cell(row[area]) for row in rows.values()))
     console.print(table)
-    return int(has_failed)
 
 
-def run(version: int, area: str) -> int:
-    """One area's tests on one version; pytest's exit code."""
-    folder = Path("tests") / area
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "not soak", str(folder)]
-    environment = {**os.environ, "PGSLUICE_TEST_VERSION": str(version)}
-    return subprocess.run(command, env=environment, check=False).returncode
+def _cell(found: Outcome) -> str:
+    """Passed and skipped tests as ``12`` or ``12/3s``."""
+    if found.has_failed:
+        return f"FAILED {len(found.failed) or ''}".strip()
+    if not found.passed + found.skipped:
+        return "-"
+    return f"{found.passed}" + (f"/{found.skipped}s" if found.skipped else "")
+
+
+def write(rows: Mapping[int, Row], areas: Sequence[str]) -> None:
+    """Put the table into ``docs/matrix.md``, in place of the last one."""
+    lines = [
+        f"Run on {datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, at {_revision()}.",
+        "",
+        "| area | " + " | ".join(map(str, rows)) + " |",
+        "|---" * (len(rows) + 1) + "|",
+        *(
+            f"| {area} | " + " | ".join(_cell(row[area]) for row in rows.values()) + " |"
+            for area in areas
+        ),
+    ]
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    after = rest.partition(_END)[2]
+    PAGE.write_text("\n".join([before + _BEGIN, *lines, _END]) + after)
+
+
+def _revision() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "an unknown revision"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

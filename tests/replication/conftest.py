@@ -10,11 +10,13 @@ from pgsluice.embedded import EmbeddedServer
 
 
 @pytest.fixture(scope="module")
-def _own_server() -> Iterator[EmbeddedServer]:
-    server = EmbeddedServer(settings={"fsync": "off", "max_prepared_transactions": "5"})
-    server.start()
-    yield server
-    server.close()
+def _own_server(server: EmbeddedServer) -> Iterator[EmbeddedServer]:
+    """Of the version under test."""
+    version = int(server.version.partition(".")[0])
+    own = EmbeddedServer(version, settings={"fsync": "off", "max_prepared_transactions": "5"})
+    own.start()
+    yield own
+    own.close()
 
 
 @pytest.fixture
