@@ -31,6 +31,13 @@ from pgsluice.capture.slot import (
     until_reachable,
 )
 from pgsluice.capture.store import Store
+from pgsluice.capture.timeline import (
+    COPY_AGAIN,
+    History,
+    Received,
+    check_slot_is_there,
+    start_on,
+)
 from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
 from pgsluice.config import Config
 from pgsluice.errors import (
@@ -43,6 +50,7 @@ from pgsluice.errors import (
     SourceUnreachable,
 )
 from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
+from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.replication import (
     PgoutputOptions,
@@ -57,9 +65,6 @@ from pgsluice.spool.retention import Retention, RetentionPolicy
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _STATUS_S = 10.0
 _FINAL = (SlotLost, Gap, ForeignSource)
-_COPY_AGAIN = (
-    "`pgsluice drop`, move the targets' tables away, then start again: every table is copied anew"
-)
 
 
 def _ignore(_: MetricsEvent) -> None:
@@ -239,8 +244,8 @@ class _Capture:
         with self._connect() as connection:
             system = connection.identify_system()
             check_identity(self._spool.identity, system)
-            self._check_timeline(system)
-            source = self._ask()
+            self._follow_timeline(connection, system)
+            source = self._ask(connection.server_dsn)
             self._check_slot(source, system)
             if self._once and self._target is None:
                 self._target = source.flush
@@ -270,7 +275,7 @@ class _Capture:
     ) -> None:
         config = self._config.source
         until = min((lsn for lsn in (self._target, join_at) if lsn), default=None)
-        facts = FactsSource(config.dsn, config.connect_timeout_s)
+        facts = FactsSource(connection.server_dsn, config.connect_timeout_s)
         pace = Pace(
             segment_bytes=self._config.spool.segment_bytes,
             segment_s=self._config.spool.segment_ms / 1000,
@@ -287,7 +292,11 @@ class _Capture:
         )
         self._voice.receiver = receiver
         watch = CatalogWatch(
-            config.dsn, facts, config.catalog_poll_s, self._keep_publications, self._voice.warn
+            connection.server_dsn,
+            facts,
+            config.catalog_poll_s,
+            self._keep_publications,
+            self._voice.warn,
         )
         try:
             with watch:
@@ -306,25 +315,20 @@ class _Capture:
     def _keep_publications(self, connection: psycopg.Connection[Any]) -> None:
         ensure_publications(connection, self._config.source.publications)
 
-    def _ask(self) -> _Source:
+    def _ask(self, dsn: str) -> _Source:
         config = self._config.source
         with (
-            connect_sql(config.dsn, timeout_s=config.connect_timeout_s) as sql,
+            connect_sql(dsn, timeout_s=config.connect_timeout_s) as sql,
             source_errors("reading the catalog"),
         ):
             server = server_info(sql)
+            slot = check_slot_is_there(slot_info(sql, config.slot), config.slot, server)
             report = ensure_publications(sql, config.publications)
-            slot = slot_info(sql, config.slot)
             flush = flush_lsn(sql)
             row = sql.execute(
                 "SELECT setting::bigint FROM pg_catalog.pg_settings"
                 " WHERE name = 'wal_sender_timeout'"
             ).fetchone()
-        if slot is None:
-            raise SlotLost(
-                f"slot {config.slot!r} is not there any more",
-                hint=f"what was committed since cannot be had: {_COPY_AGAIN}",
-            )
         timeout_ms = row[0] if row else 0
         self._names = report.names
         for name in report.names:
@@ -350,14 +354,27 @@ class _Capture:
         # Until then those go on that were asked for before, if nothing else is left to ask for.
         return joined or known, min((self._joins[name] for name in waiting), default=None)
 
-    def _check_timeline(self, system: SystemIdentity) -> None:
-        known = self._spool.identity.timeline
-        if system.timeline != known:
-            raise ForeignSource(
-                f"the server is on timeline {system.timeline}, the spool on {known}: a standby "
-                "was promoted, or the server restored",
-                hint="following a promotion is not there yet: connect to the server of timeline "
-                f"{known}, or {_COPY_AGAIN}",
+    def _follow_timeline(self, connection: ReplicationConnection, system: SystemIdentity) -> None:
+        """Go on with the server's timeline, if what the spool has is part of its history."""
+        identity = self._spool.identity
+        server = History.of_server(system.timeline, connection.timeline_history(system.timeline))
+        known = History(identity.timeline, identity.history)
+        received = Received(known, self._store.last_received, self._store.durable)
+        start = start_on(received, server)
+        if server == known:
+            return
+        self._store.lower_frontier(start)
+        failpoint("capture.frontier_lowered")
+        self._spool.replace_identity(
+            replace(identity, timeline=server.timeline, history=server.ends)
+        )
+        if server.timeline != known.timeline or known.is_known:
+            # What was asked of the old primary says nothing of this one.
+            self._target = None
+            self._joins.clear()
+            self._voice.warn(
+                f"the server is on timeline {server.timeline}, promoted at "
+                f"{server.end_of(known.timeline) or start}: going on from {start}"
             )
 
     def _check_slot(self, source: _Source, system: SystemIdentity) -> None:
@@ -368,17 +385,17 @@ class _Capture:
             why = slot.invalidation_reason or "its WAL was removed"
             raise SlotLost(
                 f"slot {slot.name!r} is lost: {why}",
-                hint=f"raise max_slot_wal_keep_size, then {_COPY_AGAIN}",
+                hint=f"raise max_slot_wal_keep_size, then {COPY_AGAIN}",
             )
         if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > frontier:
             raise Gap(
                 f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's "
                 f"frontier {frontier}: somebody else read from it",
-                hint=f"the changes between are gone: {_COPY_AGAIN}",
+                hint=f"the changes between are gone: {COPY_AGAIN}",
                 lsn=frontier,
             )
         if frontier > source.flush:
             what = f"the server's WAL ends at {source.flush}, before the spool's {frontier}"
             if source.is_standby:
                 raise SourceUnreachable(f"{what}: the standby is behind")
-            raise ForeignSource(f"{what}: it was restored from an older state", hint=_COPY_AGAIN)
+            raise ForeignSource(f"{what}: it was restored from an older state", hint=COPY_AGAIN)

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, slot_info
+from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import (
     ForeignSource,
@@ -44,6 +44,7 @@ from pgsluice.replication import (
     SystemIdentity,
     connect_sql,
     source_errors,
+    takes_failover,
 )
 from pgsluice.spool import Spool, SpoolIdentity
 from pgsluice.spool.writer import lock_spool
@@ -163,6 +164,7 @@ def _first_start(
         found = slot_info(sql, source.slot)
         report = ensure_publications(sql, source.publications)
         intended_at = flush_lsn(sql)
+        is_standby = server_info(sql).is_standby
     system = keeper.identify_system()
     spool = Spool.open(config.spool.path) if Spool.exists(config.spool.path) else None
     if spool is not None:
@@ -186,6 +188,7 @@ def _first_start(
     slot = keeper.create_slot(
         source.slot,
         snapshot="export" if export_snapshot else "nothing",
+        failover=takes_failover(keeper.server_version, is_standby=is_standby, two_phase=False),
         is_stopping=is_stopping,
     )
     failpoint("slot.after_create")

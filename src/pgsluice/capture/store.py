@@ -127,6 +127,21 @@ class Store:
             self.raise_error()
             return done
 
+    @property
+    def last_received(self) -> Lsn:
+        """The last commit or prepare; between connections."""
+        return self._writer.last_received
+
+    def lower_frontier(self, lsn: Lsn) -> None:
+        """Between connections: the source has another history past ``lsn``.
+
+        Raises:
+            SpoolError: it cannot be written.
+        """
+        self.drain()
+        self._writer.lower_frontier(lsn)
+        self._durable = self._writer.frontier
+
     def forget_connection(self) -> None:
         """The connection ended: what it left open will come again from its beginning."""
         self.drain()

@@ -9,7 +9,7 @@ from pgsluice.replication.connection import ReplicationConnection
 from pgsluice.replication.options import PgoutputOptions, newest_proto_version
 from pgsluice.replication.refusals import source_errors
 from pgsluice.replication.session import connect_sql
-from pgsluice.replication.slots import CreatedSlot
+from pgsluice.replication.slots import CreatedSlot, takes_failover
 from pgsluice.replication.timeline import TimelineSwitch, parse_history
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "newest_proto_version",
     "parse_history",
     "source_errors",
+    "takes_failover",
 ]

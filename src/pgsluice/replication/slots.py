@@ -69,6 +69,15 @@ def create_command(
     return f"{head} ({', '.join(options)})"
 
 
+def takes_failover(server_version: int, *, is_standby: bool, two_phase: bool) -> bool:
+    """Can a new slot be one that standbys keep in step? (docs/adr/0009.)
+
+    From 17 on, on a primary; 17 refuses it together with two_phase.
+    """
+    major = server_version // 10000
+    return major >= 17 and not is_standby and not (two_phase and major == 17)
+
+
 # Locks on transaction ids are seen by every user, pg_stat_activity's details are not.
 _BLOCKERS = """
 SELECT DISTINCT ON (l.virtualtransaction)

@@ -25,6 +25,8 @@ class SpoolIdentity:
         spool_id: a UUID made with the spool; targets carry it beside their positions.
         system_identifier: of the server, from IDENTIFY_SYSTEM.
         timeline: the last one seen.
+        history: the timelines before it, oldest first, each with the LSN where its successor
+            began; empty on the first, or while it is not known.
         database, slot: what the slot decodes, and its name.
         publications: on the server, as asked for in START_REPLICATION.
         options: pgoutput's options in force.
@@ -42,6 +44,7 @@ class SpoolIdentity:
     options: Mapping[str, str] = field(default_factory=dict)
     intended_at: Lsn = _NOWHERE
     format: int = FORMAT
+    history: tuple[tuple[int, Lsn], ...] = ()
 
     @classmethod
     def new(
@@ -70,7 +73,12 @@ class SpoolIdentity:
     def to_json(self) -> bytes:
         """The file's content; :meth:`from_json` reads it back."""
         return json.dumps(
-            {**asdict(self), "options": dict(self.options), "intended_at": str(self.intended_at)},
+            {
+                **asdict(self),
+                "options": dict(self.options),
+                "intended_at": str(self.intended_at),
+                "history": [[timeline, str(lsn)] for timeline, lsn in self.history],
+            },
             indent=1,
         ).encode()
 
@@ -87,6 +95,8 @@ class SpoolIdentity:
             check_format(raw["format"], path)
             raw["publications"] = tuple(raw["publications"])
             raw["intended_at"] = Lsn.parse(raw["intended_at"])
+            history = raw.get("history", ())
+            raw["history"] = tuple((int(timeline), Lsn.parse(lsn)) for timeline, lsn in history)
             return cls(**raw)
         except (ValueError, KeyError, TypeError) as error:
             raise SpoolError(f"{path} is not the identity of a spool", path=path) from error

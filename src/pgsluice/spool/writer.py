@@ -109,6 +109,11 @@ class SpoolWriter:
         return max(self._frontier, self._position)
 
     @property
+    def last_received(self) -> Lsn:
+        """The end of the last commit, or a place inside the record of a later prepare."""
+        return self._position
+
+    @property
     def reader(self) -> SpoolReader:
         """A reader over the same listing; for the writer's own thread."""
         return self._reader
@@ -296,6 +301,20 @@ class SpoolWriter:
         """Make it durable that everything up to ``lsn`` was received; lower ones do nothing."""
         with self._mutex:
             if lsn > self.frontier:
+                self.spool.write_frontier(lsn)
+                self._frontier = lsn
+
+    def lower_frontier(self, lsn: Lsn) -> None:
+        """Make it durable that only what is up to ``lsn`` was received from the source as it
+        is now: another server was promoted there. Higher ones do nothing.
+
+        Raises:
+            SpoolError: commits or prepares past it are here.
+        """
+        with self._mutex:
+            if self.last_received > lsn:
+                raise SpoolError(f"the frontier cannot go down to {lsn}: there is more")
+            if lsn < self.frontier:
                 self.spool.write_frontier(lsn)
                 self._frontier = lsn
 

@@ -1,0 +1,166 @@
+"""Promotions: does the spool's history belong to the server's, and from where does it go on?
+
+A spool and a server each have a history of timelines. Up to the LSN where the two part, both
+hold the same WAL; after it they may hold different records at the same LSNs. So:
+
+* Nothing parts them: go on from the frontier.
+* They part, and the last commit or prepare in the spool is not past that point: nothing in
+  the lake is missing from the server. Go on from there, or from the frontier if it is lower.
+* They part, and the spool has more: the lake has data that this server lacks. Refused.
+* The server is on a timeline that the spool has left: the old primary. Refused; a capture
+  that runs waits for the new one.
+
+A timeline's number does not name it: two standbys that are promoted apart both start the
+next one. So the ends of the timelines are compared, too.
+
+The frontier may stand past the switch point though no commit does. It is lowered before the
+new timeline is recorded: a crash between the two leaves a frontier that is merely too low,
+and the same decision is taken again. Positions that a reader has recorded are ends of
+transactions in the spool, so none of them is past the switch point then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pgsluice.catalog import ServerInfo, SlotInfo
+from pgsluice.errors import ForeignSource, SlotLost, SourceRefused, SourceUnreachable
+from pgsluice.lsn import Lsn
+from pgsluice.replication import TimelineSwitch
+
+COPY_AGAIN = (
+    "`pgsluice drop`, move the targets' tables away, then start again: every table is copied anew"
+)
+_END_OF_WAL = Lsn(2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A timeline and those that it descends from.
+
+    Attributes:
+        timeline: the newest.
+        ends: the ones before it, oldest first, each with the LSN where its successor began.
+    """
+
+    timeline: int
+    ends: tuple[tuple[int, Lsn], ...] = ()
+
+    @classmethod
+    def of_server(cls, timeline: int, switches: Sequence[TimelineSwitch]) -> History:
+        """From IDENTIFY_SYSTEM and TIMELINE_HISTORY."""
+        return cls(timeline, tuple((one.timeline, one.lsn) for one in switches))
+
+    @property
+    def is_known(self) -> bool:
+        """Do we know what came before? A spool that began on a later timeline may not."""
+        return self.timeline == 1 or bool(self.ends)
+
+    def stretches(self) -> Iterator[tuple[int, Lsn]]:
+        """Each timeline and where it ends; the newest has no end."""
+        yield from self.ends
+        yield self.timeline, _END_OF_WAL
+
+    def end_of(self, timeline: int) -> Lsn | None:
+        """Where a timeline ends in this history; None when it is not in it."""
+        return dict(self.stretches()).get(timeline)
+
+    def parts_from(self, other: History) -> Lsn:
+        """The LSN up to which both hold the same WAL; the end of all WAL when they are equal."""
+        common = Lsn(0)
+        for (mine, my_end), (theirs, their_end) in zip(
+            self.stretches(), other.stretches(), strict=False
+        ):
+            if mine != theirs:
+                break
+            common = min(my_end, their_end)
+            if my_end != their_end:
+                break
+        return common
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What a spool holds.
+
+    Attributes:
+        history: of the WAL that it came from.
+        last: the end of the last commit, or a place inside a later prepare's record.
+        frontier: up to where everything was received.
+    """
+
+    history: History
+    last: Lsn
+    frontier: Lsn
+
+
+def start_on(spool: Received, server: History) -> Lsn:
+    """Where replication starts on the server: the frontier, or the switch point below it.
+
+    Raises:
+        ForeignSource: the spool has what the server lacks; facts: ``timeline``,
+            ``switch_point``, ``position``.
+        SourceRefused: the server is on a timeline that the spool has left.
+    """
+    known = spool.history
+    if server.timeline < known.timeline and server.timeline in dict(known.ends):
+        raise SourceRefused(
+            f"the server is on timeline {server.timeline}, which ended at "
+            f"{known.end_of(server.timeline)} for the spool: it went on with timeline "
+            f"{known.timeline}. This is the old primary",
+            hint="connect to the server that was promoted: a dsn can name both hosts, "
+            "host=a,b target_session_attrs=read-write",
+            timeline=server.timeline,
+        )
+    if known.is_known:
+        parting = known.parts_from(server)
+    else:
+        parting = server.end_of(known.timeline) or Lsn(0)
+    if spool.last > parting:
+        raise ForeignSource(
+            f"the server is on timeline {server.timeline}, which has the source's history up to "
+            f"{parting} only; the spool goes on to {spool.last} on timeline {known.timeline}: "
+            "the lake has data that this server lacks",
+            hint=f"connect to the server that the spool follows; if this one is the source from "
+            f"now on, {COPY_AGAIN}. To keep a standby from falling behind: docs/failover.md",
+            timeline=server.timeline,
+            switch_point=parting,
+            position=spool.last,
+        )
+    return min(spool.frontier, parting)
+
+
+def check_slot_is_there(slot: SlotInfo | None, name: str, server: ServerInfo) -> SlotInfo:
+    """The slot, if it can be read now.
+
+    Raises:
+        SlotLost: it is not there, and will not come.
+        SourceRefused: on a standby, and it may be there after its promotion.
+        SourceUnreachable: it is being synchronised.
+    """
+    may_come = server.is_standby and server.version_num >= 170000
+    if slot is None and may_come:
+        raise SourceRefused(
+            f"the server is a standby, and slot {name!r} is not on it (yet)",
+            hint="connect to the primary; for the slot to be there after a promotion: "
+            "docs/failover.md",
+            slot=name,
+        )
+    if slot is None:
+        raise SlotLost(
+            f"slot {name!r} is not there any more",
+            hint="dropped, or this server was promoted without it: slots stay behind unless "
+            "they are synchronised (17+, docs/failover.md). What was committed since cannot "
+            f"be had: {COPY_AGAIN}",
+            slot=name,
+        )
+    if slot.is_synced and (server.is_standby or slot.is_temporary):
+        raise SourceUnreachable(
+            f"the server is a standby that keeps slot {name!r} in step with its primary's: "
+            "it can be read when the standby is promoted",
+            hint="connect to the primary: a dsn can name both hosts, "
+            "host=a,b target_session_attrs=read-write",
+            slot=name,
+        )
+    return slot
