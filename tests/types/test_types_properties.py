@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pgsluice.errors import ConversionError
 from pgsluice.types import TypeOptions, resolve_type
-from pgsluice.types.datetimes import civil_from_days, days_from_civil
+from pgsluice.types.calendar import civil_from_days, days_from_civil
 
 OIDS = [16, 21, 23, 20, 26, 700, 701, 1700, 25, 18, 17, 1082, 1114, 1184, 2950, 3802, 1007, 1009]
 OIDS += [1182, 1020, 869, 1231]

@@ -121,7 +121,14 @@ SELECT t.oid, n.nspname, t.typname, t.typtype::text,
              AND NOT a.attisdropped ORDER BY a.attnum),
        ARRAY(SELECT a.atttypmod FROM pg_catalog.pg_attribute a
              WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0
-             AND NOT a.attisdropped ORDER BY a.attnum)
+             AND NOT a.attisdropped ORDER BY a.attnum),
+       CASE t.typtype
+       WHEN 'r' THEN (SELECT r.rngsubtype::bigint FROM pg_catalog.pg_range r
+                      WHERE r.rngtypid = t.oid)
+       -- By way of JSON, since only 14 and later have the column.
+       WHEN 'm' THEN (SELECT r.rngtypid::bigint FROM pg_catalog.pg_range r
+                      WHERE pg_catalog.to_jsonb(r) ->> 'rngmultitypid' = t.oid::text)
+       ELSE 0 END
 FROM pg_catalog.pg_type t
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 WHERE t.oid = ANY (%s::oid[])
@@ -157,13 +164,14 @@ def _definition(row: tuple[Any, ...]) -> TypeDefinition:
         base_typmod=row[7],
         enum_labels=tuple(row[8]),
         fields=tuple(TypeField(*field) for field in zip(row[9], row[10], row[11], strict=True)),
+        subtype_oid=row[12],
     )
 
 
 def _below(definition: TypeDefinition) -> list[int]:
     """The OIDs that a type stands on; 0 where it has no such thing."""
     fields = [field.type_oid for field in definition.fields]
-    return [definition.element_oid, definition.base_oid, *fields]
+    return [definition.element_oid, definition.base_oid, definition.subtype_oid, *fields]
 
 
 def _needed(types: dict[int, TypeDefinition], oids: Iterable[int]) -> tuple[TypeDefinition, ...]:

@@ -24,6 +24,7 @@ from pgsluice.errors import ConversionError, ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import MessageBlock
 from pgsluice.types import ColumnType, Decoded
+from pgsluice.types.codec import integers
 from pgsluice.wire import Relation
 
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
@@ -215,16 +216,6 @@ def _either(choice: Mask, chosen: Decoded, other: Decoded) -> Decoded:
         if one.unfit is not None:
             unfit |= one.unfit
     return Decoded(values, unfit)
-
-
-def integers(data: Bytes, at: Int64s, kind: str) -> Int64s:
-    """Integers of a numpy kind at any offsets; these must have been checked."""
-    if not len(at):
-        return at
-    # An integer that begins at every byte: twice as fast as to gather single bytes.
-    count = len(data) + 1 - np.dtype(kind).itemsize
-    everywhere = np.ndarray((count,), kind, data, strides=(1,))
-    return everywhere[at].astype(np.int64)
 
 
 def protocol_error(

@@ -4,12 +4,11 @@ The text form ``{a,"b c",NULL}`` of a whole column is taken apart at once: where
 opens, which backslash escapes, where an element ends follow from running counts over all
 bytes. What list<T> cannot hold is unfit: more than one dimension, a first index other than
 1, or an element that is unfit itself.
-Source: src/backend/utils/adt/arrayfuncs.c (``array_out``, ``array_send``).
+Source: src/backend/utils/adt/arrayfuncs.c (``array_out``).
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgsluice.errors import ConversionError
+from pgsluice.types.array_binary import split_arrays
 from pgsluice.types.codec import (
     Bytes,
     ColumnType,
@@ -28,6 +29,7 @@ from pgsluice.types.codec import (
     first_row,
     large_binary,
     malformed,
+    no_binary_way,
     null_mask,
     to_mask,
 )
@@ -35,9 +37,6 @@ from pgsluice.types.codec import (
 _OPEN, _CLOSE, _QUOTE, _BACKSLASH = b'{}"\\'
 _BOUNDS: Final = r"^(\[-?[0-9]+:-?[0-9]+\])+=\{"
 _NULL: Final = np.frombuffer(b"NULL", np.uint8)
-_HEADER: Final = struct.Struct(">iiI")
-_DIMENSION: Final = struct.Struct(">ii")
-_LENGTH: Final = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,11 @@ class ListType(ColumnType):
         null = null_mask(plain)
         rows = RawValues.of(plain.fill_null(b"{}") if null.any() else plain)
         elements, offsets = self._split(rows)
-        return self._assemble(self.element.decode_text(elements), offsets, null, unfit)
+        try:
+            decoded = self.element.decode_text(elements)
+        except ConversionError as error:
+            raise self._in_row(error, offsets, "text") from None
+        return self._assemble(decoded, offsets, null, unfit)
 
     def _bounded(self, values: pa.Array) -> Mask:
         """Rows that name their bounds, ``[0:1]={7,8}``: what does not start at 1."""
@@ -153,40 +156,27 @@ class ListType(ColumnType):
         return Decoded(lists, unfit if unfit.any() else None)
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        elements: list[bytes | None] = []
-        offsets = np.zeros(len(values) + 1, np.int64)
-        unfit = np.zeros(len(values), np.bool_)
-        for row, value in enumerate(values.to_pylist()):
-            if value is not None:
-                unfit[row] = not self._split_binary(value, row, elements)
-            offsets[row + 1] = len(elements)
-        decoded = self.element.decode_binary(pa.array(elements, pa.large_binary()))
-        return self._assemble(decoded, offsets, null_mask(values), unfit)
-
-    def _split_binary(self, value: bytes, row: int, elements: list[bytes | None]) -> bool:
-        """Add one array's elements; false if list<T> cannot hold its shape."""
+        split = split_arrays(values, self.name)
         try:
-            dimensions, _, _ = _HEADER.unpack_from(value)
-            at = _HEADER.size
-            if dimensions == 0:
-                return True
-            count, lower = _DIMENSION.unpack_from(value, at)
-            if dimensions != 1 or lower != 1:
-                return False
-            at += _DIMENSION.size
-            for _ in range(count):
-                (length,) = _LENGTH.unpack_from(value, at)
-                at += _LENGTH.size
-                end = at + max(length, 0)
-                if length < -1 or end > len(value):
-                    raise malformed(self.name, row, "binary")
-                elements.append(None if length < 0 else value[at:end])
-                at = end
-        except struct.error:
-            raise malformed(self.name, row, "binary") from None
-        if at != len(value):
-            raise malformed(self.name, row, "binary")
-        return True
+            elements = self.element.decode_binary(split.elements)
+        except ConversionError as error:
+            raise self._in_row(error, split.offsets, "binary") from None
+        return self._assemble(elements, split.offsets, null_mask(values), split.unfit)
+
+    @property
+    def reads_binary(self) -> bool:
+        return self.element.reads_binary
+
+    def _in_row(self, error: ConversionError, offsets: Int64s, form: str) -> ConversionError:
+        """An element's error as that of the array that holds it."""
+        element = error.facts.get("row")
+        if element is None:
+            return error
+        row = int(np.searchsorted(offsets, element, "right")) - 1
+        type_name = error.facts["type_name"]
+        if error.hint is not None:
+            return no_binary_way(type_name, row)
+        return malformed(type_name, row, form)
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         text = self.element.encode_text(array.flatten()).cast(pa.large_string())

@@ -35,6 +35,7 @@ class TypeDefinition:
         base_typmod: for a domain the modifier that it puts on its base type, else -1.
         enum_labels: an enum's labels in their order.
         fields: a composite's attributes in their order.
+        subtype_oid: for a range the type of its bounds, for a multirange its range, else 0.
     """
 
     oid: int
@@ -47,3 +48,4 @@ class TypeDefinition:
     base_typmod: int = -1
     enum_labels: tuple[str, ...] = ()
     fields: tuple[TypeField, ...] = ()
+    subtype_oid: int = 0

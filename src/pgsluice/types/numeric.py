@@ -1,11 +1,10 @@
 """numeric: decimals that are exact, or a string.
 
-Source: src/backend/utils/adt/numeric.c (``make_numeric_typmod``, ``numeric_send``).
+Source: src/backend/utils/adt/numeric.c (``make_numeric_typmod``).
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,21 +18,18 @@ from pgsluice.types.codec import (
     as_text,
     blank,
     cast_text,
-    malformed,
     shrink,
     to_mask,
     unchecked_text,
 )
 from pgsluice.types.numbers import FloatType
+from pgsluice.types.numeric_binary import numeric_binary_to_text
 from pgsluice.types.options import MAX_PRECISION, TypeOptions
-from pgsluice.types.text import PrintedType
+from pgsluice.types.text import TextType
 
 _NUMBER: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _DOUBLE: Final = pa.float64()
 _SPECIAL: Final = r"NaN|-?Infinity"
-_HEADER: Final = struct.Struct(">hhHH")
-_POSITIVE, _NEGATIVE, _NAN, _INFINITY, _MINUS_INFINITY = 0x0000, 0x4000, 0xC000, 0xD000, 0xF000
-_SPECIAL_SIGNS: Final = {_NAN: "NaN", _INFINITY: "Infinity", _MINUS_INFINITY: "-Infinity"}
 
 
 def numeric_type(typmod: int, options: TypeOptions) -> ColumnType:
@@ -119,7 +115,7 @@ class DecimalType(ColumnType):
 
 
 @dataclass(frozen=True, slots=True)
-class NumericTextType(PrintedType):
+class NumericTextType(TextType):
     """numeric as the server prints it."""
 
     name: str = "numeric"
@@ -157,46 +153,3 @@ class NumericDoubleType(FloatType):
 
     def decode_binary(self, values: pa.Array) -> Decoded:
         return self.decode_text(numeric_binary_to_text(values))
-
-
-def numeric_binary_to_text(values: pa.Array) -> pa.Array:
-    """numeric's binary form as the text that the server would print, value by value.
-
-    Raises:
-        ConversionError: a value is not of the binary form.
-    """
-    printed = [
-        None if value is None else _print_numeric(value, row)
-        for row, value in enumerate(values.to_pylist())
-    ]
-    return pa.array(printed, pa.large_binary())
-
-
-def _print_numeric(value: bytes, row: int) -> bytes:
-    try:
-        count, weight, sign, display_scale = _HEADER.unpack_from(value)
-        if count < 0 or len(value) != _HEADER.size + 2 * count:
-            raise malformed("numeric", row, "binary")
-        if sign in _SPECIAL_SIGNS:
-            return _SPECIAL_SIGNS[sign].encode()
-        digits = struct.unpack_from(f">{count}h", value, _HEADER.size)
-    except struct.error:
-        raise malformed("numeric", row, "binary") from None
-    if sign not in (_POSITIVE, _NEGATIVE) or any(not 0 <= digit < 10000 for digit in digits):
-        raise malformed("numeric", row, "binary")
-    return _print_digits(digits, weight, sign == _NEGATIVE, display_scale)
-
-
-def _print_digits(
-    digits: tuple[int, ...], weight: int, is_negative: bool, display_scale: int
-) -> bytes:
-    """Digits in base 10000, the first worth 10000 ** weight, as decimal text."""
-    whole = [digits[i] if i < len(digits) else 0 for i in range(weight + 1)]
-    places = (display_scale + 3) // 4
-    after = [
-        digits[i] if 0 <= i < len(digits) else 0 for i in range(weight + 1, weight + 1 + places)
-    ]
-    integer = "".join(f"{digit:04}" for digit in whole).lstrip("0") or "0"
-    fraction = "".join(f"{digit:04}" for digit in after)[:display_scale]
-    text = f"{integer}.{fraction}" if display_scale else integer
-    return (f"-{text}" if is_negative else text).encode()

@@ -16,13 +16,23 @@ import pyarrow as pa
 
 from pgsluice.types.arrays import ListType
 from pgsluice.types.bytea import ByteaType
+from pgsluice.types.clock import TimeType
 from pgsluice.types.codec import ColumnType
 from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ
 from pgsluice.types.definition import TypeDefinition
 from pgsluice.types.numbers import BoolType, FloatType, IntegerType
 from pgsluice.types.numeric import numeric_type
 from pgsluice.types.options import TypeOptions
-from pgsluice.types.text import CharType, JsonbType, PrintedType, TextType, UuidType
+from pgsluice.types.printing import Printer, floats, geometry, moments, network, scalars, textsearch
+from pgsluice.types.printing.containers import (
+    ArrayPrinter,
+    MultirangePrinter,
+    RangePrinter,
+    RecordPrinter,
+    VectorPrinter,
+)
+from pgsluice.types.printing.extensions import EXTENSION_PRINTERS
+from pgsluice.types.text import JsonbType, PrintedType, TextType, UuidType
 
 Way = Callable[[int, TypeOptions], ColumnType]
 """From a column's type modifier (-1 without one) and the options to its type."""
@@ -39,6 +49,8 @@ class Entry:
         oid: pg_type.oid.
         array_oid: pg_type.typarray, 0 without one.
         way: how it travels.
+        printer: its text from its binary form, for where it is inside another value; None
+            where there is no way.
         delimiter: pg_type.typdelim.
     """
 
@@ -46,6 +58,7 @@ class Entry:
     oid: int
     array_oid: int
     way: Way
+    printer: Printer | None
     delimiter: str = ","
 
 
@@ -54,89 +67,102 @@ def _always(column_type: ColumnType) -> Way:
 
 
 def _text(name: str, oid: int, array_oid: int) -> Entry:
-    return Entry(name, oid, array_oid, _always(TextType(name)))
+    return Entry(name, oid, array_oid, _always(TextType(name)), scalars.print_text)
 
 
-def _printed(name: str, oid: int, array_oid: int, delimiter: str = ",") -> Entry:
-    return Entry(name, oid, array_oid, _always(PrintedType(name)), delimiter)
+def _printed(
+    name: str, oid: int, array_oid: int, printer: Printer | None, delimiter: str = ","
+) -> Entry:
+    way = _always(PrintedType(name, printer=printer))
+    return Entry(name, oid, array_oid, way, printer, delimiter)
 
 
-def _integer(name: str, oid: int, array_oid: int, arrow: pa.DataType, ddl: str, wire: str) -> Entry:
-    return Entry(name, oid, array_oid, _always(IntegerType(name, arrow, ddl, wire)))
+def _ranges(
+    of: str, bound: Printer, oids: tuple[int, int], multi_oids: tuple[int, int]
+) -> tuple[Entry, Entry]:
+    one = RangePrinter(bound)
+    return (
+        _printed(f"{of}range", *oids, one),
+        _printed(f"{of}multirange", *multi_oids, MultirangePrinter(one)),
+    )
+
+
+def _one(name: str, oid: int, array_oid: int, way: ColumnType, printer: Printer) -> Entry:
+    return Entry(name, oid, array_oid, _always(way), printer)
 
 
 ENTRIES: Final[tuple[Entry, ...]] = (
-    Entry("bool", 16, 1000, _always(BoolType())),
-    _integer("int2", 21, 1005, pa.int16(), "smallint", ">i2"),
-    _integer("int4", 23, 1007, pa.int32(), "int", ">i4"),
-    _integer("int8", 20, 1016, pa.int64(), "bigint", ">i8"),
-    _integer("oid", 26, 1028, pa.int64(), "bigint", ">u4"),
-    Entry("float4", 700, 1021, _always(FloatType("float4", pa.float32(), "float"))),
-    Entry("float8", 701, 1022, _always(FloatType("float8", pa.float64(), "double"))),
-    Entry("numeric", 1700, 1231, numeric_type),
+    _one("bool", 16, 1000, BoolType(), scalars.print_bool),
+    _one("int2", 21, 1005, IntegerType("int2", pa.int16(), "smallint", ">i2"), scalars.print_int2),
+    _one("int4", 23, 1007, IntegerType("int4", pa.int32(), "int", ">i4"), scalars.print_int4),
+    _one("int8", 20, 1016, IntegerType("int8", pa.int64(), "bigint", ">i8"), scalars.print_int8),
+    _one("oid", 26, 1028, IntegerType("oid", pa.int64(), "bigint", ">u4"), scalars.print_unsigned4),
+    _one("float4", 700, 1021, FloatType("float4", pa.float32(), "float"), floats.print_float4),
+    _one("float8", 701, 1022, FloatType("float8", pa.float64(), "double"), floats.print_float8),
+    Entry("numeric", 1700, 1231, numeric_type, scalars.print_numeric),
     _text("text", 25, 1009),
     _text("varchar", 1043, 1015),
     _text("bpchar", 1042, 1014),
     _text("name", 19, 1003),
-    Entry("char", 18, 1002, _always(CharType("char"))),
-    Entry("bytea", 17, 1001, _always(ByteaType())),
-    Entry("date", 1082, 1182, _always(DATE)),
-    Entry("timestamp", 1114, 1115, _always(TIMESTAMP)),
-    Entry("timestamptz", 1184, 1185, _always(TIMESTAMPTZ)),
-    Entry("uuid", 2950, 2951, _always(UuidType("uuid"))),
+    _printed("char", 18, 1002, scalars.print_char),
+    _one("bytea", 17, 1001, ByteaType(), scalars.print_bytea),
+    _one("date", 1082, 1182, DATE, moments.print_date),
+    _one("timestamp", 1114, 1115, TIMESTAMP, moments.print_timestamp),
+    _one("timestamptz", 1184, 1185, TIMESTAMPTZ, moments.print_timestamptz),
+    _one("uuid", 2950, 2951, UuidType("uuid"), scalars.print_uuid),
     _text("json", 114, 199),
-    Entry("jsonb", 3802, 3807, _always(JsonbType("jsonb"))),
+    _one("jsonb", 3802, 3807, JsonbType("jsonb"), scalars.print_versioned),
     _text("xml", 142, 143),
-    _printed("time", 1083, 1183),
-    _printed("timetz", 1266, 1270),
-    _printed("interval", 1186, 1187),
-    _printed("money", 790, 791),
-    _printed("inet", 869, 1041),
-    _printed("cidr", 650, 651),
-    _printed("macaddr", 829, 1040),
-    _printed("macaddr8", 774, 775),
-    _printed("bit", 1560, 1561),
-    _printed("varbit", 1562, 1563),
-    _printed("tsvector", 3614, 3643),
-    _printed("tsquery", 3615, 3645),
-    _printed("jsonpath", 4072, 4073),
-    _printed("point", 600, 1017),
-    _printed("lseg", 601, 1018),
-    _printed("path", 602, 1019),
-    _printed("box", 603, 1020, ";"),
-    _printed("polygon", 604, 1027),
-    _printed("line", 628, 629),
-    _printed("circle", 718, 719),
-    _printed("int4range", 3904, 3905),
-    _printed("numrange", 3906, 3907),
-    _printed("tsrange", 3908, 3909),
-    _printed("tstzrange", 3910, 3911),
-    _printed("daterange", 3912, 3913),
-    _printed("int8range", 3926, 3927),
-    _printed("int4multirange", 4451, 6150),
-    _printed("nummultirange", 4532, 6151),
-    _printed("tsmultirange", 4533, 6152),
-    _printed("tstzmultirange", 4534, 6153),
-    _printed("datemultirange", 4535, 6155),
-    _printed("int8multirange", 4536, 6157),
-    _printed("pg_lsn", 3220, 3221),
-    _printed("xid", 28, 1011),
-    _printed("cid", 29, 1012),
-    _printed("tid", 27, 1010),
-    _printed("xid8", 5069, 271),
-    _printed("int2vector", 22, 1006),
-    _printed("oidvector", 30, 1013),
-    _printed("regclass", 2205, 2210),
-    _printed("regtype", 2206, 2211),
-    _printed("regproc", 24, 1008),
-    _printed("regprocedure", 2202, 2207),
-    _printed("regoper", 2203, 2208),
-    _printed("regoperator", 2204, 2209),
-    _printed("regconfig", 3734, 3735),
-    _printed("regdictionary", 3769, 3770),
-    _printed("regnamespace", 4089, 4090),
-    _printed("regrole", 4096, 4097),
-    _printed("regcollation", 4191, 4192),
+    _text("refcursor", 1790, 2201),
+    _one("time", 1083, 1183, TimeType("time"), moments.print_time),
+    _printed("timetz", 1266, 1270, moments.print_timetz),
+    _printed("interval", 1186, 1187, moments.print_interval),
+    _printed("money", 790, 791, scalars.print_money),
+    _printed("inet", 869, 1041, network.print_inet),
+    _printed("cidr", 650, 651, network.print_inet),
+    _printed("macaddr", 829, 1040, network.print_macaddr),
+    _printed("macaddr8", 774, 775, network.print_macaddr8),
+    _printed("bit", 1560, 1561, scalars.print_bits),
+    _printed("varbit", 1562, 1563, scalars.print_bits),
+    _printed("tsvector", 3614, 3643, textsearch.print_tsvector),
+    _printed("tsquery", 3615, 3645, textsearch.print_tsquery),
+    _one("jsonpath", 4072, 4073, JsonbType("jsonpath"), scalars.print_versioned),
+    _printed("point", 600, 1017, geometry.print_point),
+    _printed("lseg", 601, 1018, geometry.print_lseg),
+    _printed("path", 602, 1019, geometry.print_path),
+    _printed("box", 603, 1020, geometry.print_box, ";"),
+    _printed("polygon", 604, 1027, geometry.print_polygon),
+    _printed("line", 628, 629, geometry.print_line),
+    _printed("circle", 718, 719, geometry.print_circle),
+    *_ranges("int4", scalars.print_int4, (3904, 3905), (4451, 6150)),
+    *_ranges("num", scalars.print_numeric, (3906, 3907), (4532, 6151)),
+    *_ranges("ts", moments.print_timestamp, (3908, 3909), (4533, 6152)),
+    *_ranges("tstz", moments.print_timestamptz, (3910, 3911), (4534, 6153)),
+    *_ranges("date", moments.print_date, (3912, 3913), (4535, 6155)),
+    *_ranges("int8", scalars.print_int8, (3926, 3927), (4536, 6157)),
+    _printed("pg_lsn", 3220, 3221, scalars.print_lsn),
+    _printed("xid", 28, 1011, scalars.print_unsigned4),
+    _printed("cid", 29, 1012, scalars.print_unsigned4),
+    _printed("tid", 27, 1010, scalars.print_tid),
+    _printed("xid8", 5069, 271, scalars.print_unsigned8),
+    _printed("txid_snapshot", 2970, 2949, scalars.print_snapshot),
+    _printed("pg_snapshot", 5038, 5039, scalars.print_snapshot),
+    _printed("int2vector", 22, 1006, VectorPrinter(scalars.print_int2)),
+    _printed("oidvector", 30, 1013, VectorPrinter(scalars.print_unsigned4)),
+    # It has no send function, so it comes as text in binary mode too.
+    _printed("aclitem", 1033, 1034, None),
+    # OIDs in binary form, and names in text form: only the server knows these.
+    _printed("regclass", 2205, 2210, None),
+    _printed("regtype", 2206, 2211, None),
+    _printed("regproc", 24, 1008, None),
+    _printed("regprocedure", 2202, 2207, None),
+    _printed("regoper", 2203, 2208, None),
+    _printed("regoperator", 2204, 2209, None),
+    _printed("regconfig", 3734, 3735, None),
+    _printed("regdictionary", 3769, 3770, None),
+    _printed("regnamespace", 4089, 4090, None),
+    _printed("regrole", 4096, 4097, None),
+    _printed("regcollation", 4191, 4192, None),
 )
 
 _BY_OID: Final = {entry.oid: entry for entry in ENTRIES}
@@ -184,7 +210,48 @@ def _resolve(
     if definition.element_oid:
         element = _resolve(definition.element_oid, typmod, definitions, options, depth - 1)
         return ListType.of(element, _delimiter(definition, definitions))
-    return PrintedType(definition.name)
+    return PrintedType(definition.name, printer=_printer(type_oid, definitions, depth))
+
+
+def _printer(
+    type_oid: int, definitions: Mapping[int, TypeDefinition], depth: int
+) -> Printer | None:
+    """From a type's binary form to its text; None where there is no way, or none is known."""
+    entry = _BY_OID.get(type_oid)
+    if entry is not None:
+        return entry.printer
+    entry = _BY_ARRAY_OID.get(type_oid)
+    if entry is not None:
+        return entry.printer and ArrayPrinter(entry.printer, entry.delimiter)
+    definition = definitions.get(type_oid)
+    if definition is None or not depth:
+        return None
+    if definition.kind == "c":
+        return _record_printer(definition, definitions, depth - 1)
+    if definition.kind == "e":
+        return scalars.print_text
+    below = definition.element_oid or definition.base_oid or definition.subtype_oid
+    if not below:
+        return EXTENSION_PRINTERS.get(definition.name)
+    inner = _printer(below, definitions, depth - 1)
+    if inner is None or definition.kind == "d":
+        return inner
+    if definition.kind == "r":
+        return RangePrinter(inner)
+    if definition.kind == "m":
+        return MultirangePrinter(inner)
+    return ArrayPrinter(inner, _delimiter(definition, definitions))
+
+
+def _record_printer(
+    composite: TypeDefinition, definitions: Mapping[int, TypeDefinition], depth: int
+) -> RecordPrinter:
+    oids = {field.type_oid for field in composite.fields}
+    return RecordPrinter(
+        composite.name,
+        {oid: _printer(oid, definitions, depth) for oid in oids},
+        {oid: _resolve(oid, -1, definitions, TypeOptions(), depth).name for oid in oids},
+    )
 
 
 def _delimiter(array: TypeDefinition, definitions: Mapping[int, TypeDefinition]) -> str:

@@ -17,9 +17,11 @@ from pgsluice.types.codec import (
     first_row,
     large_binary,
     malformed,
+    no_binary_way,
     shrink,
 )
 from pgsluice.types.numbers import fixed_width_bytes
+from pgsluice.types.printing import NoTextForm, Printer
 
 _ARROW: Final = pa.string()
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -27,14 +29,42 @@ _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class PrintedType(ColumnType):
-    """A type whose text form is kept as a string; its binary form is not known."""
+    """A type whose text form is kept as a string.
+
+    Attributes:
+        printer: from the binary form to that text; None where there is no way (the name
+            behind a ``regclass``'s OID is known to the server alone).
+    """
 
     name: str
     arrow_type: pa.DataType = _ARROW
     spark_ddl: str = "string"
+    printer: Printer | None = None
 
     def decode_text(self, values: pa.Array) -> Decoded:
         return Decoded(shrink(as_text(values, self.name), self.arrow_type, self.name))
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        if self.printer is None:
+            return ColumnType.decode_binary(self, values)
+        printed = [
+            None if value is None else self._print(self.printer, value, row)
+            for row, value in enumerate(values.to_pylist())
+        ]
+        return Decoded(pa.array(printed, self.arrow_type))
+
+    def _print(self, printer: Printer, value: bytes, row: int) -> str:
+        try:
+            return printer(value)
+        except NoTextForm as inner:
+            raise no_binary_way(inner.type_name, row) from None
+        except (ValueError, RecursionError):
+            # Its words may show the value, so it is not chained.
+            raise malformed(self.name, row, "binary") from None
+
+    @property
+    def reads_binary(self) -> bool:
+        return self.printer is not None
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         return array.cast(pa.large_string())
@@ -50,26 +80,14 @@ class TextType(PrintedType):
     def decode_binary(self, values: pa.Array) -> Decoded:
         return self.decode_text(values)
 
-
-@dataclass(frozen=True, slots=True)
-class CharType(PrintedType):
-    """The one-byte type "char" (not char(n)): bytes over 127 print as ``\\ooo``, 0 as nothing."""
-
-    def decode_binary(self, values: pa.Array) -> Decoded:
-        letters, raw = fixed_width_bytes(values, 1, self.name)
-        printed = [_print_char(int(letter)) for letter in letters[:, 0]]
-        return Decoded(pa.array(printed, pa.string(), mask=raw.null))
-
-
-def _print_char(byte: int) -> str:
-    if byte >= 128:
-        return f"\\{byte:03o}"
-    return chr(byte) if byte else ""
+    @property
+    def reads_binary(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
-class JsonbType(PrintedType):
-    """jsonb: its binary form is a version byte, 1, and the text."""
+class JsonbType(TextType):
+    """jsonb and jsonpath: their binary form is a version byte, 1, and the text."""
 
     def decode_binary(self, values: pa.Array) -> Decoded:
         raw = RawValues.of(values)
@@ -87,7 +105,7 @@ class JsonbType(PrintedType):
 
 
 @dataclass(frozen=True, slots=True)
-class UuidType(PrintedType):
+class UuidType(TextType):
     """uuid, as 8-4-4-4-12 hexadecimal digits in lower case."""
 
     def decode_binary(self, values: pa.Array) -> Decoded:

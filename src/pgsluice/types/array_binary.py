@@ -1,0 +1,180 @@
+"""Arrays' binary form taken apart, whole columns at a time.
+
+An array of one dimension is a header of 20 bytes, then each element behind its length. Where
+all elements of an array have the same length their places follow at once; short arrays of
+other elements are walked in lock step, long ones one after the other.
+Source: src/backend/utils/adt/arrayfuncs.c (``array_send``).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.types.codec import (
+    Bytes,
+    Int64s,
+    Mask,
+    RawValues,
+    first_row,
+    integers,
+    malformed,
+    ragged,
+    spans,
+)
+
+_EMPTY: Final = 12
+_HEADER: Final = 20
+_MAX_DIMENSIONS: Final = 6
+_LENGTH: Final = struct.Struct(">i")
+_SHORT: Final = 64
+"""Elements up to which arrays are walked together."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitArrays:
+    """A column's arrays.
+
+    Attributes:
+        elements: LargeBinary, null for NULL.
+        offsets: row i's elements are ``offsets[i]`` to ``offsets[i + 1]``.
+        unfit: rows whose shape a list cannot hold.
+    """
+
+    elements: pa.Array
+    offsets: Int64s
+    unfit: Mask
+
+
+def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
+    """Take binary arrays apart.
+
+    Raises:
+        ConversionError: a value is not of the binary form.
+    """
+    raw = RawValues.of(values)
+    there = np.arange(len(values)) if raw.null is None else np.flatnonzero(~raw.null)
+    unfit = np.zeros(len(values), np.bool_)
+    counts = np.zeros(len(values), np.int64)
+    begins, limits = raw.offsets[there], raw.offsets[there + 1]
+    _refuse(limits - begins < _EMPTY, there, type_name)
+    dimensions = integers(raw.data, begins, ">i4")
+    wrong = (dimensions < 0) | (dimensions > _MAX_DIMENSIONS)
+    wrong |= limits - begins < _EMPTY + 8 * dimensions
+    wrong |= (dimensions == 0) & (limits - begins != _EMPTY)
+    _refuse(wrong, there, type_name)
+
+    flat = np.flatnonzero(dimensions == 1)
+    sizes = integers(raw.data, begins[flat] + _EMPTY, ">i4")
+    _refuse((sizes < 1) | (sizes > (limits - begins)[flat] // 4), there[flat], type_name)
+    starts_at_1 = integers(raw.data, begins[flat] + _EMPTY + 4, ">i4") == 1
+    unfit[there[dimensions > 1]] = unfit[there[flat[~starts_at_1]]] = True
+    rows = there[flat[starts_at_1]]
+    counts[rows] = sizes[starts_at_1]
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    places = _Places.of(raw, offsets, type_name)
+    places.find(rows)
+    elements = spans(raw.data, places.starts, places.ends, places.null)
+    return SplitArrays(elements, offsets, unfit)
+
+
+def _refuse(bad: Mask, rows: Int64s, type_name: str) -> None:
+    if bad.any():
+        raise malformed(type_name, int(rows[first_row(bad)]), "binary")
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where elements lie; filled in row by row.
+
+    Attributes:
+        data: the bytes of all arrays.
+        bounds: row i's array is ``data[bounds[i]:bounds[i + 1]]``.
+        offsets: row i's elements begin at number ``offsets[i]``.
+        starts, ends: element k is ``data[starts[k]:ends[k]]``.
+        null: element k is NULL.
+    """
+
+    data: Bytes
+    bounds: Int64s
+    offsets: Int64s
+    type_name: str
+    starts: Int64s
+    ends: Int64s
+    null: Mask
+
+    @classmethod
+    def of(cls, raw: RawValues, offsets: Int64s, type_name: str) -> _Places:
+        total = int(offsets[-1])
+        starts, ends = np.empty(total, np.int64), np.empty(total, np.int64)
+        null = np.zeros(total, np.bool_)
+        return cls(raw.data, raw.offsets, offsets, type_name, starts, ends, null)
+
+    def find(self, rows: Int64s) -> None:
+        """Fill in the elements of rows, which have some."""
+        even = self._find_even(rows)
+        uneven = rows[~even]
+        is_short = self.offsets[uneven + 1] - self.offsets[uneven] <= _SHORT
+        self._walk_together(uneven[is_short])
+        for row in uneven[~is_short].tolist():
+            self._walk(row)
+
+    def _find_even(self, rows: Int64s) -> Mask:
+        """Fill in arrays whose elements all have the first one's length; tell which."""
+        heads = self.bounds[rows] + _HEADER
+        counts = self.offsets[rows + 1] - self.offsets[rows]
+        widths = np.full(len(rows), -1, np.int64)
+        readable = heads + 4 <= self.bounds[rows + 1]
+        widths[readable] = integers(self.data, heads[readable], ">i4")
+        even: Mask = (widths >= 0) & (heads + counts * (widths + 4) == self.bounds[rows + 1])
+        candidates = np.flatnonzero(even)
+        owners, numbers = ragged(counts[candidates])
+        owners = candidates[owners]
+        at = heads[owners] + numbers * (widths[owners] + 4)
+        even[owners[integers(self.data, at, ">i4") != widths[owners]]] = False
+        proven = even[owners]
+        into = self.offsets[rows[owners[proven]]] + numbers[proven]
+        self.starts[into] = at[proven] + 4
+        self.ends[into] = self.starts[into] + widths[owners[proven]]
+        return even
+
+    def _walk_together(self, rows: Int64s) -> None:
+        """One element of all rows after the other."""
+        at = self.bounds[rows] + _HEADER
+        limits = self.bounds[rows + 1]
+        counts = self.offsets[rows + 1] - self.offsets[rows]
+        for number in range(int(counts.max()) if len(counts) else 0):
+            active = np.flatnonzero(counts > number)
+            heads, ends = at[active], limits[active]
+            _refuse(heads + 4 > ends, rows[active], self.type_name)
+            lengths = integers(self.data, heads, ">i4")
+            behind = heads + 4 + np.maximum(lengths, 0)
+            _refuse((lengths < -1) | (behind > ends), rows[active], self.type_name)
+            into = self.offsets[rows[active]] + number
+            self.starts[into], self.ends[into] = heads + 4, behind
+            self.null[into] = lengths == -1
+            at[active] = behind
+        _refuse(at != limits, rows, self.type_name)
+
+    def _walk(self, row: int) -> None:
+        """One row's elements."""
+        array = self.data[self.bounds[row] : self.bounds[row + 1]].tobytes()
+        begin, at = int(self.bounds[row]), _HEADER
+        for into in range(int(self.offsets[row]), int(self.offsets[row + 1])):
+            if at + 4 > len(array):
+                raise malformed(self.type_name, row, "binary")
+            (length,) = _LENGTH.unpack_from(array, at)
+            at += 4
+            self.starts[into] = begin + at
+            at += max(length, 0)
+            if length < -1 or at > len(array):
+                raise malformed(self.type_name, row, "binary")
+            self.ends[into] = begin + at
+            self.null[into] = length == -1
+        if at != len(array):
+            raise malformed(self.type_name, row, "binary")

@@ -1,0 +1,51 @@
+"""time: the text that the server prints, from microseconds since midnight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.types.codec import Decoded, large_binary
+from pgsluice.types.numbers import fixed_width_bytes
+from pgsluice.types.text import TextType
+
+_DAY_US: Final = 86_400_000_000
+_SHAPE: Final = np.frombuffer(b"00:00:00.000000", np.uint8)
+_POINT: Final = 8
+_PLACES: Final = {
+    # place of the letter: microseconds in its unit, units until it starts again
+    0: (36_000_000_000, 10),
+    1: (3_600_000_000, 10),
+    3: (600_000_000, 6),
+    4: (60_000_000, 10),
+    6: (10_000_000, 6),
+    7: (1_000_000, 10),
+    **{9 + place: (10 ** (5 - place), 10) for place in range(6)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeType(TextType):
+    """time without time zone, as ``HH:MM:SS[.ffffff]`` without trailing zeros; 24:00:00 is one."""
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        matrix, raw = fixed_width_bytes(values, 8, self.name)
+        micros = np.ascontiguousarray(matrix).view(">i8")[:, 0].astype(np.int64)
+        raw.refuse((micros < 0) | (micros > _DAY_US), self.name, "binary")
+        micros = np.clip(micros, 0, _DAY_US)  # bytes behind a null mean nothing
+        letters = np.tile(_SHAPE, (len(values), 1))
+        for place, (unit_us, wrap) in _PLACES.items():
+            digits = micros // unit_us
+            # Hours never start again, and their first digit is below 3.
+            letters[:, place] += (digits % wrap).astype(np.uint8)
+        significant = letters[:, _POINT + 1 :] != ord("0")
+        until_last = np.logical_or.accumulate(significant[:, ::-1], axis=1)[:, ::-1]
+        keep = np.ones(letters.shape, np.bool_)
+        keep[:, _POINT] = until_last[:, 0]
+        keep[:, _POINT + 1 :] = until_last
+        offsets = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(keep.sum(axis=1), out=offsets[1:])
+        return self.decode_text(large_binary(letters[keep], offsets, raw.null))

@@ -1,0 +1,165 @@
+"""numeric's binary form as text, whole columns at a time.
+
+A value travels as digits in base 10000, the first worth 10000 ** weight, with a sign and the
+number of places after the point. All digits of all rows become four letters each in one table
+look-up; what is left is to leave out zeros and to put signs and points between.
+Source: src/backend/utils/adt/numeric.c (``numeric_send``, ``get_str_from_var``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.types.codec import (
+    Bytes,
+    Int64s,
+    Mask,
+    RawValues,
+    first_row,
+    integers,
+    large_binary,
+    malformed,
+    ragged,
+)
+from pgsluice.types.printing.scalars import print_numeric
+
+_HEADER: Final = 8
+_POSITIVE, _NEGATIVE = 0x0000, 0x4000
+_SPECIAL: Final = (0xC000, 0xD000, 0xF000)
+_MAX_SCALE: Final = 0x3FFF
+_NUMBERS: Final = np.arange(10000)
+_LETTERS: Final = (_NUMBERS[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
+_SIZES: Final = np.searchsorted([10, 100, 1000], _NUMBERS, "right") + 1
+
+
+def numeric_binary_to_text(values: pa.Array) -> pa.Array:
+    """What the server would print, as LargeBinary.
+
+    Raises:
+        ConversionError: a value is not of the binary form.
+    """
+    raw = RawValues.of(values)
+    there = np.arange(len(values)) if raw.null is None else np.flatnonzero(~raw.null)
+    lengths = np.zeros(len(values), np.int64)
+    data = np.zeros(0, np.uint8)
+    if len(there):
+        data, lengths[there] = _print(_Digits.parse(raw, there))
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return large_binary(data, offsets, raw.null)
+
+
+@dataclass(frozen=True, slots=True)
+class _Digits:
+    """n values that are not NULL, taken apart.
+
+    Attributes:
+        counts, weights, scales: one a value.
+        negative: whether it is below zero.
+        odd: it is to be printed alone: NaN, an infinity, digits that begin with a zero.
+        flat: all values' digits, one value's behind the other's.
+        starts: where each value's digits begin among them.
+        raw, rows: where the values came from.
+    """
+
+    counts: Int64s
+    weights: Int64s
+    scales: Int64s
+    negative: Mask
+    odd: Mask
+    flat: Int64s
+    starts: Int64s
+    raw: RawValues
+    rows: Int64s
+
+    @classmethod
+    def parse(cls, raw: RawValues, rows: Int64s) -> _Digits:
+        lengths = raw.lengths[rows]
+        _refuse(lengths < _HEADER, rows)
+        heads = raw.starts[rows]
+        counts, weights, signs, scales = (
+            integers(raw.data, heads + 2 * i, kind)
+            for i, kind in enumerate((">u2", ">i2", ">u2", ">u2"))
+        )
+        special = np.isin(signs, _SPECIAL)
+        negative = signs == _NEGATIVE
+        known = special | negative | (signs == _POSITIVE)
+        _refuse((lengths != _HEADER + 2 * counts) | ~known | (scales > _MAX_SCALE), rows)
+        owners, places = ragged(counts)
+        flat = integers(raw.data, heads[owners] + _HEADER + 2 * places, ">u2")
+        if flat.size and flat.max() > _NUMBERS[-1]:
+            raise malformed("numeric", int(rows[owners[first_row(flat > _NUMBERS[-1])]]), "binary")
+        starts = np.cumsum(counts) - counts
+        has_digits = np.flatnonzero(counts)
+        odd = special
+        odd[has_digits[flat[starts[has_digits]] == 0]] = True
+        return cls(counts, weights, scales, negative, odd, flat, starts, raw, rows)
+
+    def alone(self, value: int) -> bytes:
+        """One value's text by itself."""
+        row = self.rows[value]
+        binary = self.raw.data[self.raw.offsets[row] : self.raw.offsets[row + 1]].tobytes()
+        return print_numeric(binary).encode()
+
+
+def _refuse(bad: Mask, rows: Int64s) -> None:
+    if bad.any():
+        raise malformed("numeric", int(rows[first_row(bad)]), "binary")
+
+
+def _print(digits: _Digits) -> tuple[Bytes, Int64s]:
+    """All texts, one behind the other, and their lengths."""
+    whole = np.where(digits.odd, 0, np.maximum(digits.weights + 1, 0))
+    places = np.where(digits.odd, 0, digits.scales)
+    letters, first_groups = _body(digits, whole, places)
+    alone = {int(value): digits.alone(int(value)) for value in np.flatnonzero(digits.odd)}
+
+    signs = (digits.negative & ~digits.odd).astype(np.int64)
+    integer = np.where(whole > 0, 4 * (whole - 1) + _SIZES[first_groups], 1)
+    lengths = signs + integer + places + (places > 0)
+    for value, text in alone.items():
+        lengths[value] = len(text)
+    starts = np.cumsum(lengths) - lengths
+    texts = np.empty(int(lengths.sum()), np.uint8)
+    free = np.ones(len(texts), np.bool_)
+    for at, letter in (
+        (starts[signs > 0], b"-"),
+        ((starts + signs)[(whole == 0) & ~digits.odd], b"0"),
+        ((starts + signs + integer)[places > 0], b"."),
+    ):
+        texts[at], free[at] = letter[0], False
+    for value, text in alone.items():
+        place = slice(int(starts[value]), int(starts[value]) + len(text))
+        texts[place], free[place] = np.frombuffer(text, np.uint8), False
+    texts[free] = letters
+    return texts, lengths
+
+
+def _body(digits: _Digits, whole: Int64s, places: Int64s) -> tuple[Bytes, Int64s]:
+    """All decimal digits without signs and points, and each value's first group of four.
+
+    Args:
+        digits: the values.
+        whole: groups of four before the point.
+        places: decimal digits after it.
+    """
+    owners, numbers = ragged(whole + (places + 3) // 4)
+    # Below 1, the groups begin behind the point, before or at the first digit.
+    index = numbers + np.minimum(digits.weights + 1, 0)[owners]
+    carried = (index >= 0) & (index < digits.counts[owners])
+    groups = np.zeros(len(owners), np.int64)
+    groups[carried] = digits.flat[digits.starts[owners[carried]] + index[carried]]
+
+    behind_point = numbers - whole[owners]
+    kept = np.where(behind_point < 0, 4, np.minimum(places[owners] - 4 * behind_point, 4))
+    keep = np.arange(4) < kept[:, None]
+    leading = np.flatnonzero((numbers == 0) & (whole[owners] > 0))
+    keep[leading] = np.arange(4) >= 4 - _SIZES[groups[leading], None]
+    first_groups = np.zeros(len(whole), np.int64)
+    first_groups[owners[leading]] = groups[leading]
+    letters: Bytes = _LETTERS[groups][keep]
+    return letters, first_groups

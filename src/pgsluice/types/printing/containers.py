@@ -1,0 +1,185 @@
+"""Values made of values: arrays, the two vectors, ranges, multiranges, composites.
+
+Each has its own rule for which of its parts is quoted, and how.
+Source: src/backend/utils/adt/arrayfuncs.c, int.c, oid.c, rangetypes.c, multirangetypes.c,
+rowtypes.c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pgsluice.types.printing.cursor import Cursor, Misshapen, NoTextForm, Printer
+
+_MAX_DIMENSIONS: Final = 6
+_SPACES: Final = " \t\n\r\v\f"
+_RECORD_SPECIAL: Final = re.compile(rf'[{_SPACES}"\\(),]')
+_BOUND_SPECIAL: Final = re.compile(rf'[{_SPACES}"\\(),\[\]]')
+_EMPTY, _LOWER_INCLUSIVE, _UPPER_INCLUSIVE, _NO_LOWER, _NO_UPPER = 1, 2, 4, 8, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An array's dimensions and, flat, its elements.
+
+    Attributes:
+        sizes: elements in each dimension; empty for an empty array.
+        lowers: the first index of each.
+        elements: None for NULL.
+    """
+
+    sizes: tuple[int, ...]
+    lowers: tuple[int, ...]
+    elements: tuple[bytes | None, ...]
+
+    @classmethod
+    def parse(cls, value: bytes) -> Shape:
+        """Read what array_send made."""
+        cursor = Cursor(value)
+        count = cursor.number(4)
+        cursor.take(8)  # whether there are NULLs; the element's OID
+        if not 0 <= count <= _MAX_DIMENSIONS:
+            raise Misshapen
+        dimensions = [(cursor.number(4), cursor.number(4)) for _ in range(count)]
+        total = 1 if dimensions else 0
+        for size, _ in dimensions:
+            if size <= 0:
+                raise Misshapen
+            total *= size
+        if total > len(value):
+            raise Misshapen
+        elements = tuple(cursor.sized() for _ in range(total))
+        cursor.close()
+        return cls(
+            tuple(size for size, _ in dimensions), tuple(low for _, low in dimensions), elements
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPrinter:
+    """array_out: ``[0:1]={1,NULL}``; bounds are written where one is not 1."""
+
+    element: Printer
+    delimiter: str
+
+    def __call__(self, value: bytes) -> str:
+        shape = Shape.parse(value)
+        if not shape.sizes:
+            return "{}"
+        texts = iter([self._print_element(element) for element in shape.elements])
+        bounds = ""
+        if any(lower != 1 for lower in shape.lowers):
+            pairs = zip(shape.lowers, shape.sizes, strict=True)
+            bounds = "".join(f"[{lower}:{lower + size - 1}]" for lower, size in pairs) + "="
+        return bounds + self._nest(texts, shape.sizes)
+
+    def _nest(self, texts: Iterator[str], sizes: tuple[int, ...]) -> str:
+        if not sizes:
+            return next(texts)
+        return (
+            "{" + self.delimiter.join(self._nest(texts, sizes[1:]) for _ in range(sizes[0])) + "}"
+        )
+
+    def _print_element(self, element: bytes | None) -> str:
+        if element is None:
+            return "NULL"
+        text = self.element(element)
+        special = set('{}"\\' + self.delimiter + _SPACES)
+        if text and text.upper() != "NULL" and special.isdisjoint(text):
+            return text
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class VectorPrinter:
+    """int2vector and oidvector: sent as arrays, printed with blanks between."""
+
+    element: Printer
+
+    def __call__(self, value: bytes) -> str:
+        shape = Shape.parse(value)
+        if len(shape.sizes) > 1 or None in shape.elements:
+            raise Misshapen
+        return " ".join(self.element(element) for element in shape.elements if element is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class RangePrinter:
+    """range_out."""
+
+    bound: Printer
+
+    def __call__(self, value: bytes) -> str:
+        cursor = Cursor(value)
+        flags = cursor.unsigned(1)
+        lower = "" if flags & (_EMPTY | _NO_LOWER) else self._print_bound(cursor)
+        upper = "" if flags & (_EMPTY | _NO_UPPER) else self._print_bound(cursor)
+        cursor.close()
+        if flags & _EMPTY:
+            return "empty"
+        opening = "[" if flags & _LOWER_INCLUSIVE else "("
+        closing = "]" if flags & _UPPER_INCLUSIVE else ")"
+        return f"{opening}{lower},{upper}{closing}"
+
+    def _print_bound(self, cursor: Cursor) -> str:
+        bound = cursor.sized()
+        if bound is None:
+            raise Misshapen
+        return _doubled(self.bound(bound), _BOUND_SPECIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class MultirangePrinter:
+    """multirange_out."""
+
+    range: Printer
+
+    def __call__(self, value: bytes) -> str:
+        cursor = Cursor(value)
+        ranges = [cursor.sized() for _ in range(cursor.number(4))]
+        cursor.close()
+        if None in ranges:
+            raise Misshapen
+        return "{" + ",".join(self.range(one) for one in ranges if one is not None) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPrinter:
+    """record_out: ``(1,"a b",)``. Each field travels with its type's OID.
+
+    Attributes:
+        name: the composite's.
+        printers: by OID, those of the types that its fields have; None where the text does
+            not follow from the binary form.
+        names: by OID, these types' names.
+    """
+
+    name: str
+    printers: Mapping[int, Printer | None]
+    names: Mapping[int, str]
+
+    def __call__(self, value: bytes) -> str:
+        cursor = Cursor(value)
+        texts = [self._print_field(cursor) for _ in range(cursor.number(4))]
+        cursor.close()
+        return f"({','.join(texts)})"
+
+    def _print_field(self, cursor: Cursor) -> str:
+        type_oid, field = cursor.unsigned(4), cursor.sized()
+        if field is None:
+            return ""
+        printer = self.printers.get(type_oid)
+        if printer is None:
+            inner = self.names.get(type_oid, f"type {type_oid}")
+            raise NoTextForm(f"{self.name}, of {inner} in it,")
+        return _doubled(printer(field), _RECORD_SPECIAL)
+
+
+def _doubled(text: str, special: re.Pattern[str]) -> str:
+    """Quoted, quotes and backslashes doubled, if it is empty or has a special character."""
+    if text and not special.search(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'

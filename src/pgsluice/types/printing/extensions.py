@@ -1,0 +1,75 @@
+"""Types of extensions that many tables have, found by their name: hstore, citext, ltree and
+pgvector's three.
+
+Source: contrib/hstore/hstore_io.c, contrib/ltree/ltree_io.c, pgvector's vector.c, halfvec.c,
+sparsevec.c.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from pgsluice.types.printing.cursor import Cursor, Misshapen, Printer
+from pgsluice.types.printing.floats import format_float4
+from pgsluice.types.printing.scalars import print_text, print_versioned
+
+
+def print_hstore(value: bytes) -> str:
+    """hstore_out: ``"key"=>"value", "other"=>NULL``."""
+    cursor = Cursor(value)
+    pairs = []
+    for _ in range(cursor.number(4)):
+        key, item = cursor.sized(), cursor.sized()
+        if key is None:
+            raise Misshapen
+        pairs.append(f"{_quoted(key)}=>{'NULL' if item is None else _quoted(item)}")
+    cursor.close()
+    return ", ".join(pairs)
+
+
+def _quoted(text: bytes) -> str:
+    return '"' + text.decode().replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def print_vector(value: bytes) -> str:
+    """vector_out: ``[1,2.5]``."""
+    return _print_dense(value, "f")
+
+
+def print_halfvec(value: bytes) -> str:
+    """halfvec_out: each half as the single that it is."""
+    return _print_dense(value, "e")
+
+
+def _print_dense(value: bytes, kind: str) -> str:
+    cursor = Cursor(value)
+    size, _ = cursor.unsigned(2), cursor.unsigned(2)
+    numbers = struct.unpack(f">{size}{kind}", cursor.take(size * struct.calcsize(kind)))
+    cursor.close()
+    return "[" + ",".join(map(format_float4, numbers)) + "]"
+
+
+def print_sparsevec(value: bytes) -> str:
+    """sparsevec_out: ``{1:1.5,3:2}/5``; indices travel from 0."""
+    cursor = Cursor(value)
+    size, count, _ = cursor.number(4), cursor.number(4), cursor.number(4)
+    if count < 0:
+        raise Misshapen
+    indices = struct.unpack(f">{count}i", cursor.take(4 * count))
+    numbers = struct.unpack(f">{count}f", cursor.take(4 * count))
+    cursor.close()
+    pairs = (f"{i + 1}:{format_float4(n)}" for i, n in zip(indices, numbers, strict=True))
+    return "{" + ",".join(pairs) + "}/" + str(size)
+
+
+EXTENSION_PRINTERS: Final[dict[str, Printer]] = {
+    "hstore": print_hstore,
+    "citext": print_text,
+    "ltree": print_versioned,
+    "lquery": print_versioned,
+    "ltxtquery": print_versioned,
+    "vector": print_vector,
+    "halfvec": print_halfvec,
+    "sparsevec": print_sparsevec,
+}

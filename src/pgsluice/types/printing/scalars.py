@@ -1,0 +1,146 @@
+"""Numbers, texts, bits and the server's own counters.
+
+Source: src/backend/utils/adt: numeric.c, cash.c, varbit.c, char.c, xid.c, pg_lsn.c, tid.c,
+xid8funcs.c.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from pgsluice.types.printing.cursor import Cursor, Misshapen, fields
+
+_POSITIVE, _NEGATIVE = 0x0000, 0x4000
+_SPECIAL = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
+_VERSION = 1
+
+
+def print_text(value: bytes) -> str:
+    """text, varchar, char(n), name, json, xml, enums: their binary form is their text."""
+    return value.decode()
+
+
+def print_versioned(value: bytes) -> str:
+    """jsonb and jsonpath: a version byte, 1, and the text."""
+    cursor = Cursor(value)
+    if cursor.number(1) != _VERSION:
+        raise Misshapen
+    return cursor.rest().decode()
+
+
+def print_char(value: bytes) -> str:
+    """The one-byte type "char": bytes over 127 print as ``\\ooo``, 0 as nothing."""
+    if len(value) != 1:
+        raise Misshapen
+    byte = value[0]
+    if byte >= 128:
+        return f"\\{byte:03o}"
+    return chr(byte) if byte else ""
+
+
+def print_bool(value: bytes) -> str:
+    """boolout."""
+    if value not in (b"\0", b"\1"):
+        raise Misshapen
+    return "t" if value == b"\1" else "f"
+
+
+def print_int2(value: bytes) -> str:
+    """int2out."""
+    return str(fields(value, 2)[0])
+
+
+def print_int4(value: bytes) -> str:
+    """int4out."""
+    return str(fields(value, 4)[0])
+
+
+def print_int8(value: bytes) -> str:
+    """int8out."""
+    return str(fields(value, 8)[0])
+
+
+def print_unsigned4(value: bytes) -> str:
+    """oid, xid and cid."""
+    return str(fields(value, 4)[0] & 0xFFFFFFFF)
+
+
+def print_unsigned8(value: bytes) -> str:
+    """xid8."""
+    return str(fields(value, 8)[0] & 0xFFFFFFFFFFFFFFFF)
+
+
+def print_bytea(value: bytes) -> str:
+    """byteaout with bytea_output = hex."""
+    return f"\\x{value.hex()}"
+
+
+def print_uuid(value: bytes) -> str:
+    """uuid_out."""
+    if len(value) != 16:
+        raise Misshapen
+    return str(uuid.UUID(bytes=value))
+
+
+def print_money(value: bytes) -> str:
+    """cash_out under lc_monetary = C, which the replication session sets: ``-$1,234.56``.
+
+    The binary form is a bare int8; how many of its digits are cents only that locale says,
+    in either form.
+    """
+    (cents,) = fields(value, 8)
+    whole, fraction = divmod(abs(cents), 100)
+    return f"{'-' if cents < 0 else ''}${whole:,}.{fraction:02}"
+
+
+def print_bits(value: bytes) -> str:
+    """bit and varbit: an int4 of bits, then these, the last byte filled up with zeros."""
+    cursor = Cursor(value)
+    count = cursor.number(4)
+    packed = cursor.rest()
+    if count < 0 or len(packed) != (count + 7) // 8:
+        raise Misshapen
+    return "".join(f"{byte:08b}" for byte in packed)[:count]
+
+
+def print_lsn(value: bytes) -> str:
+    """pg_lsn_out."""
+    high, low = fields(value, 4, 4)
+    return f"{high & 0xFFFFFFFF:X}/{low & 0xFFFFFFFF:X}"
+
+
+def print_tid(value: bytes) -> str:
+    """tidout."""
+    block, offset = fields(value, 4, 2)
+    return f"({block & 0xFFFFFFFF},{offset & 0xFFFF})"
+
+
+def print_snapshot(value: bytes) -> str:
+    """txid_snapshot and pg_snapshot: ``xmin:xmax:xip,xip``."""
+    cursor = Cursor(value)
+    count = cursor.number(4)
+    xmin, xmax = cursor.unsigned(8), cursor.unsigned(8)
+    in_progress = [str(cursor.unsigned(8)) for _ in range(count)]
+    cursor.close()
+    return f"{xmin}:{xmax}:{','.join(in_progress)}"
+
+
+def print_numeric(value: bytes) -> str:
+    """numeric_out: digits in base 10000, the first worth 10000 ** weight."""
+    cursor = Cursor(value)
+    count, weight = cursor.unsigned(2), cursor.number(2)
+    sign, display_scale = cursor.unsigned(2), cursor.unsigned(2)
+    digits = [cursor.unsigned(2) for _ in range(count)]
+    cursor.close()
+    if sign in _SPECIAL:
+        return _SPECIAL[sign]
+    if sign not in (_POSITIVE, _NEGATIVE) or any(digit >= 10000 for digit in digits):
+        raise Misshapen
+    places = (display_scale + 3) // 4
+    whole = max(weight + 1, 0)  # groups before the point; below 1 they begin behind it
+    first = min(weight + 1, 0)
+    groups = [digits[i] if 0 <= i < count else 0 for i in range(first, weight + 1 + places)]
+    integer = "".join(f"{group:04}" for group in groups[:whole]).lstrip("0") or "0"
+    fraction = "".join(f"{group:04}" for group in groups[whole:])[:display_scale]
+    minus = "-" if sign == _NEGATIVE else ""
+    return f"{minus}{integer}.{fraction}" if display_scale else f"{minus}{integer}"
