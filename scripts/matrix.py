@@ -49,6 +49,7 @@ AREAS = (
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "matrix.md"
 _BEGIN, _END = "<!-- written by python scripts/matrix.py --write -->", "<!-- end -->"
+_WIDTH = 110
 _NO_TESTS = 5
 """pytest's exit code when an area has no test that depends on the server."""
 
@@ -98,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--write needs the whole matrix, without versions and --area")
     areas = [area for area in AREAS if not chosen.area or area in chosen.area]
     console = Console()
+    console.width = max(console.width, _WIDTH)
     rows = run_all(console, chosen.versions or VERSIONS, areas, chosen.jobs)
     show(console, rows, areas)
     if chosen.write:
@@ -155,7 +157,8 @@ def outcome(code: int, report: Path) -> Outcome:
     passed, skipped, failed = 0, 0, []
     for case in ElementTree.parse(report).iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
-            failed.append(f"{case.get('classname')}::{case.get('name')}")
+            name = f"{case.get('classname')}::{case.get('name')}"
+            failed += [name] if name not in failed else []  # its end may have failed, too
         elif case.find("skipped") is not None:
             skipped += 1
         else:

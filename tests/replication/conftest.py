@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 
 from pgsluice.embedded import EmbeddedServer
@@ -37,8 +38,10 @@ def own_server(
     _own_server.settings = before
     hba.write_text(hba_before)
     _own_server.start()
-    _own_server.psql(
-        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
-    )
+    with psycopg.connect(_own_server.dsn(), autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
+        )
     _own_server.restart()
-    _own_server.psql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    with psycopg.connect(_own_server.dsn(), autocommit=True) as connection:
+        connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")

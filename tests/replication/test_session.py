@@ -155,6 +155,7 @@ def test_a_wrong_password_is_refused_and_not_shown(
 ) -> None:
     server = own_server()
     with connect_sql(server.dsn()) as connection:
+        connection.execute("SET password_encryption = 'scram-sha-256'")  # md5 before 14
         connection.execute("CREATE ROLE app LOGIN REPLICATION PASSWORD 'right'")
         (server.data_dir / "pg_hba.conf").write_text(
             "host all,replication app 127.0.0.1/32 scram-sha-256\n"
@@ -187,9 +188,9 @@ def test_no_walsender_is_left(own_server: Callable[..., EmbeddedServer]) -> None
 
 
 def test_too_many_clients_passes(own_server: Callable[..., EmbeddedServer]) -> None:
-    server = own_server(
-        max_connections="4", superuser_reserved_connections="0", reserved_connections="0"
-    )
+    # Before 12 walsenders are taken from max_connections.
+    settings = {"max_connections": "4", "max_wal_senders": "1"}
+    server = own_server(**settings, superuser_reserved_connections="0")
     with contextlib.ExitStack() as sessions:
         for _ in range(4):
             sessions.enter_context(connect_sql(server.dsn()))

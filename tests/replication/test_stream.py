@@ -188,6 +188,7 @@ def test_a_publication_that_is_not_there(pg16: EmbeddedServer, database) -> None
             _receive_until(walsender, _flushed(db))
 
 
+@pytest.mark.pg(">= 13")  # max_slot_wal_keep_size
 def test_wal_that_is_gone(own_server: Callable[..., EmbeddedServer]) -> None:
     server = own_server(max_slot_wal_keep_size="1MB", max_wal_size="32MB", min_wal_size="32MB")
     with connect_sql(server.dsn()) as connection:
