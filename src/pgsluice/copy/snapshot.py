@@ -23,10 +23,12 @@ class Snapshot:
     Attributes:
         name: what SET TRANSACTION SNAPSHOT takes; good while its maker's connection is idle.
         position: transactions that committed before it are in the snapshot, and no others.
+        timeline: whose position it is; 0 when it is not known.
     """
 
     name: str
     position: Lsn
+    timeline: int = 0
 
 
 def import_snapshot(connection: psycopg.Connection[Any], name: str) -> None:
@@ -51,12 +53,13 @@ def temporary_snapshot(
     """
     keeper = ReplicationConnection.connect(dsn, timeout_s=timeout_s)
     try:
+        timeline = keeper.identify_system().timeline
         name = f"pgsluice_copy_{os.getpid()}_{secrets.token_hex(4)}"
         slot = keeper.create_slot(
             name, temporary=True, snapshot="export", timeout_s=timeout_s, is_stopping=is_stopping
         )
         assert slot.snapshot_name is not None  # asked for by "export"
         # The next command on this connection would end the snapshot: there is none.
-        yield Snapshot(slot.snapshot_name, slot.consistent_point)
+        yield Snapshot(slot.snapshot_name, slot.consistent_point, timeline)
     finally:
         keeper.close()

@@ -213,9 +213,10 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"subscription {self._subscription} is not registered in {reader.spool.path}",
                 path=str(reader.spool.path),
             )
-        # The spool's first subscription gets all there is; a later one what comes from now on.
+        # The spool's first subscription gets all there is; a later one what comes from now on:
+        # past the last position. After a promotion commits may come before the frontier of now.
         is_first = not reader.spool.subscriptions()
-        position = reader.start() if is_first else reader.frontier()
+        position = reader.start() if is_first else reader.position()
         record = SubscriptionRecord(
             self._subscription,
             Owner.SOURCE,

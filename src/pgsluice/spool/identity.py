@@ -70,6 +70,15 @@ class SpoolIdentity:
             intended_at=intended_at,
         )
 
+    def has(self, timeline: int, lsn: Lsn) -> bool:
+        """Is what a server on ``timeline`` had at ``lsn`` in the source's history?
+
+        Of timelines that the spool knows nothing about (one that capture is yet to follow) it
+        is taken to be.
+        """
+        end = dict(self.history).get(timeline)
+        return end is None or lsn <= end
+
     def to_json(self) -> bytes:
         """The file's content; :meth:`from_json` reads it back."""
         return json.dumps(

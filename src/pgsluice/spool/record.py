@@ -53,6 +53,8 @@ class TableRecord:
         applied_through: end of the last batch that covered it, changes or not.
         committed: position of its last commit in the target; 0 before the first.
         copy_number: how often it has been copied; rises with each copy.
+        copied_at, copied_on: the position of its copy, and the timeline whose position that
+            is; 0 where they are not known.
         fingerprint: what later looks at the source's table are compared with.
         rows: changes applied so far.
         error: why it is parked, for people; None otherwise.
@@ -83,6 +85,8 @@ class TableRecord:
     version: int = -1
     adopts: bool = False
     replaces: tuple[int, ...] = ()
+    copied_at: Lsn = _NOWHERE
+    copied_on: int = 0
 
     @property
     def is_parked(self) -> bool:
@@ -270,6 +274,7 @@ def _table_to_json(table: TableRecord) -> dict[str, Any]:
         "state": table.state.value,
         "applied_through": str(table.applied_through),
         "committed": str(table.committed),
+        "copied_at": str(table.copied_at),
     }
 
 
@@ -282,5 +287,6 @@ def _table_from_json(raw: dict[str, Any]) -> TableRecord:
             "state": TableState(raw["state"]),
             "applied_through": Lsn.parse(raw["applied_through"]),
             "committed": Lsn.parse(raw["committed"]),
+            "copied_at": Lsn.parse(raw.get("copied_at", "0/0")),
         }
     )

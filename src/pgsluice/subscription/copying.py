@@ -35,7 +35,7 @@ from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spark.results import run_tasks
-from pgsluice.spool import Spool, TableRecord, TableState
+from pgsluice.spool import Spool, SpoolIdentity, TableRecord, TableState
 from pgsluice.subscription.discovery import SourceTable, born_as_partitions, source_tables
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.shape import (
@@ -82,6 +82,7 @@ class TableCopies:
             connect_sql(self._config.source.dsn) as connection,
             source_errors("looking for tables"),
         ):
+            identity = Spool.open(self._config.spool.path).identity
             tables = source_tables(connection, self._publications())
             with self._driver.lock:
                 record = self._driver.record
@@ -93,6 +94,7 @@ class TableCopies:
                         self._add(table, known, live, record.position)
                     else:
                         known[oid] = _compared(connection, known[oid], table)
+                    known[oid] = _followed(known[oid], identity)
                 for oid in known.keys() - live:
                     if known[oid].is_active:
                         known[oid] = replace(known[oid], fingerprint=UNSENT)
@@ -334,6 +336,8 @@ def _after(
             state=TableState.COPIED,
             applied_through=snapshot.position,
             committed=snapshot.position,
+            copied_at=snapshot.position,
+            copied_on=snapshot.timeline,
             version=result.version,
             rows=result.rows,
             error=None,
@@ -345,6 +349,17 @@ def _after(
     if result.error_kind == "table" or not may_pass:
         return replace(table, state=TableState.PARKED, error=result.error)
     return replace(table, error=result.error)
+
+
+def _followed(record: TableRecord, identity: SpoolIdentity) -> TableRecord:
+    """A table's record after a look at the timelines.
+
+    A copy that was taken past the point where a standby was promoted has rows that the new
+    primary never had, and its position hides what the new primary committed at such LSNs.
+    """
+    if record.is_active and not identity.has(record.copied_on, record.copied_at):
+        return replace(record, state=TableState.INITIALISE)
+    return record
 
 
 def _leaves_in(

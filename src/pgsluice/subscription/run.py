@@ -164,12 +164,15 @@ def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionCon
 
 
 def _registered(config: Config, subscription: SubscriptionConfig) -> SubscriptionRecord:
-    """The subscription's record, made durably at the frontier when it is new."""
+    """The subscription's record, made durably at the spool's end when it is new.
+
+    That is the last position, not the frontier: after a promotion commits may come between.
+    """
     reader = SpoolReader(config.spool.path)
     record = SubscriptionRecord.find(config.spool.path, subscription.name)
     if record is None:
         # The spool's first subscription may have all that it holds.
-        begin = reader.frontier() if reader.spool.subscriptions() else reader.start()
+        begin = reader.position() if reader.spool.subscriptions() else reader.start()
         record = SubscriptionRecord(
             name=subscription.name,
             owner=Owner.CONFIG,
@@ -238,7 +241,8 @@ class _Run:
         """The first copies, under the new slot's snapshot while it is there."""
         snapshot = None
         if prepared.snapshot_name is not None:
-            snapshot = Snapshot(prepared.snapshot_name, prepared.consistent_point)
+            timeline = prepared.spool.identity.timeline
+            snapshot = Snapshot(prepared.snapshot_name, prepared.consistent_point, timeline)
         for one in self._running:
             one.driver.take_released()
             one.driver.report_parked()
