@@ -18,6 +18,7 @@
     │   ├── SpoolBusy             another process writes to this spool
     │   └── ForeignSpool          the folder holds a spool of something else
     ├── TableError                parks one table, and no other
+    │   └── EvaluationError       a row filter fails for a row, as it would on the server
     └── SinkError                 the target as a whole cannot be used
 
 An error says what happened, where, and what to do next (``hint``). Facts are attributes, so
@@ -133,6 +134,14 @@ class TableError(PgsluiceError):
 
     Facts: ``table``; ``copy_again`` where copying it again mends it; ``copy_now`` where that is
     no decision of anybody's, but what the change itself asks for (a truncated partition).
+    """
+
+
+class EvaluationError(TableError):
+    """A row filter fails for a row, as it would on the server, or only the server can tell.
+
+    Facts: ``condition``, the name of PostgreSQL's SQLSTATE (``division_by_zero``), or
+    ``cannot_know``; ``message``, PostgreSQL's own; ``row``, the index of the first such row.
     """
 
 

@@ -1,0 +1,59 @@
+"""An expression made ready to compute: constants folded, kernels found.
+
+A plan has its constant, or what computes it for one row, and where Arrow can, for a batch.
+
+Rules, from eval_const_expressions, which the server runs before it filters the first row:
+
+- What has only constants is computed at once, and its error is the filter's error, whether or
+  not any row would have come there.
+- AND, OR, COALESCE and CASE drop what their constants make unreachable before it is looked at.
+- A strict function with a constant NULL is NULL, whatever its other arguments would do.
+
+Source: src/backend/optimizer/util/clauses.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pgsluice.publication.row_filter.batches import Batch
+from pgsluice.publication.row_filter.kernels.arrow import Datum
+from pgsluice.publication.row_filter.values import Value
+
+Tuple: TypeAlias = tuple[Value, ...]
+Run: TypeAlias = Callable[[Tuple], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that is known before the first row."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A value of each row.
+
+    Attributes:
+        run: from the row's columns.
+        column: the same for a batch at once, as an Arrow array; None where rows are needed.
+        is_safe: ``column`` has an answer for rows that the server would not look at.
+    """
+
+    run: Run
+    column: Callable[[Batch], Datum] | None = None
+    is_safe: bool = False
+
+
+Plan: TypeAlias = Constant | Computed
+
+
+def runner(plan: Plan) -> Run:
+    """What computes a plan for a row."""
+    if isinstance(plan, Computed):
+        return plan.run
+    value = plan.value
+    return lambda row: value
