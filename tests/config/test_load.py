@@ -286,12 +286,8 @@ def test_what_a_subscription_cannot_do_yet_is_refused_by_name(line: str, expecte
 @pytest.mark.parametrize(
     "line",
     [
-        "proto_version = 4",
-        'streaming = "parallel"',
-        "two_phase = true",
         "binary = true",
         "messages = true",
-        'origin = "none"',
     ],
 )
 def test_what_the_source_cannot_do_yet_is_refused_by_name(line: str) -> None:

@@ -48,8 +48,8 @@ def test_keys_of_a_newer_version_are_kept():
 
 
 def test_a_newer_format_is_refused():
-    raw = {**json.loads(a_record().to_json()), "format": 2}
-    with pytest.raises(ForeignSpool, match="format 2"):
+    raw = {**json.loads(a_record().to_json()), "format": 3}
+    with pytest.raises(ForeignSpool, match="format 3"):
         SubscriptionRecord.from_json(json.dumps(raw).encode(), "r")
     with pytest.raises(SpoolError):
         SubscriptionRecord.from_json(b"{}", "r")

@@ -1,82 +1,23 @@
-"""Frames between the socket and the disk: whole transactions, and the one that is open.
+"""Frames of plain transactions on their way to the disk: whole ones, and the open one.
 
-Frames come in chunks, joined to one ``bytes`` each so that little memory lies in small
-objects. Transactions arrive one after the other (protocol without streaming), so there are
-two heaps: chunks of whole transactions, and the chunks of the transaction that is open. A
-commit moves the second to the first. An open transaction that outgrows a segment is handed
-out in pieces, *parts*, and ends with one more part and its commit.
+Between Begin and Commit nothing else comes, so there are two heaps: whole transactions, and
+the one that is open. A commit moves the second to the first. An open transaction that
+outgrows a segment is handed out in pieces, *parts*, and ends with one more part and its
+commit. What comes before its commit is kept elsewhere (:mod:`pgsluice.capture.in_progress`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-import numpy as np
-
+from pgsluice.capture.heap import FRAME_HEADER_BYTES, Heap
+from pgsluice.capture.steps import Committed, Part, Whole
 from pgsluice.lsn import Lsn
-from pgsluice.spool import RawMessages
-from pgsluice.spool.block import Int64s
 from pgsluice.wire import POSTGRES_EPOCH_US
 
-FRAME_HEADER_BYTES = 25
 _BEGIN = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">xQQq")
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Whole transactions for one segment."""
-
-    messages: RawMessages
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of an open transaction.
-
-    Attributes:
-        key: of the transaction, unique in a connection.
-        messages: what came since its last part.
-        end: the transaction's position when this is its last part, else None.
-        commit_timestamp: microseconds since 1970-01-01 UTC.
-        xid: the transaction's.
-    """
-
-    key: str
-    messages: RawMessages
-    end: Lsn | None
-    commit_timestamp: int
-    xid: int
-
-
-@dataclass(slots=True)
-class _Heap:
-    chunks: list[tuple[bytes, Int64s]] = field(default_factory=list)
-    size_bytes: int = 0
-
-    def add(self, frames: Sequence[bytes | memoryview]) -> None:
-        if frames:
-            joined = b"".join(frames)
-            lengths = np.fromiter(map(len, frames), np.int64, len(frames))
-            self.chunks.append((joined, lengths))
-            self.size_bytes += len(joined)
-
-    def move_to(self, other: _Heap) -> None:
-        other.chunks += self.chunks
-        other.size_bytes += self.size_bytes
-        self.clear()
-
-    def clear(self) -> None:
-        self.chunks = []
-        self.size_bytes = 0
-
-    def take(self) -> RawMessages:
-        data = b"".join(chunk for chunk, _ in self.chunks)
-        lengths = np.concatenate([lengths for _, lengths in self.chunks])
-        self.clear()
-        return RawMessages.from_frames(data, lengths)
 
 
 class FrameBuffer:
@@ -88,8 +29,8 @@ class FrameBuffer:
     """
 
     def __init__(self) -> None:
-        self._whole = _Heap()
-        self._open = _Heap()
+        self._whole = Heap()
+        self._open = Heap()
         self._key: str | None = None
         self._begin: tuple[int, int] = (0, 0)
         self.whole_since: float | None = None
@@ -116,7 +57,7 @@ class FrameBuffer:
         committed: int,
         last: bytes | memoryview | None,
         now: float,
-    ) -> Part | None:
+    ) -> tuple[Part, Committed] | None:
         """Take a chunk.
 
         Args:
@@ -127,7 +68,7 @@ class FrameBuffer:
             now: the caller's clock.
 
         Returns:
-            the last part of a transaction that was handed out in parts and now committed.
+            of a transaction that was handed out in parts and now committed, the end.
         """
         if not committed:
             self._open.add(frames)
@@ -136,10 +77,11 @@ class FrameBuffer:
         if self._key is not None:
             self._open.add(frames[:committed])
             timestamp, xid = self._begin
-            part = Part(self._key, self._open.take(), _position(last), timestamp, xid)
+            part = Part(self._key, self._open.take())
+            commit = Committed(self._key, _position(last), timestamp, xid)
             self._key = None
             self._open.add(frames[committed:])
-            return part
+            return part, commit
         self._open.move_to(self._whole)
         self._whole.add(frames[:committed])
         self._open.add(frames[committed:])
@@ -168,7 +110,7 @@ class FrameBuffer:
         if self._key is None:
             self._key = f"{final_lsn:016X}-{xid:08X}"
             self._begin = (timestamp + POSTGRES_EPOCH_US, xid)
-        return Part(self._key, self._open.take(), None, *self._begin)
+        return Part(self._key, self._open.take())
 
 
 def _position(frame: bytes | memoryview) -> Lsn:

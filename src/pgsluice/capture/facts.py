@@ -2,8 +2,10 @@
 
 A Relation message says that the server's cache of the relation was made anew: its facts are
 asked for again, on a connection of their own, and go into the spool behind it (message ``#``)
-when they are the first on this connection or have changed. A watcher asks again every
-``catalog_poll_s`` for what no R announces, and keeps the publications in step.
+when they are the first on this connection or have changed. Those of a transaction that comes
+before its commit are looked up at the commit: before, nobody else can see them. A watcher
+asks again every ``catalog_poll_s`` for what no R announces, and keeps the publications in
+step.
 """
 
 from __future__ import annotations
@@ -11,17 +13,33 @@ from __future__ import annotations
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import psycopg
 
+from pgsluice.capture.steps import FactsByOid
 from pgsluice.catalog import fetch_relation_facts
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import PgsluiceError, ProtocolError
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import FACTS_TAG
 
 _OID = struct.Struct(">I")
+
+
+def relation_oid(message: bytes, body: int) -> int:
+    """The relation that a Relation message tells.
+
+    Args:
+        message: its bytes.
+        body: 5 in a stream, else 1.
+
+    Raises:
+        ProtocolError: it is cut short.
+    """
+    if len(message) < body + _OID.size:
+        raise ProtocolError("a Relation message (R) ends before its OID", tag="R", offset=body)
+    return int(_OID.unpack_from(message, body)[0])
 
 
 def facts_message(oid: int, json: str | None) -> bytes:
@@ -59,12 +77,26 @@ class FactsSource:
         Raises:
             SourceUnreachable, SourceRefused: the catalog could not be asked.
         """
-        (oid,) = _OID.unpack_from(message, 1)
+        oid = relation_oid(message, 1)
         json = self._fetch(oid)
         if oid in self._known and self._known[oid] == json:
             return None
         self._known[oid] = json
         return facts_message(oid, json)
+
+    def at_commit(self, oids: Iterable[int], joining: Collection[int]) -> FactsByOid:
+        """A transaction that came before its commit is committed now.
+
+        Args:
+            oids: the relations that it changed.
+            joining: those of which the connection knows from it now.
+
+        Raises:
+            SourceUnreachable, SourceRefused: the catalog could not be asked.
+        """
+        facts = {oid: self._fetch(oid) for oid in oids}
+        self._known.update({oid: facts[oid] for oid in joining if oid in facts})
+        return facts
 
     def known(self) -> dict[int, str | None]:
         """The relations that came on this connection, and their facts; from any thread."""

@@ -252,13 +252,13 @@ class _Capture:
                 if self._is_done():
                     return
             publications, join_at = self._joined()
-            options = pgoutput_options(self._config.source, publications)
+            options = pgoutput_options(self._config.source, publications, connection.server_version)
             connection.start_replication(self._config.source.slot, self._store.durable, options)
             self._has_streamed = True
             self._note(publications, options)
             self._voice.say(CapturePhase.STREAMING)
             try:
-                self._receive(connection, source, join_at)
+                self._receive(connection, source, join_at, options)
             finally:
                 self._store.forget_connection()
             # What may join now does so with the next connection, also if that is another run's.
@@ -271,7 +271,11 @@ class _Capture:
         self._spool.replace_identity(replace(identity, publications=publications, options=in_force))
 
     def _receive(
-        self, connection: ReplicationConnection, source: _Source, join_at: Lsn | None
+        self,
+        connection: ReplicationConnection,
+        source: _Source,
+        join_at: Lsn | None,
+        options: PgoutputOptions,
     ) -> None:
         config = self._config.source
         until = min((lsn for lsn in (self._target, join_at) if lsn), default=None)
@@ -286,6 +290,7 @@ class _Capture:
             self._store,
             facts,
             pace,
+            parallel=options.streaming == "parallel",
             stop=self._stop,
             until=until,
             on_progress=self._on_progress,
@@ -380,7 +385,7 @@ class _Capture:
     def _check_slot(self, source: _Source, system: SystemIdentity) -> None:
         """Does the slot have what follows the frontier?"""
         slot, frontier = source.slot, self._store.durable
-        check_slot_kind(slot, system.dbname)
+        check_slot_kind(slot, system.dbname, two_phase=self._config.source.two_phase)
         if slot.is_lost:
             why = slot.invalidation_reason or "its WAL was removed"
             raise SlotLost(

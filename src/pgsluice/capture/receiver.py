@@ -2,9 +2,9 @@
 
 Python touches a row's message three times: libpq hands it over, its tag is looked at, it goes
 into a list. Begin and Commit are remembered, a Relation has its facts looked up and written
-behind it, a keepalive moves the frontier; everything else is bytes. Tags that protocol 1
-without streaming does not send end the stream with an error, except an abort for a
-transaction that never came, which 18 sends unasked.
+behind it, a keepalive moves the frontier; everything else is bytes. What begins or ends a
+transaction in progress (:mod:`pgsluice.capture.control`) ends a chunk, so that a chunk's rows
+belong to the plain transactions or to one in progress.
 
 One receiver serves one connection. It ends by ``stop``, by reaching ``until``, or by an error;
 what was received and is whole is durable then, the rest comes again.
@@ -19,10 +19,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 
-from pgsluice.capture.buffer import FRAME_HEADER_BYTES, FrameBuffer, Part, Whole
-from pgsluice.capture.facts import FactsSource
+from pgsluice.capture.buffer import FrameBuffer
+from pgsluice.capture.control import CONTROL_TAGS, Control
+from pgsluice.capture.facts import FactsSource, relation_oid
+from pgsluice.capture.heap import FRAME_HEADER_BYTES
+from pgsluice.capture.in_progress import IN_STREAM_BODY, InProgress
 from pgsluice.capture.progress import Progress
-from pgsluice.capture.store import Step, Store
+from pgsluice.capture.steps import Step, Whole
+from pgsluice.capture.store import Store
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
@@ -40,7 +44,8 @@ _PLAIN = bytearray(256)
 """1 for tags that need nothing but to be kept."""
 for _tag in b"IUDTO":
     _PLAIN[_tag] = 1
-_BEGIN, _COMMIT, _RELATION, _TYPE, _MESSAGE, _ABORT = b"BCRYMA"
+_BEGIN, _COMMIT, _RELATION, _TYPE, _MESSAGE = b"BCRYM"
+_CONTROL = frozenset(CONTROL_TAGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Receiver:
         store: makes durable what is handed to it.
         facts: looks up what is not on the wire.
         pace: when segments are cut.
+        parallel: ``streaming 'parallel'`` was asked for.
         stop: set to end cleanly.
         until: end when the durable frontier has reached it.
         on_progress: called about once a second, and when the spool is full or has room again.
@@ -81,6 +87,7 @@ class Receiver:
         facts: FactsSource,
         pace: Pace,
         *,
+        parallel: bool = False,
         stop: threading.Event,
         until: Lsn | None = None,
         on_progress: Callable[[], None] = lambda: None,
@@ -93,6 +100,8 @@ class Receiver:
         self._until = until
         self._on_progress = on_progress
         self._buffer = FrameBuffer()
+        self._in_progress = InProgress()
+        self._control = Control(self._in_progress, facts, store, parallel=parallel)
         self._progress = Progress(store.durable, status_s=pace.status_s, is_eager=until is not None)
         self._begin: bytes | memoryview | None = None
         self._is_open = False
@@ -134,24 +143,31 @@ class Receiver:
         append, get, plain = frames.append, self._connection.pgconn.get_copy_data, _PLAIN
         committed = 0
         last: bytes | memoryview | None = None
+        control: bytes | memoryview | None = None
+        is_plain = self._in_progress.current is None
         has_parts, is_drained = self._buffer.has_parts, False
         for _ in repeat(None, _CHUNK):
             size, frame = get(1)
             if size > FRAME_HEADER_BYTES:
                 tag = frame[FRAME_HEADER_BYTES]
-                append(frame)
                 if plain[tag]:
+                    append(frame)
                     if size < _LARGE_FRAME_BYTES:
                         continue
                     break
-                if tag == _COMMIT:
+                if tag == _COMMIT and is_plain:
+                    append(frame)
                     committed, last = len(frames), frame
                     self._is_open = False
                     if has_parts:
                         break
-                elif tag == _BEGIN:
+                elif tag == _BEGIN and is_plain:
+                    append(frame)
                     self._begin = frame
                     self._is_open = True
+                elif tag in _CONTROL:
+                    control = frame
+                    break
                 elif self._unusual(tag, frame, frames):
                     committed, last = len(frames), frame
             elif size > 0:
@@ -162,44 +178,68 @@ class Receiver:
                 break
             else:
                 self._connection.raise_ended()
-        if frames:
-            (end,) = _SERVER_END.unpack_from(frames[-1], 9)
-            self.server_end = max(self.server_end, Lsn(end))
-            part = self._buffer.add(frames, committed, last, time.monotonic())
-            if part is not None:
-                self._hand_over(part)
+        self._keep(frames, committed, last)
+        if control is not None:
+            self._end_or_begin(control)
         return is_drained
+
+    def _keep(
+        self,
+        frames: list[bytes | memoryview],
+        committed: int,
+        last: bytes | memoryview | None,
+    ) -> None:
+        """A chunk's frames, into the heap that they belong to."""
+        if not frames:
+            return
+        (end,) = _SERVER_END.unpack_from(frames[-1], 9)
+        self.server_end = max(self.server_end, Lsn(end))
+        if self._in_progress.current is not None:
+            self._in_progress.current.add(frames)
+            return
+        for step in self._buffer.add(frames, committed, last, time.monotonic()) or ():
+            self._hand_over(step)
+
+    def _end_or_begin(self, frame: bytes | memoryview) -> None:
+        """A message that begins or ends a transaction in progress, or a block of it."""
+        if self._is_open:
+            raise self._unexpected(frame[FRAME_HEADER_BYTES], frame, "inside a transaction")
+        for step in self._control.take(bytes(frame[FRAME_HEADER_BYTES:])):
+            self._hand_over(step)
 
     def _unusual(
         self, tag: int, frame: bytes | memoryview, frames: list[bytes | memoryview]
     ) -> bool:
-        """A frame that is neither a row, nor a beginning or end; it is the last in ``frames``.
+        """A frame that is neither a row, nor a beginning or end.
 
         Returns:
             true when it is a transaction of its own.
         """
+        current = self._in_progress.current
         if tag == _RELATION:
+            in_stream = current is not None and current.body == IN_STREAM_BODY
             message = bytes(frame[FRAME_HEADER_BYTES:])
-            facts = self._facts.on_relation(message)
+            body = IN_STREAM_BODY if in_stream else 1
+            self._in_progress.told(relation_oid(message, body), len(frames))
+            frames.append(frame)
+            facts = None if in_stream else self._facts.on_relation(message)
             if facts is not None:
                 frames.append(_own_frame(facts))
         elif tag == _TYPE:
-            pass
+            frames.append(frame)
         elif tag == _MESSAGE:
-            return not self._is_open
-        elif tag == _ABORT:
-            frames.pop()
+            frames.append(frame)
+            return current is None and not self._is_open
         else:
-            self._refuse(tag, frame)
+            raise self._unexpected(tag, frame, "here")
         return False
 
-    def _refuse(self, tag: int, frame: bytes | memoryview) -> None:
+    def _unexpected(self, tag: int, frame: bytes | memoryview, where: str) -> ProtocolError:
         (start,) = struct.unpack_from(">Q", frame, 1)
         name = chr(tag) if 32 < tag < 127 else f"\\x{tag:02x}"
-        raise ProtocolError(
-            f"the server sent a message {name} at {Lsn(start)}, which protocol 1 has not",
-            hint="a slot that was made with two_phase, or a newer server? "
-            "Both come with a later version",
+        return ProtocolError(
+            f"the server sent a message {name} at {Lsn(start)}, which cannot come {where}",
+            hint="a newer server, perhaps: look for a newer pgsluice",
             tag=name,
             lsn=Lsn(start),
             offset=0,
@@ -211,7 +251,7 @@ class Receiver:
         self._progress.keepalive(
             message.end,
             after_step=self._store.submitted + (1 if is_behind else 0),
-            is_open=self._is_open,
+            is_open=self._is_open or self._in_progress.is_preparing,
             wants_reply=message.reply_requested,
         )
 
@@ -219,14 +259,16 @@ class Receiver:
         """Hand over what is large or old enough."""
         buffer, limit = self._buffer, self._pace.segment_bytes
         if buffer.open_bytes >= limit and self._is_open:
-            self._hand_over_whole()
             assert self._begin is not None  # a transaction is open
             self._hand_over(buffer.take_part(self._begin))
         elif buffer.whole_since is not None and (
             buffer.whole_bytes >= limit or now - buffer.whole_since >= self._pace.segment_s
         ):
             self._hand_over_whole()
-        if not self._is_open and (changed := self._facts.take_changed()):
+        for part in self._in_progress.overflow(limit):
+            self._hand_over(part)
+        is_inside = self._is_open or self._in_progress.current is not None
+        if not is_inside and (changed := self._facts.take_changed()):
             buffer.add_ahead([_own_frame(message) for message in changed])
 
     def _hand_over_whole(self) -> None:
@@ -235,8 +277,14 @@ class Receiver:
             self._hand_over(whole)
 
     def _hand_over(self, step: Step) -> None:
-        """Give a step to the store; meanwhile the server gets its status."""
-        if isinstance(step, Whole | Part):
+        """Give a step to the store; meanwhile the server gets its status.
+
+        What committed before goes first: commits stand in the spool in their order, and a
+        keepalive counts on it that the next step makes durable what waits.
+        """
+        if not isinstance(step, Whole):
+            self._hand_over_whole()
+        if not isinstance(step, Lsn):
             self._progress.wrote()
         while not self._store.offer(step, _STEP_S):
             self._look_after(time.monotonic(), is_storing=True)

@@ -112,7 +112,6 @@ def prepare_source(
         SpoolError: the spool cannot be written.
     """
     path = config.spool.path
-    options = pgoutput_options(config.source, config.source.publications)
     if (ready := _ready(config)) is not None:
         return ready
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -128,7 +127,7 @@ def prepare_source(
         ) as sql:
             keeper = ReplicationConnection.connect(source.dsn, source.connect_timeout_s)
             try:
-                return _first_start(config, sql, keeper, options, export_snapshot, is_stopping)
+                return _first_start(config, sql, keeper, export_snapshot, is_stopping)
             except BaseException:
                 keeper.close()
                 raise
@@ -155,11 +154,11 @@ def _first_start(
     config: Config,
     sql: psycopg.Connection[Any],
     keeper: ReplicationConnection,
-    options: PgoutputOptions,
     export_snapshot: bool,
     is_stopping: Callable[[], bool],
 ) -> PreparedSource:
     source = config.source
+    options = pgoutput_options(source, source.publications, keeper.server_version)
     with source_errors("reading the catalog"):
         found = slot_info(sql, source.slot)
         report = ensure_publications(sql, source.publications)
@@ -176,7 +175,7 @@ def _first_start(
                 "it cannot decode them",
                 hint=_drop_hint(found),
             )
-        return _adopt(config, sql, found, system, report.names, keeper)
+        return _adopt(config, sql, found, system, report.names, keeper, options)
     if found is not None:
         keeper.drop_slot(found.name, wait=True, timeout_s=OUR_OWN_ENDS_S)
     if spool is None:
@@ -188,7 +187,10 @@ def _first_start(
     slot = keeper.create_slot(
         source.slot,
         snapshot="export" if export_snapshot else "nothing",
-        failover=takes_failover(keeper.server_version, is_standby=is_standby, two_phase=False),
+        two_phase=source.two_phase,
+        failover=takes_failover(
+            keeper.server_version, is_standby=is_standby, two_phase=source.two_phase
+        ),
         is_stopping=is_stopping,
     )
     failpoint("slot.after_create")
@@ -215,10 +217,11 @@ def _adopt(
     system: SystemIdentity,
     publications: tuple[str, ...],
     keeper: ReplicationConnection,
+    options: PgoutputOptions,
 ) -> PreparedSource:
     """Begin a spool at a slot that somebody made for us."""
     keeper.close()
-    check_slot_kind(slot, system.dbname)
+    check_slot_kind(slot, system.dbname, two_phase=options.two_phase)
     if slot.is_active:
         raise SlotInUse(
             f"slot {slot.name!r} is in use by process {slot.active_pid}",
@@ -230,7 +233,6 @@ def _adopt(
             f"{config.spool.path} is new",
             hint=_drop_hint(slot),
         )
-    options = pgoutput_options(config.source, publications)
     identity = _identity(config.source, system, publications, options, _ADOPTED)
     if Spool.exists(config.spool.path):
         spool = Spool.open(config.spool.path)
@@ -296,11 +298,12 @@ def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
         )
 
 
-def check_slot_kind(slot: SlotInfo, database: str) -> None:
-    """Is it a slot that we can read?
+def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
+    """Is it a slot that we can read, made for what is configured?
 
     Raises:
         ForeignSource: physical, of another plugin or database.
+        SourceRefused: it was made with the other ``two_phase``.
     """
     if slot.plugin != "pgoutput" or slot.database != database:
         what = "a physical slot" if slot.plugin is None else f"a slot of plugin {slot.plugin}"
@@ -308,19 +311,32 @@ def check_slot_kind(slot: SlotInfo, database: str) -> None:
             f"{slot.name!r} is {what} in database {slot.database}, not pgoutput's in {database}",
             hint="choose another slot name",
         )
+    if slot.two_phase != two_phase:
+        was, asked = str(slot.two_phase).lower(), str(two_phase).lower()
+        raise SourceRefused(
+            f"slot {slot.name!r} was made with two_phase = {was}, the configuration says {asked}",
+            hint=f"set two_phase = {was}: a slot keeps it for life; for the other, `pgsluice "
+            "drop` and start again",
+        )
 
 
-def pgoutput_options(source: SourceConfig, publications: tuple[str, ...]) -> PgoutputOptions:
-    """What is asked of pgoutput: protocol 1 without streaming, for now (the configuration
-    refuses more by name)."""
+def pgoutput_options(
+    source: SourceConfig, publications: tuple[str, ...], server_version: int
+) -> PgoutputOptions:
+    """What is asked of pgoutput: what was configured, and the most that the server can.
+
+    Raises:
+        SourceRefused: the server cannot do what was configured by name.
+    """
     return PgoutputOptions(
         publication_names=publications,
-        proto_version=1,
-        streaming="off",
+        proto_version=source.proto_version,
+        streaming=source.streaming,
+        two_phase=source.two_phase,
         binary=source.binary,
         messages=source.messages,
         origin=source.origin,
-    )
+    ).resolve(server_version)
 
 
 def options_in_force(options: PgoutputOptions) -> dict[str, str]:

@@ -12,14 +12,23 @@ import time
 from collections import deque
 from types import TracebackType
 
-from pgsluice.capture.buffer import Part, Whole
+from pgsluice.capture.steps import (
+    Abandoned,
+    Committed,
+    FactsByOid,
+    Part,
+    Prepared,
+    PreparedCommitted,
+    PreparedRolledBack,
+    Step,
+    TakenBack,
+    Whole,
+)
+from pgsluice.catalog import RelationFacts
 from pgsluice.errors import PgsluiceError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
 from pgsluice.spool.retention import Retention, RetentionState
-
-Step = Whole | Part | Lsn
-"""Transactions, a part of one, or a frontier."""
 
 _DEPTH = 2
 _RETENTION_S = 1.0
@@ -183,15 +192,48 @@ class Store:
             self._error = error
             self._changed.notify_all()
 
+    def prepared_relations(self, gid: str, xid: int) -> tuple[int, ...]:
+        """OIDs of what a prepared transaction changes, when all handed over is durable."""
+        self.drain()
+        return self._writer.prepared_relations(gid, xid)
+
     def _do(self, step: Step) -> None:
+        writer = self._writer
         match step:
             case Whole(messages):
-                self._writer.append(messages)
-            case Part(key, messages, end, commit_timestamp, xid):
-                self._writer.append_part(key, messages)
-                if end is not None:
-                    self._writer.commit(
-                        key, position=end, commit_timestamp=commit_timestamp, xid=xid
-                    )
+                writer.append(messages)
+            case Part(key, messages, body):
+                writer.append_part(key, messages, body=body)
+            case TakenBack(key, kept):
+                writer.take_back(key, kept)
+            case Abandoned(key):
+                writer.abandon(key)
+            case Committed(key, end, commit_timestamp, xid, facts, joining):
+                writer.commit(
+                    key,
+                    position=end,
+                    commit_timestamp=commit_timestamp,
+                    xid=xid,
+                    facts=None if facts is None else _parsed(facts),
+                    joining=joining,
+                )
+            case Prepared(key, gid, xid, prepare_lsn):
+                writer.prepare(key, gid=gid, xid=xid, prepare_lsn=prepare_lsn)
+            case PreparedCommitted(gid, xid, end, commit_timestamp, facts):
+                writer.commit_prepared(
+                    gid,
+                    xid,
+                    position=end,
+                    commit_timestamp=commit_timestamp,
+                    facts=_parsed(facts),
+                )
+            case PreparedRolledBack(gid, xid):
+                writer.rollback_prepared(gid, xid)
             case Lsn():
-                self._writer.advance_frontier(step)
+                writer.advance_frontier(step)
+
+
+def _parsed(facts: FactsByOid) -> dict[int, RelationFacts | None]:
+    return {
+        oid: None if json is None else RelationFacts.from_json(json) for oid, json in facts.items()
+    }

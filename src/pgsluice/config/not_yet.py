@@ -36,12 +36,7 @@ def _is_not(*known: object) -> Callable[[Any], bool]:
 
 _ABSENT: dict[type[BaseModel], tuple[Rule, ...]] = {
     SourceConfig: (
-        ("proto_version", _is_not(1), "only protocol version 1 is there yet; leave it out"),
-        ("streaming", _is_not("off"), 'only "off" is there yet; leave it out'),
-        ("two_phase", bool, "two-phase transactions are not there yet"),
         ("binary", bool, "binary values are not there yet"),
-        ("messages", bool, "logical messages are not there yet"),
-        ("origin", _is_not("any"), 'only "any" is there yet'),
     ),
     PublicationsConfig: (
         ("file", _always, "publications of pgsluice's own are not there yet"),

@@ -11,8 +11,11 @@ from typing import Any
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
 
-FORMAT = 1
-"""The format that is written. FORMAT and FORMAT - 1 are read."""
+FORMAT = 2
+"""The format that is written. FORMAT and FORMAT - 1 are read.
+
+2: prepared transactions, and references that tell their relations.
+"""
 
 _NOWHERE = Lsn(0)
 

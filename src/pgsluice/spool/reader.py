@@ -258,11 +258,24 @@ class SpoolReader:
             yield SegmentView(info.name, info.start, info.end, relations, block)
 
     def _part_views(self, info: SegmentInfo) -> Iterator[SegmentView]:
+        told = info.header.relations
         for part in info.header.parts:
             with _reading(part.name), self._storage.open(part.name) as file:
                 header, messages = read_segment_file(file, part.name)
                 block = _part(messages, header, info.header, part)
-            yield SegmentView(part.name, info.start, info.end, header.relations, block)
+            relations = header.relations
+            if told:
+                # Facts were looked up at the commit: they hold for all of the transaction.
+                relations = {
+                    **told,
+                    **{
+                        oid: RelationInForce(one.relation, told[oid].facts)
+                        for oid, one in relations.items()
+                        if oid in told
+                    },
+                }
+                block = block.select(block.tags != FACTS_TAG)
+            yield SegmentView(part.name, info.start, info.end, relations, block)
 
 
 def _plain(messages: RawMessages) -> MessageBlock:

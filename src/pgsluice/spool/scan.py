@@ -64,6 +64,10 @@ class RawMessages:
         """Bytes of the messages alone."""
         return int((self.ends - self.starts).sum())
 
+    def first(self, count: int) -> RawMessages:
+        """Only the first messages."""
+        return RawMessages(self.data, self.starts[:count], self.ends[:count], self.lsns[:count])
+
     @classmethod
     def from_frames(cls, data: bytes, lengths: npt.ArrayLike) -> RawMessages:
         """From XLogData frames (``w`` with its 25 byte header) that lie end to end."""
@@ -239,6 +243,14 @@ class RelationCounts:
         """Changes of every kind."""
         return self.inserts + self.updates + self.deletes + self.truncates
 
+    def add(self, more: RelationCounts) -> None:
+        """Count these, too."""
+        self.inserts += more.inserts
+        self.updates += more.updates
+        self.deletes += more.deletes
+        self.truncates += more.truncates
+        self.size_bytes += more.size_bytes
+
 
 @dataclass(slots=True)
 class Counts:
@@ -247,6 +259,13 @@ class Counts:
     relations: dict[int, RelationCounts] = field(default_factory=dict)
     messages: int = 0
     changes: int = 0
+
+    def add(self, more: Counts) -> None:
+        """Count these, too."""
+        self.messages += more.messages
+        self.changes += more.changes
+        for oid, counts in more.relations.items():
+            self.relations.setdefault(oid, RelationCounts()).add(counts)
 
 
 def count_changes(block: MessageBlock) -> Counts:

@@ -4,9 +4,10 @@ Columns: ``lsn`` (int64, WAL start of the message's frame) and ``message`` (larg
 pgoutput message without its frame header). Everything else lies in the schema's metadata, key
 ``pgsluice``, as JSON: see :class:`SegmentHeader`.
 
-Three kinds: ``segment`` holds whole transactions; ``part`` a piece of one transaction that is
+Four kinds: ``segment`` holds whole transactions; ``part`` a piece of one transaction that is
 still open when it is written; ``reference`` has no messages, stands in the chain of segments
-at its transaction's commit and names that transaction's parts in order.
+at its transaction's commit and names that transaction's parts in order; ``prepared`` has none
+either, stands outside the chain and keeps the parts of a prepared transaction until its end.
 
 A segment's name sorts by where it ends: ``<end>-<start>-<epoch>.arrow``, all in hexadecimal.
 """
@@ -32,6 +33,7 @@ from pgsluice.spool.scan import RawMessages, RelationCounts
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("message", pa.large_binary())])
 _NOWHERE = Lsn(0)
+_LSNS = ("start", "end", "prepare_lsn")
 _METADATA_KEY = b"pgsluice"
 _NAME = re.compile(r"\A([0-9A-F]{16})-([0-9A-F]{16})-([0-9A-F]{8})(\.ref)?\.arrow\Z")
 
@@ -84,10 +86,12 @@ class SegmentHeader:
     """What a segment, part or reference says of itself.
 
     Attributes:
-        kind: ``segment``, ``part`` or ``reference``.
+        kind: ``segment``, ``part``, ``reference`` or ``prepared``.
         spool_id, epoch: of the writer.
         start, end: the range (start, end]; both 0 in a part.
-        relations: by OID, in force before the first message, for what the messages use.
+        relations: by OID, in force before the first message, for what the messages use. In
+            a reference: as of the commit, for a transaction that arrived before it; its facts
+            then hold for all parts. Empty where the parts say all themselves.
         counts: by relation OID.
         roots: the root of each relation with counts (a leaf's partitioned table, else itself);
             a relation whose facts are unknown is its own.
@@ -96,10 +100,12 @@ class SegmentHeader:
             None without a transaction.
         publications, options: in force while it was received.
         body: see :class:`pgsluice.spool.block.MessageBlock`.
-        transaction: in a part, its transaction's key; in a reference too.
+        transaction: its transaction's key, but for segments.
         sequence: a part's number, from 0.
-        xid: of the transaction of a reference, else 0.
-        parts: of a reference.
+        xid: of the transaction of a reference or ``prepared``, else 0.
+        parts: of a reference or ``prepared``.
+        gid, prepare_lsn: of ``prepared``: what PREPARE TRANSACTION named it, and where the
+            record of that starts.
     """
 
     kind: str
@@ -122,12 +128,15 @@ class SegmentHeader:
     sequence: int = 0
     xid: int = 0
     parts: tuple[PartReference, ...] = ()
+    gid: str = ""
+    prepare_lsn: Lsn = _NOWHERE
     format: int = FORMAT
 
     def to_json(self) -> bytes:
         """The metadata's value; :meth:`from_json` reads it back."""
         raw: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        raw["start"], raw["end"] = str(self.start), str(self.end)
+        for name in _LSNS:
+            raw[name] = str(raw[name])
         raw["relations"] = {
             str(oid): {
                 "relation": base64.b64encode(one.relation).decode(),
@@ -151,7 +160,8 @@ class SegmentHeader:
         try:
             raw: dict[str, Any] = json.loads(data)
             check_format(raw["format"], path)
-            raw["start"], raw["end"] = Lsn.parse(raw["start"]), Lsn.parse(raw["end"])
+            for name in _LSNS:
+                raw[name] = Lsn.parse(raw.get(name, "0/0"))
             raw["relations"] = {int(oid): _relation(one) for oid, one in raw["relations"].items()}
             raw["counts"] = {int(oid): RelationCounts(**one) for oid, one in raw["counts"].items()}
             raw["roots"] = {int(oid): root for oid, root in raw["roots"].items()}

@@ -4,9 +4,11 @@ There is one writer a spool: the process that holds its lock, under an epoch tha
 durably before it wrote anything. Every method returns only when what it wrote is durable,
 and leaves the spool as it was when it fails.
 
-A transaction that does not fit a segment is written as parts while it arrives; nothing reads
-them until the reference segment at its commit. Parts that no reference names (their writer
-died, or its connection broke) are deleted at the next start: the stream comes again.
+A transaction that arrives before its commit, or does not fit a segment, is written as parts
+(:mod:`pgsluice.spool.parts`); nothing reads them until the reference segment at its commit.
+A prepared one waits under a marker of its own (:mod:`pgsluice.spool.prepared`). Parts that
+neither names (their writer died, or its connection broke) are deleted at the next start: the
+stream comes again. What comes again though its commit is here already is dropped.
 """
 
 from __future__ import annotations
@@ -15,42 +17,43 @@ import fcntl
 import json
 import os
 import threading
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
+from pgsluice.catalog.facts import RelationFacts
 from pgsluice.errors import ProtocolError, SpoolBusy, SpoolError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import FACTS_TAG, MessageBlock, RelationInForce
 from pgsluice.spool.identity import FORMAT
+from pgsluice.spool.parts import TransactionInParts, WrittenPart
+from pgsluice.spool.prepared import PREPARED, PreparedTransactions
 from pgsluice.spool.reader import PARTS, SEGMENTS, SegmentInfo, SpoolReader, relations_after
 from pgsluice.spool.scan import (
     COMMIT,
     RELATION,
     Counts,
     RawMessages,
-    RelationCounts,
     count_changes,
     part_block,
     plain_block,
 )
-from pgsluice.spool.segment import PartReference, SegmentHeader, SegmentName, write_segment
+from pgsluice.spool.segment import (
+    SegmentHeader,
+    SegmentName,
+    read_segment,
+    write_segment,
+)
 from pgsluice.spool.spool import ChainStart, Spool
 from pgsluice.spool.storage import shard_now
 
 _EPOCH, _LOCK = "epoch.json", "writer.lock"
 
-
-@dataclass(slots=True)
-class _OpenTransaction:
-    """A transaction whose parts are being written."""
-
-    parts: list[PartReference] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
-    body: int = 1
+InForce = Mapping[int, RelationInForce]
 
 
 class SpoolWriter:
@@ -73,7 +76,8 @@ class SpoolWriter:
             self._reader.start()
             self.epoch = self._raise_epoch()
             self._in_force: dict[int, RelationInForce] = {}
-            self._open: dict[str, _OpenTransaction] = {}
+            self._open: dict[str, TransactionInParts] = {}
+            self._prepared = PreparedTransactions(spool.storage)
             self._clean_up()
             self._position = self._reader.position()
             self._frontier = self._reader.frontier()
@@ -111,7 +115,7 @@ class SpoolWriter:
     @property
     def last_received(self) -> Lsn:
         """The end of the last commit, or a place inside the record of a later prepare."""
-        return self._position
+        return max([self._position, *(Lsn(one.prepare_lsn + 1) for one in self._prepared)])
 
     @property
     def reader(self) -> SpoolReader:
@@ -126,18 +130,22 @@ class SpoolWriter:
         return epoch
 
     def _clean_up(self) -> None:
-        """Remove what an earlier writer left: half-written files, parts without a reference,
+        """Remove what an earlier writer left: half-written files, parts that nothing names,
         and segments that were released but not deleted yet."""
         storage = self.spool.storage
-        for folder in (SEGMENTS, PARTS):
+        for folder in (SEGMENTS, PARTS, PREPARED):
             storage.remove_temporaries(folder)
         floor = self._reader.start()
         named: set[str] = set()
+        committed: set[str] = set()
         for info in self._reader.all_segments():
+            if info.is_reference:
+                committed.add(info.header.transaction)
             if info.end <= floor:
                 storage.delete(info.name)
             elif info.is_reference:
                 named.update(part.name for part in info.header.parts)
+        named |= self._prepared.load(committed)
         for entry in storage.entries(PARTS):
             if entry.name not in named:
                 storage.delete(entry.name)
@@ -174,7 +182,8 @@ class SpoolWriter:
             header = self._header(
                 "segment",
                 counts,
-                roots=_roots(counts, in_force),
+                self._in_force,
+                roots=_roots(counts.relations, in_force),
                 start=name.start,
                 end=name.end,
                 transactions=len(commits),
@@ -205,31 +214,61 @@ class SpoolWriter:
             transaction: the transaction's key, unique among those this writer has open;
                 letters, digits and ``-``.
             messages: what arrived since its last part.
-            body: 5 for messages that carry an in-stream xid, else 1.
+            body: 5 for messages that carry an in-stream xid, else 1. What the former say of
+                relations holds for their transaction until it joins at its commit.
 
         Raises:
             SpoolFull, SpoolError: it could not be written; nothing changed.
         """
         with self._mutex:
-            state = self._open.setdefault(transaction, _OpenTransaction(body=body))
-            block = part_block(
-                messages, body=body, position=0, commit_timestamp=0, xid=0, ordinal_start=0
-            )
-            counts, sequence = count_changes(block), len(state.parts)
-            in_force = relations_after(self._in_force, block)
+            state = self._open.setdefault(transaction, TransactionInParts(body))
+            before = self._in_force if body == 1 else state.in_force
+            counts, in_force = _measure(messages, body, before)
             header = self._header(
-                "part", counts, body=body, transaction=transaction, sequence=sequence
+                "part", counts, before, body=body, transaction=transaction, sequence=state.sequence
             )
-            name = f"{PARTS}/{shard_now()}/{self.epoch:08X}-{transaction}-{sequence:06d}.arrow"
+            file = f"{self.epoch:08X}-{transaction}-{state.sequence:06d}.arrow"
+            name = f"{PARTS}/{shard_now()}/{file}"
             size = self.spool.storage.put(name, lambda file: write_segment(file, header, messages))
-            self._in_force = in_force
-            state.parts.append(PartReference(name, size, counts.messages, state.counts.changes))
-            _add(state.counts, counts)
+            if body == 1:
+                self._in_force = dict(in_force)
+            kept = len(messages)
+            state.parts.append(WrittenPart(name, size, kept, kept, counts, in_force))
+            state.sequence += 1
             failpoint("spool.after_part")
 
+    def take_back(self, transaction: str, kept_messages: int) -> None:
+        """Keep only the first messages of an open transaction: a subtransaction aborted.
+
+        Args:
+            transaction: the key of its parts.
+            kept_messages: how many, counted over its parts without what was taken back before.
+
+        Raises:
+            SpoolError: a part cannot be read again.
+        """
+        with self._mutex:
+            state = self._open[transaction]
+
+            def shorten(part: WrittenPart, kept: int) -> WrittenPart:
+                with self.spool.storage.open(part.name) as file:
+                    _, messages = read_segment(file, part.name)
+                    counts, in_force = _measure(messages.first(kept), state.body, state.in_force)
+                return replace(part, kept=kept, counts=counts, in_force=in_force)
+
+            for part in state.take_back(kept_messages, shorten):
+                self.spool.storage.delete(part.name)
+
     def commit(
-        self, transaction: str, *, position: Lsn, commit_timestamp: int, xid: int
-    ) -> SegmentInfo:
+        self,
+        transaction: str,
+        *,
+        position: Lsn,
+        commit_timestamp: int,
+        xid: int,
+        facts: Mapping[int, RelationFacts | None] | None = None,
+        joining: Collection[int] = (),
+    ) -> SegmentInfo | None:
         """Make a transaction's parts readable, by one reference segment at its commit.
 
         Args:
@@ -237,30 +276,124 @@ class SpoolWriter:
             position: the transaction's end LSN.
             commit_timestamp: microseconds since 1970-01-01 UTC.
             xid: the top-level transaction's.
+            facts: of the relations that it changed, looked up after its commit; None when
+                they stand in its messages.
+            joining: relations that from now on are as this transaction has said.
+
+        Returns:
+            the reference; None when the transaction was here already.
 
         Raises:
             SpoolFull, SpoolError: it could not be written; nothing changed.
         """
         with self._mutex:
             state = self._open[transaction]
-            if position <= self._position:
-                raise SpoolError(f"a transaction at {position} follows one at {self._position}")
-            name = SegmentName(self._position, position, self.epoch, is_reference=True)
-            header = replace(
-                self._header("reference", state.counts, start=name.start, end=position),
-                transactions=1,
-                relations={},
-                roots=_roots(state.counts, self._in_force),
-                first_commit_timestamp=commit_timestamp,
-                last_commit_timestamp=commit_timestamp,
-                body=state.body,
-                transaction=transaction,
-                xid=xid,
-                parts=tuple(state.parts),
-            )
-            info = self._put_segment(name, header, None)
-            del self._open[transaction]
+            relations = {} if facts is None else _with_facts(state.relations(), facts)
+            learnt = _with_facts(state.in_force, facts or {})
+            info = None
+            if position > self._position:
+                header = replace(
+                    self._header("reference", state.counts()),
+                    body=state.body,
+                    transaction=f"{self.epoch:08X}-{transaction}",
+                    xid=xid,
+                    parts=state.references(),
+                )
+                info = self._put_reference(header, position, commit_timestamp, relations)
+                del self._open[transaction]
+            else:
+                self.abandon(transaction)
+            self._in_force.update({oid: learnt[oid] for oid in joining if oid in learnt})
             return info
+
+    def prepare(self, transaction: str, *, gid: str, xid: int, prepare_lsn: Lsn) -> None:
+        """Keep a prepared transaction's parts until its end, across restarts.
+
+        One that is kept already (the server sends it again until it is acknowledged) is
+        dropped.
+
+        Args:
+            transaction: the key of its parts; may have none.
+            gid: the name that PREPARE TRANSACTION gave it.
+            xid: the transaction's.
+            prepare_lsn: where the prepare's record starts.
+
+        Raises:
+            SpoolFull, SpoolError: it could not be written; nothing changed.
+        """
+        with self._mutex:
+            state = self._open.get(transaction) or TransactionInParts(1)
+            header = replace(
+                self._header("prepared", state.counts()),
+                relations=state.relations(),
+                body=state.body,
+                transaction=f"{self.epoch:08X}-{transaction}",
+                xid=xid,
+                parts=state.references(),
+                gid=gid,
+                prepare_lsn=prepare_lsn,
+            )
+            if self._prepared.put(header):
+                self._open.pop(transaction, None)
+                failpoint("spool.after_prepared")
+            else:
+                self.abandon(transaction)
+
+    def prepared_relations(self, gid: str, xid: int) -> tuple[int, ...]:
+        """OIDs of the relations that a prepared transaction changes."""
+        with self._mutex:
+            kept = self._prepared.find(gid, xid)
+            return () if kept is None else tuple(kept.relations)
+
+    def commit_prepared(
+        self,
+        gid: str,
+        xid: int,
+        *,
+        position: Lsn,
+        commit_timestamp: int,
+        facts: Mapping[int, RelationFacts | None],
+    ) -> SegmentInfo | None:
+        """Make a prepared transaction readable at its COMMIT PREPARED.
+
+        Args:
+            gid, xid: of the transaction.
+            position: the end LSN of its commit.
+            commit_timestamp: microseconds since 1970-01-01 UTC.
+            facts: see :meth:`commit`.
+
+        Returns:
+            the reference; None when it was here already.
+
+        Raises:
+            SpoolError: its prepare is not in the spool.
+            SpoolFull, SpoolError: it could not be written; nothing changed.
+        """
+        with self._mutex:
+            kept = self._prepared.find(gid, xid)
+            if position <= self._position:
+                self.rollback_prepared(gid, xid)
+                return None
+            if kept is None:
+                raise SpoolError(
+                    f"COMMIT PREPARED at {position} of a transaction (xid {xid}) whose PREPARE "
+                    "is not in the spool: it cannot be applied",
+                    hint="what it changed has to be copied again: `pgsluice drop`, then start",
+                    xid=xid,
+                    lsn=position,
+                )
+            relations = _with_facts(dict(kept.relations), facts)
+            header = replace(kept, spool_id=self.spool.identity.spool_id, epoch=self.epoch)
+            info = self._put_reference(header, position, commit_timestamp, relations)
+            failpoint("spool.after_commit_prepared")
+            self._prepared.end(gid, xid)
+            return info
+
+    def rollback_prepared(self, gid: str, xid: int) -> None:
+        """Forget a prepared transaction and delete its parts; nothing when it is not here."""
+        with self._mutex:
+            for part in self._prepared.end(gid, xid):
+                self.spool.storage.delete(part.name)
 
     def abandon(self, transaction: str) -> None:
         """Delete the parts of a transaction that will not be committed (not from here)."""
@@ -269,9 +402,30 @@ class SpoolWriter:
             for part in state.parts if state else ():
                 self.spool.storage.delete(part.name)
 
-    def _header(self, kind: str, counts: Counts, **more: object) -> SegmentHeader:
+    def _put_reference(
+        self, header: SegmentHeader, position: Lsn, commit_timestamp: int, relations: InForce
+    ) -> SegmentInfo:
+        name = SegmentName(self._position, position, self.epoch, is_reference=True)
+        reference = replace(
+            header,
+            kind="reference",
+            start=name.start,
+            end=name.end,
+            transactions=1,
+            relations=relations,
+            roots=_roots(header.counts, relations or self._in_force),
+            first_commit_timestamp=commit_timestamp,
+            last_commit_timestamp=commit_timestamp,
+            gid="",
+            prepare_lsn=Lsn(0),
+        )
+        return self._put_segment(name, reference, None)
+
+    def _header(
+        self, kind: str, counts: Counts, in_force: InForce | None = None, **more: object
+    ) -> SegmentHeader:
         identity = self.spool.identity
-        in_force = self._in_force
+        in_force = in_force or {}
         return replace(
             SegmentHeader(kind=kind, spool_id=identity.spool_id, epoch=self.epoch),
             relations={oid: in_force[oid] for oid in counts.relations if oid in in_force},
@@ -379,22 +533,23 @@ def lock_spool(path: Path) -> int:
     return descriptor
 
 
-def _roots(counts: Counts, in_force: dict[int, RelationInForce]) -> dict[int, int]:
-    """The root of each relation that the counts name."""
+def _measure(messages: RawMessages, body: int, before: InForce) -> tuple[Counts, InForce]:
+    """What a part counts, and which relations are in force after it."""
+    block = part_block(messages, body=body, position=0, commit_timestamp=0, xid=0, ordinal_start=0)
+    return count_changes(block), relations_after(before, block)
+
+
+def _with_facts(relations: InForce, facts: Mapping[int, RelationFacts | None]) -> InForce:
+    return {
+        oid: RelationInForce(one.relation, facts.get(oid, one.facts))
+        for oid, one in relations.items()
+    }
+
+
+def _roots(oids: Collection[int], in_force: InForce) -> dict[int, int]:
+    """The root of each relation."""
     roots = {}
-    for oid in counts.relations:
+    for oid in oids:
         known = in_force.get(oid)
         roots[oid] = oid if known is None or known.facts is None else known.facts.root_oid
     return roots
-
-
-def _add(total: Counts, more: Counts) -> None:
-    total.messages += more.messages
-    total.changes += more.changes
-    for oid, counts in more.relations.items():
-        mine = total.relations.setdefault(oid, RelationCounts())
-        mine.inserts += counts.inserts
-        mine.updates += counts.updates
-        mine.deletes += counts.deletes
-        mine.truncates += counts.truncates
-        mine.size_bytes += counts.size_bytes

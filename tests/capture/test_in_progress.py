@@ -1,0 +1,319 @@
+"""Transactions in progress against a model of a server: what is committed is what is read.
+
+The network is played back from a script, the only place where something stands in for the
+real thing: everything from the frames on is what runs in production.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.capture.reading import changes
+from tests.spool.transactions import new_spool
+from tests.wire.streams import Streams
+
+from pgsluice.capture.receiver import Pace, Receiver
+from pgsluice.capture.store import Store
+from pgsluice.errors import ProtocolError, SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spool import Spool, SpoolReader, SpoolWriter
+from pgsluice.wire import (
+    Begin,
+    BeginPrepare,
+    Commit,
+    CommitPrepared,
+    Insert,
+    LogicalMessage,
+    Prepare,
+    Relation,
+    RelationColumn,
+    ReplicaIdentity,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+    TupleData,
+    decode_message,
+)
+
+LSN = Lsn(5000)
+RELATION = Relation(
+    16394, "public", "t", ReplicaIdentity.DEFAULT, (RelationColumn(1, "id", 23, -1),)
+)
+
+
+class Played:
+    """A connection whose server says what the script has, then nothing."""
+
+    def __init__(self, frames: list[bytes], ended: threading.Event) -> None:
+        self._frames = iter(frames)
+        self._ended = ended
+        self.pgconn = self
+
+    def get_copy_data(self, _: int) -> tuple[int, bytes]:
+        frame = next(self._frames, None)
+        if frame is None:
+            self._ended.set()
+            return 0, b""
+        return len(frame), frame
+
+    def send_status(self, _: object) -> None:
+        pass
+
+    def wait(self, _: float) -> None:
+        pass
+
+
+class NoFacts:
+    """A catalog that knows nothing."""
+
+    def on_relation(self, _: bytes) -> None:
+        return None
+
+    def at_commit(self, oids, joining) -> dict[int, None]:
+        return dict.fromkeys(oids)
+
+    def take_changed(self) -> list[bytes]:
+        return []
+
+
+def frames_of(messages: list[bytes]) -> list[bytes]:
+    return [b"w" + struct.pack(">QQq", 0, 0, 0) + message for message in messages]
+
+
+def receive(
+    path: Path, messages: list[bytes], *, parallel: bool = False, segment_bytes: int = 2048
+) -> None:
+    """What comes on one connection, into the spool at ``path``."""
+    spool = Spool.open(path) if Spool.exists(path) else new_spool(path, Lsn(10))
+    stop = threading.Event()
+    pace = Pace(segment_bytes, 3600)
+    played = Played(frames_of(messages), stop)
+    with SpoolWriter(spool) as writer, Store(writer, None) as store:
+        Receiver(played, store, NoFacts(), pace, parallel=parallel, stop=stop).run()
+        store.forget_connection()
+
+
+def rows(path: Path) -> dict[int, list[bytes | None]]:
+    """By xid, the rows of every transaction in the spool."""
+    reader = SpoolReader(path)
+    found: dict[int, list[bytes | None]] = {}
+    for info in reader.segments(reader.start()):
+        for view in reader.views(info):
+            block = view.block
+            for i in (block.tags == ord("I")).nonzero()[0]:
+                message = decode_message(block.message(i), in_stream=block.body == 5)
+                found.setdefault(int(block.xids[i]), []).append(message.new.values[0])
+    return found
+
+
+def placed(script: list[bytes], *, parallel: bool) -> tuple[list[bytes], set[int]]:
+    """The model's messages with LSNs that rise, and which transactions stay prepared."""
+    lsn, prepared, result, is_inside = 1000, set(), [], False
+    for data in script:
+        one = decode_message(data, in_stream=is_inside, parallel=parallel)
+        lsn += 10
+        match one:
+            case StreamStart() | StreamStop():
+                is_inside = isinstance(one, StreamStart)
+            case Commit() | StreamCommit():
+                one = replace(one, end_lsn=Lsn(lsn))
+            case StreamPrepare():
+                prepared.add(one.xid)
+                one = replace(one, prepare_lsn=Lsn(lsn - 5), end_lsn=Lsn(lsn), gid=str(lsn))
+            case LogicalMessage(is_transactional=False):
+                one = replace(one, lsn=Lsn(lsn - 1))
+        result.append(one.encode())
+    return result, prepared
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(seed=st.integers(0, 2**32), parallel=st.booleans(), small=st.booleans())
+def test_what_a_server_commits_is_what_is_read(tmp_path_factory, seed, parallel, small):
+    path = tmp_path_factory.mktemp("model") / "spool"
+    model = Streams(random.Random(seed), parallel=parallel)
+    script, prepared = placed(list(model.messages(40)), parallel=parallel)
+    receive(path, script, parallel=parallel, segment_bytes=150 if small else 2**20)
+    expected = {xid: one for xid, one in model.committed.items() if one and xid not in prepared}
+    assert rows(path) == expected
+    # What was prepared waits, and nothing is left on the disk that nobody names.
+    before = files(path)
+    with SpoolWriter(Spool.open(path)) as writer:
+        assert {header.xid for header in writer._prepared} == prepared
+    assert files(path) == before
+
+
+def files(path: Path) -> set[str]:
+    return {str(one.relative_to(path)) for one in (path / "parts").glob("*/*")}
+
+
+def stream(xid: int, *messages, is_first: bool = True) -> list[bytes]:
+    """One block."""
+    inside = [replace(one, xid=one.xid or xid) for one in messages]
+    return [one.encode() for one in (StreamStart(xid, is_first), *inside, StreamStop())]
+
+
+def row(value: str, xid: int | None = None) -> Insert:
+    return Insert(16394, TupleData.of(value), xid)
+
+
+def columns(*names: str) -> tuple[RelationColumn, ...]:
+    return tuple(RelationColumn(1, name, 25, -1) for name in names)
+
+
+def commit(xid: int, end: int) -> bytes:
+    return StreamCommit(xid, 0, Lsn(end - 5), Lsn(end), 0).encode()
+
+
+def plain(xid: int, end: int, *messages) -> list[bytes]:
+    inside = (Begin(Lsn(end - 5), 0, xid), *messages, Commit(0, Lsn(end - 5), Lsn(end), 0))
+    return [one.encode() for one in inside]
+
+
+def decoded(path: Path) -> list[dict[str, object]]:
+    return [values for _, values in changes(path)]
+
+
+@pytest.mark.parametrize("segment_bytes", [64, 2**20])
+def test_what_a_stream_learns_holds_for_others_from_its_commit_on(tmp_path, segment_bytes):
+    path = tmp_path / "spool"
+    old, new = replace(RELATION, columns=columns("a")), replace(RELATION, columns=columns("b"))
+    script = [
+        *stream(7, old, row("1")),
+        *plain(8, 2000, new, row("2")),  # the connection knows something newer now
+        commit(7, 2100),
+        *plain(9, 2200, row("3")),
+        *stream(10, replace(RELATION, columns=columns("c")), row("4")),
+        *plain(11, 2300, row("5")),
+        commit(10, 2400),
+        *plain(12, 2500, row("6")),
+    ]
+    receive(path, script, segment_bytes=segment_bytes)
+    assert decoded(path) == [
+        {"b": "2"}, {"a": "1"}, {"b": "3"}, {"b": "5"}, {"c": "4"}, {"c": "6"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("segment_bytes", [64, 2**20])
+def test_what_an_aborted_subtransaction_learnt_is_forgotten(tmp_path, segment_bytes):
+    path = tmp_path / "spool"
+    inside = replace(RELATION, columns=columns("x"), xid=71)
+    script = [
+        *stream(7, replace(RELATION, columns=columns("a")), row("1"), inside, row("2", 71)),
+        StreamAbort(7, 71).encode(),
+        *stream(7, replace(RELATION, columns=columns("a")), row("3"), is_first=False),
+        commit(7, 2100),
+        *plain(8, 2200, row("4")),
+    ]
+    receive(path, script, segment_bytes=segment_bytes)
+    assert decoded(path) == [{"a": "1"}, {"a": "3"}, {"a": "4"}]
+
+
+def test_what_was_taken_back_keeps_nobody_else_from_telling(tmp_path):
+    path = tmp_path / "spool"
+    other = replace(RELATION, oid=16400, columns=columns("o"))
+    script = [
+        *stream(7, replace(RELATION, columns=columns("a")), row("1")),
+        *stream(8, other, replace(row("2"), oid=16400), replace(RELATION, xid=81), row("3", 81)),
+        StreamAbort(8, 81).encode(),
+        commit(8, 2100),
+        commit(7, 2200),
+        *plain(9, 2300, row("4")),
+    ]
+    receive(path, script)
+    assert decoded(path) == [{"o": "2"}, {"a": "1"}, {"a": "4"}]
+
+
+def prepare(xid: int, gid: str, at: int, *messages) -> list[bytes]:
+    """A transaction prepared at ``at``."""
+    ends = (Lsn(at), Lsn(at + 5), 0, xid, gid)
+    return [one.encode() for one in (BeginPrepare(*ends), *messages, Prepare(0, *ends))]
+
+
+def commit_prepared(xid: int, gid: str, end: int) -> bytes:
+    return CommitPrepared(0, Lsn(end - 5), Lsn(end), 0, xid, gid).encode()
+
+
+def rollback_prepared(xid: int, gid: str, end: int) -> bytes:
+    return RollbackPrepared(0, Lsn(1), Lsn(end), 0, 0, xid, gid).encode()
+
+
+def test_a_prepared_transaction_waits_for_its_end_across_connections(tmp_path):
+    path = tmp_path / "spool"
+    receive(path, [*prepare(7, "g", 2000, RELATION, row("1")), *plain(8, 2100, row("2"))])
+    assert rows(path) == {8: [b"2"]}
+    # Sent again, as it is until it is acknowledged: once is enough.
+    again = prepare(7, "g", 2000, RELATION, row("1"))
+    receive(path, [*again, commit_prepared(7, "g", 2200), *plain(9, 2300, RELATION, row("3"))])
+    assert rows(path) == {8: [b"2"], 7: [b"1"], 9: [b"3"]}
+    # And all of it again: nothing twice, nothing left behind.
+    before = files(path)
+    receive(path, [*again, commit_prepared(7, "g", 2200)])
+    assert rows(path) == {8: [b"2"], 7: [b"1"], 9: [b"3"]}
+    assert files(path) == before
+    assert not [*(path / "prepared").glob("*/*")]
+
+
+def test_what_a_prepare_says_of_relations_holds_though_it_comes_again(tmp_path):
+    path = tmp_path / "spool"
+    again = prepare(7, "g", 2000, RELATION, row("1"))
+    receive(path, again)
+    receive(path, [*again, *plain(8, 2100, row("2"))])
+    assert decoded(path) == [{"id": 2}]
+
+
+def test_rolled_back_it_leaves_nothing(tmp_path):
+    path = tmp_path / "spool"
+    receive(path, prepare(7, "g", 2000, RELATION, row("1")))
+    assert files(path)
+    # The server has forgotten what it was: an empty one, then its end.
+    receive(path, [rollback_prepared(7, "g", 2100), *prepare(7, "g", 2000)])
+    receive(path, [rollback_prepared(7, "g", 2100), rollback_prepared(7, "h", 2200)])
+    assert rows(path) == {}
+    assert not files(path)
+    assert not [*(path / "prepared").glob("*/*")]
+
+
+def test_an_empty_prepared_transaction_may_come_again(tmp_path):
+    path = tmp_path / "spool"
+    for _ in range(2):
+        receive(path, [*prepare(7, "g", 2000), commit_prepared(7, "g", 2100)])
+    assert SpoolReader(path).position() == 2100
+
+
+def test_a_commit_of_what_was_never_prepared_here_is_an_error(tmp_path):
+    with pytest.raises(SpoolError, match="whose PREPARE is not in the spool"):
+        receive(tmp_path / "spool", [commit_prepared(7, "g", 2100)])
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ([StreamStart(7, False).encode()], "has not begun"),
+        ([*stream(7), *stream(7)], "is open already"),
+        ([StreamStop().encode()], "outside a block"),
+        ([StreamStart(7, True).encode(), StreamStart(8, True).encode()], "inside a block"),
+        ([StreamStart(7, True).encode(), commit(7, 2000)], "inside a block"),
+        ([commit(7, 2000)], "has not begun"),
+        ([Prepare(0, LSN, LSN, 0, 7, "g").encode()], "without its beginning"),
+        ([StreamStart(7, True).encode(), b"B" + bytes(20)], "cannot come here"),
+        ([StreamStart(7, True).encode(), b"I\0\0"], "before its xid"),
+        ([StreamStart(7, True).encode(), b"R\0\0"], "before its OID"),
+        ([b"B" + bytes(20), StreamStart(7, True).encode()], "inside a transaction"),
+        ([b"z"], "cannot come here"),
+    ],
+)
+def test_what_cannot_come_is_an_error_that_says_so(tmp_path, script, expected):
+    with pytest.raises(ProtocolError, match=expected):
+        receive(tmp_path / "spool", script)

@@ -1,0 +1,392 @@
+"""Streamed and prepared transactions of real servers: what is committed is what is read, once.
+
+``logical_decoding_work_mem`` is as small as it can be, so that a few hundred rows are streamed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.capture.reading import changes, inserted
+from tests.conftest import Database
+
+from pgsluice.capture import run_capture
+from pgsluice.config import Config, SourceConfig, SpoolConfig
+from pgsluice.errors import SourceRefused
+from pgsluice.failpoints import arm
+from pgsluice.spool import SpoolReader
+
+pytestmark = pytest.mark.pg(">= 14")
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload(["pgsluice.capture"])
+Configure = Callable[..., Config]
+
+
+@pytest.fixture
+def db(database) -> Database:
+    one = database()
+    one.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE u (id int PRIMARY KEY, v text)",
+    )
+    return one
+
+
+@pytest.fixture
+def configure(db, tmp_path) -> Configure:
+    def make(segment_bytes: int = 16 * 2**20, **source) -> Config:
+        return Config(
+            source=SourceConfig(
+                dsn=f"{db.dsn} options='-c logical_decoding_work_mem=64kB'", slot=db.name, **source
+            ),
+            spool=SpoolConfig(path=tmp_path / "spool", segment_bytes=segment_bytes),
+        )
+
+    return make
+
+
+def once(config: Config) -> Path:
+    run_capture(config, once=True)
+    return config.spool.path
+
+
+def rows(first: int, last: int, table: str = "t") -> str:
+    text = "repeat('x', 100)"
+    return f"INSERT INTO {table} SELECT i, {text} FROM generate_series({first}, {last}) i"
+
+
+def major(db: Database) -> int:
+    with db.connect() as connection:
+        return connection.info.server_version // 10000
+
+
+def streamed(path: Path) -> int:
+    """Transactions that came in a stream."""
+    reader = SpoolReader(path)
+    return sum(info.header.body == 5 for info in reader.segments(reader.start()))
+
+
+@pytest.mark.parametrize("streaming", ["off", "on", "parallel"])
+def test_a_transaction_that_is_streamed_or_not_is_the_same(db, configure, streaming):
+    if streaming == "parallel" and major(db) < 16:
+        pytest.skip("streaming = parallel needs PostgreSQL 16")
+    config = configure(streaming=streaming)
+    once(config)
+    db.execute(rows(1, 5), rows(6, 3000), "UPDATE t SET v = 'y' WHERE id <= 2")
+    path = once(config)
+    assert inserted(path) == [*range(1, 3001)]
+    assert [row["id"] for action, row in changes(path) if action == "U"] == [1, 2]
+    assert streamed(path) == (0 if streaming == "off" else 1)
+    assert SpoolReader(path).identity().options["streaming"] == streaming
+
+
+@pytest.mark.parametrize("segment_bytes", [16 * 1024, 16 * 2**20])
+def test_savepoints_that_are_rolled_back_are_not_there(db, configure, segment_bytes):
+    config = configure(segment_bytes)
+    once(config)
+    with db.connect() as one, db.connect() as two:
+        one.execute("BEGIN")
+        two.execute("BEGIN")
+        one.execute(rows(1, 1000))
+        one.execute("SAVEPOINT a")
+        one.execute(rows(1001, 2000))
+        two.execute(rows(1, 1000, "u"))
+        one.execute("SAVEPOINT b")
+        one.execute(rows(2001, 3000))
+        one.execute("RELEASE b")
+        one.execute("ROLLBACK TO a")
+        two.execute("SAVEPOINT c")
+        two.execute(rows(1001, 2000, "u"))
+        two.execute("RELEASE c")
+        one.execute(rows(3001, 4000))
+        one.execute("COMMIT")
+        two.execute("ROLLBACK")
+        two.execute(rows(5001, 5010, "u"))
+    path = once(config)
+    assert inserted(path) == [*range(1, 1001), *range(3001, 4001), *range(5001, 5011)]
+    reader = SpoolReader(path)
+    (reference,) = [info for info in reader.segments(reader.start()) if info.is_reference]
+    assert reference.header.changes == 2000
+    assert next(iter(reference.header.counts.values())).inserts == 2000
+    on_disk = {f"parts/{one.parent.name}/{one.name}" for one in (path / "parts").glob("*/*")}
+    assert on_disk == {part.name for part in reference.header.parts}
+
+
+def test_each_row_has_the_columns_of_its_time(db, configure):
+    """ALTER TABLE between transactions, inside one, and inside what is rolled back."""
+    config = configure()
+    once(config)
+    db.execute(
+        "INSERT INTO t VALUES (1, 'a')",
+        "ALTER TABLE t ADD w int",
+        "INSERT INTO t VALUES (2, 'b', 2)",
+    )
+    with db.connect() as one:
+        one.execute("BEGIN")
+        one.execute(rows(101, 1000))
+        one.execute("ALTER TABLE t ADD x int DEFAULT 9")
+        one.execute(rows(1001, 2000))
+        one.execute("SAVEPOINT a")
+        one.execute("ALTER TABLE t ADD y int")
+        one.execute(rows(2001, 3000))
+        one.execute("ROLLBACK TO a")
+        one.execute(rows(3001, 4000))
+        one.execute("COMMIT")
+    db.execute("INSERT INTO t VALUES (3, 'c', 3, 3)")
+    path = once(config)
+    names = {row["id"]: "".join(row) for _, row in changes(path)}
+    assert {names[i] for i in (1,)} == {"idv"}
+    assert {names[i] for i in (2, *range(101, 1001))} == {"idvw"}
+    assert {names[i] for i in (*range(1001, 2001), *range(3001, 4001), 3)} == {"idvwx"}
+    assert len(names) == 3 + 900 + 1000 + 1000
+    # What the catalog knows of the columns that it made is there with its rows.
+    reader = SpoolReader(path)
+    (reference,) = [info for info in reader.segments(reader.start()) if info.is_reference]
+    (told,) = reference.header.relations.values()
+    assert told.facts.primary_key == ("id",)
+    assert [one.name for one in told.facts.columns if one.name == "x"] == ["x"]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "spool.after_part@1",
+        "spool.after_part@5",
+        "spool.before_rename@4",
+        "spool.after_rename@9",
+        "spool.after_segment@2",
+    ],
+)
+def test_killed_in_a_stream_nothing_is_lost_or_doubled(db, configure, place):
+    config = configure(32 * 1024)
+    once(config)
+    with db.connect() as one:
+        one.execute("BEGIN")
+        one.execute(rows(1, 2000))
+        one.execute("SAVEPOINT a")
+        db.execute(rows(5001, 5010))
+        one.execute(rows(2001, 3000))
+        one.execute("ROLLBACK TO a")
+        one.execute(rows(3001, 4000))
+        one.execute("COMMIT")
+    db.execute(rows(6001, 6010))
+    kill(config, place)
+    path = once(config)
+    expected = [*range(5001, 5011), *range(1, 2001), *range(3001, 4001), *range(6001, 6011)]
+    assert inserted(path) == expected
+    assert parts_of(path) == files(path)
+
+
+def kill(config: Config, place: str) -> None:
+    name, _, times = place.partition("@")
+    child = CHILDREN.Process(target=run_killed, args=(config, f"{name}=kill@{times or 1}"))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def run_killed(config: Config, failpoints: str) -> None:
+    arm(failpoints)
+    run_capture(config, once=True)
+
+
+def files(path: Path) -> set[str]:
+    return {f"parts/{one.parent.name}/{one.name}" for one in (path / "parts").glob("*/*.arrow")}
+
+
+def parts_of(path: Path) -> set[str]:
+    reader = SpoolReader(path)
+    infos = [info for info in reader.segments(reader.start()) if info.is_reference]
+    return {part.name for info in infos for part in info.header.parts}
+
+
+def test_a_stream_in_progress_holds_nothing_back(db, configure):
+    """It lies in parts; what commits meanwhile is acknowledged, and it comes again."""
+    config = configure(32 * 1024)
+    once(config)
+    with db.connect() as one:
+        one.execute("BEGIN")
+        one.execute(rows(1, 2000))
+        db.execute(rows(5001, 5001))
+        path = once(config)
+        assert inserted(path) == [5001]
+        ((confirmed,),) = db.execute(
+            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots"
+            f" WHERE slot_name = '{db.name}'"
+        )
+        assert confirmed == str(SpoolReader(path).frontier())
+        one.execute("COMMIT")
+    assert inserted(once(config)) == [5001, *range(1, 2001)]
+
+
+@pytest.mark.parametrize("count", [3, 2000], ids=["small", "streamed"])
+@pytest.mark.pg(">= 15")
+def test_a_prepared_transaction_is_there_after_its_commit_once(db, configure, count):
+    config = configure(64 * 1024, two_phase=True)
+    once(config)
+    with db.connect() as one, db.connect() as two:
+        one.execute("BEGIN")
+        one.execute(rows(1, count))
+        one.execute("PREPARE TRANSACTION 'one; it''s'")
+        two.execute("BEGIN")
+        two.execute(rows(10001, 10000 + count))
+        two.execute("PREPARE TRANSACTION 'two'")
+    path = once(config)
+    assert inserted(path) == []
+    assert len([*(path / "prepared").glob("*/*")]) == 2
+    db.execute(rows(20001, 20001), "COMMIT PREPARED 'one; it''s'", "ROLLBACK PREPARED 'two'")
+    assert inserted(once(config)) == [20001, *range(1, count + 1)]
+    assert not [*(path / "prepared").glob("*/*")]
+    assert parts_of(path) == files(path)
+    db.execute(rows(20002, 20002))
+    assert inserted(once(config)) == [20001, *range(1, count + 1), 20002]
+
+
+@pytest.mark.parametrize(
+    "place", ["spool.after_part", "spool.after_prepared", "spool.before_rename@2"]
+)
+@pytest.mark.pg(">= 15")
+def test_killed_at_a_prepare_nothing_is_lost_or_doubled(db, configure, place):
+    config = configure(two_phase=True)
+    once(config)
+    prepared(db, 1, 2000, "a")
+    kill(config, place)
+    path = once(config)
+    db.execute("COMMIT PREPARED 'a'")
+    assert inserted(once(config)) == [*range(1, 2001)]
+    assert parts_of(path) == files(path)
+
+
+@pytest.mark.parametrize("place", ["spool.before_rename", "spool.after_commit_prepared"])
+@pytest.mark.pg(">= 15")
+def test_killed_at_a_commit_prepared_nothing_is_lost_or_doubled(db, configure, place):
+    config = configure(two_phase=True)
+    once(config)
+    prepared(db, 1, 2000, "a")
+    once(config)
+    db.execute("COMMIT PREPARED 'a'", rows(5001, 5001))
+    kill(config, place)
+    path = once(config)
+    assert inserted(path) == [*range(1, 2001), 5001]
+    assert parts_of(path) == files(path)
+    assert not [*(path / "prepared").glob("*/*")]
+
+
+def prepared(db: Database, first: int, last: int, gid: str) -> None:
+    with db.connect() as one:
+        one.execute("BEGIN")
+        one.execute(rows(first, last))
+        one.execute(f"PREPARE TRANSACTION '{gid}'")
+
+
+@pytest.mark.pg(">= 15")
+def test_prepared_before_the_slots_consistent_point_it_comes_with_its_commit(db, configure):
+    """Making a slot waits for open transactions twice; the second time others may prepare."""
+    config = configure(two_phase=True)
+    capture = threading.Thread(target=once, args=(config,))
+    with db.connect() as first, db.connect() as second:
+        first.execute("BEGIN")
+        first.execute(rows(101, 101))
+        capture.start()
+        await_one_who_waits_for(first)
+        second.execute("BEGIN")
+        second.execute(rows(102, 102))
+        first.execute("COMMIT")
+        await_one_who_waits_for(second)
+        prepared(db, 1, 10, "early")
+        second.execute("COMMIT")
+    capture.join()
+    path = config.spool.path
+    before = inserted(path)
+    db.execute("COMMIT PREPARED 'early'")
+    assert inserted(once(config)) == [*before, *range(1, 11)]
+    assert not [*(path / "prepared").glob("*/*")]
+
+
+def await_one_who_waits_for(connection: psycopg.Connection) -> None:
+    """Until somebody waits for the end of this session's transaction."""
+    ((xid,),) = connection.execute("SELECT pg_current_xact_id()::xid")
+    waiting = "SELECT 1 FROM pg_locks WHERE transactionid = %s AND NOT granted"
+    for _ in range(1000):
+        if connection.execute(waiting, [xid]).fetchone():
+            return
+        time.sleep(0.02)
+    pytest.fail("nobody waits")
+
+
+@pytest.mark.pg(">= 15")
+def test_an_empty_prepared_transaction_leaves_nothing(db, configure):
+    config = configure(two_phase=True)
+    once(config)
+    with db.connect() as one:
+        one.execute("BEGIN")
+        one.execute("CREATE TABLE not_published (i int)")
+        one.execute("PREPARE TRANSACTION 'empty'")
+    path = once(config)
+    db.execute("COMMIT PREPARED 'empty'", rows(1, 1))
+    assert inserted(once(config)) == [1]
+    assert not [*(path / "prepared").glob("*/*")]
+
+
+@pytest.mark.parametrize("was", [True, False])
+@pytest.mark.pg(">= 15")
+def test_two_phase_is_the_slots_for_life(db, configure, was):
+    once(configure(two_phase=was))
+    with pytest.raises(SourceRefused, match="was made with two_phase") as caught:
+        once(configure(two_phase=not was))
+    assert f"set two_phase = {str(was).lower()}" in caught.value.hint
+
+
+def test_what_the_server_cannot_is_refused_by_name(servers, tmp_path):
+    dsn = servers(10).dsn("postgres")
+    for named in ({"streaming": "on"}, {"two_phase": True}, {"binary": True}, {"origin": "none"}):
+        source = SourceConfig(dsn=dsn, slot="refused", **named)
+        config = Config(source=source, spool=SpoolConfig(path=tmp_path / "spool"))
+        with pytest.raises(SourceRefused, match=f"PostgreSQL 10 cannot do {next(iter(named))}"):
+            once(config)
+
+
+@pytest.mark.pg(">= 16")
+def test_origin_none_leaves_away_what_came_by_replication(db, configure):
+    config = configure(origin="none")
+    once(config)
+    with db.connect() as one:
+        one.execute(f"SELECT pg_replication_origin_create('{db.name}')")
+        one.execute(rows(1, 1))
+        one.execute(f"SELECT pg_replication_origin_session_setup('{db.name}')")
+        one.execute(rows(2, 2000))
+        one.execute("SELECT pg_replication_origin_session_reset()")
+        one.execute(f"SELECT pg_replication_origin_drop('{db.name}')")
+        one.execute(rows(3001, 3001))
+    assert inserted(once(config)) == [1, 3001]
+
+
+def test_messages_outside_transactions_between_blocks_are_kept_in_order(db, configure):
+    config = configure()
+    source = config.source.model_copy(update={"messages": True})
+    config = config.model_copy(update={"source": source})
+    once(config)
+    with db.connect() as one:
+        one.execute("BEGIN")
+        one.execute(rows(1, 1000))
+        db.execute("SELECT pg_logical_emit_message(false, 'p', 'between')")
+        one.execute(rows(1001, 2000))
+        one.execute("SELECT pg_logical_emit_message(true, 'p', 'inside')")
+        one.execute("COMMIT")
+    path = once(config)
+    reader = SpoolReader(path)
+    tags = []
+    for info in reader.segments(reader.start()):
+        for view in reader.views(info):
+            tags += [(info.header.body, chr(tag)) for tag in view.block.tags]
+    assert tags.count((1, "M")) == 1
+    assert tags.count((5, "M")) == 1
+    assert tags.index((1, "M")) < tags.index((5, "I"))
+    assert inserted(path) == [*range(1, 2001)]
