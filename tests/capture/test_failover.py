@@ -7,8 +7,9 @@ A standby that is stopped meanwhile is *behind*: it lacks what capture received 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -354,6 +355,45 @@ def test_a_standby_that_keeps_the_slot_in_step_is_waited_for(synchronised) -> No
         pair.on_standby.execute(insert(11, 20))
         await_that(lambda: inserted(config) == numbers(1, 20))
     assert inserted(config) == ids(pair.on_standby)
+
+
+def test_a_standby_that_is_read_itself_is_promoted(pair, tmp_path) -> None:
+    """Its walsender goes on without a word, past the switch point: capture looks out for it."""
+    pair.on_primary.execute("CREATE PUBLICATION pgsluice FOR TABLE t")
+    pair.await_replay()
+    config = pair.configure(tmp_path / "spool", dsn=pair.on_standby.dsn)
+    with snapshots_logged(pair.on_primary):
+        run_capture(config, once=True)
+    with running(config):
+        await_that(lambda: phase(config) == "streaming")
+        pair.on_primary.execute(insert(1, 10))
+        await_that(lambda: inserted(config) == numbers(1, 10))
+        pair.crash()
+        pair.standby.promote()
+        pair.on_standby.execute(insert(11, 20))
+        await_that(lambda: inserted(config) == numbers(1, 20))
+    assert timeline(config) == 2
+    pair.on_standby.execute(insert(21, 30))
+    run_capture(config, once=True)
+    assert inserted(config) == ids(pair.on_standby) == numbers(1, 30)
+
+
+@contextmanager
+def snapshots_logged(db: Database) -> Iterator[None]:
+    """A slot is made on a standby when its primary says which transactions run."""
+    done = threading.Event()
+
+    def log() -> None:
+        while not done.wait(0.1):
+            db.execute("SELECT pg_log_standby_snapshot()")
+
+    thread = threading.Thread(target=log)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def test_without_the_slot_the_changes_cannot_be_had(make_pair, tmp_path) -> None:

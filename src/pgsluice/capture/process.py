@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from pgsluice.capture.slot import (
     prepare_source,
     until_reachable,
 )
+from pgsluice.capture.standby import StandbyWatch
 from pgsluice.capture.store import Store
 from pgsluice.capture.timeline import (
     COPY_AGAIN,
@@ -304,11 +306,24 @@ class _Capture:
             self._voice.warn,
         )
         try:
-            with watch:
+            with watch, self._guarded(connection, source):
                 receiver.run()
             connection.finish()
         finally:
             facts.close()
+
+    @contextmanager
+    def _guarded(self, connection: ReplicationConnection, source: _Source) -> Iterator[None]:
+        """While a standby streams, nothing becomes durable that came after its promotion."""
+        if not source.is_standby:
+            yield
+            return
+        with StandbyWatch(connection.server_dsn, self._config.source.connect_timeout_s) as standby:
+            self._store.guard = standby.check
+            try:
+                yield
+            finally:
+                self._store.guard = None
 
     def _on_progress(self) -> None:
         is_full = self._store.is_full

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 
 from pgsluice.capture.steps import (
@@ -42,6 +43,9 @@ class Store:
     Args:
         writer: the spool's.
         retention: keeps the spool small; None: it grows.
+
+    Attributes:
+        guard: called before a step is taken over; raises what forbids it.
     """
 
     def __init__(self, writer: SpoolWriter, retention: Retention | None) -> None:
@@ -55,6 +59,7 @@ class Store:
         self._error: PgsluiceError | None = None
         self._durable = writer.frontier
         self._retained: RetentionState | None = None
+        self.guard: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="pgsluice store", daemon=True)
 
     def __enter__(self) -> Store:
@@ -109,8 +114,10 @@ class Store:
             False when there was no place for it in time: look after the server, try again.
 
         Raises:
-            PgsluiceError: the thread stopped by it.
+            PgsluiceError: the thread stopped by it, or the guard.
         """
+        if self.guard is not None:
+            self.guard()
         with self._changed:
             self._changed.wait_for(
                 lambda: len(self._steps) < _DEPTH or self._error is not None, timeout_s
