@@ -21,6 +21,7 @@ from pgsluice.wire import (
     Begin,
     Commit,
     Insert,
+    LogicalMessage,
     Message,
     Relation,
     RelationColumn,
@@ -91,6 +92,18 @@ class SpoolMaker:
             self.at = end
         self.writer.append(RawMessages.from_messages(pairs))
         return Lsn(self.at)
+
+    def message(self, prefix: str, content: bytes) -> Lsn:
+        """Write a message outside of any transaction as one segment; its position."""
+        alone = LogicalMessage(0, Lsn(self.at), prefix, content)
+        self.writer.append(RawMessages.from_messages([(self.at, alone.encode())]))
+        self.at += 1
+        return Lsn(self.at)
+
+
+def transactional(prefix: str, content: bytes) -> LogicalMessage:
+    """A message for a transaction of :meth:`SpoolMaker.segment`."""
+    return LogicalMessage(1, Lsn(START), prefix, content)
 
 
 OID = 16384

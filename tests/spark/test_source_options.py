@@ -6,7 +6,9 @@ import pytest
 
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
+from pgsluice.spark.in_force import refuse_other_options
 from pgsluice.spark.options import SourceOptions, TableName
+from pgsluice.spool import SpoolIdentity
 
 
 def test_names_are_compared_without_case() -> None:
@@ -37,6 +39,37 @@ def test_defaults() -> None:
     assert options.max_bytes_per_batch == 268_435_456
     assert options.change_column_prefix == "_"
     assert not options.task_mode
+
+
+def test_what_was_asked_of_the_walsender_by_name_reaches_it() -> None:
+    assert SourceOptions.parse({"spool": "s"}).walsender == {}
+    given = {"proto_version": "2", "streaming": "on", "two_phase": "false", "origin": "none"}
+    assert SourceOptions.parse({"spool": "s", **given, "Messages": "TRUE"}).walsender == {
+        "proto_version": 2,
+        "streaming": "on",
+        "two_phase": False,
+        "origin": "none",
+        "messages": True,
+    }
+
+
+def spool_with(**in_force: str) -> SpoolIdentity:
+    """The identity of a spool that is written with these options."""
+    return SpoolIdentity.new(
+        system_identifier="7", timeline=1, database="shop", slot="pgsluice", options=in_force
+    )
+
+
+@pytest.mark.parametrize("name", ["two_phase", "binary", "messages"])
+def test_an_option_that_the_spool_is_not_written_with_is_refused(name: str) -> None:
+    options = SourceOptions.parse({"spool": "/data/spool", name: "true"})
+    refuse_other_options(options, spool_with(**{name: "true", "streaming": "parallel"}))
+    refuse_other_options(options, spool_with())  # nothing has been asked for yet
+    with pytest.raises(ConfigError) as caught:
+        refuse_other_options(options, spool_with(**{name: "false"}))
+    assert f"option {name} is true; the spool /data/spool is written with {name} = false" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,6 +107,8 @@ def test_what_is_not_a_table_is_refused(text: str) -> None:
         ({"spool": "s", "starting_lsn": "17"}, "not an LSN"),
         ({"spool": "s", "numeric": "decimal(40,2)"}, "option numeric"),
         ({"spool": "s", "streaming": "maybe"}, "off, on, parallel"),
+        ({"spool": "s", "proto_version": "5"}, "not one of 1, 2, 3, 4"),
+        ({"spool": "s", "origin": "here"}, "any, none"),
         ({"spool": "s", "subscription": "../x"}, "option subscription"),
         ({"spool": "s", "task_mode": "true"}, "needs the option subscription"),
         ({"spool": "s", "dsn": ""}, "option dsn is empty"),

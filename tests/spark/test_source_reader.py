@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from tests.spark.spools import OID, START, SpoolMaker, configured, orders
+from tests.spark.spools import OID, START, SpoolMaker, configured, orders, transactional
 
 from pgsluice.errors import ConfigError, SourceUnreachable, SpoolError, SpoolHole
 from pgsluice.lsn import Lsn
@@ -34,7 +34,7 @@ from pgsluice.spark.reading import PARTITION_BYTES, plan
 from pgsluice.spark.source import PgoutputDataSource
 from pgsluice.spark.stream import PgoutputStreamReader
 from pgsluice.spark.stream import _again as again
-from pgsluice.spark.tasks import NO_TABLE
+from pgsluice.spark.tasks import NO_TABLE, TableWork
 from pgsluice.spool import Spool, SpoolIdentity, SpoolReader, SubscriptionRecord
 
 SCHEMA = (
@@ -265,6 +265,18 @@ def test_task_mode_leaves_the_record_to_its_driver(spool_maker: SpoolMaker) -> N
     assert json.loads(batch.column(0)[0].as_py())["relation_oid"] != NO_TABLE
 
 
+def test_messages_move_a_subscription_on_and_give_no_table_work(spool_maker: SpoolMaker) -> None:
+    configured(spool_maker)
+    spool_maker.message("outbox", b"alone")
+    end = spool_maker.segment([transactional("outbox", b"in a transaction")])
+    reader = stream(spool_maker, task_mode="true")
+    assert reader.latestOffset(FIRST, ReadAllAvailable()) == at(end)
+    (partition,) = reader.partitions(FIRST, at(end))
+    (batch,) = reader.read(partition)
+    work = TableWork.from_bytes(batch.column(0)[0].as_py())
+    assert (work.relation_oid, work.through) == (NO_TABLE, end)
+
+
 def test_the_schema_is_the_newest_definition_in_the_spool(spool_maker: SpoolMaker) -> None:
     spool_maker.segment(orders(1))
     source = PgoutputDataSource({"spool": str(spool_maker.path), "table": "public.orders"})
@@ -272,7 +284,10 @@ def test_the_schema_is_the_newest_definition_in_the_spool(spool_maker: SpoolMake
     prefixed = {"change_column_prefix": "$", **source.options}
     assert "`$change_type` STRING" in PgoutputDataSource(prefixed).schema()
     envelope = PgoutputDataSource({"spool": str(spool_maker.path)})
-    assert envelope.schema().startswith("`schema` STRING, `table` STRING, `key` VARIANT")
+    assert envelope.schema().startswith(
+        "`schema` STRING, `table` STRING, `key` VARIANT, `row` VARIANT, "
+        "`prefix` STRING, `content` BINARY, `_change_type` STRING"
+    )
 
 
 def test_an_unknown_table_says_what_to_do(spool_maker: SpoolMaker) -> None:

@@ -46,6 +46,8 @@ ENVELOPE = pa.schema(
         pa.field("table", pa.string()),
         pa.field("key", variant.TYPE),
         pa.field("row", variant.TYPE),
+        pa.field("prefix", pa.string()),
+        pa.field("content", pa.binary()),
         *CHANGE_FIELDS,
     ]
 )

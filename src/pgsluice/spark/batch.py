@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pgsluice.errors import ConfigError
+from pgsluice.spark.in_force import refuse_other_options
 from pgsluice.spark.options import SourceOptions
 from pgsluice.spark.reading import ChangePartition, RowReader, plan
 
@@ -20,7 +21,8 @@ class PgoutputReader(DataSourceReader):
     """Reads (starting_lsn, ending_lsn]; without them from the first segment to the last.
 
     Raises:
-        ConfigError: the range is upside down, or task mode was asked for.
+        ConfigError: the range is upside down, task mode was asked for, or an option of the
+            walsender that the spool was not written with.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -39,6 +41,7 @@ class PgoutputReader(DataSourceReader):
         from pgsluice.spool import SpoolReader
 
         reader = SpoolReader(self._options.spool)
+        refuse_other_options(self._options, reader.spool.identity)
         start = self._options.starting_lsn
         if start is None:
             start = reader.start()

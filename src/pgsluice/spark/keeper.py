@@ -3,7 +3,8 @@
 With the option ``dsn``, the process that plans the query sees to it that someone writes to
 the spool. A capture that runs already, anybody's, is left alone; if it ends, this one takes
 over. The spool of a configuration is never written to from here: only ``pgsluice run`` knows
-all the subscriptions that it has to be kept for.
+all the subscriptions that it has to be kept for. Options of START_REPLICATION go to a capture
+of our own; a stranger's has to have them in force.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pgsluice.capture import CaptureProcess, read_health
 from pgsluice.config import Config
 from pgsluice.errors import SlotInUse, SpoolBusy, SpoolError
 from pgsluice.events import CapturePhase
+from pgsluice.spark.in_force import refuse_other_options
 from pgsluice.spool import Owner, Spool
 
 if TYPE_CHECKING:
@@ -38,18 +40,14 @@ class CaptureKeeper:
     def __init__(self, options: SourceOptions, *, once: bool = False) -> None:
         assert options.dsn is not None
         self._path = options.spool
+        self._options = options
         self._config = Config.model_validate(
             {
                 "source": {
                     "dsn": options.dsn,
                     "slot": options.slot,
                     "publications": options.publication_names,
-                    "proto_version": options.proto_version,
-                    "streaming": options.streaming,
-                    "two_phase": options.two_phase,
-                    "binary": options.binary,
-                    "messages": options.messages,
-                    "origin": options.origin,
+                    **options.walsender,
                 },
                 "spool": {"path": str(options.spool)},
             }
@@ -64,14 +62,14 @@ class CaptureKeeper:
 
         Raises:
             PgsluiceError: what our capture ended by, where trying again would not help.
+            ConfigError: a capture of somebody else's runs, with other options.
         """
         now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + _LOOK_S
         if self._process is None:
-            if self._is_anothers():
-                self._seen_at = now
+            if self._is_anothers(now):
                 return
             if self._is_configured():
                 return
@@ -112,9 +110,15 @@ class CaptureKeeper:
         if process is not None:
             process.close()
 
-    def _is_anothers(self) -> bool:
+    def _is_anothers(self, now: float) -> bool:
         health = read_health(self._path)
-        return health is not None and health.phase is not CapturePhase.STOPPED and health.is_alive()
+        if health is None or health.phase is CapturePhase.STOPPED or not health.is_alive():
+            return False
+        self._seen_at = now
+        if health.phase in (CapturePhase.STREAMING, CapturePhase.WAITING):
+            # Before, the spool still names what the capture before this one asked for.
+            refuse_other_options(self._options, Spool.open(self._path).identity)
+        return True
 
     def _is_configured(self) -> bool:
         if not Spool.exists(self._path):

@@ -41,6 +41,8 @@ KNOWN = (
     "snapshot",
     "task_mode",
 )
+WALSENDER = ("proto_version", "streaming", "two_phase", "binary", "origin", "messages")
+"""Options of START_REPLICATION: they reach the server through the capture that sends it."""
 LATER = ("publications_sql", "snapshot")
 """Options of the design that a later version brings."""
 
@@ -100,7 +102,8 @@ class SourceOptions:
         starting_lsn: a batch read's open start.
         ending_lsn: a batch read's closed end.
         task_mode: rows are planned tasks for the subscription, not changes.
-        capture: options of the walsender that were given, for a capture of our own.
+        proto_version, streaming, two_phase, binary, origin, messages: START_REPLICATION's,
+            for a capture of our own; None: not given. :attr:`walsender` has those given.
     """
 
     spool: Path
@@ -119,10 +122,16 @@ class SourceOptions:
     task_mode: bool = False
     proto_version: int | None = None
     streaming: str | None = None
-    two_phase: bool = False
-    binary: bool = False
-    origin: str = "any"
-    messages: bool = False
+    two_phase: bool | None = None
+    binary: bool | None = None
+    origin: str | None = None
+    messages: bool | None = None
+
+    @property
+    def walsender(self) -> dict[str, Any]:
+        """What was asked of the walsender by name: keys of a configuration's ``[source]``."""
+        given = {name: getattr(self, name) for name in WALSENDER}
+        return {name: value for name, value in given.items() if value is not None}
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -183,6 +192,12 @@ def _boolean(name: str, text: str) -> bool:
 def _positive(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise ConfigError(f"option {name}: {text!r} is not a positive whole number", option=name)
+    return int(text)
+
+
+def _proto_version(name: str, text: str) -> int:
+    if text not in ("1", "2", "3", "4"):
+        raise ConfigError(f"option {name}: {text!r} is not one of 1, 2, 3, 4", option=name)
     return int(text)
 
 
@@ -262,7 +277,7 @@ _READERS: Mapping[str, Any] = {
     "starting_lsn": _lsn,
     "ending_lsn": _lsn,
     "task_mode": _boolean,
-    "proto_version": _positive,
+    "proto_version": _proto_version,
     "streaming": _choice("off", "on", "parallel"),
     "two_phase": _boolean,
     "binary": _boolean,

@@ -19,6 +19,7 @@ from pgsluice.columnar import decode_segment
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.lookup import Definition, oids_of
+from pgsluice.spark.messages import message_batches
 from pgsluice.spark.options import SourceOptions, TableName
 from pgsluice.spark.rows import envelope_batches, table_batches
 from pgsluice.spark.schema import CHANGE_COLUMNS, ENVELOPE_COLUMNS
@@ -75,7 +76,7 @@ class RowReader:
         return cls(options.spool, options.table, declared, TypeOptions(numeric=options.numeric))
 
     def read(self, partition: ChangePartition) -> Iterator[pa.RecordBatch]:
-        """The partition's rows, in commit order."""
+        """The partition's rows, each table's in commit order."""
         reader = SpoolReader(self.spool)
         reached, through = Lsn(partition.after), Lsn(partition.through)
         for info in reader.segments(reached, through):
@@ -86,6 +87,7 @@ class RowReader:
 
     def _rows(self, view: SegmentView) -> Iterator[pa.RecordBatch]:
         if self.table is None:
+            yield from message_batches(view, self.declared)
             for changes in decode_segment(view, None, self.types):
                 yield from envelope_batches(changes, self.declared)
             return

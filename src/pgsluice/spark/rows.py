@@ -235,6 +235,8 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
                 dictionary, {name: values[name] for name in key}, absent, has_key
             ),
             variant.encode_objects(dictionary, values, absent, has_tuple),
+            pa.nulls(len(rows), pa.string()),
+            pa.nulls(len(rows), pa.binary()),
             *_change_columns(changes, rows, absent),
         ]
         yield pa.record_batch(arrays, schema=declared)

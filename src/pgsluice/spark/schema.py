@@ -25,7 +25,10 @@ ENVELOPE_COLUMNS = (
     ("table", "STRING"),
     ("key", "VARIANT"),
     ("row", "VARIANT"),
+    ("prefix", "STRING"),
+    ("content", "BINARY"),
 )
+"""``prefix`` and ``content`` are a logical message's; a change has the others."""
 TASK_COLUMN = "task"
 
 

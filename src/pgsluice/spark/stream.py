@@ -37,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 
 from pgsluice.errors import ConfigError, SourceUnreachable, SpoolError
 from pgsluice.lsn import Lsn
+from pgsluice.spark.in_force import refuse_other_options
 from pgsluice.spark.options import SourceOptions
 from pgsluice.spark.reading import ChangePartition, RowReader, plan
 from pgsluice.spark.schema import TASK_COLUMN
@@ -187,7 +188,9 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin(self, *, once: bool = False) -> None:
         """What the first call in the planning process finds undone."""
         _stop_on_sigterm()
-        if self._keeper is None and self._options.dsn is not None and not self._options.task_mode:
+        if self._options.dsn is None:
+            refuse_other_options(self._options, self._reader().spool.identity)
+        elif self._keeper is None and not self._options.task_mode:
             from pgsluice.spark.keeper import CaptureKeeper
 
             self._keeper = CaptureKeeper(self._options, once=once)
