@@ -22,7 +22,7 @@ Rows = dict[int, tuple[Any, ...]]
 @settings(
     max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(script=scripts(two_phase=True), again=scripts(10, two_phase=True), small=st.booleans())
+@given(script=scripts(), again=scripts(10), small=st.booleans())
 def test_what_is_read_is_what_the_server_has(database, tmp_path_factory, script, again, small):
     db = database()
     create_tables(db)

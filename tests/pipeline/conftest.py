@@ -41,9 +41,10 @@ class Pipeline:
         self.lake = folder / "lake"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.errors: list[BaseException] = []
-        self.write(extra, source)
+        self.source = source
+        self.write(extra)
 
-    def write(self, extra: str = "", source: str = "", spool: str = "") -> None:
+    def write(self, extra: str = "", spool: str = "") -> None:
         """Write the configuration; the slot's name is the database's, to be unique."""
         self.path.write_text(
             f"""
@@ -52,7 +53,7 @@ dsn = {json.dumps(self.database.dsn)}
 slot = "{self.database.name}"
 publications = ["{self.database.name}"]
 catalog_poll_s = 1
-{source}
+{self.source}
 [spool]
 path = "spool"
 {spool}

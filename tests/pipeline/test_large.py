@@ -23,8 +23,18 @@ def test_a_large_transaction_comes_in_parts(database: MakeDatabase, pipeline: Ma
     assert replicate(one, ROWS, segment_bytes=2**20) < CAPTURE_BYTES
 
 
-def replicate(one: Pipeline, rows: int, *, segment_bytes: int) -> int:
-    """One transaction of so many rows, and a little around it; capture's peak in bytes."""
+def replicate(one: Pipeline, rows: int, *, segment_bytes: int, kills: int = 0) -> int:
+    """One transaction of so many rows, and a little around it.
+
+    Args:
+        one: where to.
+        rows: of the transaction.
+        segment_bytes: of the spool.
+        kills: how often capture is killed while the transaction comes in.
+
+    Returns:
+        capture's peak in bytes.
+    """
     shop = one.database
     one.write(spool=f"segment_bytes = {segment_bytes}")
     shop.execute(
@@ -42,6 +52,8 @@ def replicate(one: Pipeline, rows: int, *, segment_bytes: int) -> int:
         "INSERT INTO other VALUES (1)",
         "UPDATE t SET c = 'after' WHERE id < 10",
     )
+    for parts in range(2, 2 + 2 * kills, 2):
+        killed_after(one, parts)
     peak = received(one)
     parts = list(one.spool.rglob("parts/**/*.arrow"))
     assert len(parts) > 5, "it came in parts"
@@ -50,10 +62,24 @@ def replicate(one: Pipeline, rows: int, *, segment_bytes: int) -> int:
     return peak
 
 
+def killed_after(one: Pipeline, parts: int) -> None:
+    """``pgsluice capture --once``, killed when it has written so many parts."""
+    before = set(one.spool.rglob("parts/*/*.arrow"))
+    with subprocess.Popen(capture_once(one), stderr=subprocess.DEVNULL) as process:
+        while len(set(one.spool.rglob("parts/*/*.arrow")) - before) < parts:
+            assert process.poll() is None, "it ended before it was killed"
+        process.kill()
+
+
+def capture_once(one: Pipeline) -> list[str]:
+    return [sys.executable, "-m", "pgsluice", "capture", str(one.path), "--once"]
+
+
 def received(one: Pipeline) -> int:
     """``pgsluice capture --once`` as a process; the most memory that it ever had, in bytes."""
-    command = [sys.executable, "-m", "pgsluice", "capture", str(one.path), "--once"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        capture_once(one), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
         peak = 0
         while process.poll() is None:
             peak = max(peak, _peak(process.pid))

@@ -105,6 +105,8 @@ def _fills_up_and_lives(one: Pipeline) -> None:
         ("lake", [bad]),
         ("other", ["*"]),
     ]
+    durable = str(SpoolReader(one.spool).frontier())
+    one.wait_until(lambda: _walsender(shop)["flushed"] == durable, why="acknowledged to its end")
     walsender = _walsender(shop)
     shop.execute(MEGABYTE)
     heard = walsender["heard"]
