@@ -16,9 +16,10 @@ MakeDatabase = Callable[..., Database]
 TABLE = """
     CREATE TABLE goods (
         id int PRIMARY KEY, price numeric(10,2), name text, is_new bool, made date,
-        seen timestamptz, code uuid, tags text[], body text STORAGE EXTERNAL, more jsonb,
+        seen timestamptz, code uuid, tags text[], body text, more jsonb,
         ratio float8, raw bytea, small int2, far bigint, at timestamp
-    )"""
+    );
+    ALTER TABLE goods ALTER body SET STORAGE EXTERNAL"""
 FILL = """
     INSERT INTO goods SELECT i, i / 7.0, 'name ' || i, i % 2 = 0, date '2024-01-01' + i,
         timestamptz '2024-01-01 00:00:00.5+01' + i * interval '1 hour', md5(i::text)::uuid,

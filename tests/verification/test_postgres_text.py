@@ -105,8 +105,15 @@ def test_date(connection: psycopg.Connection[Any], days: list[int]) -> None:
 
 
 def intervals(micros: list[int]) -> list[str]:
-    parts = [divmod(one, 86_400_000_000) for one in micros]
-    return [f"{days} days {rest} microseconds" for days, rest in parts]
+    """As clock times: before 15, a number of microseconds must fit in 32 bits."""
+    texts = []
+    for one in micros:
+        days, clock = divmod(one, 86_400_000_000)
+        seconds, fraction = divmod(clock, 1_000_000)
+        hours, seconds = divmod(seconds, 3600)
+        clock_text = f"{hours}:{seconds // 60:02}:{seconds % 60:02}.{fraction:06}"
+        texts.append(f"{days} days {clock_text}")
+    return texts
 
 
 MICROS = st.lists(

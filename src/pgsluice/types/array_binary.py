@@ -70,7 +70,7 @@ def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
 
     flat = np.flatnonzero(dimensions == 1)
     sizes = integers(raw.data, begins[flat] + _EMPTY, ">i4")
-    _refuse((sizes < 1) | (sizes > (limits - begins)[flat] // 4), there[flat], type_name)
+    _refuse((sizes < 0) | (sizes > (limits - begins)[flat] // 4), there[flat], type_name)
     starts_at_1 = integers(raw.data, begins[flat] + _EMPTY + 4, ">i4") == 1
     unfit[there[dimensions > 1]] = unfit[there[flat[~starts_at_1]]] = True
     rows = there[flat[starts_at_1]]

@@ -46,7 +46,7 @@ class Shape:
         dimensions = [(cursor.number(4), cursor.number(4)) for _ in range(count)]
         total = 1 if dimensions else 0
         for size, _ in dimensions:
-            if size <= 0:
+            if size < 0:  # an empty vector has one dimension of no elements
                 raise Misshapen
             total *= size
         if total > len(value):

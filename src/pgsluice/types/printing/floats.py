@@ -73,7 +73,8 @@ def _next_double(number: float, towards: float) -> float:
 
 
 def _next_single(number: float, towards: float) -> float:
-    return float(np.nextafter(np.float32(number), np.float32(towards)))
+    with np.errstate(over="ignore"):  # the largest one's is infinity
+        return float(np.nextafter(np.float32(number), np.float32(towards)))
 
 
 def _inside(shortest: str, number: float, neighbour: Neighbour) -> str:

@@ -34,13 +34,10 @@ def _print_v6(packed: bytes) -> str:
     """The longest run of zeros as ``::``; IPv4 inside IPv6 in its own form."""
     words = struct.unpack(">8H", packed)
     begin, length = _longest_zeros(words)
-    holds_v4 = begin == 0 and (
-        length == 6 or (length == 5 and words[5] == 0xFFFF) or (length == 7 and words[7] != 1)
-    )
+    holds_v4 = begin == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF))
     texts = [f"{word:x}" for word in words]
     if holds_v4:
         texts[6:] = [_print_v4(packed[12:])]
-        length = min(length, 6)
     if length < 2:
         return ":".join(texts)
     return f"{':'.join(texts[:begin])}::{':'.join(texts[begin + length :])}"
