@@ -13,11 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pgsluice.errors import ConversionError
-from pgsluice.types import TypeOptions, resolve_type
+from pgsluice.types import ENTRIES, TypeOptions, resolve_type
 from pgsluice.types.calendar import civil_from_days, days_from_civil
 
 OIDS = [16, 21, 23, 20, 26, 700, 701, 1700, 25, 18, 17, 1082, 1114, 1184, 2950, 3802, 1007, 1009]
 OIDS += [1182, 1020, 869, 1231]
+PRINTED = sorted({entry.oid for entry in ENTRIES} - set(OIDS))
 CHOICES = [TypeOptions(numeric=one) for one in ("string", "double", "decimal(10,2)")]
 
 # Bytes that come near to the forms of types, so that parsers get past their first check.
@@ -49,6 +50,18 @@ def test_any_bytes_decode_or_are_refused(
             null or bad for null, bad in zip(nulls, unfit, strict=True)
         ]
         assert not any(null and bad for null, bad in zip(nulls, unfit, strict=True))
+
+
+@settings(deadline=None, max_examples=60)
+@given(value=st.binary(max_size=40))
+def test_any_bytes_in_binary_form_print_or_are_refused(value: bytes) -> None:
+    for oid in PRINTED:
+        column = resolve_type(oid, -1, {})
+        try:
+            decoded = column.decode_binary(raw([None, value]))
+        except ConversionError:
+            continue
+        assert decoded.values.is_valid().to_pylist() == [False, True]
 
 
 elements = st.none() | st.text(max_size=8) | st.sampled_from(["NULL", "null", "", " ", "\\", '"'])
@@ -83,10 +96,26 @@ def test_text_arrays(rows: list[list[str | None] | None]) -> None:
 
 @settings(deadline=None)
 @given(rows=st.lists(st.none() | st.lists(st.none() | st.integers(-9, 99), max_size=4)))
+@example(rows=[[1, None] * 100, [], [2], None, list(range(99)), [None]])
 def test_binary_arrays(rows: list[list[int | None] | None]) -> None:
     column = resolve_type(1007, -1, {})
     values = raw([None if row is None else array_send(row) for row in rows])
     assert column.decode_binary(values).values.to_pylist() == rows
+
+
+def test_an_error_in_an_array_names_the_arrays_row() -> None:
+    column = resolve_type(1007, -1, {})
+    cases = [
+        (column.decode_text, [b"{1,2,3}", None, b"{4,x}"]),
+        (
+            column.decode_binary,
+            [array_send([1, 2, 3]), None, array_send([1]).replace(b"\0\4", b"\0\3")],
+        ),
+    ]
+    for decode, values in cases:
+        with pytest.raises(ConversionError) as caught:
+            decode(raw(values))
+        assert caught.value.facts["row"] == 2
 
 
 def array_send(values: list[int | None]) -> bytes:
