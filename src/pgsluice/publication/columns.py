@@ -1,0 +1,71 @@
+"""Column lists: which are allowed.
+
+Source: src/backend/catalog/pg_publication.c, pub_collist_validate;
+src/backend/commands/publicationcmds.c, CheckPubRelationColumnList.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pgsluice.catalog.source_tables import SourceTable
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.naming import NamedTable
+
+_SYSTEM_COLUMNS = frozenset(("tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"))
+
+
+def check_columns(table: SourceTable, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """A column list in the table's order.
+
+    Raises:
+        PublicationError: a column that is not there, twice there, or never published.
+    """
+    if columns is None:
+        return None
+    seen: set[str] = set()
+    for name in columns:
+        column = table.column(name)
+        if column is None and name in _SYSTEM_COLUMNS:
+            raise PublicationError(f'cannot use system column "{name}" in publication column list')
+        if column is None:
+            raise PublicationError(f'column "{name}" of relation "{table.name}" does not exist')
+        if column.generated == "v":
+            raise PublicationError(
+                f'cannot use virtual generated column "{name}" in publication column list'
+            )
+        if name in seen:
+            raise PublicationError(f'duplicate column "{name}" in publication column list')
+        seen.add(name)
+    return tuple(one.name for one in table.columns if one.name in seen)
+
+
+def check_column_lists(
+    publication: str, tables: Iterable[NamedTable], *, has_schemas: bool, via_root: bool
+) -> None:
+    """Refuse column lists where a publication can have none.
+
+    Raises:
+        PublicationError: beside a schema, or on a partitioned table that is not published as
+            itself.
+    """
+    for one in tables:
+        if one.columns is None:
+            continue
+        if has_schemas:
+            detail = (
+                "Column lists cannot be specified in publications containing "
+                "FOR TABLES IN SCHEMA elements."
+            )
+        elif one.table.is_partitioned and not via_root:
+            detail = (
+                "Column lists cannot be specified for partitioned tables when "
+                "publish_via_partition_root is false."
+            )
+        else:
+            continue
+        raise PublicationError(
+            f'cannot use column list for relation "{one.table.namespace}.{one.table.name}" '
+            f'in publication "{publication}"',
+            detail=detail,
+        )

@@ -1,0 +1,257 @@
+"""Statements make publications: one statement on the ones there are, against the source's tables.
+
+Each function takes what there is and gives what there is then; a refused statement changes
+nothing. The checks, their order and their words are the server's.
+
+Source: src/backend/commands/publicationcmds.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from pgsluice.catalog.source_tables import SourceCatalog
+from pgsluice.publication.columns import check_column_lists, check_columns
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.filters import bind_where
+from pgsluice.publication.model import Publication, Publications, PublicationTable
+from pgsluice.publication.naming import (
+    NamedObjects,
+    NamedTable,
+    check_schema,
+    check_table,
+    named_objects,
+    open_tables,
+)
+from pgsluice.publication.parameters import with_parameters
+from pgsluice.publication.statements import (
+    AlterObjects,
+    AlterParameters,
+    Change,
+    ChangeOwner,
+    CreatePublication,
+    DropPublications,
+    RenamePublication,
+    Statement,
+    TableObject,
+)
+
+
+def execute(
+    publications: Publications, statement: Statement, catalog: SourceCatalog
+) -> Publications:
+    """Execute one statement.
+
+    Raises:
+        PublicationError: PostgreSQL refuses it, with its words.
+        FilterNotExact: PostgreSQL would take its filter, and we cannot evaluate it exactly.
+    """
+    match statement:
+        case CreatePublication():
+            return _create(publications, statement, catalog)
+        case AlterObjects():
+            publication = _existing(publications, statement.name)
+            return publications.with_one(_alter_objects(publication, statement, catalog))
+        case AlterParameters():
+            publication = _existing(publications, statement.name)
+            changed = _alter_parameters(publication, statement, catalog)
+            return publications.with_one(changed)
+        case RenamePublication():
+            return _rename(publications, statement)
+        case ChangeOwner():
+            _existing(publications, statement.name)
+            return publications
+        case DropPublications():
+            for name in () if statement.if_exists else statement.names:
+                _existing(publications, name)
+            return publications.without(statement.names)
+        case _:
+            assert_never(statement)
+
+
+def _existing(publications: Publications, name: str) -> Publication:
+    found = publications.get(name)
+    if found is None:
+        raise PublicationError(f'publication "{name}" does not exist')
+    return found
+
+
+def _not_existing(publications: Publications, name: str) -> None:
+    if name in publications:
+        raise PublicationError(f'publication "{name}" already exists')
+
+
+def _create(
+    publications: Publications, statement: CreatePublication, catalog: SourceCatalog
+) -> Publications:
+    _not_existing(publications, statement.name)
+    empty = Publication(statement.name, all_tables=statement.all_tables)
+    publication = with_parameters(empty, statement.parameters)
+    objects = named_objects(statement.objects, catalog)
+    opened = open_tables(objects.tables, catalog)
+    added = _new_tables(publication, opened, has_schemas=bool(objects.schemas))
+    tables = [_added(one) for one in added]
+    for name in objects.schemas:
+        check_schema(name)
+    made = replace(publication, tables=tuple(tables), schemas=objects.schemas)
+    return publications.with_one(made)
+
+
+def _rename(publications: Publications, statement: RenamePublication) -> Publications:
+    publication = _existing(publications, statement.name)
+    _not_existing(publications, statement.new_name)
+    renamed = replace(publication, name=statement.new_name)
+    return publications.without([statement.name]).with_one(renamed)
+
+
+def _new_tables(
+    publication: Publication, opened: list[NamedTable], *, has_schemas: bool
+) -> list[tuple[NamedTable, str | None]]:
+    """Tables with their filters as PostgreSQL prints them, all checked for the publication."""
+    via_root = publication.publish_via_partition_root
+    filters = []
+    for one in opened:
+        if one.where is not None and one.table.is_partitioned and not via_root:
+            raise PublicationError(
+                f'cannot use publication WHERE clause for relation "{one.table.name}"',
+                detail="WHERE clause cannot be used for a partitioned table when "
+                "publish_via_partition_root is false.",
+            )
+        filters.append(None if one.where is None else bind_where(one.where, one.table).sql)
+    check_column_lists(publication.name, opened, has_schemas=has_schemas, via_root=via_root)
+    return list(zip(opened, filters, strict=True))
+
+
+def _added(new: tuple[NamedTable, str | None]) -> PublicationTable:
+    """A table as the publication keeps it, if it can be published at all."""
+    one, where = new
+    check_table(one.table)
+    columns = check_columns(one.table, one.columns)
+    table = one.table
+    only = bool(table.children) and not table.is_partitioned  # its children stand beside it
+    return PublicationTable(table.name, table.namespace, columns, where, only, table.oid)
+
+
+def _alter_parameters(
+    publication: Publication, statement: AlterParameters, catalog: SourceCatalog
+) -> Publication:
+    changed = with_parameters(publication, statement.parameters)
+    is_via_root_given = any(
+        one.name == "publish_via_partition_root" for one in statement.parameters
+    )
+    if is_via_root_given and not changed.publish_via_partition_root:
+        for one in publication.tables:
+            table = catalog.tables.get(one.oid)
+            if table is None or not table.is_partitioned:
+                continue
+            if one.where is not None or one.columns is not None:
+                what = "WHERE clause" if one.where is not None else "column list"
+                parameter = "publish_via_partition_root"
+                raise PublicationError(
+                    f'cannot set parameter "{parameter}" to false for publication '
+                    f'"{publication.name}"',
+                    detail=f'The publication contains a {what} for partitioned table "{one.name}"'
+                    f', which is not allowed when "{parameter}" is false.',
+                )
+    return changed
+
+
+def _alter_objects(
+    publication: Publication, statement: AlterObjects, catalog: SourceCatalog
+) -> Publication:
+    objects = named_objects(statement.objects, catalog)
+    if publication.all_tables:
+        what = "Schemas" if objects.schemas else "Tables"
+        raise PublicationError(
+            f'publication "{publication.name}" is defined as FOR ALL TABLES',
+            detail=f"{what} cannot be added to or dropped from FOR ALL TABLES publications.",
+        )
+    match statement.change:
+        case Change.ADD:
+            return _add_schemas(_add_tables(publication, objects, catalog), objects.schemas)
+        case Change.SET:
+            return _set_objects(publication, objects, catalog)
+        case Change.DROP:
+            without = _drop_tables(publication, objects.tables, catalog)
+            return _drop_schemas(without, objects.schemas)
+
+
+def _add_tables(
+    publication: Publication, objects: NamedObjects, catalog: SourceCatalog
+) -> Publication:
+    opened = open_tables(objects.tables, catalog)
+    has_schemas = bool(objects.schemas or publication.schemas)
+    tables = list(publication.tables)
+    for new in _new_tables(publication, opened, has_schemas=has_schemas):
+        if publication.table(new[0].table.oid) is not None:
+            raise PublicationError(
+                f'relation "{new[0].table.name}" is already member of publication '
+                f'"{publication.name}"'
+            )
+        tables.append(_added(new))
+    return replace(publication, tables=tuple(tables))
+
+
+def _add_schemas(publication: Publication, schemas: Iterable[str]) -> Publication:
+    added = list(publication.schemas)
+    for name in schemas:
+        if any(one.columns is not None for one in publication.tables):
+            raise PublicationError(
+                f'cannot add schema to publication "{publication.name}"',
+                detail="Schemas cannot be added if any tables that specify a column list are "
+                "already part of the publication.",
+            )
+        if name in added:
+            raise PublicationError(
+                f'schema "{name}" is already member of publication "{publication.name}"'
+            )
+        check_schema(name)
+        added.append(name)
+    return replace(publication, schemas=tuple(added))
+
+
+def _set_objects(
+    publication: Publication, objects: NamedObjects, catalog: SourceCatalog
+) -> Publication:
+    opened = open_tables(objects.tables, catalog)
+    new = _new_tables(publication, opened, has_schemas=bool(objects.schemas))
+    if publication.tables:  # the server compares old lists and new ones first
+        for one, _ in new:
+            check_columns(one.table, one.columns)
+    tables = tuple(_added(one) for one in new)
+    for name in objects.schemas:
+        if name not in publication.schemas:
+            check_schema(name)
+    return replace(publication, tables=tables, schemas=objects.schemas)
+
+
+def _drop_tables(
+    publication: Publication, objects: Iterable[TableObject], catalog: SourceCatalog
+) -> Publication:
+    gone: set[int] = set()
+    for one in open_tables(objects, catalog):
+        if one.columns is not None:
+            raise PublicationError(
+                "column list must not be specified in ALTER PUBLICATION ... DROP"
+            )
+        if publication.table(one.table.oid) is None:
+            raise PublicationError(f'relation "{one.table.name}" is not part of the publication')
+        if one.where is not None:
+            raise PublicationError(
+                "cannot use a WHERE clause when removing a table from a publication"
+            )
+        gone.add(one.table.oid)
+    left = tuple(one for one in publication.tables if one.oid not in gone)
+    return replace(publication, tables=left)
+
+
+def _drop_schemas(publication: Publication, schemas: Iterable[str]) -> Publication:
+    for name in schemas:
+        if name not in publication.schemas:
+            raise PublicationError(f'tables from schema "{name}" are not part of the publication')
+    gone = frozenset(schemas)
+    return replace(
+        publication, schemas=tuple(one for one in publication.schemas if one not in gone)
+    )

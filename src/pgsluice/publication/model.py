@@ -1,0 +1,153 @@
+"""A publication: which tables, which of their rows and columns, which actions.
+
+The words are those of ``CREATE PUBLICATION``. A publication prints itself as the statement
+that makes it; a table's filter is SQL text, once executed the one that PostgreSQL prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pgsluice.publication.quoting import quote_literal, quote_name
+
+ACTIONS = ("insert", "update", "delete", "truncate")
+"""What a publication can publish, in PostgreSQL's order."""
+
+Action = Literal["insert", "update", "delete", "truncate"]
+GeneratedColumns = Literal["none", "stored"]
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationTable:
+    """One table of a publication.
+
+    Attributes:
+        name: without its schema.
+        columns: the column list; None: all.
+        where: the row filter without the parentheses around it; None: all rows.
+        only: without the tables that inherit from it.
+        oid: in pg_class, once the publication is executed; 0 before.
+    """
+
+    name: str
+    namespace: str = "public"
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    only: bool = False
+    oid: int = field(default=0, compare=False)
+
+    @property
+    def sql(self) -> str:
+        """``[ONLY] s.t [(columns)] [WHERE (…)]``."""
+        text = f"{quote_name(self.namespace)}.{quote_name(self.name)}"
+        if self.only:
+            text = f"ONLY {text}"
+        if self.columns is not None:
+            text += f" ({', '.join(map(quote_name, self.columns))})"
+        if self.where is not None:
+            text += f" WHERE ({self.where})"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication of pgsluice's own.
+
+    Attributes:
+        tables: those that are named, in order.
+        schemas: of TABLES IN SCHEMA.
+        all_tables: FOR ALL TABLES.
+        publish: of :data:`ACTIONS`, in that order.
+        publish_via_partition_root: changes of partitions go under their root's name, with its
+            filter and columns.
+        publish_generated_columns: ``none`` or ``stored``; a column list goes before it.
+
+    Example:
+        >>> print(Publication("eu", [PublicationTable("orders", where="region = 'EU'")]))
+        CREATE PUBLICATION eu FOR TABLE public.orders WHERE (region = 'EU');
+    """
+
+    name: str
+    tables: tuple[PublicationTable, ...] = ()
+    schemas: tuple[str, ...] = ()
+    all_tables: bool = False
+    publish: tuple[Action, ...] = ("insert", "update", "delete", "truncate")
+    publish_via_partition_root: bool = False
+    publish_generated_columns: GeneratedColumns = "none"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tables", tuple(self.tables))
+        object.__setattr__(self, "schemas", tuple(self.schemas))
+        ordered = tuple(one for one in ACTIONS if one in self.publish)
+        if unknown := sorted(set(self.publish) - set(ordered)):
+            raise ValueError(f"a publication publishes {', '.join(ACTIONS)}, not {unknown[0]!r}")
+        object.__setattr__(self, "publish", ordered)
+        if self.all_tables and (self.tables or self.schemas):
+            raise ValueError("a publication of all tables names no table and no schema")
+
+    @property
+    def sql(self) -> str:
+        """The statement that makes this publication, with its semicolon."""
+        text = f"CREATE PUBLICATION {quote_name(self.name)}"
+        if self.all_tables:
+            text += " FOR ALL TABLES"
+        objects = []
+        if self.tables:
+            objects.append("TABLE " + ", ".join(one.sql for one in self.tables))
+        if self.schemas:
+            objects.append("TABLES IN SCHEMA " + ", ".join(map(quote_name, self.schemas)))
+        if objects:
+            text += " FOR " + ", ".join(objects)
+        if parameters := ", ".join(self._parameters()):
+            text += f" WITH ({parameters})"
+        return text + ";"
+
+    def __str__(self) -> str:
+        return self.sql
+
+    def table(self, oid: int) -> PublicationTable | None:
+        """The table of this OID, if the publication names it."""
+        return next((one for one in self.tables if one.oid == oid), None)
+
+    def _parameters(self) -> Iterator[str]:
+        """Those that are not as they are by default."""
+        if self.publish != ACTIONS:
+            yield f"publish = {quote_literal(', '.join(self.publish))}"
+        if self.publish_via_partition_root:
+            yield "publish_via_partition_root = true"
+        if self.publish_generated_columns != "none":
+            yield f"publish_generated_columns = {self.publish_generated_columns}"
+
+
+@dataclass(frozen=True, slots=True)
+class Publications:
+    """All publications of pgsluice's own, by name: what a file of statements makes."""
+
+    by_name: Mapping[str, Publication] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Publication]:
+        """By name, as PostgreSQL lists them."""
+        return iter(sorted(self.by_name.values(), key=lambda one: one.name.encode()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.by_name
+
+    def get(self, name: str) -> Publication | None:
+        """One of them, or None."""
+        return self.by_name.get(name)
+
+    def with_one(self, publication: Publication) -> Publications:
+        """These, and that one in the place of one of its name."""
+        return Publications({**self.by_name, publication.name: publication})
+
+    def without(self, names: Iterable[str]) -> Publications:
+        """These but for some."""
+        gone = frozenset(names)
+        return Publications({name: one for name, one in self.by_name.items() if name not in gone})
+
+    @property
+    def sql(self) -> str:
+        """A file that makes them again."""
+        return "".join(f"{one.sql}\n" for one in self)

@@ -1,0 +1,170 @@
+"""Names in a statement -> relations of the source, with the checks that go by name.
+
+Source: src/backend/catalog/namespace.c, RangeVarGetRelid;
+src/backend/commands/publicationcmds.c, OpenTableList and ObjectsInPublicationToOids;
+src/backend/catalog/pg_publication.c, check_publication_add_relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.statements import (
+    PublicationObject,
+    RelationName,
+    SchemaObject,
+    TableObject,
+    WhereClause,
+)
+
+_KINDS = {
+    "r": "tables",
+    "i": "indexes",
+    "S": "sequences",
+    "t": "TOAST tables",
+    "v": "views",
+    "m": "materialized views",
+    "c": "composite types",
+    "f": "foreign tables",
+    "p": "partitioned tables",
+    "I": "partitioned indexes",
+}
+_NEVER_OPENED = ("i", "I", "c")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A table that a statement means, by name or because it inherits from one."""
+
+    table: SourceTable
+    columns: tuple[str, ...] | None
+    where: WhereClause | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedObjects:
+    """The tables and schemas of a list, each once."""
+
+    tables: tuple[TableObject, ...]
+    schemas: tuple[str, ...]
+
+
+def named_objects(objects: Iterable[PublicationObject], catalog: SourceCatalog) -> NamedObjects:
+    """Part a list into tables, which are looked up later, and schemas.
+
+    Raises:
+        PublicationError: a schema does not exist.
+    """
+    tables: list[TableObject] = []
+    schemas: dict[str, None] = {}
+    for one in objects:
+        if isinstance(one, SchemaObject):
+            schemas[_schema(one, catalog)] = None
+        else:
+            tables.append(one)
+    return NamedObjects(tuple(tables), tuple(schemas))
+
+
+def _schema(one: SchemaObject, catalog: SourceCatalog) -> str:
+    if one.name is None:
+        if not catalog.search_path:
+            raise PublicationError("no schema has been selected for CURRENT_SCHEMA")
+        return catalog.search_path[0]
+    if one.name not in catalog.schemas:
+        raise PublicationError(f'schema "{one.name}" does not exist')
+    return one.name
+
+
+def find_table(name: RelationName, catalog: SourceCatalog) -> SourceTable:
+    """The relation of a name.
+
+    Raises:
+        PublicationError: there is none, or it is one that is never opened as a table.
+    """
+    if name.database is not None and name.database != catalog.database:
+        full = f"{name.database}.{name.namespace}.{name.name}"
+        raise PublicationError(f'cross-database references are not implemented: "{full}"')
+    if name.namespace is None:
+        found, shown = catalog.visible(name.name), name.name
+    else:
+        if name.namespace not in catalog.schemas:
+            raise PublicationError(f'schema "{name.namespace}" does not exist')
+        found = catalog.table(name.namespace, name.name)
+        shown = f"{name.namespace}.{name.name}"
+    if found is None:
+        raise PublicationError(f'relation "{shown}" does not exist')
+    if found.kind in _NEVER_OPENED:
+        raise PublicationError(
+            f'cannot open relation "{found.name}"', detail=_not_supported(found.kind)
+        )
+    return found
+
+
+def open_tables(objects: Iterable[TableObject], catalog: SourceCatalog) -> list[NamedTable]:
+    """All tables of a list, with what inherits from them, each once.
+
+    Raises:
+        PublicationError: a relation that does not exist, or one twice with filters or columns.
+    """
+    found: dict[int, NamedTable] = {}
+    for one in objects:
+        table = find_table(one.relation, catalog)
+        meant = [table]
+        # Partitions come with their table, and never stand in the list because of it.
+        if table.oid not in found and not one.relation.only and not table.is_partitioned:
+            meant += catalog.below(table)
+        for each in meant:
+            earlier = found.get(each.oid)
+            if earlier is None:
+                found[each.oid] = NamedTable(each, one.columns, one.where)
+            else:
+                _no_conflict(table, one.where or earlier.where, one.columns or earlier.columns)
+    return list(found.values())
+
+
+def _no_conflict(table: SourceTable, where: object, columns: object) -> None:
+    """A table that comes twice may have neither a filter nor columns."""
+    for given, what in ((where, "WHERE clauses"), (columns, "column lists")):
+        if given is not None:
+            raise PublicationError(f'conflicting or redundant {what} for table "{table.name}"')
+
+
+def check_table(table: SourceTable) -> None:
+    """Refuse what cannot be published.
+
+    Raises:
+        PublicationError: with the reason as its detail.
+    """
+    if table.kind not in ("r", "p"):
+        detail = _not_supported(table.kind)
+    elif table.is_system:
+        detail = "This operation is not supported for system tables."
+    elif table.persistence == "t":
+        detail = "This operation is not supported for temporary tables."
+    elif table.persistence == "u":
+        detail = "This operation is not supported for unlogged tables."
+    else:
+        return
+    raise PublicationError(f'cannot add relation "{table.name}" to publication', detail=detail)
+
+
+def check_schema(name: str) -> None:
+    """Refuse the server's own schemas.
+
+    Raises:
+        PublicationError: with the reason as its detail.
+    """
+    if name in ("pg_catalog", "pg_toast"):
+        detail = "This operation is not supported for system schemas."
+    elif name.startswith(("pg_temp_", "pg_toast_temp_")):
+        detail = "Temporary schemas cannot be replicated."
+    else:
+        return
+    raise PublicationError(f'cannot add schema "{name}" to publication', detail=detail)
+
+
+def _not_supported(kind: str) -> str:
+    return f"This operation is not supported for {_KINDS[kind]}."

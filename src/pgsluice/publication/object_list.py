@@ -1,0 +1,255 @@
+"""The lists of objects in publication statements: tables with columns and filters, schemas.
+
+A list is a chain: what stands alone (``TABLE a, b, TABLES IN SCHEMA s, t``) is of the kind of
+the object before it. That can only be told once the whole statement is read, as in the server.
+
+Source: src/backend/parser/gram.y (PublicationObjSpec, preprocess_pubobj_list).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.row_filter.lexer import Kind, Token
+from pgsluice.publication.statements import (
+    PublicationObject,
+    RelationName,
+    SchemaObject,
+    TableObject,
+    WhereClause,
+)
+
+
+class _Kind(Enum):
+    TABLE = "table"
+    SCHEMA = "schema"
+    CONTINUATION = "continuation"
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """One object as it was written.
+
+    Attributes:
+        relation: a name; None: CURRENT_SCHEMA.
+        is_bare: nothing but one name, which a schema can have too.
+    """
+
+    kind: _Kind
+    relation: RelationName | None
+    columns: tuple[str, ...] | None
+    where: WhereClause | None
+    is_bare: bool
+    position: int
+
+
+class Cursor:
+    """Where a parser stands in its tokens.
+
+    Args:
+        tokens: the last one is of kind END.
+        text: what they were cut from.
+        check_filter: raises for a filter's text that is no expression.
+    """
+
+    def __init__(
+        self, tokens: list[Token], text: str, check_filter: Callable[[str, int], None]
+    ) -> None:
+        self.tokens = tokens
+        self.text = text
+        self.index = 0
+        self._check_filter = check_filter
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.index]
+
+    def is_at_end(self) -> bool:
+        return self.token.kind is Kind.END
+
+    def ahead(self, count: int = 1) -> Token:
+        return self.tokens[min(self.index + count, len(self.tokens) - 1)]
+
+    def take(self) -> Token:
+        token = self.token
+        self.index = min(self.index + 1, len(self.tokens) - 1)
+        return token
+
+    def error(self) -> PublicationError:
+        """A syntax error where the parser stands."""
+        token = self.token
+        if token.kind is Kind.END:
+            return PublicationError("syntax error at end of input", position=token.start)
+        near = self.text[token.start : token.end]
+        return PublicationError(f'syntax error at or near "{near}"', position=token.start)
+
+    def accept(self, punctuation: str) -> bool:
+        """Take it if it is next."""
+        if found := self.token.is_punctuation(punctuation):
+            self.take()
+        return found
+
+    def accept_keyword(self, word: str) -> bool:
+        if found := self.token.is_keyword(word):
+            self.take()
+        return found
+
+    def accept_operator(self, operator: str) -> bool:
+        if found := self.token.is_operator(operator):
+            self.take()
+        return found
+
+    def expect(self, punctuation: str) -> None:
+        if not self.accept(punctuation):
+            raise self.error()
+
+    def expect_keyword(self, word: str) -> None:
+        if not self.accept_keyword(word):
+            raise self.error()
+
+    def column_id(self) -> str:
+        """A ColId: a name that is no reserved or function word."""
+        if self.token.kind is not Kind.NAME or self.token.keyword in ("T", "R"):
+            raise self.error()
+        return self.take().value
+
+    def label(self) -> str:
+        """A ColLabel: any word."""
+        if self.token.kind is not Kind.NAME:
+            raise self.error()
+        return self.take().value
+
+
+class ObjectListParser(Cursor):
+    """Reads ``pub_obj_list``."""
+
+    def objects(self) -> tuple[PublicationObject, ...]:
+        """One object or more."""
+        written = [self._object()]
+        while self.accept(","):
+            written.append(self._object())
+        return _meant(written)
+
+    def _object(self) -> _Written:
+        token = self.token
+        if self.accept_keyword("table"):
+            return self._table(_Kind.TABLE, token)
+        all_words = 1 if token.is_keyword("all") else 0
+        words = [self.ahead(n) for n in range(all_words, all_words + 3)]
+        if words[0].is_keyword("tables") and words[1].is_keyword("in"):
+            self.index += all_words + 2
+            self.expect_keyword("schema")
+            return self._schema(token)
+        if self.accept_keyword("current_schema"):
+            return _Written(_Kind.CONTINUATION, None, None, None, False, token.start)
+        return self._table(_Kind.CONTINUATION, token)
+
+    def _schema(self, first: Token) -> _Written:
+        if self.accept_keyword("current_schema"):
+            return _Written(_Kind.SCHEMA, None, None, None, False, first.start)
+        name = RelationName(self.column_id())
+        return _Written(_Kind.SCHEMA, name, None, None, True, first.start)
+
+    def _table(self, kind: _Kind, first: Token) -> _Written:
+        start = self.index
+        relation = self._relation()
+        is_name = self.index == start + 1
+        columns = self._columns() if self.token.is_punctuation("(") else None
+        where = self._where() if self.accept_keyword("where") else None
+        is_bare = is_name and columns is None and where is None
+        return _Written(kind, relation, columns, where, is_bare, first.start)
+
+    def _relation(self) -> RelationName:
+        if self.accept_keyword("only"):
+            if self.accept("("):
+                relation = self._qualified_name(only=True)
+                self.expect(")")
+                return relation
+            return self._qualified_name(only=True)
+        relation = self._qualified_name()
+        self.accept_operator("*")
+        return relation
+
+    def _qualified_name(self, *, only: bool = False) -> RelationName:
+        start = self.token.start
+        names = [self.column_id()]
+        while self.accept("."):
+            if self.accept_operator("*"):
+                raise self.error()
+            names.append(self.label())
+        if len(names) > 3:
+            raise PublicationError(
+                f"improper qualified name (too many dotted names): {'.'.join(names)}",
+                position=start,
+            )
+        name, namespace, database = [*reversed(names), None, None][:3]
+        assert name is not None
+        return RelationName(name, namespace, database, only)
+
+    def _columns(self) -> tuple[str, ...]:
+        self.expect("(")
+        columns = [self.column_id()]
+        while self.accept(","):
+            columns.append(self.column_id())
+        self.expect(")")
+        return tuple(columns)
+
+    def _where(self) -> WhereClause:
+        self.expect("(")
+        first = self.token.start
+        depth = 1
+        while depth and not self.is_at_end() and not self.token.is_punctuation(";"):
+            token = self.take()
+            if token.is_punctuation("(") or token.is_punctuation("["):
+                depth += 1
+            elif token.is_punctuation(")") or token.is_punctuation("]"):
+                depth -= 1
+        is_closed = depth == 0
+        end = self.tokens[self.index - 1].start if is_closed else self.token.start
+        text = self.text[first:end]
+        try:
+            self._check_filter(text, first)
+        except PublicationError as error:
+            if is_closed or error.position < first + len(text.rstrip()):
+                raise
+        if not is_closed:
+            raise self.error()
+        return WhereClause(text, first)
+
+
+def _meant(written: list[_Written]) -> tuple[PublicationObject, ...]:
+    """Each object as the kind that the chain gives it."""
+    if written[0].kind is _Kind.CONTINUATION:
+        raise PublicationError(
+            "invalid publication object list",
+            detail="One of TABLE or TABLES IN SCHEMA must be specified before a standalone table "
+            "or schema name.",
+            position=written[0].position,
+        )
+    found: list[PublicationObject] = []
+    kind = written[0].kind
+    for one in written:
+        kind = one.kind if one.kind is not _Kind.CONTINUATION else kind
+        found.append(_table(one) if kind is _Kind.TABLE else _schema(one))
+    return tuple(found)
+
+
+def _table(one: _Written) -> TableObject:
+    if one.relation is None:
+        raise PublicationError("invalid table name", position=one.position)
+    return TableObject(one.relation, one.columns, one.where)
+
+
+def _schema(one: _Written) -> SchemaObject:
+    if one.where is not None:
+        raise PublicationError("WHERE clause not allowed for schema", position=one.position)
+    if one.columns is not None:
+        raise PublicationError("column specification not allowed for schema", position=one.position)
+    if one.relation is None:
+        return SchemaObject(None)
+    if not one.is_bare:
+        raise PublicationError("invalid schema name", position=one.position)
+    return SchemaObject(one.relation.name)

@@ -1,0 +1,104 @@
+"""The parameters of WITH and SET: their names, their values, what is wrong with them.
+
+Source: src/backend/commands/publicationcmds.c, parse_publication_options;
+src/backend/commands/define.c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.model import Action, GeneratedColumns, Publication
+from pgsluice.publication.statements import Parameter
+
+_PUBLISH = "publish"
+_VIA_ROOT = "publish_via_partition_root"
+_GENERATED = "publish_generated_columns"
+_BOOLEANS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+_LISTED = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\s,"]+))\s*')
+
+
+def with_parameters(publication: Publication, parameters: Iterable[Parameter]) -> Publication:
+    """The publication with these parameters set, the others left as they are.
+
+    Raises:
+        PublicationError: an unknown parameter or value, or one given twice.
+    """
+    given: set[str] = set()
+    for one in parameters:
+        if one.name in given:
+            raise PublicationError("conflicting or redundant options", position=one.position)
+        match one.name:
+            case "publish":
+                publication = replace(publication, publish=_actions(one))
+            case "publish_via_partition_root":
+                publication = replace(publication, publish_via_partition_root=_boolean(one))
+            case "publish_generated_columns":
+                publication = replace(publication, publish_generated_columns=_generated(one))
+            case _:
+                raise PublicationError(f'unrecognized publication parameter: "{one.name}"')
+        given.add(one.name)
+    return publication
+
+
+def _actions(parameter: Parameter) -> tuple[Action, ...]:
+    if parameter.value is None:
+        raise PublicationError(f"{_PUBLISH} requires a parameter")
+    found: list[Action] = []
+    for name in _split_names(parameter.value):
+        match name:
+            case "insert" | "update" | "delete" | "truncate":
+                found.append(name)
+            case _:
+                raise PublicationError(
+                    f'unrecognized value for publication option "{_PUBLISH}": "{name}"'
+                )
+    return tuple(found)
+
+
+def _split_names(text: str) -> list[str]:
+    """Names between commas, folded unless quoted (SplitIdentifierString)."""
+    text = text.strip(" \t\n\r\f\v")
+    names: list[str] = []
+    at = 0
+    while at < len(text) or names:
+        found = _LISTED.match(text, at)
+        if found is None:
+            raise _bad_list()
+        names.append(found[2].lower() if found[1] is None else found[1].replace('""', '"'))
+        at = found.end()
+        if at == len(text):
+            break
+        if text[at] != ",":
+            raise _bad_list()
+        at += 1
+    return names
+
+
+def _bad_list() -> PublicationError:
+    return PublicationError(f'invalid list syntax in parameter "{_PUBLISH}"')
+
+
+def _boolean(parameter: Parameter) -> bool:
+    if parameter.value is None:
+        return True
+    found = _BOOLEANS.get(parameter.value.lower())
+    if found is None:
+        raise PublicationError(f"{_VIA_ROOT} requires a Boolean value")
+    return found
+
+
+def _generated(parameter: Parameter) -> GeneratedColumns:
+    value = parameter.value or ""
+    match value.lower():
+        case "none":
+            return "none"
+        case "stored":
+            return "stored"
+    raise PublicationError(
+        f'invalid value for publication parameter "{_GENERATED}": "{value}"',
+        detail='Valid values are "none" and "stored".',
+    )

@@ -1,0 +1,182 @@
+"""Text -> publication statements: the grammar of PostgreSQL 18, by recursive descent.
+
+A text holds any number of statements, ended by semicolons, with the server's comments, quoted
+names and strings of all kinds. Syntax errors are the server's, at the server's place. Two
+things more than 18 are taken: ``FOR ALL TABLES IN SCHEMA s``, as row filters were first
+documented, for ``FOR TABLES IN SCHEMA s``; and statements that are not about publications are
+refused by name.
+
+Source: src/backend/parser/gram.y (CreatePublicationStmt, AlterPublicationStmt, DropStmt).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.filters import check_syntax
+from pgsluice.publication.object_list import ObjectListParser
+from pgsluice.publication.row_filter.errors import RowFilterError
+from pgsluice.publication.row_filter.lexer import Kind, tokenize
+from pgsluice.publication.statements import (
+    AlterObjects,
+    AlterParameters,
+    Change,
+    ChangeOwner,
+    CreatePublication,
+    DropPublications,
+    Parameter,
+    PublicationObject,
+    RenamePublication,
+    Statement,
+)
+
+_VERBS = ("create", "alter", "drop")
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A statement and where it stands in its text: the first character, and one past it."""
+
+    statement: Statement
+    start: int
+    end: int
+
+
+def parse_statements(text: str) -> list[Located]:
+    """Read all statements of a text.
+
+    Raises:
+        PublicationError: what PostgreSQL's parser refuses, with its words and place.
+    """
+    try:
+        return _Parser(tokenize(text), text, check_syntax).statements()
+    except RowFilterError as error:  # of the scanner
+        raise PublicationError(
+            error.message, detail=error.detail, server_hint=error.server_hint,
+            position=error.position, source=text,
+        ) from None  # fmt: skip
+    except PublicationError as error:
+        raise error.located_in(text) from None
+
+
+class _Parser(ObjectListParser):
+    """Statements and their parameters; the lists of objects are the base's."""
+
+    def statements(self) -> list[Located]:
+        found: list[Located] = []
+        while True:
+            while self.accept(";"):
+                pass
+            if self.is_at_end():
+                return found
+            start = self.token.start
+            statement = self._statement()
+            if not self.is_at_end() and not self.token.is_punctuation(";"):
+                raise self.error()
+            found.append(Located(statement, start, self.tokens[self.index - 1].end))
+
+    def _statement(self) -> Statement:
+        verb = self.token
+        if verb.is_keyword(*_VERBS) and self.ahead().is_keyword("publication"):
+            self.index += 2
+            match verb.value:
+                case "create":
+                    return self._create()
+                case "alter":
+                    return self._alter()
+                case _:
+                    return self._drop()
+        if verb.keyword:
+            raise PublicationError(
+                "only CREATE, ALTER and DROP PUBLICATION can stand here", position=verb.start
+            )
+        raise self.error()
+
+    def _create(self) -> CreatePublication:
+        name = self.column_id()
+        all_tables = False
+        objects: tuple[PublicationObject, ...] = ()
+        if self.accept_keyword("for"):
+            # FOR ALL TABLES IN SCHEMA is a list of objects.
+            if self.token.is_keyword("all") and not self.ahead(2).is_keyword("in"):
+                self.take()
+                self.expect_keyword("tables")
+                all_tables = True
+            else:
+                objects = self.objects()
+        parameters = self._definition() if self.accept_keyword("with") else ()
+        return CreatePublication(name, all_tables, objects, parameters)
+
+    def _alter(self) -> Statement:
+        name = self.column_id()
+        if self.accept_keyword("rename"):
+            self.expect_keyword("to")
+            return RenamePublication(name, self.column_id())
+        if self.accept_keyword("owner"):
+            self.expect_keyword("to")
+            self._role()
+            return ChangeOwner(name)
+        if self.accept_keyword("add"):
+            return AlterObjects(name, Change.ADD, self.objects())
+        if self.accept_keyword("drop"):
+            return AlterObjects(name, Change.DROP, self.objects())
+        self.expect_keyword("set")
+        if self.token.is_punctuation("("):
+            return AlterParameters(name, self._definition())
+        return AlterObjects(name, Change.SET, self.objects())
+
+    def _drop(self) -> DropPublications:
+        if_exists = False
+        if self.token.is_keyword("if") and self.ahead().is_keyword("exists"):
+            self.index += 2
+            if_exists = True
+        names = [self.column_id()]
+        while self.accept(","):
+            names.append(self.column_id())
+        if self.token.is_keyword("cascade", "restrict"):
+            self.take()
+        return DropPublications(tuple(names), if_exists)
+
+    def _role(self) -> None:
+        is_role = self.token.keyword in ("", "U", "C", "T") or self.token.is_keyword(
+            "current_role", "current_user", "session_user"
+        )
+        if self.token.kind is not Kind.NAME or not is_role:
+            raise self.error()
+        self.take()
+
+    # -- parameters
+
+    def _definition(self) -> tuple[Parameter, ...]:
+        self.expect("(")
+        found = [self._parameter()]
+        while self.accept(","):
+            found.append(self._parameter())
+        self.expect(")")
+        return tuple(found)
+
+    def _parameter(self) -> Parameter:
+        name = self.token
+        if name.kind is not Kind.NAME:
+            raise self.error()
+        self.take()
+        value = self._value() if self.accept_operator("=") else None
+        return Parameter(name.value, value, name.start)
+
+    def _value(self) -> str:
+        """A word, a string, a number or an operator: its text."""
+        sign = ""
+        if self.token.is_operator("+", "-"):
+            sign = self.take().value.replace("+", "")
+            if self.token.kind not in (Kind.INTEGER, Kind.NUMBER):
+                raise self.error()
+        if self.token.kind not in (
+            Kind.NAME, Kind.STRING, Kind.INTEGER, Kind.NUMBER, Kind.OPERATOR,
+        ):  # fmt: skip
+            raise self.error()
+        value = sign + self.take().value
+        while self.token.is_punctuation(".") and not sign:
+            self.take()
+            value += "." + self.label()
+        return value

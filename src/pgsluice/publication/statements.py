@@ -1,0 +1,126 @@
+"""Publication statements as syntax: what was written, before any name is looked up.
+
+``position`` is where the server's own parser puts a thing's place, in characters from 0.
+
+Source: src/include/nodes/parsenodes.h (CreatePublicationStmt and its neighbours).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class RelationName:
+    """``t``, ``s.t`` or ``database.s.t``; ``only``: without what inherits from it."""
+
+    name: str
+    namespace: str | None = None
+    database: str | None = None
+    only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WhereClause:
+    """What stands between the parentheses of ``WHERE ( … )``, and where it starts."""
+
+    text: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableObject:
+    """``TABLE [ONLY] t [(columns)] [WHERE (…)]``; no column list: None."""
+
+    relation: RelationName
+    columns: tuple[str, ...] | None = None
+    where: WhereClause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaObject:
+    """``TABLES IN SCHEMA s``; None: CURRENT_SCHEMA."""
+
+    name: str | None
+
+
+PublicationObject: TypeAlias = TableObject | SchemaObject
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """``name [= value]`` of WITH or SET; ``value`` None: none was given."""
+
+    name: str
+    value: str | None
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePublication:
+    """``CREATE PUBLICATION``."""
+
+    name: str
+    all_tables: bool = False
+    objects: tuple[PublicationObject, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+
+
+class Change(Enum):
+    """What ALTER PUBLICATION does with its objects."""
+
+    ADD = "ADD"
+    SET = "SET"
+    DROP = "DROP"
+
+
+@dataclass(frozen=True, slots=True)
+class AlterObjects:
+    """``ALTER PUBLICATION name ADD | SET | DROP objects``."""
+
+    name: str
+    change: Change
+    objects: tuple[PublicationObject, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterParameters:
+    """``ALTER PUBLICATION name SET (…)``."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RenamePublication:
+    """``ALTER PUBLICATION name RENAME TO new_name``."""
+
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOwner:
+    """``ALTER PUBLICATION name OWNER TO …``: taken, and of no effect: ours have one owner."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropPublications:
+    """``DROP PUBLICATION [IF EXISTS] a, b [CASCADE | RESTRICT]``."""
+
+    names: tuple[str, ...]
+    if_exists: bool = False
+
+
+Statement: TypeAlias = (
+    CreatePublication
+    | AlterObjects
+    | AlterParameters
+    | RenamePublication
+    | ChangeOwner
+    | DropPublications
+)

@@ -1,0 +1,92 @@
+"""CREATE, ALTER and DROP PUBLICATION: PostgreSQL 18 is the oracle of every case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import Database
+from tests.publication.statements import CASES, UNPLACED
+
+from pgsluice.catalog.source_tables import SourceCatalog
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.execute import execute
+from pgsluice.publication.model import Publications
+from pgsluice.publication.parse import parse_statements
+
+_STATE = """
+SELECT p.pubname, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
+       p.pubviaroot, p.pubgencols,
+       ARRAY(SELECT (n.nspname, c.relname,
+                     (SELECT string_agg(quote_ident(attname), ',' ORDER BY attnum)
+                      FROM pg_attribute
+                      WHERE attrelid = r.prrelid AND attnum = ANY (r.prattrs::int2[])),
+                     pg_get_expr(r.prqual, r.prrelid))::text
+             FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
+             JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE r.prpubid = p.oid ORDER BY 1),
+       ARRAY(SELECT nspname FROM pg_publication_namespace JOIN pg_namespace n ON n.oid = pnnspid
+             WHERE pnpubid = p.oid ORDER BY 1)
+FROM pg_publication p ORDER BY p.pubname COLLATE "C"
+"""
+
+
+@pytest.fixture(scope="module")
+def session(oracle: Database) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(oracle.dsn) as connection:
+        yield connection
+
+
+def _of_server(session: psycopg.Connection[Any], text: str) -> Any:
+    try:
+        session.execute(text)
+        return session.execute(_STATE).fetchall()
+    except psycopg.Error as error:
+        found = error.diag
+        position = None if found.statement_position is None else int(found.statement_position) - 1
+        return (found.message_primary, found.message_detail, found.message_hint, position)
+    finally:
+        session.rollback()
+
+
+def _execute_all(text: str, publications: Publications, catalog: SourceCatalog) -> Publications:
+    for one in parse_statements(text):
+        publications = execute(publications, one.statement, catalog)
+    return publications
+
+
+def _of_ours(text: str, publications: Publications, catalog: SourceCatalog) -> Any:
+    try:
+        return _execute_all(text, publications, catalog)
+    except PublicationError as error:
+        return (error.message, error.detail, error.server_hint, error.position)
+
+
+@pytest.mark.parametrize("text", CASES, ids=range(len(CASES)))
+def test_the_server_says_the_same(
+    text: str,
+    session: psycopg.Connection[Any],
+    publications: Publications,
+    catalog: SourceCatalog,
+) -> None:
+    expected = _of_server(session, text)
+    ours = _of_ours(text, publications, catalog)
+    if not isinstance(ours, Publications):
+        if text in UNPLACED:
+            assert expected[3] == 0 < ours[3]
+            expected, ours = expected[:3], ours[:3]
+        assert ours == expected
+        return
+    assert isinstance(expected, list), expected
+    # What we have, made on the server from our own canonical SQL, is what the server has.
+    names = [name for (name,) in session.execute("SELECT quote_ident(pubname) FROM pg_publication")]
+    again = f"DROP PUBLICATION {', '.join(names)}; {ours.sql}"
+    assert _of_server(session, again) == expected
+    # And executing that again changes nothing.
+    assert _execute_all(ours.sql, Publications(), catalog) == ours
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) == len(set(CASES)) >= 250
