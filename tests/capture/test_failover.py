@@ -38,7 +38,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
 from pgsluice.spool import Spool, SpoolReader
 
-_SETTINGS = {"fsync": "off", "autovacuum": "off"}
+_SETTINGS = {"fsync": "off", "autovacuum": "off", "max_prepared_transactions": "5"}
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,18 @@ def pair(make_pair: MakePair) -> Pair:
 @pytest.fixture
 def synchronised(pair: Pair, tmp_path: Path) -> tuple[Pair, Config]:
     """Ten rows are in the spool, and the slot is on the standby."""
+    return synchronise(pair, pair.configure(tmp_path / "spool"))
+
+
+@pytest.fixture
+def two_phase(pair: Pair, tmp_path: Path) -> tuple[Pair, Config]:
+    """The same with a slot that sends prepared transactions when they are prepared."""
     config = pair.configure(tmp_path / "spool")
+    source = config.source.model_copy(update={"two_phase": True})
+    return synchronise(pair, config.model_copy(update={"source": source}))
+
+
+def synchronise(pair: Pair, config: Config) -> tuple[Pair, Config]:
     run_capture(config, once=True)
     pair.on_primary.execute(insert(1, 10))
     pair.synchronise_slot(config)
@@ -286,6 +297,67 @@ def test_a_spool_that_is_ahead_is_refused(synchronised, tmp_path, capsys) -> Non
     assert "Traceback" not in message
     assert inserted(config) == numbers(1, 20)
     assert timeline(config) == 1
+
+
+def test_a_primary_that_waits_for_its_standby_keeps_the_spool_from_running_ahead(
+    synchronised,
+) -> None:
+    """The advice of docs/failover.md: with it a promotion never ends in a refusal."""
+    pair, config = synchronised
+    pair.on_primary.execute(
+        f"ALTER SYSTEM SET synchronized_standby_slots = '{pair.standby.slot}'",
+        "SELECT pg_reload_conf()",
+    )
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'WaitForStandbyConfirmation'"
+    with running(config):
+        pair.on_primary.execute(insert(11, 20))
+        await_that(lambda: inserted(config) == numbers(1, 20))
+        pair.standby.stop()
+        pair.on_primary.execute(insert(21, 30))
+        await_that(lambda: bool(pair.on_primary.execute(waits)))
+        assert inserted(config) == numbers(1, 20)
+        pair.promote_behind()
+        pair.on_standby.execute(insert(31, 40))
+        await_that(lambda: timeline(config) == 2)
+        await_that(lambda: inserted(config) == numbers(1, 20) + numbers(31, 40))
+    assert inserted(config) == ids(pair.on_standby)
+
+
+PREPARE = "PREPARE TRANSACTION 'p'"
+
+
+def test_a_prepared_transaction_ends_on_the_new_primary(two_phase) -> None:
+    pair, config = two_phase
+    with pair.on_primary.connect() as connection:
+        connection.execute("BEGIN")
+        connection.execute(insert(11, 20))
+        connection.execute(PREPARE)
+    run_capture(config, once=True)
+    assert inserted(config) == numbers(1, 10)
+    pair.await_replay()
+    pair.crash()
+    pair.standby.promote()
+    run_capture(config, once=True)
+    assert timeline(config) == 2
+    pair.on_standby.execute("COMMIT PREPARED 'p'", insert(21, 30))
+    run_capture(config, once=True)
+    assert inserted(config) == ids(pair.on_standby) == numbers(1, 30)
+
+
+def test_a_prepare_past_the_switch_point_is_refused(two_phase) -> None:
+    """Nothing of it is in the lake, but its end would be missed, or another's be taken for it."""
+    pair, config = two_phase
+    pair.standby.stop()
+    with pair.on_primary.connect() as connection:
+        connection.execute("BEGIN")
+        connection.execute(insert(11, 20))
+        connection.execute(PREPARE)
+    run_capture(config, once=True)
+    pair.promote_behind()
+    with pytest.raises(ForeignSource) as caught:
+        run_capture(config, once=True)
+    assert caught.value.position > caught.value.switch_point
+    assert SpoolReader(config.spool.path).position() <= caught.value.switch_point
 
 
 def test_several_promotions_in_a_row(synchronised) -> None:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.spark.spools import SpoolMaker, orders
+from tests.spark.test_source_reader import stream
+from tests.subscription.test_driver import driver_of
 
 from pgsluice.copy import CopyResult, Snapshot
+from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.copying import _after, _followed
+from pgsluice.subscription.run import _registered
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
+    one = SpoolMaker(tmp_path / "spool")
+    yield one
+    one.close()
+
 
 FIRST = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
 SECOND = replace(FIRST, timeline=2, history=((1, Lsn(500)),))
@@ -60,3 +75,35 @@ def test_the_identity_keeps_the_history() -> None:
     raw = json.loads(FIRST.to_json())
     del raw["history"]
     assert SpoolIdentity.from_json(json.dumps(raw).encode(), "identity.json") == FIRST
+
+
+# Positions
+
+
+def test_who_registers_late_misses_nothing_of_a_new_primary(maker: SpoolMaker) -> None:
+    """The frontier was past the switch point then: a position there would hide commits."""
+    last = maker.segment(orders(1))
+    maker.writer.advance_frontier(Lsn(last + 0x5000))
+    configured = driver_of(maker)  # the spool's first; the next ones start at its end
+    late = configured.config.subscriptions[0].model_copy(update={"name": "late"})
+    record = _registered(configured.config, late)
+    query = stream(maker, subscription="a_query")
+    begin = query.initialOffset()
+    # Promoted right at the last commit; the new primary commits where the frontier was.
+    maker.writer.lower_frontier(last)
+    end = maker.segment(orders(2))
+    assert record.position < end < last + 0x5000
+    assert query.latestOffset(begin, ReadAllAvailable()) == {"lsn": str(end)}
+    assert len(query.partitions(begin, {"lsn": str(end)})) == 1
+
+
+def test_the_frontier_goes_down_durably_and_never_below_a_commit(maker: SpoolMaker) -> None:
+    last = maker.segment(orders(1))
+    maker.writer.advance_frontier(Lsn(last + 0x5000))
+    maker.writer.lower_frontier(Lsn(last + 0x6000))
+    assert maker.writer.frontier == last + 0x5000
+    maker.writer.lower_frontier(Lsn(last + 0x10))
+    assert maker.writer.frontier == maker.spool.frontier_file() == last + 0x10
+    with pytest.raises(SpoolError, match="there is more"):
+        maker.writer.lower_frontier(Lsn(last - 1))
+    assert maker.writer.frontier == last + 0x10

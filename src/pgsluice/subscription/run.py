@@ -277,7 +277,8 @@ class _Run:
         """Wait until the spool has the target; False when it has no room for it."""
         full_since: float | None = None
         while reader.frontier() < target and not self._stop.wait(_LOOK_S):
-            self._capture.check()
+            if not self._capture.check():
+                return True  # a standby was promoted meanwhile, and capture has all it had then
             health = self._capture.health()
             if (
                 health is None
