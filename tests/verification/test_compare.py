@@ -144,7 +144,9 @@ def test_differences_are_named_by_key(connection: Connection) -> None:
 
 def test_a_server_in_another_encoding(server: EmbeddedServer) -> None:
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+        connection.execute(
+            "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        )
         try:
             with psycopg.connect(server.dsn("latin"), autocommit=True) as latin:
                 latin.execute("CREATE TABLE t (v text PRIMARY KEY); INSERT INTO t VALUES ('é')")

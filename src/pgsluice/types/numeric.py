@@ -131,7 +131,8 @@ class NumericTextType(TextType):
         return Decoded(shrink(text, self.arrow_type, self.name))
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        return self.decode_text(numeric_binary_to_text(values))
+        # What we printed ourselves needs no second look.
+        return TextType.decode_text(self, numeric_binary_to_text(values))
 
 
 @dataclass(frozen=True, slots=True)
