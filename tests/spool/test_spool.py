@@ -184,11 +184,13 @@ def test_a_reader_sees_new_segments_and_only_lists_then(spool):
 
 
 def parts(writer, key="k", end=5000):
-    writer.append_part(
+    writer.parts.append(
         key, RawMessages.from_messages([(0, begin(end)), (0, relation(5)), (0, insert(5, b"1"))])
     )
-    writer.append_part(key, RawMessages.from_messages([(0, insert(5, b"2")), (0, insert(5, b"3"))]))
-    writer.append_part(key, RawMessages.from_messages([(0, insert(5, b"4")), (0, commit(end))]))
+    writer.parts.append(
+        key, RawMessages.from_messages([(0, insert(5, b"2")), (0, insert(5, b"3"))])
+    )
+    writer.parts.append(key, RawMessages.from_messages([(0, insert(5, b"4")), (0, commit(end))]))
 
 
 def test_parts_are_read_at_their_commit_each_alone(spool):
@@ -197,7 +199,7 @@ def test_parts_are_read_at_their_commit_each_alone(spool):
         parts(writer)
         reader = SpoolReader(spool.path)
         assert reader.position() == 2000
-        info = writer.commit("k", position=Lsn(5000), commit_timestamp=77, xid=9)
+        info = writer.parts.commit("k", position=Lsn(5000), commit_timestamp=77, xid=9)
         writer.append(raw(tx(6000, [insert(5)])))
     assert info.header.counts[5].inserts == 4
     reference = reader.segments(Lsn(2000))[0]
@@ -219,7 +221,7 @@ def test_parts_are_read_at_their_commit_each_alone(spool):
 def test_parts_without_a_reference_go_at_the_next_start(spool):
     with SpoolWriter(spool) as writer:
         parts(writer, "kept", 3000)
-        writer.commit("kept", position=Lsn(3000), commit_timestamp=1, xid=1)
+        writer.parts.commit("kept", position=Lsn(3000), commit_timestamp=1, xid=1)
         parts(writer, "lost")
         assert len(list((spool.path / "parts").glob("*/*"))) == 6
     with SpoolWriter(spool) as writer:
@@ -234,7 +236,7 @@ def test_release_deletes_whole_segments_and_their_parts(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [insert(5)])))
         parts(writer, end=5000)
-        writer.commit("k", position=Lsn(5000), commit_timestamp=1, xid=1)
+        writer.parts.commit("k", position=Lsn(5000), commit_timestamp=1, xid=1)
         writer.append(raw(tx(6000, [insert(5)])))
         assert writer.release(Lsn(1999)) == 0
         assert writer.release(Lsn(5999)) == 2

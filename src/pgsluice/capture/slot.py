@@ -47,7 +47,7 @@ from pgsluice.replication import (
     takes_failover,
 )
 from pgsluice.spool import Spool, SpoolIdentity
-from pgsluice.spool.writer import lock_spool
+from pgsluice.spool.lock import lock_spool
 
 _ADOPTED = Lsn(2**63 - 1)
 """An intent with this LSN never takes a slot for one of its own making."""

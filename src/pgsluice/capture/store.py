@@ -202,7 +202,7 @@ class Store:
     def prepared_relations(self, gid: str, xid: int) -> tuple[int, ...]:
         """OIDs of what a prepared transaction changes, when all handed over is durable."""
         self.drain()
-        return self._writer.prepared_relations(gid, xid)
+        return self._writer.parts.prepared_relations(gid, xid)
 
     def _do(self, step: Step) -> None:
         writer = self._writer
@@ -210,13 +210,13 @@ class Store:
             case Whole(messages):
                 writer.append(messages)
             case Part(key, messages, body):
-                writer.append_part(key, messages, body=body)
+                writer.parts.append(key, messages, body=body)
             case TakenBack(key, kept):
-                writer.take_back(key, kept)
+                writer.parts.take_back(key, kept)
             case Abandoned(key):
-                writer.abandon(key)
+                writer.parts.abandon(key)
             case Committed(key, end, commit_timestamp, xid, facts, joining):
-                writer.commit(
+                writer.parts.commit(
                     key,
                     position=end,
                     commit_timestamp=commit_timestamp,
@@ -225,9 +225,9 @@ class Store:
                     joining=joining,
                 )
             case Prepared(key, gid, xid, prepare_lsn):
-                writer.prepare(key, gid=gid, xid=xid, prepare_lsn=prepare_lsn)
+                writer.parts.prepare(key, gid=gid, xid=xid, prepare_lsn=prepare_lsn)
             case PreparedCommitted(gid, xid, end, commit_timestamp, facts):
-                writer.commit_prepared(
+                writer.parts.commit_prepared(
                     gid,
                     xid,
                     position=end,
@@ -235,7 +235,7 @@ class Store:
                     facts=_parsed(facts),
                 )
             case PreparedRolledBack(gid, xid):
-                writer.rollback_prepared(gid, xid)
+                writer.parts.rollback_prepared(gid, xid)
             case Lsn():
                 writer.advance_frontier(step)
 

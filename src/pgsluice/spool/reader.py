@@ -7,7 +7,7 @@ skips. Overlapping segments are legal: what lies at or below the position reache
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -322,6 +322,15 @@ def relations_after(
         elif known is not None:
             result[oid] = RelationInForce(known.relation, _facts(message[block.body + 4 :]))
     return result
+
+
+def roots_of(oids: Collection[int], in_force: Mapping[int, RelationInForce]) -> dict[int, int]:
+    """The root of each relation."""
+    roots = {}
+    for oid in oids:
+        known = in_force.get(oid)
+        roots[oid] = oid if known is None or known.facts is None else known.facts.root_oid
+    return roots
 
 
 def _facts(text: bytes) -> RelationFacts | None:
