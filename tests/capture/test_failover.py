@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -427,6 +427,45 @@ def test_a_standby_that_keeps_the_slot_in_step_is_waited_for(synchronised) -> No
         pair.on_standby.execute(insert(11, 20))
         await_that(lambda: inserted(config) == numbers(1, 20))
     assert inserted(config) == ids(pair.on_standby)
+
+
+def test_a_slot_that_is_not_there_yet_is_waited_for_until_the_promotion(pair, tmp_path) -> None:
+    """It was never synchronised: as long as the server is a standby that may still come."""
+    either = make_conninfo(pair.dsn, target_session_attrs="any")
+    config = pair.configure(tmp_path / "spool", dsn=either)
+
+    def work() -> None:
+        with running(config) as thread:
+            await_that(lambda: phase(config) == "streaming")
+            pair.await_replay()
+            pair.crash()
+            await_that(lambda: "is not on it (yet)" in said(config))
+            pair.standby.promote()
+            thread.join(60)
+
+    with pytest.raises(SlotLost, match="promoted without it"):
+        work()
+
+
+def test_a_transaction_that_streams_ends_with_its_primary(synchronised) -> None:
+    """Its parts are not of the new primary's history, and are no commit that would be missed."""
+    pair, config = synchronised
+    spool = config.spool.model_copy(update={"segment_bytes": 64 * 1024})
+    config = config.model_copy(update={"spool": spool})
+    pair.on_primary.execute(
+        "ALTER SYSTEM SET logical_decoding_work_mem = '64kB'", "SELECT pg_reload_conf()"
+    )
+    with running(config), closing(pair.on_primary.connect()) as connection:
+        connection.execute("BEGIN")
+        connection.execute(insert(1001, 6000, "repeat('x', 100)"))
+        await_that(lambda: any((config.spool.path / "parts").rglob("*.arrow")))
+        pair.await_replay()
+        pair.crash()
+        pair.standby.promote()
+        pair.on_standby.execute(insert(11, 20))
+        await_that(lambda: inserted(config) == numbers(1, 20))
+    assert inserted(config) == ids(pair.on_standby)
+    assert not any((config.spool.path / "parts").rglob("*.arrow"))
 
 
 def test_a_standby_that_is_read_itself_is_promoted(pair, tmp_path) -> None:
