@@ -37,9 +37,11 @@ def call_column(
 ) -> Computed | None:
     """A call on whole columns; its ``run`` is not to be used."""
     compute = arrow_kernel(signature, site)
+    if compute is None:
+        return None
     columns = [operand(*one) for one in zip(plans, types, strict=True)]
     ready = [one for one in columns if one is not None]
-    if compute is None or len(ready) < len(columns):
+    if len(ready) < len(columns):
         return None
     is_safe = cannot_fail(signature) and all(
         isinstance(one, Constant) or one.is_safe for one in plans

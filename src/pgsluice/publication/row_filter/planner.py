@@ -18,7 +18,7 @@ from pgsluice.publication.row_filter.connective_plans import connective, truth_t
 from pgsluice.publication.row_filter.kernels import KERNELS
 from pgsluice.publication.row_filter.kernels.arrow import Datum
 from pgsluice.publication.row_filter.kernels.comparison import order_key
-from pgsluice.publication.row_filter.kernels.kernel import Compute, Kernel, Refused, Site
+from pgsluice.publication.row_filter.kernels.kernel import Compute, Kernel, Known, Refused, Site
 from pgsluice.publication.row_filter.membership_plans import is_in_column, membership
 from pgsluice.publication.row_filter.plans import Computed, Constant, Plan, Run, Tuple, runner
 from pgsluice.publication.row_filter.unsupported import SERVER_CAN, CannotCompute, Unsupported
@@ -168,10 +168,18 @@ class Planner:
         types = tuple(map(type_of, arguments))
         site = _site(types, plans, node.type_oid, node.input_collation)
         kernel = _kernel(function)
-        compute = kernel.make(site)
+        has_null = any(isinstance(one, Constant) and one.value is None for one in plans)
+        if kernel.is_strict and has_null:
+            return Constant(None)
+        try:
+            compute = kernel.make(site)
+        except Known as known:
+            return Constant(known.value)
+        if kernel.is_reversed:  # the server puts the body, b + a, in the place of f(a, b)
+            forward = compute
+            compute = lambda b, a: forward(a, b)  # noqa: E731
+            plans.reverse()
         if kernel.is_strict:
-            if any(isinstance(one, Constant) and one.value is None for one in plans):
-                return Constant(None)
             return _applied(compute, plans, call_column(function.signature, site, plans, types))
         return _folded(_calling(compute, [runner(one) for one in plans]), plans)
 
@@ -197,6 +205,8 @@ class Planner:
         plans = [self.plan(one) for one in node.arguments]
         types = tuple(map(type_of, node.arguments))
         equal = self._operator(node.operator, types, node.input_collation)
+        if any(isinstance(one, Constant) and one.value is None for one in plans):
+            return plans[0]
         left, right = map(runner, plans)
 
         def run(row: Tuple) -> Value:
@@ -217,13 +227,15 @@ class Planner:
         return _folded(run, [scalar, array], column)
 
     def _row_compare(self, node: n.RowCompare) -> Plan:
-        pairs: list[tuple[Run, Run, Callable[[Value], Any], Callable[[Value], Any]]] = []
-        for left, right, collation in zip(
-            node.left, node.right, node.input_collations, strict=True
-        ):
-            types = type_of(left), type_of(right)
-            keys = _pair_keys(types, collation)
-            pairs.append((runner(self.plan(left)), runner(self.plan(right)), *keys))
+        left = [runner(self.plan(one)) for one in node.left]
+        right = [runner(self.plan(one)) for one in node.right]
+        keys = [
+            _pair_keys((type_of(one), type_of(other)), collation)
+            for one, other, collation in zip(
+                node.left, node.right, node.input_collations, strict=True
+            )
+        ]
+        pairs = [(a, b, *pair) for a, b, pair in zip(left, right, keys, strict=True)]
         return Computed(_row_comparison(node.comparison, pairs))
 
     def _min_max(self, node: n.MinMax) -> Plan:

@@ -9,7 +9,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pgsluice.publication.row_filter.kernels.comparison import value_key
-from pgsluice.publication.row_filter.kernels.kernel import Compute, Refused, Site, kernel, sited
+from pgsluice.publication.row_filter.kernels.kernel import (
+    Compute,
+    Known,
+    Refused,
+    Site,
+    kernel,
+    sited,
+)
 from pgsluice.publication.row_filter.values import ELEMENTS, SUBTYPES, SqlError, Value
 from pgsluice.publication.row_filter.values.collections import (
     PgArray,
@@ -170,6 +177,12 @@ for _name, _test in _RANGE_TESTS.items():
     sited(f"{_name}(anyrange,anyrange)")(_range_test(_test))
 
 
+def _simplify(a: Value) -> None:
+    """A constant range of nothing or of all decides alone, for NULL too (from 17 on)."""
+    if isinstance(a, Range) and (a.is_empty or (a.lower is None and a.upper is None)):
+        raise Known(not a.is_empty)
+
+
 def _has(a: Range, value: Value, key: Key) -> bool:
     if a.is_empty:
         return False
@@ -179,12 +192,14 @@ def _has(a: Range, value: Value, key: Key) -> bool:
 
 @sited("range_contains_elem(anyrange,anyelement)")
 def _contains_element(site: Site) -> Compute:
+    _simplify(site.constants[0])
     key = _subtype_key(site.types[0])
     return lambda a, value: _has(a, value, key)
 
 
 @sited("elem_contained_by_range(anyelement,anyrange)")
 def _element_contained(site: Site) -> Compute:
+    _simplify(site.constants[1])
     key = _subtype_key(site.types[1])
     return lambda value, a: _has(a, value, key)
 

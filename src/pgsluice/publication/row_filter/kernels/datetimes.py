@@ -111,20 +111,19 @@ def _time_of(moment: int) -> int | None:
 
 @kernel("make_date(int4,int4,int4)")
 def _make_date(year: int, month: int, day: int) -> int:
-    wrong = SqlError(
-        "datetime_field_overflow",
-        f"date field value out of range: {year}-{month:02}-{day:02}",
-    )
-    astronomical = year + 1 if year < 0 else year
-    if year == 0 or not 1 <= month <= 12 or not 1 <= day <= 31:
+    astronomical = year + 1 if -(2**31) < year < 0 else year
+    given = f"{astronomical}-{month:02}-{day:02}"
+    wrong = SqlError("datetime_field_overflow", f"date field value out of range: {given}")
+    beyond = SqlError("datetime_field_overflow", f"date out of range: {given}")
+    if year in (0, -(2**31)) or not 1 <= month <= 12 or not 1 <= day <= 31:
         raise wrong
     if not -4713 <= astronomical <= 5874898:
-        raise SqlError("datetime_field_overflow", f"date out of range: {year}-{month:02}-{day:02}")
+        raise beyond
     number = m.day_number(astronomical, month, day)
     if m.civil(number) != (astronomical, month, day):
         raise wrong
     if not m.FIRST_DAY <= number < m.DATE_END:
-        raise SqlError("datetime_field_overflow", f"date out of range: {year}-{month:02}-{day:02}")
+        raise beyond
     return number
 
 
@@ -257,9 +256,14 @@ def _interval_to_time(interval: Interval) -> int:
     return _finite(interval, "cannot convert infinite interval to time") % m.DAY
 
 
+def _wrapped(microseconds: int) -> int:
+    """As 64 bits overflow: the server does not check here."""
+    return (microseconds + 2**63) % 2**64 - 2**63
+
+
 @kernel("time_pl_interval(time,interval)")
 def _time_plus(time: int, interval: Interval) -> int:
-    return (time + _finite(interval, "cannot add infinite interval to time")) % m.DAY
+    return _wrapped(time + _finite(interval, "cannot add infinite interval to time")) % m.DAY
 
 
 @kernel("interval_pl_time(interval,time)")
@@ -269,7 +273,8 @@ def _plus_time(interval: Interval, time: int) -> int:
 
 @kernel("time_mi_interval(time,interval)")
 def _time_minus(time: int, interval: Interval) -> int:
-    return (time - _finite(interval, "cannot subtract infinite interval from time")) % m.DAY
+    microseconds = _finite(interval, "cannot subtract infinite interval from time")
+    return _wrapped(time - microseconds) % m.DAY
 
 
 @kernel("timetz_pl_interval(timetz,interval)")
@@ -307,12 +312,13 @@ def _time_and_date(time: int, day: int) -> int:
 def _date_and_timetz(day: int, time: TimeTz) -> int:
     if not is_finite_date(day):
         return m.INFINITY if day > 0 else m.MINUS_INFINITY
+    beyond = SqlError("datetime_field_overflow", "date out of range for timestamp")
     if day * m.DAY >= m.TIMESTAMP_END:
-        raise overflow("date")
+        raise beyond
     moment = day * m.DAY + time.microseconds + time.zone * m.SECOND
     if m.TIMESTAMP_FIRST <= moment < m.TIMESTAMP_END:
         return moment
-    raise overflow("date")
+    raise beyond
 
 
 @kernel("timetzdate_pl(timetz,date)")
@@ -334,7 +340,12 @@ def to_precision(microseconds: int, digits: int) -> int:
 
 @kernel("timestamp(timestamp,int4)", "timestamptz(timestamptz,int4)")
 def _timestamp_precision(moment: int, digits: int) -> int:
-    return to_precision(moment, digits) if is_finite(moment) else moment
+    if not is_finite(moment) or digits < 0:
+        return moment
+    if digits > 6:
+        what = f"timestamp({digits}) precision must be between 0 and 6"
+        raise SqlError("invalid_parameter_value", what)
+    return to_precision(moment, digits)
 
 
 @kernel("time(time,int4)")

@@ -198,8 +198,6 @@ def _cast(kind: str, target: str, compute: Callable[[Any], Any]) -> Callable[[Js
             return None
         if found != kind:
             found = {"number": "numeric"}.get(found, found)
-            what = "array or object" if found in ("array", "object") else found
-            del what
             raise SqlError("invalid_parameter_value", f"cannot cast jsonb {found} to type {target}")
         return compute(document.content)
 
@@ -280,7 +278,7 @@ def _json_path(text: str, path: PgArray) -> str | None:
     _first(text)
     if None in path.elements:
         return None
-    found: str | None = text
+    found: str | None = text.strip(" \t\n\r")
     for step in path.elements:
         if found is None:
             return None

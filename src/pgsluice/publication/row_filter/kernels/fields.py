@@ -21,7 +21,7 @@ from pgsluice.publication.row_filter.kernels.kernel import Compute, Refused, Sit
 from pgsluice.publication.row_filter.kernels.numerics import division_scale, quotient
 from pgsluice.publication.row_filter.values import moments as m
 from pgsluice.publication.row_filter.values.moments import Interval
-from pgsluice.publication.row_filter.values.numbers import EXACT
+from pgsluice.publication.row_filter.values.numbers import EXACT, with_scale
 
 #: Units whose value has no end; on an infinite moment the others are NULL.
 _MONOTONIC: Final = frozenset(
@@ -46,6 +46,9 @@ _ALIASES: Final = {
     "millennia": "millennium",
 }
 _UNIX_EPOCH: Final = -m.EPOCH_DAYS * m.DAY
+_FAR: Final = 2**63 - 1 + _UNIX_EPOCH
+"""From here on, microseconds since 1970 exceed 64 bits."""
+
 _JULIAN_2000: Final = 2451545
 _INFINITE: Final = {True: Decimal("Infinity"), False: Decimal("-Infinity")}
 Part = Decimal | int | None
@@ -191,11 +194,19 @@ def _of_timestamp(unit: str, moment: int) -> Part:
     if unit in _CLOCK_UNITS:
         return _of_clock(unit, clock)
     if unit == "epoch":
-        return _scaled(moment - _UNIX_EPOCH, 6)
+        return _seconds_since_1970(moment)
     if unit == "julian":
         of_day = Decimal(clock), Decimal(m.DAY)
         return EXACT.add(Decimal(day + _JULIAN_2000), quotient(*of_day, division_scale(*of_day)))
     return _of_day(unit, day)
+
+
+def _seconds_since_1970(moment: int) -> Decimal:
+    if moment < _FAR:
+        return _scaled(moment - _UNIX_EPOCH, 6)
+    # Beyond 64 bits the server divides as numeric does, and loses digits.
+    of_second = Decimal(moment - _UNIX_EPOCH), Decimal(m.SECOND)
+    return with_scale(quotient(*of_second, division_scale(*of_second)), 6)
 
 
 def _of_date(unit: str, day: int) -> Part:
@@ -271,12 +282,29 @@ def _as_float(type_name: str) -> Callable[[Site], Compute]:
         unit = _unit(site, exact)
 
         def run(_: str, value: object) -> float | None:
+            if unit == "epoch" and isinstance(value, int) and _FAR <= value < m.INFINITY:
+                return (float(value) - _UNIX_EPOCH) / 1e6
             part = read(unit, value)
-            return None if part is None else float(part)
+            if part is None or not isinstance(part, Decimal) or not part.is_finite():
+                return None if part is None else float(part)
+            return _divided(unit, part)
 
         return run
 
     return make
+
+
+def _divided(unit: str, part: Decimal) -> float:
+    """The server divides doubles, so its last digit may differ from the exact quotient's."""
+    microseconds = int(part.scaleb(6, EXACT))
+    if unit == "epoch":
+        return microseconds / 1e6
+    sign = -1 if microseconds < 0 else 1
+    if unit == "second":
+        seconds, rest = divmod(abs(microseconds), m.SECOND)
+        return sign * (seconds + rest / 1e6)
+    seconds, rest = divmod(abs(microseconds) // 1000, m.SECOND)
+    return sign * (seconds * 1e3 + rest / 1e3)
 
 
 for _type in _READERS:

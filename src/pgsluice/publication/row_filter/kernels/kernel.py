@@ -36,6 +36,14 @@ class Refused(Exception):
         self.way_out = way_out
 
 
+class Known(Exception):
+    """A call that the server's planner replaces by a constant, even for a NULL argument."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__()
+        self.value = value
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where a function is called.
@@ -66,22 +74,37 @@ class Kernel:
         signature: as in :class:`~pgsluice.publication.row_filter.nodes.Function`.
         make: what computes it at a place; raises Refused.
         is_strict: None for any argument gives None, without a call.
+        is_reversed: an SQL function of two arguments that names the second one first.
     """
 
     signature: str
     make: Callable[[Site], Compute]
     is_strict: bool = True
+    is_reversed: bool = False
 
 
 KERNELS: Final[dict[str, Kernel]] = {}
 """Every function that can be computed, by signature."""
+
+_REVERSED: Final = frozenset(
+    {
+        "integer_pl_date(int4,date)",
+        "timedate_pl(time,date)",
+        "timetzdate_pl(timetz,date)",
+        "interval_pl_date(interval,date)",
+        "interval_pl_time(interval,time)",
+        "interval_pl_timestamp(interval,timestamp)",
+        "interval_pl_timetz(interval,timetz)",
+    }
+)
 
 F = TypeVar("F", bound=Compute)
 
 
 def register(signature: str, compute: Compute, *, is_strict: bool = True) -> None:
     """A function that computes alike wherever it stands."""
-    KERNELS[signature] = Kernel(signature, lambda site: compute, is_strict)
+    is_reversed = signature in _REVERSED
+    KERNELS[signature] = Kernel(signature, lambda site: compute, is_strict, is_reversed)
 
 
 def kernel(*signatures: str, is_strict: bool = True) -> Callable[[F], F]:

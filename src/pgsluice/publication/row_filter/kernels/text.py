@@ -286,7 +286,7 @@ def _bool_to_text(truth: bool) -> str:
     return "true" if truth else "false"
 
 
-@kernel("text(char)", "bpchar(char)")
+@kernel("text(char)")
 def _char_to_text(byte: int) -> str:
     if byte >= 128:
         raise CannotKnow('a byte above 127 as text of type "char" is not known in UTF-8')

@@ -1,0 +1,205 @@
+"""A server as the oracle of row filters: its answer beside ours, errors included."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import pq
+from tests.publication.filter_cases import Expression
+
+from pgsluice.errors import EvaluationError
+from pgsluice.publication.row_filter.batches import Batch
+from pgsluice.publication.row_filter.evaluate import Evaluator, unsupported
+from pgsluice.publication.row_filter.planner import Planner, type_of
+from pgsluice.publication.row_filter.plans import runner
+from pgsluice.publication.row_filter.values import VALUE_TYPES, SqlError
+from pgsluice.publication.row_filter.values.documents import Jsonb, format_jsonb
+from pgsluice.types import resolve_type
+
+_UNKNOWN = "cannot_know"
+_SETTINGS = (
+    "datestyle = ISO",
+    "intervalstyle = postgres",
+    "extra_float_digits = 3",
+    "timezone = UTC",
+    "client_encoding = UTF8",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an expression is for each row before the first that fails.
+
+    Attributes:
+        values: one a row; texts of the server, values of ours.
+        error: the message of the row after them; None when none failed.
+        is_unknown: it is not the server's error, but that only the server can know.
+    """
+
+    values: tuple[Any, ...]
+    error: str | None = None
+    is_unknown: bool = False
+
+
+class Oracle:
+    """One table on a server, and the same rows as Arrow columns."""
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], table: str, columns: dict[str, str]
+    ) -> None:
+        for setting in _SETTINGS:
+            connection.execute(f"SET {setting}")
+        self._pg = connection.pgconn
+        self._table = table
+        self.texts = {name: self._column(name) for name in columns}
+        self.rows = len(next(iter(self.texts.values())))
+
+    def _column(self, name: str) -> pa.Array:
+        return pa.array(self._select(name, ""), pa.large_string())
+
+    def _select(self, expression: str, where: str) -> list[str | None]:
+        # Rows are computed in the order of the sub-select, whatever the table's own is.
+        rows = f"(SELECT * FROM {self._table} {where} ORDER BY id OFFSET 0) AS ordered"
+        query = f"SELECT {expression} FROM {rows}"
+        result = self._pg.exec_(query.encode())
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)
+            raise ServerError((message or b"").decode())
+        raw = (result.get_value(row, 0) for row in range(result.ntuples))
+        return [None if one is None else one.decode() for one in raw]
+
+    def server(self, expression: Expression, failing_row: int | None) -> Answer:
+        """The server's answer; where it fails, for the rows before the one that is said to."""
+        try:
+            return Answer(tuple(self._select(expression.sql, "")))
+        except ServerError as error:
+            values: Sequence[str | None] = ()
+            if failing_row:
+                values = self._select(expression.sql, f"WHERE id < {failing_row}")
+            return Answer(tuple(values), str(error))
+
+    def typed(self, types: dict[str, int]) -> dict[str, pa.Array]:
+        """Columns as pgsluice.types decodes them, where all values fit."""
+        made = {}
+        for name, oid in types.items():
+            text = self.texts[name]
+            decoded = resolve_type(oid, -1, {}).decode_text(text.cast(pa.large_binary()))
+            is_list = pa.types.is_list(decoded.values.type)
+            fits = decoded.unfit is None and not is_list
+            made[name] = decoded.values if fits else text
+        return made
+
+    def truth(self, expression: Expression, typed: bool = False) -> Answer:
+        """Our answer for a filter, as the server would print it."""
+        evaluator = Evaluator(expression.node)
+        columns = self.typed(dict(evaluator.columns)) if typed else self.texts
+        try:
+            found = evaluator.evaluate(columns, self.rows)
+        except EvaluationError as error:
+            before = {name: one.slice(0, error.row) for name, one in columns.items()}
+            values = evaluator.evaluate(before, error.row).to_pylist() if error.row else []
+            return Answer(
+                tuple(map(_print_bool, values)), error.message, error.condition == _UNKNOWN
+            )
+        return Answer(tuple(map(_print_bool, found.to_pylist())))
+
+    def values(self, expression: Expression) -> Answer:
+        """Our values, row by row."""
+        planner = Planner()
+        values: list[Any] = []
+        try:
+            run = runner(planner.plan(expression.node))
+            batch = Batch(self.texts, planner.columns)
+            batch.rows = self.rows
+            for row in batch.tuples():
+                values.append(run(row))  # noqa: PERF401 - what came before an error counts
+        except SqlError as error:
+            return Answer(tuple(values), error.message, error.condition == _UNKNOWN)
+        return Answer(tuple(values))
+
+
+class ServerError(Exception):
+    """The server's primary message."""
+
+
+def _print_bool(truth: bool | None) -> str | None:
+    return None if truth is None else "t" if truth else "f"
+
+
+def plain(message: str | None) -> str | None:
+    """Without what the server shows of values."""
+    return None if message is None else re.sub(r'"[^"]*" is out', '"…" is out', message)
+
+
+def same_value(expression: Expression, text: str | None, value: Any) -> bool:
+    """Whether a value of ours is what the server printed."""
+    if text is None or value is None:
+        return text is value
+    value_type = VALUE_TYPES[type_of(expression.node)]
+    return exact(value_type.parse(text)) == exact(value)
+
+
+def exact(value: Any) -> str:
+    """Everything of a value: 1.0 is not 1.00, and NaN is itself."""
+    return format_jsonb(value.content) if isinstance(value, Jsonb) else repr(value)
+
+
+class Verdict(Enum):
+    """What a comparison came to."""
+
+    SAME = "the same values, or the same error for the same row"
+    REFUSED = "not supported, and said so"
+    CANNOT_KNOW = "the same up to a row of which only the server can know"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A comparison: the verdict, and for a difference what it is."""
+
+    verdict: Verdict
+    detail: str = ""
+
+
+def compare_values(oracle: Oracle, expression: Expression) -> Outcome:
+    """Every value of an expression of any type."""
+    return _compare(oracle, expression, oracle.values, same_value)
+
+
+def compare_truth(oracle: Oracle, expression: Expression, typed: bool) -> Outcome:
+    """A filter's truth, from texts or from typed columns."""
+    return _compare(
+        oracle,
+        expression,
+        lambda one: oracle.truth(one, typed),
+        lambda _, text, truth: text == truth,
+    )
+
+
+def _compare(
+    oracle: Oracle,
+    expression: Expression,
+    ours: Callable[[Expression], Answer],
+    is_same: Callable[[Expression, Any, Any], bool],
+) -> Outcome:
+    if unsupported(expression.node) is not None:
+        return Outcome(Verdict.REFUSED)
+    mine = ours(expression)
+    theirs = oracle.server(expression, len(mine.values) if mine.error else None)
+    if not mine.is_unknown and mine.error != plain(theirs.error):
+        return _different(expression, f"server: {theirs.error}; here: {mine}")
+    values = theirs.values[: len(mine.values)]
+    for row, (text, value) in enumerate(zip(values, mine.values, strict=True)):
+        if not is_same(expression, text, value):
+            return _different(expression, f"row {row}: {text!r} on the server, {value!r} here")
+    return Outcome(Verdict.CANNOT_KNOW if mine.is_unknown else Verdict.SAME)
+
+
+def _different(expression: Expression, what: str) -> Outcome:
+    return Outcome(Verdict.DIFFERENT, f"{expression.sql}\n    {what}")
