@@ -192,11 +192,13 @@ ORDER BY i.inhparent, i.inhrelid
 
 
 def source_catalog(connection: Connection) -> SourceCatalog:
-    """Read the whole picture, in one snapshot.
+    """Read the whole picture, in one snapshot: the open transaction's, else one of its own.
 
     The search path is the database's or the role's default, as far as it names schemas that
     are there; ``"$user"`` stands for the role.
     """
+    if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        return _read(connection)
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         return _read(connection)

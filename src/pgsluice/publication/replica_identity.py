@@ -1,0 +1,136 @@
+"""What the replica identity must hold for updates and deletes to be published.
+
+An old row comes with its identity's columns only. A filter on others could not be evaluated on
+it, and a list without them would leave the target without a key. The server refuses the
+application's UPDATE then; we see the change, and park its table with the server's words.
+
+The identity is that of the relation that changed, a partition's own even where the rules are
+its root's; columns are matched by name.
+
+Source: src/backend/executor/execReplication.c (CheckCmdReplicaIdentity);
+src/backend/commands/publicationcmds.c (pub_rf_contains_invalid_column,
+pub_contains_invalid_column).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.filters import bind_filter
+from pgsluice.publication.model import Publication
+from pgsluice.publication.resolve import has, topmost_ancestor
+
+_FULL = "f"
+_VERBS = {"update": "cannot update table", "delete": "cannot delete from table"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaIdentity:
+    """What old rows hold.
+
+    Attributes:
+        kind: pg_class.relreplident: ``d``, ``n``, ``f`` or ``i``.
+        columns: those of its index; none under FULL and NOTHING.
+    """
+
+    kind: str
+    columns: frozenset[str]
+
+    @classmethod
+    def of(cls, table: SourceTable) -> ReplicaIdentity:
+        """The one that the catalog says; a Relation message's can be newer."""
+        return cls(table.replica_identity, frozenset(table.identity_columns))
+
+
+def check_replica_identity(
+    action: Literal["update", "delete"],
+    publications: Sequence[Publication],
+    table: SourceTable,
+    catalog: SourceCatalog,
+    identity: ReplicaIdentity | None = None,
+) -> None:
+    """Whether an action on a table can be published.
+
+    Args:
+        action: what happened.
+        publications: of one subscription.
+        table: what changed.
+        catalog: all the source's tables.
+        identity: of the Relation message in force; None: the catalog's.
+
+    Raises:
+        PublicationError: it cannot, in PostgreSQL's words.
+    """
+    identity = identity or ReplicaIdentity.of(table)
+    verb = f'{_VERBS[action]} "{table.name}"'
+    acting = [
+        one for one in publications if action in one.publish and _publishes(one, table, catalog)
+    ]
+    for reason in (_bad_filter, _bad_columns, _bad_generated):
+        for publication in acting:
+            if detail := reason(publication, table, catalog, identity):
+                raise PublicationError(verb, detail=detail)
+    if acting and identity.kind != _FULL and not identity.columns:
+        to_do = "updating" if action == "update" else "deleting from"
+        raise PublicationError(
+            f"{verb} because it does not have a replica identity and publishes {action}s",
+            server_hint=f"To enable {to_do} the table, set REPLICA IDENTITY using ALTER TABLE.",
+        )
+
+
+def _publishes(publication: Publication, table: SourceTable, catalog: SourceCatalog) -> bool:
+    if publication.all_tables:
+        return table.is_publishable
+    is_below = topmost_ancestor(publication, table, catalog) is not None
+    return is_below or has(publication, table)
+
+
+def _deciding(publication: Publication, table: SourceTable, catalog: SourceCatalog) -> SourceTable:
+    """The relation whose filter and columns one publication uses for a table."""
+    ancestor = topmost_ancestor(publication, table, catalog)
+    if ancestor is None or not publication.publish_via_partition_root:
+        return table
+    return ancestor[1]
+
+
+def _bad_filter(
+    publication: Publication, table: SourceTable, catalog: SourceCatalog, identity: ReplicaIdentity
+) -> str | None:
+    deciding = _deciding(publication, table, catalog)
+    named = publication.table(deciding.oid)
+    if identity.kind == _FULL or named is None or named.where is None:
+        return None
+    if bind_filter(named.where, deciding).columns <= identity.columns:
+        return None
+    return "Column used in the publication WHERE expression is not part of the replica identity."
+
+
+def _bad_columns(
+    publication: Publication, table: SourceTable, catalog: SourceCatalog, identity: ReplicaIdentity
+) -> str | None:
+    named = publication.table(_deciding(publication, table, catalog).oid)
+    if named is None or named.columns is None:
+        return None
+    if identity.kind != _FULL and identity.columns <= frozenset(named.columns):
+        return None
+    return "Column list used by the publication does not cover the replica identity."
+
+
+def _bad_generated(
+    publication: Publication, table: SourceTable, catalog: SourceCatalog, identity: ReplicaIdentity
+) -> str | None:
+    named = publication.table(_deciding(publication, table, catalog).oid)
+    has_list = named is not None and named.columns is not None
+    if has_list and identity.kind != _FULL:
+        return None
+    is_stored_sent = publication.publish_generated_columns == "stored"
+    for column in table.columns:
+        is_identity = identity.kind == _FULL or column.name in identity.columns
+        is_unpublished = column.generated == "v" or (column.generated == "s" and not is_stored_sent)
+        if is_identity and is_unpublished:
+            return "Replica identity must not contain unpublished generated columns."
+    return None
