@@ -67,7 +67,10 @@ class CallForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function; ``form`` says how it was written, a cast among them."""
+    """A function; ``form`` says how it was written, a cast among them.
+
+    ``is_variadic``: its last argument is the array of a VARIADIC parameter.
+    """
 
     function: Function
     arguments: tuple[Node, ...]
@@ -76,6 +79,7 @@ class FunctionCall:
     collation: int = 0
     input_collation: int = 0
     form: CallForm = CallForm.CALL
+    is_variadic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
