@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import copying, live, streams
+from bench import copying, decoders, live, streams
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
 LIVE = ("latency", "idle", "ten")
-NAMES = (*streams.WORKLOADS, "copy", *LIVE)
+WITH_SESSION = (*streams.WORKLOADS, "copy")
+NAMES = (*WITH_SESSION, "decoder", *LIVE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,13 +44,15 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
             print("  ".join(filter(None, line.cells())), flush=True)
         lines.extend(more)
 
-    if names - set(LIVE):
+    if names & set(WITH_SESSION):
         with stage.warm_session():
             for name in streams.WORKLOADS:
                 if name in names:
                     take(streams.measure(stage, name))
             if "copy" in names:
                 take(copying.measure(stage))
+    if "decoder" in names:
+        take(decoders.measure())
     take(live.measure(stage, latency="latency" in names, ten="ten" in names, idle="idle" in names))
     return lines
 

@@ -19,9 +19,10 @@ from enum import Enum
 from struct import Struct
 from typing import Final
 
+from pgsluice.errors import ProtocolError
 from pgsluice.wire.reading import Reader, Writer
 
-_LENGTH = Struct(">i")
+_HEAD = Struct(">Bi")  # kind and length
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 
 
@@ -93,45 +94,38 @@ class TupleData:
         Raises:
             ProtocolError: as everywhere.
         """
-        # The one hot loop of this room: local names, one unpack a value.
+        # The one hot loop of this room: local names, and kind and length in one read. Where
+        # the kind has no length, or what is left is too short for one, it means nothing.
         count = reader.count(2, "column count", 1)
         data = reader.data
         size = len(data)
+        last = size - _HEAD.size
         at = reader.offset
-        unpack = _LENGTH.unpack_from
+        unpack = _HEAD.unpack_from
         kinds = bytearray(count)
         values: list[bytes | None] = [None] * count
         for column in range(count):
-            if at >= size:
+            if at <= last:
+                kind, length = unpack(data, at)
+                if kind in b"tb":
+                    kinds[column] = kind
+                    start = at + _HEAD.size
+                    end = start + length
+                    if end > size or length < 0:
+                        raise _wrong_length(reader, column, at + 1, length)
+                    values[column] = data[start:end]
+                    at = end
+                    continue
+            elif at < size:
+                kind = data[at]
+            else:
                 raise reader.wrong(
                     f"the kind of column {column}", offset=at, got="the message's end"
                 )
-            kind = kinds[column] = data[at]
+            if kind not in b"nu":
+                raise _wrong_kind(reader, column, at, kind)
+            kinds[column] = kind
             at += 1
-            if kind in b"tb":
-                start = at + 4
-                if start > size:
-                    raise reader.wrong(
-                        f"4 bytes of length of column {column}",
-                        offset=at,
-                        got=f"{size - at} up to the message's end",
-                    )
-                (length,) = unpack(data, at)
-                end = start + length
-                if end > size or length < 0:
-                    raise reader.wrong(
-                        f"a length of column {column} from 0 to the {size - start} bytes left",
-                        offset=at,
-                        got=str(length),
-                    )
-                values[column] = data[start:end]
-                at = end
-            elif kind not in b"nu":
-                raise reader.wrong(
-                    f"the kind of column {column}, one of 'n', 'u', 't', 'b'",
-                    offset=at - 1,
-                    got=f"byte {kind:#04x}",
-                )
         reader.offset = at
         return cls(bytes(kinds), tuple(values))
 
@@ -151,3 +145,25 @@ class TupleData:
             if value is not None:
                 writer.i32(len(value), "length")
                 writer.raw(value)
+
+
+def _wrong_length(reader: Reader, column: int, at: int, length: int) -> ProtocolError:
+    left = len(reader.data) - at - 4
+    return reader.wrong(
+        f"a length of column {column} from 0 to the {left} bytes left", offset=at, got=str(length)
+    )
+
+
+def _wrong_kind(reader: Reader, column: int, at: int, kind: int) -> ProtocolError:
+    if kind in b"tb":
+        left = len(reader.data) - at - 1
+        return reader.wrong(
+            f"4 bytes of length of column {column}",
+            offset=at + 1,
+            got=f"{left} up to the message's end",
+        )
+    return reader.wrong(
+        f"the kind of column {column}, one of 'n', 'u', 't', 'b'",
+        offset=at,
+        got=f"byte {kind:#04x}",
+    )
