@@ -290,6 +290,8 @@ def test_a_spool_that_is_ahead_is_refused(synchronised, tmp_path, capsys) -> Non
     file.write_text(
         f'[source]\ndsn = "{pair.dsn}"\nslot = "shop"\n[spool]\npath = "{config.spool.path}"\n'
     )
+    assert run_command(["check", str(file)]) == 1
+    assert "error   timeline: the server is on timeline 2" in capsys.readouterr().out
     assert run_command(["capture", str(file), "--once"]) == 3
     message = capsys.readouterr().err
     assert "the lake has data that this server lacks" in message

@@ -49,7 +49,14 @@ from pgsluice.monitor.source_health import (
     judge_slot,
     judge_tables,
 )
-from pgsluice.replication import ReplicationConnection, SystemIdentity, connect_sql, source_errors
+from pgsluice.monitor.timeline_health import judge_timeline
+from pgsluice.replication import (
+    ReplicationConnection,
+    SystemIdentity,
+    TimelineSwitch,
+    connect_sql,
+    source_errors,
+)
 from pgsluice.spark.java import find_java
 from pgsluice.spool import Spool, SpoolReader
 
@@ -78,6 +85,7 @@ class SourceFacts:
     server: ServerFacts
     slot: SlotInfo | None
     identity: SystemIdentity | None
+    switches: tuple[TimelineSwitch, ...]
     replication_problem: str | None
     publications: PublicationFacts
     tables: tuple[PublishedTable, ...]
@@ -118,6 +126,8 @@ def _judge_source(config: Config, facts: SourceFacts) -> Iterator[Finding]:
     yield from judge_role(facts.server, facts.replication_problem)
     frontier = _frontier(config.spool.path)
     yield judge_slot(facts.slot, facts.server, frontier=frontier)
+    if frontier is not None and facts.identity is not None:
+        yield from judge_timeline(config.spool.path, facts.identity, facts.switches)
     yield from judge_publications(facts.publications, facts.server)
     yield from judge_tables(facts.tables, user)
 
@@ -139,8 +149,8 @@ def examine_source(source: SourceConfig) -> SourceFacts:
         slot = slot_info(connection, source.slot)
         publications = _publication_facts(connection, source.publications)
         tables = _tables(connection, source.publications, publications)
-    identity, problem = _try_replication(source, server)
-    return SourceFacts(server, slot, identity, problem, publications, tables)
+    identity, switches, problem = _try_replication(source, server)
+    return SourceFacts(server, slot, identity, switches, problem, publications, tables)
 
 
 def _server_facts(connection: Connection) -> ServerFacts:
@@ -215,17 +225,19 @@ def _tables(
 
 def _try_replication(
     source: SourceConfig, server: ServerFacts
-) -> tuple[SystemIdentity | None, str | None]:
-    """IDENTIFY_SYSTEM on a replication connection: what it says, or why there is none."""
+) -> tuple[SystemIdentity | None, tuple[TimelineSwitch, ...], str | None]:
+    """IDENTIFY_SYSTEM and TIMELINE_HISTORY on a replication connection: what they say, or why
+    there is none."""
     if not server.info.has_replication:
-        return None, None
+        return None, (), None
     try:
         with ReplicationConnection.connect(
             source.dsn, source.connect_timeout_s, application="check"
         ) as connection:
-            return connection.identify_system(), None
+            system = connection.identify_system()
+            return system, connection.timeline_history(system.timeline), None
     except PgsluiceError as error:
-        return None, error.what
+        return None, (), error.what
 
 
 def examine_spool(config: Config, source: SourceFacts | None) -> SpoolFacts:
