@@ -6,13 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import copying, decoders, live, streams
+from bench import copying, decoders, filters, live, streams
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
 LIVE = ("latency", "idle", "ten")
 WITH_SESSION = (*streams.WORKLOADS, "copy")
-NAMES = (*WITH_SESSION, "decoder", *LIVE)
+NAMES = (*WITH_SESSION, "decoder", "filters", *LIVE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,6 +53,8 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
                 take(copying.measure(stage))
     if "decoder" in names:
         take(decoders.measure())
+    if "filters" in names:
+        take(filters.measure(stage.rows))
     take(live.measure(stage, latency="latency" in names, ten="ten" in names, idle="idle" in names))
     return lines
 

@@ -35,7 +35,6 @@ _ALIKE = {
     "varchar": ("text",),
     "inet": ("cidr",),
     "varbit": ("bit",),
-    "_text": ("_varchar",),
 }
 _PATTERNS = (
     "a", "^a", "b$", "a.b", "^[a-c]+$", "(a|b)c?", "^$", "[^a]", "a*", "^(ab){1,2}$", r"\.", r"\d",

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.publication.row_filter.kernels.kernel import Site
-from pgsluice.publication.row_filter.kernels.patterns import parse_like
+from pgsluice.publication.row_filter.kernels.patterns import parse_like, read_regex
 from pgsluice.publication.row_filter.values import NAMES, Value
 from pgsluice.publication.row_filter.values import moments as m
 
@@ -231,6 +231,15 @@ _PATTERNED: Final = {
 }
 
 
+#: For each function of regular expressions: whether it ignores case, and whether it negates.
+_REGEXES: Final = {
+    f"{name}{infix}regex{suffix}({name},text)": (infix == "ic", suffix == "ne")
+    for name in ("text", "name")
+    for infix in ("", "ic")
+    for suffix in ("eq", "ne")
+}
+
+
 def arrow_kernel(signature: str, site: Site) -> Compute | None:
     """What computes a call a column at a time; None where nothing does."""
     if signature in _PATTERNED:
@@ -239,6 +248,8 @@ def arrow_kernel(signature: str, site: Site) -> Compute | None:
         if matcher is None or not _PATTERNED[signature]:
             return matcher
         return lambda text, wanted: pc.invert(matcher(text, wanted))
+    if signature in _REGEXES:
+        return _regex(site, *_REGEXES[signature])
     return _KERNELS.get(signature)
 
 
@@ -265,6 +276,18 @@ def _like(pattern: str) -> Compute | None:
     if len(middle) == 1 and not runs[0] and not runs[-1]:
         return lambda text, _: pc.match_substring(text, middle[0])
     return _like_by_regex(parts)
+
+
+def _regex(site: Site, ignore_case: bool, is_negated: bool) -> Compute:
+    regex = read_regex(site, ignore_case)
+
+    def run(text: Datum, _: Datum) -> Datum:
+        if regex.needs_ascii and not pc.all(pc.string_is_ascii(text)).as_py():
+            raise NoColumn
+        found = pc.match_substring_regex(text, regex.source)
+        return pc.invert(found) if is_negated else found
+
+    return run
 
 
 def _like_by_regex(parts: list[str | int | None]) -> Compute:

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from pgsluice.publication.row_filter.kernels.kernel import Compute, Refused, Site, kernel, sited
 from pgsluice.publication.row_filter.kernels.posix_regex import PosixRegex
 from pgsluice.publication.row_filter.kernels.text import ascii_only, lower_as
-from pgsluice.publication.row_filter.values import SqlError, Value
+from pgsluice.publication.row_filter.values import SqlError
 
 S = TypeVar("S", str, bytes)
 _SPECIAL: Final = re.compile(r"[%_\\]")
@@ -143,6 +143,10 @@ def _like(site: Site) -> Callable[[str, str], bool]:
 
 def _ilike(site: Site) -> Callable[[str, str], bool]:
     lower = lower_as(site)
+    constant = site.constants[1]
+    if isinstance(constant, str):
+        matcher = like_matcher(lower(constant))
+        return lambda text, _: matcher(lower(text))
 
     def run(text: str, pattern: str) -> bool:
         return like_matcher(lower(pattern))(lower(text))
@@ -157,19 +161,23 @@ def _like_bytes(site: Site) -> Callable[[bytes, bytes], bool]:
     return run
 
 
-def _regex(site: Site, ignore_case: bool) -> Callable[[str, str], bool]:
+def read_regex(site: Site, ignore_case: bool) -> PosixRegex:
+    """The pattern of a call, which has to be constant; raises Refused."""
     pattern = site.constants[1]
     if not isinstance(pattern, str):
         raise Refused(
             "a regular expression that is not a constant cannot be checked to mean the same here"
         )
-    regex = PosixRegex.parse(pattern, ignore_case)
-    needs_ascii = regex.has_classes or (ignore_case and not site.is_c)
     if ignore_case and not site.is_c:
         ascii_only(pattern, "the case")
+    return PosixRegex.parse(pattern, ignore_case, site.is_c)
+
+
+def _regex(site: Site, ignore_case: bool) -> Callable[[str, str], bool]:
+    regex = read_regex(site, ignore_case)
 
     def run(text: str, _: str) -> bool:
-        if needs_ascii:
+        if regex.needs_ascii:
             ascii_only(text, "the class or case")
         return regex.is_found(text)
 
@@ -231,8 +239,3 @@ def _like_escape(pattern: str, escape: str) -> str:
             made.append(character)
             after_escape = False
     return "".join(made)
-
-
-def is_plain_like(pattern: Value) -> bool:
-    """Whether a constant pattern can be matched without looking at single values."""
-    return isinstance(pattern, str) and parse_like(pattern) is not None

@@ -48,23 +48,28 @@ class PosixRegex:
 
     Attributes:
         source: for re2, to be searched for anywhere.
-        has_classes: a character class is in it, of which only the ASCII part is known.
+        needs_ascii: a class or the case of letters is in it, of which only the ASCII part is
+            known; under the C collation nothing else has any.
     """
 
     source: str
-    has_classes: bool
+    needs_ascii: bool
 
     @classmethod
-    def parse(cls, pattern: str, ignore_case: bool = False) -> PosixRegex:
-        """Read a pattern; raises Refused for what is not in the common part."""
+    def parse(cls, pattern: str, ignore_case: bool, is_c: bool) -> PosixRegex:
+        """Read a pattern; raises Refused for what is not in the common part.
+
+        Args:
+            is_c: the collation is C, where only ASCII letters have case.
+        """
         if len(pattern) > _MAX_PATTERN:
             raise _refused(f"more than {_MAX_PATTERN} characters")
-        reader = _Reader(pattern)
+        reader = _Reader(pattern, ignore_case)
         source = reader.alternatives(0)
         if reader.at < len(pattern):
             raise _refused("an unmatched parenthesis")
-        flags = "(?si)" if ignore_case else "(?s)"
-        made = cls(f"{flags}(?:{source})", reader.has_classes)
+        needs_ascii = not is_c and (reader.has_classes or ignore_case)
+        made = cls(f"(?s)(?:{source})", needs_ascii)
         try:
             made.is_found("")
         except pa.ArrowInvalid:
@@ -80,8 +85,9 @@ class PosixRegex:
 class _Reader:
     """A recursive descent over the pattern."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, ignore_case: bool) -> None:
         self.pattern = pattern
+        self.ignore_case = ignore_case
         self.at = 0
         self.has_classes = False
 
@@ -129,7 +135,13 @@ class _Reader:
             case "*" | "+" | "?" | "{":
                 raise _refused("a quantifier without anything before it")
             case _:
-                return _literal(character), True
+                return self._either_case(character), True
+
+    def _either_case(self, character: str) -> str:
+        """A literal; re2's own way of ignoring case would go beyond ASCII."""
+        if self.ignore_case and character.isascii() and character.isalpha():
+            return f"[{character.lower()}{character.upper()}]"
+        return _literal(character)
 
     def _group(self, depth: int) -> str:
         if self._peek() == "?":
@@ -195,10 +207,10 @@ class _Reader:
         if self.pattern.startswith(("[.", "[=", "[:<:]", "[:>:]"), self.at):
             raise _refused("a collating element")
         if self.pattern.startswith("[:", self.at):
-            return self._named_class()
+            return self._no_range(self._named_class())
         low = self._bracket_character()
         if len(low) != 1:
-            return low
+            return self._no_range(low)
         if self._peek() == "-" and self.pattern[self.at + 1 : self.at + 2] not in ("]", ""):
             self.at += 1
             if self.pattern.startswith(("[.", "[=", "[:"), self.at):
@@ -206,8 +218,24 @@ class _Reader:
             high = self._bracket_character()
             if len(high) != 1 or ord(high) < ord(low):
                 raise _refused("a range that goes down")
-            return f"{_literal(low)}-{_literal(high)}"
-        return _literal(low)
+            return self._no_range(self._span(low, high))
+        return self._span(low, low)
+
+    def _no_range(self, made: str) -> str:
+        """What cannot begin a range must not be followed by one's hyphen."""
+        if self._peek() == "-" and self.pattern[self.at + 1 : self.at + 2] != "]":
+            raise _refused("a range that begins with a class or another range")
+        return made
+
+    def _span(self, low: str, high: str) -> str:
+        """A range in brackets, with the other case of its ASCII letters."""
+        made = f"{_literal(low)}-{_literal(high)}" if low != high else _literal(low)
+        if self.ignore_case:
+            for first, last, offset in (("A", "Z", 32), ("a", "z", -32)):
+                start, end = max(low, first), min(high, last)
+                if start <= end:
+                    made += f"{chr(ord(start) + offset)}-{chr(ord(end) + offset)}"
+        return made
 
     def _bracket_character(self) -> str:
         """One character, or a class as re2 writes it."""
@@ -231,4 +259,4 @@ class _Reader:
             raise _refused("a class with an unknown name")
         self.has_classes = True
         self.at = end + 2
-        return _NAMED[name]
+        return _NAMED["alpha" if self.ignore_case and name in ("upper", "lower") else name]
