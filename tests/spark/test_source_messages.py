@@ -118,14 +118,7 @@ def test_a_malformed_message_is_named() -> None:
 def test_messages_of_a_server(database: MakeDatabase, tmp_path: Path) -> None:
     shop = database()
     shop.execute("CREATE TABLE orders (id int PRIMARY KEY)")
-    config = Config.model_validate(
-        {
-            "source": {
-                "dsn": shop.dsn, "slot": shop.name, "publications": (shop.name,), "messages": True,
-            },
-            "spool": {"path": str(tmp_path / "spool")},
-        }
-    )  # fmt: skip
+    config = _config(shop, tmp_path / "spool")
     run_capture(config, once=True)
     _emit(shop)
     run_capture(config, once=True)
@@ -145,6 +138,12 @@ def test_messages_of_a_server(database: MakeDatabase, tmp_path: Path) -> None:
     assert envelope(tmp_path / "spool") == rows, "nothing comes twice"
 
 
+def _config(shop: Database, spool: Path) -> Config:
+    name = shop.name
+    source = {"dsn": shop.dsn, "slot": name, "publications": (name,), "messages": True}
+    return Config.model_validate({"source": source, "spool": {"path": str(spool)}})
+
+
 def _emit(shop: Database) -> None:
     emit = "SELECT pg_logical_emit_message"
     shop.execute(f"{emit}(false, 'audit', 'before')")
@@ -158,3 +157,19 @@ def _emit(shop: Database) -> None:
         connection.execute(f"{emit}(true, 'outbox', 'never happened')")
         connection.execute("ROLLBACK")
     shop.execute(f"{emit}(true, 'outbox', 'alone')")
+
+
+@pytest.mark.pg(">= 14")
+def test_with_a_publication_of_no_tables_there_is_nothing_else(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE orders (id int PRIMARY KEY)", f"CREATE PUBLICATION {shop.name}")
+    config = _config(shop, tmp_path / "spool")
+    run_capture(config, once=True)
+    _emit(shop)
+    run_capture(config, once=True)
+    contents = [row["content"] for row in envelope(tmp_path / "spool")]
+    assert contents == [
+        b"before", "gr\u00fc\u00df".encode(), b"of an aborted transaction", b"alone",
+    ]  # fmt: skip
