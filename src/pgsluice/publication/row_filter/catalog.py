@@ -166,7 +166,7 @@ def builtins() -> Builtins:
         collations={int(r[0]): r[1] for r in _rows("pg_collation")},
         default_operators={(int(r[0]), int(r[1])): int(r[2]) for r in _rows("pg_opclass")},
         families={oid: tuple(found) for oid, found in families.items()},
-        keywords=dict((r[0], r[1]) for r in _rows("keywords")),
+        keywords={r[0]: r[1] for r in _rows("keywords")},
     )
 
 

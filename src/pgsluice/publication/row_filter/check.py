@@ -5,6 +5,8 @@ Source: check_simple_rowfilter_expr in src/backend/commands/publicationcmds.c.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from pgsluice.publication.row_filter import catalog as c
 from pgsluice.publication.row_filter import nodes as n
 from pgsluice.publication.row_filter.errors import RowFilterError
@@ -30,7 +32,7 @@ SYSTEM_TYPES = {"tableoid": 26, "ctid": 27, "xmin": 28, "cmin": 29, "xmax": 28, 
 """The system columns and their types."""
 
 
-def check(node: n.Node, catalog: c.Catalog, places: Places, system: frozenset[str]) -> None:
+def check(node: n.Node, catalog: c.Catalog, places: Places, system: Set[str]) -> None:
     """Refuse what PostgreSQL refuses, the outermost offender first.
 
     Args:
@@ -45,7 +47,7 @@ def check(node: n.Node, catalog: c.Catalog, places: Places, system: frozenset[st
         check(child, catalog, places, system)
 
 
-def _objection(node: n.Node, catalog: c.Catalog, system: frozenset[str]) -> str | None:
+def _objection(node: n.Node, catalog: c.Catalog, system: Set[str]) -> str | None:
     if isinstance(node, n.Column) and node.name in system:
         return SYSTEM_COLUMNS
     if isinstance(node, Disallowed | n.CoerceViaIO | n.ArrayCoerce):

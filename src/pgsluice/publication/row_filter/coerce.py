@@ -12,6 +12,7 @@ from enum import Enum, IntEnum
 from pgsluice.publication.row_filter import catalog as c
 from pgsluice.publication.row_filter import generics, literals
 from pgsluice.publication.row_filter import nodes as n
+from pgsluice.publication.row_filter.bad_literals import BadLiteral
 from pgsluice.publication.row_filter.nodes import CallForm
 from pgsluice.publication.row_filter.places import Places
 from pgsluice.publication.row_filter.tree import (
@@ -77,21 +78,6 @@ class Coercer:
 
     def category(self, oid: int) -> str:
         return self.catalog.type(oid).category
-
-    def is_binary_coercible(self, source: int, target: int) -> bool:
-        if source == target or target in (c.ANY, c.ANYELEMENT, c.ANYCOMPATIBLE):
-            return True
-        source = self.catalog.base_type(source)
-        row = self.catalog.type(source)
-        if source == target:
-            return True
-        if target in (c.ANYARRAY, c.ANYCOMPATIBLEARRAY):
-            return bool(row.element)
-        kinds = {c.ANYENUM: "e", c.ANYRANGE: "r", c.ANYMULTIRANGE: "m", c.RECORD: "c"}
-        if target in kinds:
-            return row.kind == kinds[target]
-        cast = self.catalog.rows.casts.get((source, target))
-        return cast is not None and cast.method == "b" and cast.context == "i"
 
     def can(self, inputs: Sequence[int], targets: Sequence[int], context: Context) -> bool:
         """can_coerce_type."""
@@ -220,6 +206,8 @@ class Coercer:
             if not self.catalog.type(target).collation:
                 return inner
             return self.places.like(n.Collate(inner, node.collation), node)
+        if target == c.RECORD and self.catalog.type(source).kind == "c":
+            return node
         path = self.pathway(target, source, context)
         base = self.catalog.base_type(target)
         if path is None:  # a row to a composite: never in a filter
@@ -242,8 +230,11 @@ class Coercer:
                 text = literals.canonical(
                     self.catalog, base, text, typmod if base == c.INTERVAL else -1
                 )
-            except literals.BadLiteral as error:
-                raise self.places.refusal(error, node) from None
+            except BadLiteral as error:
+                refusal = self.places.refusal(error, node)
+                if not error.is_ours:
+                    raise refusal from None
+                self.places.doubts.append(refusal)
         kept = typmod if base == c.INTERVAL else -1
         found = self.places.like(n.Const(text, base, kept, row.collation), node, at)
         if base != target:
@@ -315,7 +306,7 @@ class Coercer:
         return self.places.like(n.Relabel(inner, target, typmod, collation, form), node, at)
 
 
-class _NoCommon(Exception):  # noqa: N818
+class _NoCommon(Exception):
     def __init__(self, types: tuple[int, int], index: int) -> None:
         super().__init__()
         self.types = types

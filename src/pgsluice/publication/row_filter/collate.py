@@ -8,7 +8,6 @@ Source: src/backend/parser/parse_collate.c.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
@@ -98,10 +97,9 @@ class Collator:
                 elif collation != c.DEFAULT_COLLATION:
                     parent.strength = _Strength.CONFLICT
             elif strength is _Strength.EXPLICIT:
+                names = f'"{self._name(parent.collation)}" and "{self._name(collation)}"'
                 raise self.places.error(
-                    f'collation mismatch between explicit collations "{self._name(parent.collation)}"'
-                    f' and "{self._name(collation)}"',
-                    node,
+                    f"collation mismatch between explicit collations {names}", node
                 )
 
     def _name(self, oid: int) -> str:
@@ -116,8 +114,3 @@ def _marked(node: n.Node, collation: int, strength: _Strength, state: _State) ->
     if "input_collation" in names:
         values["input_collation"] = state.result
     return replace(node, **values) if values else node  # type: ignore[arg-type]
-
-
-def collations(nodes: Sequence[n.Node]) -> list[int]:
-    """The nodes' own collations."""
-    return [collation_of(node) for node in nodes]

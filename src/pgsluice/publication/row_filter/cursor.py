@@ -28,9 +28,11 @@ class Cursor:
         return token
 
     def error(self, token: Token | None = None) -> RowFilterError:
-        """A syntax error at a token; a filter's end is the parenthesis that closes it."""
+        """A syntax error at a token, the next one by default."""
         token = token or self.token
-        near = ")" if token.kind is Kind.END else self.text[token.start : token.end]
+        if token.kind is Kind.END:
+            return RowFilterError("syntax error at end of input", position=token.start)
+        near = self.text[token.start : token.end]
         return RowFilterError(f'syntax error at or near "{near}"', position=token.start)
 
     def refused(self, message: str, at: int) -> RowFilterError:

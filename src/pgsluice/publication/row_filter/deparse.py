@@ -18,11 +18,13 @@ from pgsluice.publication.row_filter.tree import type_of
 from pgsluice.publication.row_filter.type_names import format_type
 
 _INDENT = 4
+_LINE = "\0"  # no text of PostgreSQL holds one
 
 
 def deparse(node: n.Node, catalog: c.Catalog | None = None) -> str:
     """The text of an expression."""
-    return _Printer(catalog or c.Catalog()).show(node)
+    shown = _Printer(catalog or c.Catalog()).show(node)
+    return re.sub(f" *{_LINE}", "\n", shown)  # a new line eats the spaces before it
 
 
 def quote_identifier(name: str) -> str:
@@ -34,11 +36,8 @@ def quote_identifier(name: str) -> str:
 
 
 def quote_literal(text: str) -> str:
-    """A string literal; with a backslash it is an E one."""
-    quoted = text.replace("'", "''")
-    if "\\" in text:
-        return "E'" + quoted.replace("\\", "\\\\") + "'"
-    return f"'{quoted}'"
+    """A string literal as with standard_conforming_strings."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 class _Printer:
@@ -46,7 +45,7 @@ class _Printer:
         self.catalog = catalog
         self.indent = 0
 
-    def show(self, node: n.Node, implicit: bool = True) -> str:  # noqa: C901
+    def show(self, node: n.Node, implicit: bool = True) -> str:
         """The text; ``implicit``: whether implicit casts are shown."""
         match node:
             case n.Const():
@@ -144,7 +143,7 @@ class _Printer:
 
     def _case(self, node: n.Case) -> str:
         def line() -> str:
-            return "\n" + " " * self.indent
+            return _LINE + " " * self.indent
 
         parts = [line() + "CASE"]
         self.indent += _INDENT
@@ -175,9 +174,11 @@ class _Printer:
         if node.form in (CallForm.IMPLICIT_CAST, CallForm.EXPLICIT_CAST):
             return self._cast(node.arguments[0], node.type_oid, node.typmod)
         name = node.function.signature.split("(")[0]
+        if node.form is CallForm.SQL_SYNTAX:
+            shown = [self.show(one, False) for one in node.arguments]
+            if sql := self._sql_syntax(name, node, shown):
+                return sql
         shown = [self.show(one) for one in node.arguments]
-        if node.form is CallForm.SQL_SYNTAX and (sql := self._sql_syntax(name, node, shown)):
-            return sql
         if node.is_variadic:
             shown[-1] = f"VARIADIC {shown[-1]}"
         return f"{quote_identifier(name)}({', '.join(shown)})"
@@ -194,9 +195,9 @@ class _Printer:
             case "extract", [_, value]:
                 return f"EXTRACT({_word(node.arguments[0])} FROM {value})"
             case "is_normalized", [value]:
-                return f"(({value}) IS NORMALIZED)"
+                return f"({value} IS NORMALIZED)"
             case "is_normalized", [value, _]:
-                return f"(({value}) IS {_word(node.arguments[1])} NORMALIZED)"
+                return f"({value} IS {_word(node.arguments[1])} NORMALIZED)"
             case "normalize", [value]:
                 return f"NORMALIZE({value})"
             case "normalize", [value, _]:
@@ -206,6 +207,8 @@ class _Printer:
                 return f"OVERLAY({text} PLACING {part} FROM {start}{tail})"
             case "position", [text, part]:
                 return f"POSITION(({part}) IN ({text}))"
+            case "substring", [_, _] if type_of(node.arguments[1]) == c.TEXT:
+                return None  # by a regular expression: no syntax of its own
             case "substring", [text, start, *rest]:
                 return self._substring(node, text, start, rest)
             case "btrim" | "ltrim" | "rtrim", [text, *rest]:

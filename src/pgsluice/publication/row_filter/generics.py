@@ -20,7 +20,7 @@ Common = Callable[[Sequence[int]], int | None]
 """Chooses the common type of some; None where there is none."""
 
 
-class Mismatch(Exception):  # noqa: N818 - caught and worded by who asked
+class Mismatch(Exception):
     """The actual types do not fit; the message is PostgreSQL's."""
 
     def __init__(self, message: str, detail: str | None = None) -> None:

@@ -6,10 +6,12 @@ moment, and are refused as ours.
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable
 
 from pgsluice.publication.row_filter import catalog as c
+from pgsluice.publication.row_filter.bad_literals import BadLiteral, invalid, not_exact
 
 _DATE = r"(?:(\d{4,7})-(\d{1,2})-(\d{1,2})|(\d{4})(\d{2})(\d{2}))"
 _TIME = r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?"
@@ -29,8 +31,6 @@ _STYLE = 'Perhaps you need a different "DateStyle" setting.'
 
 
 def _unread(name: str, text: str) -> Exception:
-    from pgsluice.publication.row_filter.literals import invalid, not_exact
-
     if not _KNOWN.search(text):
         return invalid(name, text)
     return not_exact(
@@ -41,8 +41,6 @@ def _unread(name: str, text: str) -> Exception:
 
 
 def _range(text: str, hint: str | None = None) -> Exception:
-    from pgsluice.publication.row_filter.literals import BadLiteral
-
     return BadLiteral(f'date/time field value out of range: "{text}"', hint=hint)
 
 
@@ -102,8 +100,6 @@ def timestamp(text: str) -> str:
 
 def timestamptz(text: str) -> str:
     """In UTC; without a zone it would depend on the session's."""
-    import datetime
-
     if fixed := _fixed(text):
         return fixed
     if text.strip().lower() == "epoch":
@@ -113,8 +109,6 @@ def timestamptz(text: str) -> str:
         raise _unread("timestamp with time zone", text)
     year, month, day = _calendar(found, text)
     if found[7] is None or found[11] is None or year > 9999:
-        from pgsluice.publication.row_filter.literals import not_exact
-
         raise not_exact(
             "a constant of type timestamp with time zone without a zone",
             "It depends on the session's time zone.",
@@ -122,16 +116,14 @@ def timestamptz(text: str) -> str:
         )
     clock = _clock(found, 7, text)
     hour, minute, second = (int(part) for part in clock[:8].split(":"))
-    moment = datetime.datetime(year, month, day) + datetime.timedelta(  # noqa: DTZ001
+    moment = datetime.datetime(year, month, day) + datetime.timedelta(
         hours=hour, minutes=minute, seconds=second
     )
     moment -= _offset(found[11])
     return f"{moment:%Y-%m-%d %H:%M:%S}".zfill(19) + clock[8:] + "+00"
 
 
-def _offset(zone: str):  # type: ignore[no-untyped-def]
-    import datetime
-
+def _offset(zone: str) -> datetime.timedelta:
     if zone in "zZ":
         return datetime.timedelta(0)
     digits = zone[1:].replace(":", "")
@@ -214,8 +206,6 @@ def interval(text: str, typmod: int) -> str:
 
 
 def _odd_interval(text: str) -> Exception:
-    from pgsluice.publication.row_filter.literals import invalid, not_exact
-
     if not re.search(r"[0-9]", text):
         return invalid("interval", text)
     return not_exact(

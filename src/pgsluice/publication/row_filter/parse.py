@@ -36,8 +36,10 @@ def parse_filter(text: str) -> s.Syntax:
     Raises:
         RowFilterError: a syntax error, in PostgreSQL's words.
     """
+    text += ")"  # the one that closes it; so a missing or swallowed one shows as on the server
     parser = Parser(tokenize(text), text)
     found = parser.expression()
+    parser.expect(")")
     if parser.token.kind is not Kind.END:
         raise parser.error()
     return found
@@ -95,10 +97,8 @@ class Parser(CallParser):
         if token.is_operator("+", "-"):
             self.take()
             return _signed(token, self.expression(SIGN, plain=plain)), 0
-        if (
-            token.kind is Kind.OPERATOR
-            and token.value not in _LEVELS
-            or (token.is_keyword("operator") and self.ahead().is_punctuation("("))
+        if (token.kind is Kind.OPERATOR and token.value not in _LEVELS) or (
+            token.is_keyword("operator") and self.ahead().is_punctuation("(")
         ):
             name, schema, at = self._operator_name()
             operand = self.expression(OPERATOR + 1, plain=plain)
@@ -175,6 +175,7 @@ class Parser(CallParser):
         return self._like(left, word, is_negated, at)
 
     def _at(self, left: s.Syntax, at: int) -> s.Syntax:
+        arguments: tuple[s.Argument, ...]
         if self.accept_word("local"):
             arguments = (s.Argument(left, None, at),)
         else:

@@ -16,7 +16,6 @@ _SQL_VALUES = {
     "current_date": "date", "current_time": "timetz", "current_timestamp": "timestamptz",
     "localtime": "time", "localtimestamp": "timestamp", "current_role": "name",
     "current_user": "name", "session_user": "name", "user": "name", "current_catalog": "name",
-    "current_schema": "name",
 }  # fmt: skip
 _XML = frozenset(
     ("xmlattributes", "xmlconcat", "xmlelement", "xmlexists", "xmlforest", "xmlparse", "xmlpi",
@@ -214,11 +213,13 @@ class CallParser(TypeParser):
             else:
                 names.append(self.name_of("UCTR"))
         is_column_only = first.keyword == "C" or None in names
-        if not is_column_only or len(names) > 1 and None not in names:
+        if not is_column_only or (len(names) > 1 and None not in names):
             if self.token.is_punctuation("("):
                 return self._call(names, at)
             if self.token.kind is Kind.STRING:
                 return self._typed(names, None, at)
+        if names == ["current_schema"] and first.keyword:
+            return s.Refused("name", at)
         if first.keyword == "T":
             raise self.error()
         return self._indirection(s.ColumnRef(tuple(names), at))
@@ -265,26 +266,34 @@ class CallParser(TypeParser):
     def _call(self, names: list[str | None], at: int) -> s.Syntax:
         *schema, name = [str(n) for n in names]
         self.expect("(")
-        flags = {"is_star": False, "is_distinct": False, "is_variadic": False, "has_order": False}
+        is_star = is_distinct = is_variadic = has_order = False
         arguments: tuple[s.Argument, ...] = ()
         if self.token.is_operator("*") and self.ahead().is_punctuation(")"):
             self.take()
-            flags["is_star"] = True
+            is_star = True
         elif not self.token.is_punctuation(")"):
-            flags["is_distinct"] = self.accept_word("distinct")
-            if not flags["is_distinct"]:
+            is_distinct = self.accept_word("distinct")
+            if not is_distinct:
                 self.accept_word("all")
-            arguments, flags["is_variadic"] = self._arguments()
-            flags["has_order"] = self._sorted()
+            arguments, is_variadic = self._arguments()
+            has_order = self._sorted()
         self.expect(")")
-        if self.token.kind is Kind.STRING and not any(flags.values()):
+        is_plain = not (is_star or is_distinct or is_variadic or has_order)
+        if self.token.kind is Kind.STRING and is_plain:
             return self._typed(names, tuple(a.value for a in arguments), at)
         return s.Call(
-            name, ".".join(schema) or None, arguments, at, **flags,
+            name,
+            ".".join(schema) or None,
+            arguments,
+            at,
+            is_variadic=is_variadic,
+            is_star=is_star,
+            is_distinct=is_distinct,
+            has_order=has_order,
             has_within_group=self._clause("within", "group"),
             has_filter=self._clause("filter"),
             has_over=self._clause("over"),
-        )  # fmt: skip
+        )
 
     def _arguments(self) -> tuple[tuple[s.Argument, ...], bool]:
         """func_arg_list, and whether its last one was VARIADIC."""
@@ -396,7 +405,7 @@ class CallParser(TypeParser):
 
     def _plain_call(self, name: str, token: Token, first: s.Argument | None) -> s.Syntax:
         """The same name with commas between its arguments: an ordinary call."""
-        arguments = () if first is None else (first,)
+        arguments: tuple[s.Argument, ...] = () if first is None else (first,)
         if first is not None and self.accept(","):
             arguments += self._arguments()[0]
         return s.Call(name, None, arguments, token.start)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from pgsluice.publication.row_filter.bad_literals import BadLiteral
 from pgsluice.publication.row_filter.errors import FilterNotExact, RowFilterError
-from pgsluice.publication.row_filter.literals import BadLiteral
 from pgsluice.publication.row_filter.nodes import Node
 from pgsluice.publication.row_filter.tree import children
 
@@ -22,6 +22,8 @@ class Places:
     def __init__(self) -> None:
         self._places: dict[int, int] = {}
         self._kept: list[object] = []  # so that no id is given twice
+        self.doubts: list[RowFilterError] = []
+        """What only we cannot do exactly: raised once PostgreSQL has nothing to refuse."""
 
     def put(self, node: _Any, at: int) -> _Any:
         """Remember a node's own place."""

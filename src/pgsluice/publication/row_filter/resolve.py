@@ -18,7 +18,7 @@ from pgsluice.publication.row_filter.coerce import Coercer, Context
 _Row = TypeVar("_Row", c.OperatorRow, c.FunctionRow)
 
 
-class Ambiguous(Exception):  # noqa: N818
+class Ambiguous(Exception):
     """More than one fits, and none better."""
 
 

@@ -1,0 +1,35 @@
+"""Why a literal is no constant: its type refuses it, or only we cannot read it exactly."""
+
+from __future__ import annotations
+
+
+class BadLiteral(Exception):
+    """The type's input refuses the text, or (``is_ours``) only we cannot read it exactly."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        is_ours: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.is_ours = is_ours
+
+
+_SERVER = "Let the server's own publication (PostgreSQL 15 or newer) do this filter."
+
+
+def not_exact(what: str, reason: str, hint: str = _SERVER) -> BadLiteral:
+    return BadLiteral(
+        f"{what}: PostgreSQL accepts this, pgsluice does not", detail=reason, hint=hint,
+        is_ours=True,
+    )  # fmt: skip
+
+
+def invalid(type_name: str, text: str) -> BadLiteral:
+    return BadLiteral(f'invalid input syntax for type {type_name}: "{text}"')
