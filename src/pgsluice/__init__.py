@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pgsluice.publication.model import Publication, PublicationTable
     from pgsluice.subscription import Subscription
 
 __version__ = "0.1.0"
-__all__ = ["Subscription", "__version__", "register"]
+__all__ = ["Publication", "PublicationTable", "Subscription", "__version__", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -30,4 +31,8 @@ def __getattr__(name: str) -> Any:
         from pgsluice.subscription import Subscription
 
         return Subscription
+    if name in ("Publication", "PublicationTable"):
+        from pgsluice.publication import model
+
+        return getattr(model, name)
     raise AttributeError(name)

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conftest import Database
-from tests.publication.statements import CASES, UNPLACED
+from tests.publication.statements import CASES, REPARSED, UNPLACED
 
 from pgsluice.catalog.source_tables import SourceCatalog
 from pgsluice.publication.errors import PublicationError
@@ -39,16 +39,23 @@ def session(oracle: Database) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def _of_server(session: psycopg.Connection[Any], text: str) -> Any:
+def _of_server(session: psycopg.Connection[Any], text: str, query: str = _STATE) -> Any:
     try:
         session.execute(text)
-        return session.execute(_STATE).fetchall()
+        return session.execute(query).fetchall()
     except psycopg.Error as error:
         found = error.diag
         position = None if found.statement_position is None else int(found.statement_position) - 1
         return (found.message_primary, found.message_detail, found.message_hint, position)
     finally:
         session.rollback()
+
+
+_FILTERS = """
+SELECT p.pubname, n.nspname, c.relname, pg_get_expr(r.prqual, r.prrelid)
+FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+"""
 
 
 def _execute_all(text: str, publications: Publications, catalog: SourceCatalog) -> Publications:
@@ -62,6 +69,14 @@ def _of_ours(text: str, publications: Publications, catalog: SourceCatalog) -> A
         return _execute_all(text, publications, catalog)
     except PublicationError as error:
         return (error.message, error.detail, error.server_hint, error.position)
+
+
+def _filters(publications: Publications) -> set[tuple[str, str, str, str | None]]:
+    return {
+        (one.name, table.namespace, table.name, table.where)
+        for one in publications
+        for table in one.tables
+    }
 
 
 @pytest.mark.parametrize("text", CASES, ids=range(len(CASES)))
@@ -80,6 +95,9 @@ def test_the_server_says_the_same(
         assert ours == expected
         return
     assert isinstance(expected, list), expected
+    assert _filters(ours) == set(_of_server(session, text, _FILTERS))
+    if text in REPARSED:
+        return
     # What we have, made on the server from our own canonical SQL, is what the server has.
     names = [name for (name,) in session.execute("SELECT quote_ident(pubname) FROM pg_publication")]
     again = f"DROP PUBLICATION {', '.join(names)}; {ours.sql}"

@@ -9,7 +9,7 @@ Source: pg_class, pg_attribute, pg_inherits, pg_index, pg_namespace.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,13 +53,38 @@ class SourceColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceType:
+    """One row of pg_type, of a user.
+
+    Attributes:
+        kind: typtype: ``b`` base, ``d`` domain, ``e`` enum, ``c`` composite, ``r`` range.
+        element: of an array, else 0; ``array`` is the array of this type.
+        base: of a domain, else 0.
+        display: as format_type() prints it.
+        labels: of an enum.
+    """
+
+    oid: int
+    name: str
+    kind: str
+    category: str
+    element: int
+    array: int
+    base: int
+    collation: int
+    display: str
+    labels: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTable:
     """One relation.
 
     Attributes:
         kind: pg_class.relkind: ``r`` table, ``p`` partitioned table, ``v`` view and so on.
         persistence: ``p`` permanent, ``u`` unlogged, ``t`` temporary.
-        columns: in attnum order, without dropped ones; only of tables of users.
+        columns: in attnum order, without dropped ones; of the users' relations only.
+        types: those of users that its columns have, with their arrays, elements and bases.
         replica_identity: ``d``, ``n``, ``f`` or ``i``.
         identity_columns: the columns of the index that the replica identity names; none under
             FULL and NOTHING.
@@ -73,6 +98,7 @@ class SourceTable:
     kind: str = "r"
     persistence: str = "p"
     columns: tuple[SourceColumn, ...] = ()
+    types: tuple[SourceType, ...] = ()
     replica_identity: str = "d"
     identity_columns: tuple[str, ...] = ()
     ancestors: tuple[int, ...] = ()
@@ -172,15 +198,26 @@ SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attcollation:
        a.attnotnull, {generated}, a.attidentity::text,
        pg_catalog.format_type(a.atttypid, a.atttypmod),
        CASE WHEN a.attcollation <> t.typcollation THEN o.collname END,
-       pg_catalog.pg_get_expr(d.adbin, d.adrelid)
+       pg_catalog.pg_get_expr(d.adbin, d.adrelid, true)
 FROM pg_catalog.pg_attribute a
-JOIN pg_catalog.pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f')
+JOIN pg_catalog.pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f', 'v', 'm', 'S')
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_catalog.pg_collation o ON o.oid = a.attcollation
 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
   AND c.relpersistence <> 't'
 ORDER BY a.attrelid, a.attnum
+"""
+
+_TYPES = """
+SELECT t.oid, t.typname, t.typtype::text, t.typcategory::text,
+       CASE WHEN t.typlen = -1 THEN t.typelem::bigint ELSE 0 END, t.typarray::bigint,
+       t.typbasetype::bigint, t.typcollation::bigint, pg_catalog.format_type(t.oid, NULL),
+       ARRAY(SELECT e.enumlabel::text FROM pg_catalog.pg_enum e
+             WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder)
+FROM pg_catalog.pg_type t
+LEFT JOIN pg_catalog.pg_class c ON c.oid = t.typrelid
+WHERE t.oid >= 16384 AND (c.oid IS NULL OR c.relkind = 'c')
 """
 
 _INHERITS = """
@@ -212,6 +249,7 @@ def _read(connection: Connection) -> SourceCatalog:
         known = (row[1], row[2], int(row[3]), row[4], row[5], row[6], row[7], row[8])
         shown = (row[9], row[10] or "", row[11] or "")
         columns.setdefault(int(row[0]), []).append(SourceColumn(*known, *shown))
+    types = _types(connection)
     parents, children = _inheritance(connection)
     relations = connection.execute(_RELATIONS.format(keys=keys_cte(version)).encode()).fetchall()
     tables = {
@@ -222,6 +260,7 @@ def _read(connection: Connection) -> SourceCatalog:
             kind=row[3],
             persistence=row[4],
             columns=tuple(columns.get(int(row[0]), ())),
+            types=_needed(types, columns.get(int(row[0]), ())),
             replica_identity=row[5],
             identity_columns=tuple(row[6] or ()),
             ancestors=_ancestors(int(row[0]), parents),
@@ -233,6 +272,25 @@ def _read(connection: Connection) -> SourceCatalog:
     schemas = frozenset(name for (name,) in names)
     database = str(connection.info.dbname)
     return SourceCatalog(tables, schemas, database, _search_path(connection, schemas))
+
+
+def _types(connection: Connection) -> dict[int, SourceType]:
+    rows = connection.execute(_TYPES).fetchall()
+    return {int(oid): SourceType(int(oid), *facts) for oid, *facts in rows}
+
+
+def _needed(
+    types: Mapping[int, SourceType], columns: Iterable[SourceColumn]
+) -> tuple[SourceType, ...]:
+    """The types of users that columns have, and those that belong to them."""
+    found: dict[int, SourceType] = {}
+    waiting = [column.type_oid for column in columns]
+    while waiting:
+        one = types.get(waiting.pop())
+        if one is not None and one.oid not in found:
+            found[one.oid] = one
+            waiting += (one.element, one.array, one.base)
+    return tuple(found[oid] for oid in sorted(found))
 
 
 def _inheritance(connection: Connection) -> tuple[dict[int, int], dict[int, list[int]]]:

@@ -16,7 +16,19 @@ import typer
 from rich.console import Console
 
 from pgsluice import __version__
-from pgsluice.cli import capture, check, copy, decode, demo, drop, init, run, status
+from pgsluice.cli import (
+    capture,
+    check,
+    copy,
+    decode,
+    demo,
+    describe,
+    drop,
+    explain,
+    init,
+    run,
+    status,
+)
 from pgsluice.cli.options import DebugOption, Invocation
 from pgsluice.cli.signals import INTERRUPTED, end_on_sigterm
 from pgsluice.errors import PgsluiceError
@@ -59,6 +71,8 @@ app.command()(check.check)
 app.command()(run.run)
 app.command()(capture.capture)
 app.command()(status.status)
+app.command()(describe.describe)
+app.command()(explain.explain)
 app.command()(decode.decode)
 app.command()(copy.copy)
 app.command()(drop.drop)

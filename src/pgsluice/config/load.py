@@ -22,15 +22,19 @@ from pgsluice.config.model import (
     SpoolConfig,
     SubscriptionConfig,
 )
-from pgsluice.config.not_yet import refusals
+from pgsluice.config.not_yet import OWN_PUBLICATIONS, refusals
 from pgsluice.errors import ConfigError
 
 _SECTIONS = ("source", "spool", "publications", "subscription", "spark")
 _S = TypeVar("_S", bound=Section)
 
 
-def load_config(path: Path | str) -> Config:
+def load_config(path: Path | str, *, own_publications: bool = False) -> Config:
     """Read and check a configuration file.
+
+    Args:
+        path: the file.
+        own_publications: the caller can do with publications of pgsluice's own.
 
     Raises:
         ConfigError: it cannot be read, or something in it is wrong; all mistakes in one
@@ -46,10 +50,10 @@ def load_config(path: Path | str) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise ConfigError(f"{path} cannot be read: {reason}") from error
-    return parse_config(text, path)
+    return parse_config(text, path, own_publications=own_publications)
 
 
-def parse_config(text: str, path: Path) -> Config:
+def parse_config(text: str, path: Path, *, own_publications: bool = False) -> Config:
     """Check a configuration's text; relative paths start from ``path``'s folder.
 
     Raises:
@@ -60,14 +64,15 @@ def parse_config(text: str, path: Path) -> Config:
     except tomllib.TOMLDecodeError as error:
         reason = str(error)
         raise ConfigError(f"{path.name} is not TOML: {reason[:1].lower()}{reason[1:]}") from error
-    return _Reader(path).read(tree)
+    return _Reader(path, own_publications).read(tree)
 
 
 class _Reader:
     """One reading: collects mistakes, makes the configuration when there are none."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, own_publications: bool) -> None:
         self.path = path
+        self.own_publications = own_publications
         self.mistakes: list[str] = []
 
     def read(self, tree: Mapping[str, Any]) -> Config:
@@ -131,7 +136,11 @@ class _Reader:
         except ValidationError as error:
             self.mistakes += sentences(error, model, place)
             return None
-        self.mistakes += (f"{place}: {one}" for one in refusals(section))
+        self.mistakes += (
+            f"{place}: {one}"
+            for one in refusals(section)
+            if not (self.own_publications and one.endswith(OWN_PUBLICATIONS))
+        )
         if isinstance(section, SubscriptionConfig):
             self.mistakes += (f"{place}, sink: {one}" for one in refusals(section.sink))
         return section

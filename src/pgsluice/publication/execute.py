@@ -119,6 +119,8 @@ def _new_tables(
                 detail="WHERE clause cannot be used for a partitioned table when "
                 "publish_via_partition_root is false.",
             )
+        if one.table.is_system:
+            check_table(one.table)  # its columns are not known
         filters.append(None if one.where is None else bind_where(one.where, one.table).sql)
     check_column_lists(publication.name, opened, has_schemas=has_schemas, via_root=via_root)
     return list(zip(opened, filters, strict=True))

@@ -7,27 +7,13 @@ relation that it acts on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
-
-from pgsluice.catalog.source_tables import SourceTable
+from pgsluice.catalog.source_tables import SourceTable, SourceType
 from pgsluice.publication.errors import PublicationError
-from pgsluice.publication.row_filter.errors import RowFilterError
-from pgsluice.publication.row_filter.lexer import Kind, tokenize
+from pgsluice.publication.row_filter.bind import BoundFilter, FilterColumn, bind_row_filter
+from pgsluice.publication.row_filter.catalog import Type
+from pgsluice.publication.row_filter.errors import FilterNotExact, RowFilterError
 from pgsluice.publication.row_filter.parse import parse_filter
 from pgsluice.publication.statements import WhereClause
-
-
-class RowFilter(Protocol):
-    """What publications need of a bound filter."""
-
-    @property
-    def sql(self) -> str:
-        """The expression as PostgreSQL prints it."""
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns that it uses."""
 
 
 def check_syntax(text: str, position: int) -> None:
@@ -46,30 +32,63 @@ def check_syntax(text: str, position: int) -> None:
         raise _ours(error, position) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Unbound:
-    """Stands for a bound filter until the row filter room binds."""
+def bind_filter(text: str, table: SourceTable, position: int = 0) -> BoundFilter:
+    """A filter bound to a relation's columns, by their names.
 
-    sql: str
-    columns: frozenset[str]
+    Raises:
+        RowFilterError: PostgreSQL refuses it; its place is counted from ``position`` on.
+        FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
+    """
+    columns = [
+        FilterColumn(one.name, one.type_oid, one.typmod, one.collation) for one in table.columns
+    ]
+    bound = bind_row_filter(
+        text,
+        columns,
+        relation=table.name,
+        schema=table.namespace,
+        types=map(_type, table.types),
+        offset=position,
+    )
+    for one in table.columns:
+        if one.generated == "v" and one.name in bound.columns:
+            raise FilterNotExact(
+                f'pgsluice cannot filter by the virtual generated column "{one.name}"',
+                detail="It is never sent; PostgreSQL computes it from the other columns.",
+                server_hint="Write its expression instead.",
+                position=position,
+            )
+    return bound
 
 
-def bind_filter(text: str, table: SourceTable) -> RowFilter:
-    """A filter bound to a relation's columns, by their names."""
-    names = {token.value for token in tokenize(text) if token.kind is Kind.NAME}
-    return _Unbound(text, frozenset(one.name for one in table.columns if one.name in names))
-
-
-def bind_where(where: WhereClause, table: SourceTable) -> RowFilter:
+def bind_where(where: WhereClause, table: SourceTable) -> BoundFilter:
     """Bind a statement's filter; an error's place is counted in the statement.
 
     Raises:
         PublicationError: PostgreSQL refuses it.
+        FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
     """
     try:
-        return bind_filter(where.text, table)
+        return bind_filter(where.text, table, where.position)
+    except FilterNotExact:
+        raise
     except RowFilterError as error:
-        raise _ours(error, where.position) from None
+        raise _ours(error, 0) from None
+
+
+def _type(one: SourceType) -> Type:
+    return Type(
+        oid=one.oid,
+        name=one.name,
+        kind=one.kind,
+        category=one.category,
+        element=one.element,
+        array=one.array,
+        collation=one.collation,
+        display=one.display,
+        base=one.base,
+        labels=frozenset(one.labels) if one.kind == "e" else None,
+    )
 
 
 def _ours(error: RowFilterError, position: int) -> PublicationError:

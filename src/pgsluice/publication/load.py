@@ -15,6 +15,7 @@ from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.execute import execute
 from pgsluice.publication.model import Publication, Publications
 from pgsluice.publication.parse import parse_statements
+from pgsluice.publication.row_filter.errors import FilterNotExact
 
 
 def load_publications(text: str, catalog: SourceCatalog) -> Publications:
@@ -29,8 +30,8 @@ def load_publications(text: str, catalog: SourceCatalog) -> Publications:
     for one in parse_statements(text):
         try:
             publications = execute(publications, one.statement, catalog)
-        except PublicationError as error:
-            located = error.located_in(text)
+        except (PublicationError, FilterNotExact) as error:
+            located = error.located_in(text, 0)
             located.facts["line"] = text.count("\n", 0, one.start) + 1
             raise located from None
     return publications
@@ -50,7 +51,7 @@ def load_file(path: Path, catalog: SourceCatalog) -> Publications:
         raise ConfigError(f"{path} cannot be read: {reason}") from error
     try:
         return load_publications(text, catalog)
-    except PublicationError as error:
+    except (PublicationError, FilterNotExact) as error:
         line = error.facts.get("line") or text.count("\n", 0, error.position or 0) + 1
         raise ConfigError(f"{path.name}:{line}: {error}", **error.facts) from error
 

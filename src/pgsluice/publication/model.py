@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pgsluice.publication.quoting import quote_literal, quote_name
-
-ACTIONS = ("insert", "update", "delete", "truncate")
-"""What a publication can publish, in PostgreSQL's order."""
+from pgsluice.publication.quoting import parenthesised, quote_identifier, quote_literal
 
 Action = Literal["insert", "update", "delete", "truncate"]
+
+ACTIONS: tuple[Action, ...] = ("insert", "update", "delete", "truncate")
+"""What a publication can publish, in PostgreSQL's order."""
 GeneratedColumns = Literal["none", "stored"]
 
 
@@ -41,13 +41,13 @@ class PublicationTable:
     @property
     def sql(self) -> str:
         """``[ONLY] s.t [(columns)] [WHERE (…)]``."""
-        text = f"{quote_name(self.namespace)}.{quote_name(self.name)}"
+        text = f"{quote_identifier(self.namespace)}.{quote_identifier(self.name)}"
         if self.only:
             text = f"ONLY {text}"
         if self.columns is not None:
-            text += f" ({', '.join(map(quote_name, self.columns))})"
+            text += f" ({', '.join(map(quote_identifier, self.columns))})"
         if self.where is not None:
-            text += f" WHERE ({self.where})"
+            text += f" WHERE {parenthesised(self.where)}"
         return text
 
 
@@ -73,7 +73,7 @@ class Publication:
     tables: tuple[PublicationTable, ...] = ()
     schemas: tuple[str, ...] = ()
     all_tables: bool = False
-    publish: tuple[Action, ...] = ("insert", "update", "delete", "truncate")
+    publish: tuple[Action, ...] = ACTIONS
     publish_via_partition_root: bool = False
     publish_generated_columns: GeneratedColumns = "none"
 
@@ -90,14 +90,14 @@ class Publication:
     @property
     def sql(self) -> str:
         """The statement that makes this publication, with its semicolon."""
-        text = f"CREATE PUBLICATION {quote_name(self.name)}"
+        text = f"CREATE PUBLICATION {quote_identifier(self.name)}"
         if self.all_tables:
             text += " FOR ALL TABLES"
         objects = []
         if self.tables:
             objects.append("TABLE " + ", ".join(one.sql for one in self.tables))
         if self.schemas:
-            objects.append("TABLES IN SCHEMA " + ", ".join(map(quote_name, self.schemas)))
+            objects.append("TABLES IN SCHEMA " + ", ".join(map(quote_identifier, self.schemas)))
         if objects:
             text += " FOR " + ", ".join(objects)
         if parameters := ", ".join(self._parameters()):

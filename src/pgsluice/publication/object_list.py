@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pgsluice.publication.errors import PublicationError
-from pgsluice.publication.row_filter.lexer import Kind, Token
+from pgsluice.publication.row_filter.lexer import Kind, Token, tokenize
 from pgsluice.publication.statements import (
     PublicationObject,
     RelationName,
@@ -165,15 +165,16 @@ class ObjectListParser(Cursor):
     def _relation(self) -> RelationName:
         if self.accept_keyword("only"):
             if self.accept("("):
-                relation = self._qualified_name(only=True)
+                relation = self.qualified_name(only=True)
                 self.expect(")")
                 return relation
-            return self._qualified_name(only=True)
-        relation = self._qualified_name()
+            return self.qualified_name(only=True)
+        relation = self.qualified_name()
         self.accept_operator("*")
         return relation
 
-    def _qualified_name(self, *, only: bool = False) -> RelationName:
+    def qualified_name(self, *, only: bool = False) -> RelationName:
+        """``t``, ``s.t`` or ``database.s.t``."""
         start = self.token.start
         names = [self.column_id()]
         while self.accept("."):
@@ -218,6 +219,22 @@ class ObjectListParser(Cursor):
         if not is_closed:
             raise self.error()
         return WhereClause(text, first)
+
+
+def read_relation_name(text: str) -> RelationName:
+    """A table's name by itself: ``t``, ``s.t``, ``"S".t``.
+
+    Raises:
+        PublicationError: it is none.
+    """
+    cursor = ObjectListParser(tokenize(text), text, lambda *_: None)
+    try:
+        name = cursor.qualified_name()
+        if not cursor.is_at_end():
+            raise cursor.error()
+    except PublicationError as error:
+        raise error.located_in(text) from None
+    return name
 
 
 def _meant(written: list[_Written]) -> tuple[PublicationObject, ...]:

@@ -1,25 +1,22 @@
-"""Names and strings as PostgreSQL quotes them.
-
-Source: src/backend/utils/adt/ruleutils.c, quote_identifier.
-"""
+"""SQL text around names and filters."""
 
 from __future__ import annotations
 
-import re
+from pgsluice.publication.row_filter.deparse import quote_identifier, quote_literal
+from pgsluice.publication.row_filter.lexer import tokenize
 
-from pgsluice.publication.row_filter.catalog import builtins
-
-_PLAIN = re.compile(r"\A[a-z_][a-z0-9_]*\Z")
-
-
-def quote_name(name: str) -> str:
-    """A name, in double quotes where it needs them."""
-    if _PLAIN.match(name) and builtins().keywords.get(name, "U") == "U":
-        return name
-    return '"' + name.replace('"', '""') + '"'
+__all__ = ["parenthesised", "quote_identifier", "quote_literal"]
 
 
-def quote_literal(value: str) -> str:
-    """A string constant."""
-    quoted = "'" + value.replace("'", "''") + "'"
-    return quoted if "\\" not in value else "E" + quoted.replace("\\", "\\\\")
+def parenthesised(expression: str) -> str:
+    """An expression in parentheses, one pair of them: ``pg_get_expr`` often brings them."""
+    depth = 0
+    tokens = tokenize(expression)[:-1]
+    for number, token in enumerate(tokens):
+        if token.is_punctuation("("):
+            depth += 1
+        elif token.is_punctuation(")"):
+            depth -= 1
+        if depth == 0:
+            return expression if number == len(tokens) - 1 > 0 else f"({expression})"
+    return f"({expression})"

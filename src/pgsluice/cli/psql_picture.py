@@ -1,0 +1,131 @@
+"""Publications and tables as psql 18 draws them: ``\\dRp+`` and ``\\d``.
+
+Source: src/bin/psql/describe.c (describePublications, describeOneTableDetails);
+src/fe_utils/print.c (print_aligned_text, border 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+
+from pgsluice.catalog.source_tables import SourceColumn, SourceTable
+from pgsluice.publication.model import Publication, PublicationTable
+from pgsluice.publication.of_server import OwnedPublication
+
+_KINDS = {
+    "r": "Table",
+    "p": "Partitioned table",
+    "f": "Foreign table",
+    "v": "View",
+    "m": "Materialized view",
+}
+_NEWEST = 180000
+
+
+def publication_picture(one: OwnedPublication, server_version: int = _NEWEST) -> str:
+    """What ``\\dRp+`` shows of one publication; an older server's lacks what came later."""
+    publication = one.publication
+    cells = [
+        ("Owner", one.owner, 0),
+        ("All tables", _flag(publication.all_tables), 0),
+        ("Inserts", _flag("insert" in publication.publish), 0),
+        ("Updates", _flag("update" in publication.publish), 0),
+        ("Deletes", _flag("delete" in publication.publish), 0),
+        ("Truncates", _flag("truncate" in publication.publish), 110000),
+        ("Generated columns", publication.publish_generated_columns, 180000),
+        ("Via root", _flag(publication.publish_via_partition_root), 130000),
+    ]
+    shown = [(header, value) for header, value, since in cells if server_version >= since]
+    footers = []
+    if publication.tables:
+        footers.append("Tables:")
+        ordered = sorted(publication.tables, key=lambda t: (t.namespace.encode(), t.name.encode()))
+        footers += (f'    "{t.namespace}.{t.name}"{_details(t)}' for t in ordered)
+    if publication.schemas:
+        footers.append("Tables from schemas:")
+        footers += (f'    "{name}"' for name in sorted(publication.schemas, key=str.encode))
+    headers, values = zip(*shown, strict=True)
+    title = f"Publication {publication.name}"
+    return aligned(title, headers, [values], footers or ["(1 row)"])
+
+
+def table_picture(table: SourceTable, publications: Iterable[Publication]) -> str:
+    """The columns that ``\\d`` shows of a table, and its ``Publications:`` lines."""
+    title = f'{_KINDS.get(table.kind, "Relation")} "{table.namespace}.{table.name}"'
+    headers = ("Column", "Type", "Collation", "Nullable", "Default")
+    rows = [
+        (
+            one.name,
+            one.display_type,
+            one.display_collation,
+            "not null" if one.not_null else "",
+            _default(one),
+        )
+        for one in table.columns
+    ]
+    footers = publication_lines(table, publications)
+    return aligned(title, headers, rows, footers)
+
+
+def publication_lines(table: SourceTable, publications: Iterable[Publication]) -> list[str]:
+    """The lines from ``Publications:`` on; none if no publication has the table."""
+    lines = []
+    for one in sorted(publications, key=lambda one: one.name.encode()):
+        named = one.table(table.oid)
+        if named is not None:
+            lines.append(f'    "{one.name}"{_details(named)}')
+        is_publishable = one.all_tables or table.namespace in one.schemas
+        if is_publishable and table.is_publishable:
+            lines.append(f'    "{one.name}"')
+    return ["Publications:", *dict.fromkeys(lines)] if lines else []
+
+
+def _details(table: PublicationTable) -> str:
+    columns = "" if table.columns is None else f" ({', '.join(table.columns)})"
+    return columns + ("" if table.where is None else f" WHERE {table.where}")
+
+
+def _flag(value: bool) -> str:
+    return "t" if value else "f"
+
+
+def _default(column: SourceColumn) -> str:
+    if column.identity:
+        when = "always" if column.identity == "a" else "by default"
+        return f"generated {when} as identity"
+    match column.generated:
+        case "s":
+            return f"generated always as ({column.display_default}) stored"
+        case "v":
+            return f"generated always as ({column.display_default})"
+    return column.display_default
+
+
+def aligned(
+    title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], footers: Sequence[str]
+) -> str:
+    """A table as psql aligns it, title and footers included; an empty line at the end."""
+    widths = [
+        max(cell_len(header), *(cell_len(row[column]) for row in rows))
+        if rows
+        else cell_len(header)
+        for column, header in enumerate(headers)
+    ]
+    total = sum(widths) + 3 * len(widths) - 1
+    space = (total - cell_len(title)) // 2 if cell_len(title) < total else 0
+    lines = [" " * space + title]
+    lines.append(" " + " | ".join(map(_centred, headers, widths)) + " ")
+    lines.append("+".join("-" * (width + 2) for width in widths))
+    for row in rows:
+        padded = [
+            text + " " * (width - cell_len(text)) for text, width in zip(row, widths, strict=True)
+        ]
+        lines.append(" " + " | ".join([*padded[:-1], row[-1]]))
+    return "\n".join([*lines, *footers, ""])
+
+
+def _centred(text: str, width: int) -> str:
+    space = width - cell_len(text)
+    return " " * (space // 2) + text + " " * (space - space // 2)

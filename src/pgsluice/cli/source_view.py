@@ -1,0 +1,81 @@
+"""What ``describe`` and ``explain`` look at: the source's tables, its publications, our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pgsluice.catalog.source_tables import SourceCatalog, SourceTable, source_catalog
+from pgsluice.config import Config
+from pgsluice.errors import ConfigError
+from pgsluice.publication.load import load_file, load_publications
+from pgsluice.publication.model import Publication, Publications
+from pgsluice.publication.naming import find_table
+from pgsluice.publication.object_list import read_relation_name
+from pgsluice.publication.of_server import OwnedPublication, server_publications
+from pgsluice.replication import connect_sql, source_errors
+
+OWNER = "pgsluice"
+"""Who owns publications of our own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """One look at the source.
+
+    Attributes:
+        server: the server's publications.
+        own: those that the configuration's statements make.
+    """
+
+    catalog: SourceCatalog
+    server: tuple[OwnedPublication, ...]
+    own: Publications
+    server_version: int
+
+    @property
+    def all(self) -> list[OwnedPublication]:
+        """The server's, then our own."""
+        return [*self.server, *(OwnedPublication(one, OWNER) for one in self.own)]
+
+    def server_named(self, names: Iterable[str]) -> list[Publication]:
+        """Those of the server's that are there."""
+        wanted = frozenset(names)
+        return [one.publication for one in self.server if one.publication.name in wanted]
+
+    def table(self, name: str) -> SourceTable:
+        """A table by its name as SQL writes it.
+
+        Raises:
+            PublicationError: it is no name, or no table has it.
+        """
+        return find_table(read_relation_name(name), self.catalog)
+
+
+def look(config: Config) -> SourceView:
+    """Ask the source.
+
+    Raises:
+        SourceUnreachable, SourceRefused: it cannot be asked.
+        ConfigError: our own publications' statements are refused.
+    """
+    timeout_s = config.source.connect_timeout_s
+    with connect_sql(config.source.dsn, timeout_s=timeout_s) as connection:
+        with source_errors("reading the catalog"):
+            catalog = source_catalog(connection)
+            server = tuple(server_publications(connection))
+        version = connection.info.server_version
+    return SourceView(catalog, server, own_publications(config, catalog), version)
+
+
+def own_publications(config: Config, catalog: SourceCatalog) -> Publications:
+    """What ``[publications]`` makes; nothing without it."""
+    section = config.publications
+    if section is None:
+        return Publications()
+    if section.file is not None:
+        return load_file(section.file, catalog)
+    try:
+        return load_publications(section.sql or "", catalog)
+    except ConfigError as error:
+        raise ConfigError(f"[publications] sql: {error}", **error.facts) from error

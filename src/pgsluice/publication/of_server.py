@@ -1,0 +1,90 @@
+"""The server's publications, as publications of the same kind as our own.
+
+So that both are shown, and resolved, by one piece of code. Filters, column lists and schemas
+came with 15, ``publish_via_partition_root`` with 13, TRUNCATE with 11; older servers have the
+defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from pgsluice.publication.model import ACTIONS, Publication, PublicationTable
+
+Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedPublication:
+    """A publication and who owns it."""
+
+    publication: Publication
+    owner: str
+
+
+_PUBLICATIONS = """
+SELECT p.oid, to_jsonb(p), pg_catalog.pg_get_userbyid(p.pubowner)
+FROM pg_catalog.pg_publication p ORDER BY p.pubname COLLATE "C"
+"""
+
+_TABLES = """
+SELECT r.prpubid, c.oid, n.nspname, c.relname, {columns}, {where},
+       c.relkind <> 'p' AND EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid)
+FROM pg_catalog.pg_publication_rel r
+JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
+"""
+_COLUMNS = """
+CASE WHEN r.prattrs IS NOT NULL THEN ARRAY(
+    SELECT a.attname::text FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs::int2[]) ORDER BY a.attnum) END
+"""
+
+_SCHEMAS = """
+SELECT s.pnpubid, n.nspname
+FROM pg_catalog.pg_publication_namespace s JOIN pg_catalog.pg_namespace n ON n.oid = s.pnnspid
+ORDER BY n.nspname COLLATE "C"
+"""
+
+
+def server_publications(connection: Connection) -> list[OwnedPublication]:
+    """All publications of the connection's database, by name."""
+    has_filters = connection.info.server_version >= 150000
+    query = _TABLES.format(
+        columns=_COLUMNS if has_filters else "NULL::text[]",
+        where="pg_catalog.pg_get_expr(r.prqual, r.prrelid)" if has_filters else "NULL::text",
+    )
+    tables: dict[int, list[PublicationTable]] = {}
+    for publication, oid, namespace, name, columns, where, only in connection.execute(
+        query.encode()
+    ).fetchall():
+        listed = None if columns is None else tuple(columns)
+        one = PublicationTable(name, namespace, listed, where, only, int(oid))
+        tables.setdefault(int(publication), []).append(one)
+    schemas: dict[int, list[str]] = {}
+    for publication, name in connection.execute(_SCHEMAS).fetchall() if has_filters else ():
+        schemas.setdefault(int(publication), []).append(name)
+    return [
+        OwnedPublication(
+            _publication(row, tables.get(int(oid), []), schemas.get(int(oid), [])), owner
+        )
+        for oid, row, owner in connection.execute(_PUBLICATIONS).fetchall()
+    ]
+
+
+def _publication(
+    row: dict[str, Any], tables: list[PublicationTable], schemas: list[str]
+) -> Publication:
+    return Publication(
+        name=row["pubname"],
+        tables=tuple(tables),
+        schemas=tuple(schemas),
+        all_tables=row["puballtables"],
+        publish=tuple(one for one in ACTIONS if row.get(f"pub{one}")),
+        publish_via_partition_root=bool(row.get("pubviaroot")),
+        publish_generated_columns="stored" if row.get("pubgencols") == "s" else "none",
+    )
