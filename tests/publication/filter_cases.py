@@ -22,7 +22,7 @@ from tests.publication.filter_values import COLUMN_TYPES, TYPES, random_text, sq
 
 from pgsluice.publication.row_filter import nodes as n
 from pgsluice.publication.row_filter.kernels import KERNELS
-from pgsluice.publication.row_filter.planner import type_of
+from pgsluice.publication.row_filter.tree import type_of
 from pgsluice.publication.row_filter.values import ELEMENTS, NAMES, SUBTYPES
 
 OIDS = {name: oid for oid, name in NAMES.items()}

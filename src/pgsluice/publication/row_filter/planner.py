@@ -8,19 +8,28 @@ first field that differs or is NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pgsluice.publication.row_filter import nodes as n
-from pgsluice.publication.row_filter.batches import Batch
 from pgsluice.publication.row_filter.column_plans import call_column, is_null_column, not_column
+from pgsluice.publication.row_filter.composite_plans import nested_array, pair_keys, row_comparison
 from pgsluice.publication.row_filter.connective_plans import connective, truth_test
 from pgsluice.publication.row_filter.kernels import KERNELS
-from pgsluice.publication.row_filter.kernels.arrow import Datum
 from pgsluice.publication.row_filter.kernels.comparison import order_key
 from pgsluice.publication.row_filter.kernels.kernel import Compute, Kernel, Known, Refused, Site
 from pgsluice.publication.row_filter.membership_plans import is_in_column, membership
-from pgsluice.publication.row_filter.plans import Computed, Constant, Plan, Run, Tuple, runner
+from pgsluice.publication.row_filter.plans import (
+    Computed,
+    Constant,
+    Plan,
+    Run,
+    Tuple,
+    applied,
+    calling,
+    folded,
+    runner,
+)
+from pgsluice.publication.row_filter.tree import type_of
 from pgsluice.publication.row_filter.unsupported import SERVER_CAN, CannotCompute, Unsupported
 from pgsluice.publication.row_filter.values import (
     ELEMENTS,
@@ -28,13 +37,11 @@ from pgsluice.publication.row_filter.values import (
     VALUE_TYPES,
     CannotKnow,
     NotReadable,
-    SqlError,
     Value,
 )
 from pgsluice.publication.row_filter.values.collections import PgArray
 
 _BOOL = 16
-_RECORD = 2249
 _OIDS = frozenset({26, 28})
 _INT4 = 23
 #: Types that a cast may relabel as one another because their values are the same here.
@@ -44,20 +51,6 @@ _ALIKE = (
     frozenset({"inet", "cidr"}),
     frozenset({"bit", "varbit"}),
 )
-
-
-def type_of(node: n.Node) -> int:
-    """The type of an expression."""
-    match node:
-        case n.Bool() | n.NullTest() | n.BooleanTest() | n.RowCompare():
-            return _BOOL
-        case n.DistinctFrom() | n.ScalarArray():
-            return _BOOL
-        case n.Row():
-            return _RECORD
-        case n.Collate():
-            return type_of(node.argument)
-    return node.type_oid
 
 
 class Planner:
@@ -151,9 +144,9 @@ class Planner:
                 return Computed(plan.run)
             return plan
         if source == _INT4 and target in _OIDS:
-            return _applied(lambda number: number % 2**32, [plan])
+            return applied(lambda number: number % 2**32, [plan])
         if source in _OIDS and target == _INT4:
-            return _applied(lambda oid: oid - 2**32 if oid >= 2**31 else oid, [plan])
+            return applied(lambda oid: oid - 2**32 if oid >= 2**31 else oid, [plan])
         raise Refused("values of the one type cannot be read as the other here")
 
     # Calls
@@ -180,8 +173,8 @@ class Planner:
             compute = lambda b, a: forward(a, b)  # noqa: E731
             plans.reverse()
         if kernel.is_strict:
-            return _applied(compute, plans, call_column(function.signature, site, plans, types))
-        return _folded(_calling(compute, [runner(one) for one in plans]), plans)
+            return applied(compute, plans, call_column(function.signature, site, plans, types))
+        return folded(calling(compute, [runner(one) for one in plans]), plans)
 
     def _operator(self, operator: n.Operator, types: tuple[int, ...], collation: int) -> Compute:
         site = Site(types, (...,) * len(types), _BOOL, collation)
@@ -199,7 +192,7 @@ class Planner:
                 return a is not b
             return not equal(a, b)
 
-        return _folded(run, plans)
+        return folded(run, plans)
 
     def _null_if(self, node: n.NullIf) -> Plan:
         plans = [self.plan(one) for one in node.arguments]
@@ -213,7 +206,7 @@ class Planner:
             a, b = left(row), right(row)
             return None if a is not None and b is not None and equal(a, b) else a
 
-        return _folded(run, plans)
+        return folded(run, plans)
 
     def _scalar_array(self, node: n.ScalarArray) -> Plan:
         scalar, array = self.plan(node.scalar), self.plan(node.array)
@@ -224,19 +217,19 @@ class Planner:
         compute = kernel.make(Site(types, (..., ...), _BOOL, node.input_collation))
         run = membership(compute, runner(scalar), runner(array), node.is_any)
         column = is_in_column(node.operator.function.signature, scalar, array, types, node.is_any)
-        return _folded(run, [scalar, array], column)
+        return folded(run, [scalar, array], column)
 
     def _row_compare(self, node: n.RowCompare) -> Plan:
         left = [runner(self.plan(one)) for one in node.left]
         right = [runner(self.plan(one)) for one in node.right]
         keys = [
-            _pair_keys((type_of(one), type_of(other)), collation)
+            pair_keys((type_of(one), type_of(other)), collation)
             for one, other, collation in zip(
                 node.left, node.right, node.input_collations, strict=True
             )
         ]
         pairs = [(a, b, *pair) for a, b, pair in zip(left, right, keys, strict=True)]
-        return Computed(_row_comparison(node.comparison, pairs))
+        return Computed(row_comparison(node.comparison, pairs))
 
     def _min_max(self, node: n.MinMax) -> Plan:
         plans = [self.plan(one) for one in node.arguments]
@@ -255,21 +248,21 @@ class Planner:
                     best = value
             return best
 
-        return _folded(run, plans)
+        return folded(run, plans)
 
     def _array(self, node: n.Array) -> Plan:
         plans = [self.plan(one) for one in node.elements]
         runs = [runner(one) for one in plans]
         if node.is_nested:
-            return _folded(lambda row: _nested([one(row) for one in runs]), plans)
-        return _folded(lambda row: PgArray.of(tuple([one(row) for one in runs])), plans)
+            return folded(lambda row: nested_array([one(row) for one in runs]), plans)
+        return folded(lambda row: PgArray.of(tuple([one(row) for one in runs])), plans)
 
     # Truth and choice
 
     def _bool(self, node: n.Bool) -> Plan:
         if node.connective is n.Connective.NOT:
             plan = self.plan(node.arguments[0])
-            return _applied(lambda truth: not truth, [plan], not_column(plan))
+            return applied(lambda truth: not truth, [plan], not_column(plan))
         return connective(node.connective is n.Connective.AND, map(self.plan, node.arguments))
 
     def _null_test(self, node: n.NullTest) -> Plan:
@@ -373,54 +366,6 @@ def _is_alike(source: int, target: int) -> bool:
     return any(names <= group for group in _ALIKE)
 
 
-def _folded(
-    run: Run, plans: Sequence[Plan], column: Callable[[Batch], Datum] | None = None
-) -> Plan:
-    """Computed at once if all is constant."""
-    if all(isinstance(one, Constant) for one in plans):
-        return Constant(run(()))
-    return Computed(run, column)
-
-
-def _applied(compute: Compute, plans: Sequence[Plan], computed: Computed | None = None) -> Plan:
-    """A strict function of plans; ``computed`` brings the way of whole columns."""
-    run = _strict(compute, [runner(one) for one in plans])
-    if all(isinstance(one, Constant) for one in plans):
-        return Constant(run(()))
-    if computed is None:
-        return Computed(run)
-    return Computed(run, computed.column, computed.is_safe)
-
-
-def _strict(compute: Compute, runs: list[Run]) -> Run:
-    if len(runs) == 1:
-        (only,) = runs
-
-        def run_one(row: Tuple) -> Value:
-            value = only(row)
-            return None if value is None else compute(value)
-
-        return run_one
-    if len(runs) == 2:
-        left, right = runs
-
-        def run_two(row: Tuple) -> Value:
-            a, b = left(row), right(row)
-            return None if a is None or b is None else compute(a, b)
-
-        return run_two
-
-    def run(row: Tuple) -> Value:
-        values = [one(row) for one in runs]
-        return None if None in values else compute(*values)
-
-    return run
-
-
-def _calling(compute: Compute, runs: list[Run]) -> Run:
-    return lambda row: compute(*[one(row) for one in runs])
-
-
 def _null_test(plan: Plan, is_null: bool) -> Plan:
     if isinstance(plan, Constant):
         return Constant((plan.value is None) == is_null)
@@ -429,50 +374,3 @@ def _null_test(plan: Plan, is_null: bool) -> Plan:
     if is_null:
         return Computed(lambda row: compute(row) is None, column, plan.is_safe)
     return Computed(lambda row: compute(row) is not None, column, plan.is_safe)
-
-
-def _pair_keys(
-    types: tuple[int, int], collation: int
-) -> tuple[Callable[[Value], Any], Callable[[Value], Any]]:
-    names = NAMES.get(types[0]), NAMES.get(types[1])
-    if set(names) == {"date", "timestamp"}:
-        raise Refused("a date and a timestamp in a row comparison cannot be computed here")
-    site = Site(types, (..., ...), _BOOL, collation)
-    return order_key(types[0], site), order_key(types[1], site)
-
-
-def _row_comparison(
-    comparison: str,
-    pairs: list[tuple[Run, Run, Callable[[Value], Any], Callable[[Value], Any]]],
-) -> Run:
-    is_less, with_equal = comparison[0] == "<", comparison.endswith("=")
-
-    def run(row: Tuple) -> Value:
-        for left, right, left_key, right_key in pairs:
-            a, b = left(row), right(row)
-            if a is None or b is None:
-                return None
-            x, y = left_key(a), right_key(b)
-            if x != y:
-                return bool(x < y) if is_less else bool(x > y)
-        return with_equal
-
-    return run
-
-
-def _nested(arrays: list[PgArray | None]) -> PgArray:
-    full = [one for one in arrays if one is not None and one.elements]
-    if not full:
-        return PgArray((), (), ())
-    first = full[0]
-    same = all(
-        one.dimensions == first.dimensions and one.lower_bounds == first.lower_bounds
-        for one in full
-    )
-    if len(full) < len(arrays) or not same:
-        raise SqlError(
-            "array_subscript_error",
-            "multidimensional arrays must have array expressions with matching dimensions",
-        )
-    elements = tuple(element for one in full for element in one.elements)
-    return PgArray(elements, (len(full), *first.dimensions), (1, *first.lower_bounds))

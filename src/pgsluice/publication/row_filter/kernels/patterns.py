@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from pgsluice.publication.row_filter.kernels.kernel import Compute, Refused, Site, kernel, sited
 from pgsluice.publication.row_filter.kernels.posix_regex import PosixRegex
 from pgsluice.publication.row_filter.kernels.text import ascii_only, lower_as
-from pgsluice.publication.row_filter.values import SqlError
+from pgsluice.publication.row_filter.values import CannotKnow, SqlError
 
 S = TypeVar("S", str, bytes)
 _SPECIAL: Final = re.compile(r"[%_\\]")
@@ -239,3 +239,47 @@ def _like_escape(pattern: str, escape: str) -> str:
             made.append(character)
             after_escape = False
     return "".join(made)
+
+
+_PLAIN_BRACKETS: Final = re.compile(r"\[\^?[A-Za-z0-9_% -]+\]")
+_SIMILAR: Final = {"%": ".*", "_": ".", "(": "(?:", **{one: f"\\{one}" for one in "\\.^$"}}
+
+
+@kernel("similar_to_escape(text)")
+def _similar(pattern: str) -> str:
+    return similar_to_regex(pattern, "\\")
+
+
+@kernel("similar_to_escape(text,text)")
+def _similar_with_escape(pattern: str, escape: str) -> str:
+    if len(escape) > 1:
+        raise SqlError("invalid_escape_sequence", "invalid escape string")
+    return similar_to_regex(pattern, escape)
+
+
+def similar_to_regex(pattern: str, escape: str) -> str:
+    """SIMILAR TO's pattern as a regular expression.
+
+    Raises:
+        CannotKnow: brackets with more than letters, digits and ranges in them, which versions
+            of the server treat differently; or the separators of SUBSTRING.
+    """
+    made: list[str] = []
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        brackets = _PLAIN_BRACKETS.match(pattern, at)
+        if escape and character == escape:
+            at += 1
+            if pattern[at : at + 1] == '"':
+                raise CannotKnow("a separator in a pattern of SIMILAR TO is not computed here")
+            made += [f"\\{one}" for one in pattern[at : at + 1]]
+        elif brackets is not None and (not escape or escape not in brackets[0]):
+            made.append(brackets[0])
+            at = brackets.end() - 1
+        elif character == "[":
+            raise CannotKnow("brackets like these in a pattern of SIMILAR TO are not computed here")
+        else:
+            made.append(_SIMILAR.get(character, character))
+        at += 1
+    return f"^(?:{''.join(made)})$"
