@@ -1,5 +1,43 @@
 """Publications of pgsluice's own: what PostgreSQL 15+ publishes, on servers from 10 on.
 
+The way of a publication: text (:func:`load_publications`) → :class:`Publications`, checked
+against the source's tables → :func:`resolve`: what acts on one relation → the row filter room,
+which computes it. All of it is pure; the catalog comes as a picture
+(:func:`pgsluice.catalog.source_tables.source_catalog`).
+
 Source: the manual, "CREATE PUBLICATION" and "Row Filters";
 src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutput.c.
 """
+
+from pgsluice.publication.copying import CopyCondition, any_of, copy_condition, fingerprint
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.filters import bind_filter
+from pgsluice.publication.load import load_file, load_publications, subscribed
+from pgsluice.publication.model import ACTIONS, Publication, Publications, PublicationTable
+from pgsluice.publication.of_server import OwnedPublication, server_publications
+from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
+from pgsluice.publication.resolve import Resolution, Rule, Unfiltered, resolve
+
+__all__ = [
+    "ACTIONS",
+    "CopyCondition",
+    "OwnedPublication",
+    "Publication",
+    "PublicationError",
+    "PublicationTable",
+    "Publications",
+    "ReplicaIdentity",
+    "Resolution",
+    "Rule",
+    "Unfiltered",
+    "any_of",
+    "bind_filter",
+    "check_replica_identity",
+    "copy_condition",
+    "fingerprint",
+    "load_file",
+    "load_publications",
+    "resolve",
+    "server_publications",
+    "subscribed",
+]

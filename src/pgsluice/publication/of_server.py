@@ -27,7 +27,7 @@ class OwnedPublication:
 
 _PUBLICATIONS = """
 SELECT p.oid, to_jsonb(p), pg_catalog.pg_get_userbyid(p.pubowner)
-FROM pg_catalog.pg_publication p ORDER BY p.pubname COLLATE "C"
+FROM pg_catalog.pg_publication p ORDER BY p.pubname
 """
 
 _TABLES = """
@@ -36,7 +36,7 @@ SELECT r.prpubid, c.oid, n.nspname, c.relname, {columns}, {where},
 FROM pg_catalog.pg_publication_rel r
 JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
+ORDER BY n.nspname, c.relname
 """
 _COLUMNS = """
 CASE WHEN r.prattrs IS NOT NULL THEN ARRAY(
@@ -47,7 +47,7 @@ CASE WHEN r.prattrs IS NOT NULL THEN ARRAY(
 _SCHEMAS = """
 SELECT s.pnpubid, n.nspname
 FROM pg_catalog.pg_publication_namespace s JOIN pg_catalog.pg_namespace n ON n.oid = s.pnnspid
-ORDER BY n.nspname COLLATE "C"
+ORDER BY n.nspname
 """
 
 
