@@ -96,7 +96,7 @@ def test_our_own_are_described_and_explained(
     assert lines[0] == "public.t1"
     own = lines[lines.index('  subscription lake, publications "p1", "p2", "p4"') + 1 :]
     assert [" ".join(line.split()) for line in own] == [
-        'published as public.t1 (leaf), by "p1", "p2"',
+        'published as public.t1 (itself), by "p1", "p2"',
         "columns a, b, c (no column list)",
         'insert every row; "p2" cancels filters: it names the table without a WHERE clause',
         "update WHERE ((a > 5) AND (c = 'NSW'::text)) by \"p1\"",

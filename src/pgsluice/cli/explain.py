@@ -77,7 +77,9 @@ def _lines(found: Resolution | None, table: SourceTable) -> Iterator[str]:
     if found is None:
         yield "    nothing: none of them has the table"
         return
-    as_what = "leaf" if found.published_as.oid == table.oid else "partition root"
+    as_what = "partition root"
+    if found.published_as.oid == table.oid:
+        as_what = "leaf" if table.ancestors else "itself"
     if table.is_partitioned:
         as_what = "partition root, as the server sends it"
     by = ", ".join(f'"{one.publication}"' for one in found.rules)
@@ -94,7 +96,7 @@ def _action(found: Resolution, action: Action) -> str:
         return "not published"
     if action == "truncate":
         is_leaf = found.published_as.oid == found.table.oid
-        return "published; filters have no effect" if is_leaf else "not that of a partition"
+        return "published; filters have no effect" if is_leaf else "a partition's own is not sent"
     from pgsluice.publication.copying import any_of
 
     acting = [one for one in found.rules if action in one.actions]

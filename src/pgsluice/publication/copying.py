@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from pgsluice.catalog.publications import PublishedBy
 from pgsluice.publication.model import ACTIONS
+from pgsluice.publication.quoting import parenthesised
 from pgsluice.publication.resolve import Resolution
 
 
@@ -44,14 +45,16 @@ def copy_condition(own: Resolution, server: Sequence[PublishedBy] = ()) -> CopyC
     for one in server:
         if one.columns is not None:
             columns = tuple(name for name in columns if name in one.columns)
-    return CopyCondition(" AND ".join(f"({one})" for one in given) or None, columns)
+    if len(given) < 2:
+        return CopyCondition(given[0] if given else None, columns)
+    return CopyCondition(" AND ".join(f"({one})" for one in given), columns)
 
 
 def any_of(filters: Sequence[str]) -> str | None:
     """Filters, ORed; None without any."""
     if len(filters) < 2:
         return filters[0] if filters else None
-    return " OR ".join(f"({one})" for one in filters)
+    return " OR ".join(map(parenthesised, filters))
 
 
 def _server_filters(server: Sequence[PublishedBy]) -> tuple[str, ...]:
