@@ -102,13 +102,19 @@ def publications_of(
 
 _RELATIONS = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, t.pubname,
-       to_jsonb(t) -> 'attnames', to_jsonb(t) ->> 'rowfilter'
+       {columns}, to_jsonb(t) ->> 'rowfilter'
 FROM pg_catalog.pg_publication_tables t
 JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE t.pubname = ANY (%s::text[])
 ORDER BY n.nspname, c.relname, t.pubname
 """
+_COLUMNS = "to_jsonb(t) -> 'attnames'"
+# The view of 15 has generated columns, too, which it never sends.
+_COLUMNS_15 = """(
+    SELECT to_jsonb(array_agg(a.attname ORDER BY a.attnum)) FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attname = ANY (t.attnames) AND a.attgenerated = ''
+)"""
 
 
 def relations_of(
@@ -117,7 +123,9 @@ def relations_of(
     """What the publications send, by OID, as the wire will name it."""
     infos = publications_of(connection, publications)
     found: dict[int, PublishedRelation] = {}
-    for row in connection.execute(_RELATIONS, [list(publications)]).fetchall():
+    is_15 = connection.info.server_version // 10000 == 15
+    query = _RELATIONS.format(columns=_COLUMNS_15 if is_15 else _COLUMNS)
+    for row in connection.execute(query.encode(), [list(publications)]).fetchall():
         oid, namespace, name, kind, publication, columns, row_filter = row
         by = PublishedBy(
             publication,
