@@ -42,11 +42,12 @@ QUERIES = {
                oprnegate
         FROM pg_operator WHERE oprnamespace = 'pg_catalog'::regnamespace ORDER BY oprname, oid""",
     "pg_proc": f"""
-        SELECT oid, proname, proargtypes, prorettype::oid, prokind, provolatile, proretset,
+        SELECT oid, proname, proargtypes, prorettype::oid,
+               CASE WHEN aggkind <> 'n' THEN 'o' ELSE prokind END, provolatile, proretset,
                provariadic::oid, pronargdefaults,
                CASE WHEN proargmodes IS NULL OR NOT (proargmodes && '{{o,t,b}}'::"char"[])
                     THEN array_to_string(proargnames, ',') ELSE '' END
-        FROM pg_proc
+        FROM pg_proc LEFT JOIN pg_aggregate ON aggfnoid = oid
         WHERE pronamespace = 'pg_catalog'::regnamespace
           AND NOT prorettype::regtype = ANY ({_NOT_CALLABLE})
           AND NOT EXISTS (SELECT FROM unnest(proargtypes) t WHERE t = ANY ({_NOT_CALLABLE}))

@@ -71,4 +71,9 @@ def bind_row_filter(
     except RowFilterError as error:
         raise error.located_in(source, offset) from None
     except RecursionError:
-        raise RowFilterError("stack depth limit exceeded", source=source) from None
+        raise FilterNotExact(
+            "a filter nested this deeply: PostgreSQL may accept this, pgsluice does not",
+            detail="Some 200 levels of parentheses or operators are read.",
+            server_hint="Write IN or ANY in the place of long chains.",
+            source=source,
+        ) from None

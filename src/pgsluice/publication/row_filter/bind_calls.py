@@ -19,6 +19,7 @@ from pgsluice.publication.row_filter.resolve import Ambiguous, Candidate
 from pgsluice.publication.row_filter.tree import disallowed, type_of
 from pgsluice.publication.row_filter.type_names import display
 
+_NO_AGGREGATES = "aggregate functions are not allowed in WHERE"
 _ADD_CASTS = "You might need to add explicit type casts."
 
 
@@ -34,6 +35,8 @@ class CallBinder:
 
     def bind(self, call: s.Call, arguments: Sequence[n.Node]) -> n.Node:
         types = [type_of(argument) for argument in arguments]
+        if call.has_within_group:
+            self._refuse_ordered_set(call)
         if any(argument.name for argument in call.arguments):
             return self._by_name(call, arguments)
         found = self._candidate(call, types)
@@ -42,6 +45,12 @@ class CallBinder:
         if found is None:
             found = self._best(call, types)
         return self._call(call, found, arguments)
+
+    def _refuse_ordered_set(self, call: s.Call) -> None:
+        """What it orders by counts as arguments, too; an aggregate is refused anyway."""
+        rows = self.catalog.rows.function_names.get(call.name, ())
+        if any(row.kind == "o" for row in rows):
+            raise RowFilterError(_NO_AGGREGATES, position=call.at)
 
     def _candidates(self, call: s.Call, count: int) -> list[Candidate[c.FunctionRow]]:
         if call.schema not in (None, "pg_catalog"):
@@ -100,12 +109,19 @@ class CallBinder:
         )
 
     def _by_name(self, call: s.Call, arguments: Sequence[n.Node]) -> n.Node:
-        """Named arguments are no simple expression, so only the name has to exist."""
-        names = [argument.name for argument in call.arguments if argument.name]
+        """A named argument is no simple expression, so only the name has to exist."""
+        names = {argument.name for argument in call.arguments if argument.name}
+        places = self.operators.places
         for row in self.catalog.rows.function_names.get(call.name, ()):
-            if len(arguments) <= len(row.arguments) and set(names) <= set(row.names):
-                found = disallowed(row.result, arguments)
-                return self.operators.places.put(found, call.at)
+            if len(arguments) <= len(row.arguments) and names <= set(row.names):
+                nodes = tuple(
+                    places.put(disallowed(type_of(node), (node,)), written.at)
+                    if written.name
+                    else node
+                    for node, written in zip(arguments, call.arguments, strict=True)
+                )
+                function = self.catalog.function(row.oid)
+                return places.put(n.FunctionCall(function, nodes, row.result), call.at)
         shown = self._shown(call, [type_of(argument) for argument in arguments])
         raise RowFilterError(
             f"function {shown} does not exist",
@@ -152,10 +168,14 @@ class CallBinder:
                 f"{self._shown(call, row.arguments)} is a procedure",
                 "To call a procedure, use CALL.",
             )
-        if row.kind == "a":
+        if row.kind == "o" and not call.has_within_group:
+            refuse(f"WITHIN GROUP is required for ordered-set aggregate {name}")
+        if row.kind in ("a", "o"):
+            if row.kind == "a" and not (call.arguments or call.is_star):
+                refuse(f"{name}(*) must be used to call a parameterless aggregate function")
             if call.has_over:
                 refuse("window functions are not allowed in WHERE")
-            refuse("aggregate functions are not allowed in WHERE")
+            refuse(_NO_AGGREGATES)
         if row.kind == "w":
             if not call.has_over:
                 refuse(f"window function {name} requires an OVER clause")

@@ -37,7 +37,11 @@ class NameBinder:
             raise RowFilterError("cannot cast to setof", position=name.at)
         typmod = -1
         if name.modifiers is not None:
-            typmod = type_names.make_typmod(row, self._modifiers(name), name.at)
+            try:
+                typmod = type_names.make_typmod(row, self._modifiers(name), name.at)
+            except RowFilterError as error:
+                at = name.at if error.position is None else error.position
+                raise RowFilterError(error.message, position=at) from None
         if not name.dimensions:
             return row.oid, typmod
         if not row.array:

@@ -53,7 +53,7 @@ class OperatorBinder:
                 self.catalog, actual, declared, result, self.coercer.common_type_or_none
             )
         except generics.Mismatch as error:
-            raise RowFilterError(error.message, detail=error.detail, position=at) from None
+            raise RowFilterError(error.message, detail=error.detail) from None
         found = tuple(
             self.coercer.coerce(node, target, -1, Context.IMPLICIT, CallForm.IMPLICIT_CAST)
             for node, target in zip(nodes, targets, strict=False)
@@ -129,7 +129,7 @@ class OperatorBinder:
                 self.coercer.common_type_or_none,
             )  # fmt: skip
         except generics.Mismatch as error:
-            raise RowFilterError(error.message, detail=error.detail, position=at) from None
+            raise RowFilterError(error.message, detail=error.detail) from None
         if row.right in (c.ANYELEMENT, c.ANYNONARRAY, c.ANYCOMPATIBLE, c.ANYCOMPATIBLENONARRAY):
             goal = array_type
         elif not (goal := self.catalog.type(targets[1]).array):

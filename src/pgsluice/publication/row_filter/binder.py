@@ -181,7 +181,7 @@ class Binder:
             array = self.catalog.type(kind).array
             if kind != c.RECORD and array:
                 elements = tuple(self.coercer.to_common(item, kind, "IN") for item in fixed)
-                listed = self.places.like(n.Array(elements, kind, array), fixed[0])
+                listed = n.Array(elements, kind, array)
                 parts.append(
                     self.operators.scalar_array(name, left, listed, not node.is_negated, node.at)
                 )

@@ -77,7 +77,8 @@ class FunctionRow:
     """A row of pg_proc; ``arguments`` are the declared types of its inputs.
 
     Attributes:
-        kind: ``f`` function, ``a`` aggregate, ``w`` window function, ``p`` procedure.
+        kind: ``f`` function, ``a`` aggregate, ``o`` ordered-set aggregate, ``w`` window function,
+            ``p`` procedure.
         volatility: ``i`` immutable, ``s`` stable, ``v`` volatile.
         variadic: the element type of a VARIADIC last argument, ``ANY`` itself, or 0.
     """

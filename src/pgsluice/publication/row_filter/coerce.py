@@ -98,7 +98,9 @@ class Coercer:
         if not has_generics:
             return True
         try:
-            generics.resolve(self.catalog, inputs, targets, c.BOOL, self.common_type_or_none)
+            generics.resolve(
+                self.catalog, inputs, targets, c.BOOL, self.common_type_or_none, is_question=True
+            )
         except generics.Mismatch:
             return False
         return True
@@ -200,7 +202,7 @@ class Coercer:
                 return node
             return self.places.like(n.Relabel(node, base, form=form), node)
         if source == c.UNKNOWN and isinstance(node, n.Const):
-            return self._constant(node, target, typmod, at)
+            return self._constant(node, target, typmod)
         if isinstance(node, n.Collate):
             inner = self.coerce(node.argument, target, typmod, context, form, at)
             if not self.catalog.type(target).collation:
@@ -220,7 +222,7 @@ class Coercer:
         found = self._build(node, path, base, -1, context, form, at)
         return found if base == target else self.places.like(disallowed(target, (found,)), found)
 
-    def _constant(self, node: n.Const, target: int, typmod: int, at: int | None) -> n.Node:
+    def _constant(self, node: n.Const, target: int, typmod: int) -> n.Node:
         """A string literal of no type yet: its type's input function reads it."""
         base = self.catalog.base_type(target)
         row = self.catalog.type(base)
@@ -236,7 +238,7 @@ class Coercer:
                     raise refusal from None
                 self.places.doubts.append(refusal)
         kept = typmod if base == c.INTERVAL else -1
-        found = self.places.like(n.Const(text, base, kept, row.collation), node, at)
+        found = self.places.like(n.Const(text, base, kept, row.collation), node)
         if base != target:
             return self.places.like(disallowed(target, (found,)), found)
         return found

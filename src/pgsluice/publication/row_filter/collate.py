@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from pgsluice.publication.row_filter import catalog as c
 from pgsluice.publication.row_filter import nodes as n
+from pgsluice.publication.row_filter.errors import RowFilterError
 from pgsluice.publication.row_filter.places import Places
 from pgsluice.publication.row_filter.tree import collation_of, rebuilt, type_of
 
@@ -98,8 +99,9 @@ class Collator:
                     parent.strength = _Strength.CONFLICT
             elif strength is _Strength.EXPLICIT:
                 names = f'"{self._name(parent.collation)}" and "{self._name(collation)}"'
-                raise self.places.error(
-                    f"collation mismatch between explicit collations {names}", node
+                raise RowFilterError(
+                    f"collation mismatch between explicit collations {names}",
+                    position=self.places.own(node),
                 )
 
     def _name(self, oid: int) -> str:

@@ -16,6 +16,8 @@ _COMPATIBLE = frozenset(
 )  # fmt: skip
 POLYMORPHIC = _SAME | _COMPATIBLE
 
+_ALL_UNKNOWN = "could not determine polymorphic type because input has type unknown"
+
 Common = Callable[[Sequence[int]], int | None]
 """Chooses the common type of some; None where there is none."""
 
@@ -30,7 +32,13 @@ class Mismatch(Exception):
 
 
 def resolve(
-    catalog: c.Catalog, actual: Sequence[int], declared: Sequence[int], result: int, common: Common
+    catalog: c.Catalog,
+    actual: Sequence[int],
+    declared: Sequence[int],
+    result: int,
+    common: Common,
+    *,
+    is_question: bool = False,
 ) -> tuple[list[int], int]:
     """Put concrete types in the place of polymorphic ones.
 
@@ -38,6 +46,7 @@ def resolve(
         actual: the arguments' types, UNKNOWN among them.
         declared: the function's.
         result: the function's declared result.
+        is_question: only whether they agree is asked: arguments that are all unknown do.
 
     Returns:
         the types to coerce the arguments to, and the result's.
@@ -51,6 +60,11 @@ def resolve(
              for a, d in zip(actual, declared, strict=False)]  # fmt: skip
     bound: dict[int, int] = {}
     _bind_same(catalog, given, bound)
+    if not bound and any(one in _SAME for one in declared):
+        if not is_question:
+            raise Mismatch(_ALL_UNKNOWN)
+        if c.ANYENUM in declared:
+            raise Mismatch("type matched to anyenum is not an enum type: unknown")
     _bind_compatible(catalog, given, bound, common)
     _complete(catalog, bound, {*declared, result})
     targets = [
@@ -58,7 +72,7 @@ def resolve(
         for a, d in zip(actual, declared, strict=False)
     ]
     if result in POLYMORPHIC and result not in bound:
-        raise Mismatch("could not determine polymorphic type because input has type unknown")
+        raise Mismatch(_ALL_UNKNOWN)
     return targets, bound.get(result, result)
 
 

@@ -29,6 +29,8 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
         return reader(text)
     if type_oid == c.INTERVAL:
         return times.interval(text, typmod)
+    if type_oid == c.RECORD:
+        raise BadLiteral("input of anonymous composite types is not implemented")
     row = catalog.type(type_oid)
     if row.element:
         return read_array(text, lambda value: canonical(catalog, row.element, value))
@@ -135,7 +137,7 @@ def _inet(is_network: bool) -> Callable[[str], str]:
         try:
             if is_network:
                 full = text if slash else f"{address}/{'128' if ':' in address else '32'}"
-                if not slash and "." in address and address.count(".") < 3:
+                if re.fullmatch(r"[0-9.]+", address) and address.count(".") < 3:
                     raise not_exact(f"a short {name} constant", "Classful abbreviations.")
                 try:
                     return str(ipaddress.ip_network(full))
@@ -170,6 +172,8 @@ def _macaddr(count: int, name: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         digits = re.sub(r"[:.-]", "", text.strip())
         if not re.fullmatch(rf"[0-9a-fA-F]{{{count * 2}}}", digits):
+            if re.fullmatch(r"[0-9a-fA-F:.\- ]+", text):
+                raise not_exact(f"an unusual {name} constant", "The C library reads it.")
             raise invalid(name, text)
         found = digits.lower()
         return ":".join(found[i : i + 2] for i in range(0, len(found), 2))

@@ -24,7 +24,7 @@ class Number(str):
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\n\r]+)|(?P<mark>[{}\[\],:])|(?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")"""
     r"""|(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![0-9A-Za-z_.$\x80-\U0010ffff]))"""
-    r"""|(?P<word>[0-9A-Za-z_.$+\-\x80-\U0010ffff]+)""",
+    r"""|(?P<word>[-+]?[0-9A-Za-z_\x80-\U0010ffff]+)""",
     re.DOTALL,
 )
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}

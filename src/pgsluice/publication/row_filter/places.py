@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pgsluice.publication.row_filter.bad_literals import BadLiteral
 from pgsluice.publication.row_filter.errors import FilterNotExact, RowFilterError
-from pgsluice.publication.row_filter.nodes import Node
+from pgsluice.publication.row_filter.nodes import Array, Node
 from pgsluice.publication.row_filter.tree import children
 
 _Any = TypeVar("_Any")
@@ -36,8 +36,14 @@ class Places:
         found = self._places.get(id(other)) if at is None else at
         return node if found is None else self.put(node, found)
 
+    def own(self, node: Node) -> int | None:
+        """The place of the node itself: a COLLATE's keyword."""
+        return self._places.get(id(node))
+
     def of(self, node: Node) -> int | None:
         """The leftmost place of a node and what is below it; None if nobody knows."""
+        if isinstance(node, Array):
+            return self.own(node)  # IN (…) makes one that stands nowhere
         found = [self._places[id(node)]] if id(node) in self._places else []
         found += [at for child in children(node) if (at := self.of(child)) is not None]
         return min(found, default=None)
