@@ -26,7 +26,7 @@ _SERVER = "Let the server's own publication (PostgreSQL 15 or newer) do this fil
 
 def not_exact(what: str, reason: str, hint: str = _SERVER) -> BadLiteral:
     return BadLiteral(
-        f"{what}: PostgreSQL accepts this, pgsluice does not", detail=reason, hint=hint,
+        f"{what}: PostgreSQL may accept this, pgsluice does not", detail=reason, hint=hint,
         is_ours=True,
     )  # fmt: skip
 

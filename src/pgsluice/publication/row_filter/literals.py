@@ -81,10 +81,11 @@ def _char(text: str) -> str:
 
 def _bytea(text: str) -> str:
     if text.startswith("\\x"):
+        for pair in re.findall(r"[ \t\n\r]+|..?", text[2:], re.DOTALL):
+            for digit in pair.strip(" \t\n\r") and pair:
+                if digit not in "0123456789abcdefABCDEF":
+                    raise BadLiteral(f'invalid hexadecimal digit: "{digit}"')
         digits = re.sub(r"[ \t\n\r]", "", text[2:])
-        for digit in digits:
-            if digit not in "0123456789abcdefABCDEF":
-                raise BadLiteral(f'invalid hexadecimal digit: "{digit}"')
         if len(digits) % 2:
             raise BadLiteral("invalid hexadecimal data: odd number of digits")
         return "\\x" + digits.lower()
@@ -134,6 +135,8 @@ def _inet(is_network: bool) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         address, slash, bits = text.partition("/")
+        if ":" in address and "." in address:
+            raise not_exact(f"an {name} constant of IPv4 in IPv6", "Its form is PostgreSQL's own.")
         try:
             if is_network:
                 full = text if slash else f"{address}/{'128' if ':' in address else '32'}"

@@ -65,6 +65,15 @@ def _clock(found: re.Match[str], at: int, text: str) -> str:
     return f"{hour:02d}:{minute:02d}:{second:02d}" + (f".{fraction}" if fraction else "")
 
 
+def _check_span(
+    name: str, text: str, year: int, month: int, day: int, is_bc: str | None, last: int
+) -> None:
+    """From the Julian day 0, 4714-11-24 BC, to the type's last year."""
+    too_early = is_bc is not None and (-year, month, day) < (-4714, 11, 24)
+    if too_early or (is_bc is None and year > last):
+        raise BadLiteral(f'{name} out of range: "{text}"')
+
+
 def _fixed(text: str) -> str | None:
     word = text.strip().lower()
     return word if word in ("infinity", "-infinity") else None
@@ -79,6 +88,7 @@ def date(text: str) -> str:
     if found is None:
         raise _unread("date", text)
     year, month, day = _calendar(found, text)
+    _check_span("date", text, year, month, day, found[7], 5874897)
     return f"{year:04d}-{month:02d}-{day:02d}" + (found[7] or "")
 
 
@@ -95,6 +105,7 @@ def timestamp(text: str) -> str:
     clock = _clock(found, 7, text) if found[7] else "00:00:00"
     if clock.startswith("24"):
         raise _unread("timestamp", text)
+    _check_span("timestamp", text, year, month, day, found[12], 294276)
     return f"{year:04d}-{month:02d}-{day:02d} {clock}" + (found[12] or "")
 
 
@@ -167,6 +178,8 @@ _UNITS = {
     "minute": (0, 0, 60_000_000), "sec": (0, 0, 1_000_000), "second": (0, 0, 1_000_000),
     "decade": (120, 0, 0), "century": (1200, 0, 0),
 }  # fmt: skip
+_SAME_UNITS = {"mon": "month", "hr": "hour", "min": "minute", "sec": "second"}
+_CLOCK_UNITS = frozenset(("hour", "minute", "second"))
 _PART = re.compile(
     r"\s*(?:([+-]?)(\d+):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?|([+-]?\d+)\s*([A-Za-z]+))", re.ASCII
 )
@@ -178,6 +191,7 @@ def interval(text: str, typmod: int) -> str:
         return fixed
     months = days = micros = 0
     at = 0
+    seen: set[str] = set()
     stripped = text.rstrip()
     while at < len(stripped):
         found = _PART.match(stripped, at)
@@ -188,14 +202,22 @@ def interval(text: str, typmod: int) -> str:
             hours, minutes, seconds = int(found[2]), int(found[3]), int(found[4] or 0)
             if minutes > 59 or seconds > 59:
                 raise _odd_interval(text)
+            if seen & _CLOCK_UNITS:
+                raise invalid("interval", text)
+            seen |= _CLOCK_UNITS
             whole = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
             whole += int((found[5] or "").ljust(6, "0"))
             micros += -whole if found[1] == "-" else whole
             continue
         word = found[7].lower()
-        unit = _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))
+        name = word if word in _UNITS else word.removesuffix("s")
+        unit = _UNITS.get(name)
         if unit is None:
             raise _odd_interval(text)
+        name = _SAME_UNITS.get(name, name)
+        if name in seen:
+            raise invalid("interval", text)
+        seen.add(name)
         count = int(found[6])
         months, days, micros = (
             months + count * unit[0], days + count * unit[1], micros + count * unit[2],

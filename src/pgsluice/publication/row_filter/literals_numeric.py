@@ -12,6 +12,7 @@ from decimal import Decimal
 import numpy as np
 
 from pgsluice.publication.row_filter.bad_literals import BadLiteral, invalid, not_exact
+from pgsluice.types.printing.floats import format_float4, format_float8
 
 
 def integer(bits: int, name: str) -> Callable[[str], str]:
@@ -35,15 +36,18 @@ def integer(bits: int, name: str) -> Callable[[str], str]:
 
 
 def oid(text: str) -> str:
-    found = re.fullmatch(r"\s*(-?[0-9]+)\s*", text, re.ASCII)
+    """As C's strtoul with base 0: ``0x1f``, and ``017`` is octal."""
+    found = _OID.fullmatch(text)
     if found is None:
         raise invalid("oid", text)
-    value = int(found[1])
+    value = int(found[2], 16) if found[2] else int(found[3], 8) if found[3] else int(found[4])
+    value = -value if found[1] == "-" else value
     if not -(1 << 31) <= value < 1 << 32:
         raise BadLiteral(f'value "{text}" is out of range for type oid')
     return str(value % (1 << 32))
 
 
+_OID = re.compile(r"\s*([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))\s*", re.ASCII)
 _DECIMAL = re.compile(
     r"\s*([+-]?)((?:[0-9](?:_?[0-9])*)?(?:\.(?:[0-9](?:_?[0-9])*)?)?)(?:[eE]([+-]?[0-9](?:_?[0-9])*))?\s*",
     re.ASCII,
@@ -87,6 +91,8 @@ def floating(bits: int, name: str) -> Callable[[str], str]:
         if special := _special(text):
             return special
         stripped = text.strip(" \t\n\r\f\v")
+        if stripped.lower() in ("-nan", "+nan"):
+            return "NaN"
         if not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", stripped):
             if re.match(r"[+-]?0[xX]", stripped):
                 raise not_exact(f"a hexadecimal constant of type {name}", "The C library reads it.")
@@ -103,16 +109,7 @@ def floating(bits: int, name: str) -> Callable[[str], str]:
 
 def _shortest(value: float, bits: int) -> str:
     """The shortest text that reads back the same (extra_float_digits = 1)."""
-    if bits == 32:
-        with np.errstate(over="ignore", under="ignore"):
-            value = np.float32(value)  # type: ignore[assignment]
-    if np.isinf(value):
-        return "-Infinity" if value < 0 else "Infinity"
-    if value == 0:
-        return "-0" if np.signbit(value) else "0"
-    mantissa, exponent = np.format_float_scientific(value, trim="-", unique=True).split("e")
-    power = int(exponent)
-    if -5 < power < (15 if bits == 64 else 6):
-        return np.format_float_positional(value, trim="-", unique=True)
-    sign = "-" if power < 0 else "+"
-    return f"{mantissa}e{sign}{abs(power):02d}"
+    if bits == 64:
+        return format_float8(value)
+    with np.errstate(over="ignore", under="ignore"):
+        return format_float4(float(np.float32(value)))
