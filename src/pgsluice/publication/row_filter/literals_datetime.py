@@ -59,6 +59,8 @@ def _calendar(found: re.Match[str], text: str) -> tuple[int, int, int]:
 def _clock(found: re.Match[str], at: int, text: str) -> str:
     hour, minute = int(found[at]), int(found[at + 1])
     second, fraction = int(found[at + 2] or 0), (found[at + 3] or "").rstrip("0")
+    if second == 60 and minute <= 59 and hour <= 23:
+        raise _unread("time of a leap second", text)
     is_end = hour == 24 and minute == second == 0 and not fraction
     if (hour > 23 and not is_end) or minute > 59 or second > 59:
         raise _range(text)
