@@ -265,6 +265,20 @@ def test_a_prepared_transaction_waits_for_its_end_across_connections(tmp_path):
     assert not [*(path / "prepared").glob("*/*")]
 
 
+def test_a_prepare_may_come_again_to_the_same_process(tmp_path):
+    """Its connection broke before the prepare was acknowledged."""
+    path = tmp_path / "spool"
+    again = prepare(7, "g", 2000, RELATION, row("1"))
+    pace = Pace(2048, 3600)
+    with SpoolWriter(new_spool(path, Lsn(10))) as writer, Store(writer, None) as store:
+        for script in (again, again, [*again, commit_prepared(7, "g", 2200)]):
+            played = Played(frames_of(script), stop := threading.Event())
+            Receiver(played, store, NoFacts(), pace, stop=stop).run()
+            store.forget_connection()
+    assert rows(path) == {7: [b"1"]}
+    assert len(files(path)) == 1
+
+
 def test_what_a_prepare_says_of_relations_holds_though_it_comes_again(tmp_path):
     path = tmp_path / "spool"
     again = prepare(7, "g", 2000, RELATION, row("1"))

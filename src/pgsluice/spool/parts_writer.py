@@ -37,6 +37,7 @@ class PartsWriter:
         self._writer = writer
         self._storage = writer.spool.storage
         self._open: dict[str, TransactionInParts] = {}
+        self._written = 0
         self._prepared = PreparedTransactions(self._storage)
 
     def load(self, committed: Collection[str]) -> set[str]:
@@ -72,7 +73,10 @@ class PartsWriter:
             header = self._writer.header(
                 "part", counts, before, body=body, transaction=transaction, sequence=state.sequence
             )
-            file = f"{self._writer.epoch:08X}-{transaction}-{state.sequence:06d}.arrow"
+            # Counted over all parts: a transaction may come again on another connection, and
+            # what was prepared keeps its parts meanwhile.
+            self._written += 1
+            file = f"{self._writer.epoch:08X}-{transaction}-{self._written:06d}.arrow"
             name = f"{PARTS}/{shard_now()}/{file}"
             size = self._storage.put(name, lambda file: write_segment(file, header, messages))
             if body == 1:

@@ -7,7 +7,8 @@
             frontier.json                   up to where everything was received
             epoch.json  writer.lock         the one writer
             segments/<UTC hour>/<end>-<start>-<epoch>[.ref].arrow
-            parts/<UTC hour>/<epoch>-<transaction>-<sequence>.arrow
+            parts/<UTC hour>/<epoch>-<transaction>-<count>.arrow
+            prepared/<UTC hour>/<prepare LSN>-<xid>.arrow   what keeps a prepared one's parts
             subscriptions/<name>/record.json
             released.json                   holds that the size limit let go
 
