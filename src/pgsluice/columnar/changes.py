@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from pgsluice.wire import Relation
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
+Text = Callable[[], pa.Array]
+"""Reads a column's values as PostgreSQL's text output: a string array, null where ``columns`` would
+be null but for unfit values."""
 
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY_ONLY, WHOLE_ROW = ord("K"), ord("O")
@@ -30,11 +33,14 @@ class Tuples:
             value (unchanged TOAST). Columns that are whole everywhere have no entry.
         unfit: column index -> mask of length n, true where the value was there but its
             column's Arrow type cannot hold it (an infinite date). The array has null there.
+        texts: column index -> the values as the server prints them, for the columns that
+            decoding was asked for. Read when called: it costs little but in binary mode.
     """
 
     columns: tuple[pa.Array, ...]
     absent: Mapping[int, Mask]
     unfit: Mapping[int, Mask]
+    texts: Mapping[int, Text] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

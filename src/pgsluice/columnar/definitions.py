@@ -6,7 +6,7 @@ force, as the server does after any cache invalidation, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pgsluice.catalog.facts import RelationFacts
 from pgsluice.columnar.tuples import protocol_error
 from pgsluice.errors import ProtocolError
 from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
-from pgsluice.types import ColumnType, TypeOptions, resolve_type
+from pgsluice.types import ColumnType, TypeOptions, printed_type, resolve_type
 from pgsluice.wire import Message, Relation, decode_message
 
 _IN_STREAM = 5
@@ -54,6 +54,20 @@ def column_types(
         )
         for column in relation.columns
     ]
+
+
+def text_types(
+    relation: Relation, facts: RelationFacts | None, names: Collection[str]
+) -> dict[int, ColumnType]:
+    """How the named columns are printed, by their index; names of no column mean nothing."""
+    if not names:
+        return {}
+    definitions = facts.type_definitions() if facts is not None else {}
+    return {
+        index: printed_type(column.type_oid, definitions)
+        for index, column in enumerate(relation.columns)
+        if column.name in names
+    }
 
 
 def relation_schema(

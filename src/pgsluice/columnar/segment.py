@@ -26,6 +26,7 @@ from pgsluice.columnar.definitions import (
     decode_at,
     definition_after,
     definition_before,
+    text_types,
 )
 from pgsluice.columnar.tuples import TupleReader, protocol_error
 from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
@@ -68,6 +69,7 @@ def decode_segment(
     oids: Collection[int] | None = None,
     options: TypeOptions = TypeOptions(),  # noqa: B008 - frozen
     overrides: Mapping[str, TypeOptions] | None = None,
+    texts: Collection[str] = (),
 ) -> Iterator[RelationChanges]:
     """Decode a segment's changes.
 
@@ -77,6 +79,8 @@ def decode_segment(
         options: how types travel where there is a choice.
         overrides: by column name, choices for that column alone; for a call that asks for
             one table.
+        texts: names of columns whose values are wanted as PostgreSQL's text besides
+            (``Tuples.texts``); for such a call, too.
 
     Yields:
         The changes of one relation as long as its definition stays the same, ordered by the
@@ -89,7 +93,7 @@ def decode_segment(
     runs = [run for oid, messages in _by_relation(view, oids) for run in _runs(view, oid, messages)]
     runs.sort(key=lambda run: int(run.messages[0]))
     for run in runs:
-        yield _decode_run(view, run, options, overrides)
+        yield _decode_run(view, run, options, overrides, texts)
 
 
 def _by_relation(view: SegmentView, oids: Collection[int] | None) -> Iterator[tuple[int, Int64s]]:
@@ -153,13 +157,18 @@ def _run(view: SegmentView, oid: int, changes: Int64s, definition: Definition) -
 
 
 def _decode_run(
-    view: SegmentView, run: _Run, options: TypeOptions, overrides: Mapping[str, TypeOptions] | None
+    view: SegmentView,
+    run: _Run,
+    options: TypeOptions,
+    overrides: Mapping[str, TypeOptions] | None,
+    texts: Collection[str],
 ) -> RelationChanges:
     block, messages, definition = view.block, run.messages, run.definition
     relation = definition.relation
     assert relation is not None
     types = column_types(relation, definition.facts, options, overrides)
-    reader = TupleReader(block, view.name, relation, types)
+    printed = text_types(relation, definition.facts, texts)
+    reader = TupleReader(block, view.name, relation, types, printed)
     actions = block.tags[messages]
     markers = _markers(reader, messages, actions)
     count = len(messages)

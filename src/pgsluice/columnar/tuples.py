@@ -12,14 +12,15 @@ Source: the manual, "Logical Replication Message Formats", TupleData.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.columnar.changes import Bytes, Int64s, Mask, Tuples
+from pgsluice.columnar.changes import Bytes, Int64s, Mask, Text, Tuples
 from pgsluice.errors import ConversionError, ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import MessageBlock
@@ -40,12 +41,14 @@ class TupleReader:
         segment: its name, for errors.
         relation: the definition in force.
         types: one a column.
+        text_types: column index -> how its values are printed, where their text is wanted too.
     """
 
     block: MessageBlock
     segment: str
     relation: Relation
     types: Sequence[ColumnType]
+    text_types: Mapping[int, ColumnType] = field(default_factory=dict)
 
     def read(self, rows: Int64s, at: Int64s, key_only: Mask | None = None) -> tuple[Tuples, Int64s]:
         """Decode one tuple of each message.
@@ -64,12 +67,14 @@ class TupleReader:
         """
         if not len(rows):
             nothing = tuple(pa.nulls(0, one.arrow_type) for one in self.types)
-            return Tuples(nothing, {}, {}), at
+            no_text = partial(pa.nulls, 0, pa.string())
+            return Tuples(nothing, {}, {}, dict.fromkeys(self.text_types, no_text)), at
         limits = self.block.ends[rows]
         at = self._read_counts(rows, at, limits)
         columns: list[pa.Array] = []
         absent: dict[int, Mask] = {}
         unfit: dict[int, Mask] = {}
+        texts: dict[int, Text] = {}
         every_second = np.arange(0, 2 * len(rows), 2)
         for number, column_type in enumerate(self.types):
             kinds, starts, at = self._step(rows, at, limits)
@@ -78,14 +83,24 @@ class TupleReader:
             if missing is not None:
                 absent[number] = missing
             values = _Values(self.block.data, kinds, starts, at, hidden, every_second)
-            try:
-                decoded = values.decode(column_type)
-            except ConversionError as error:
-                raise self._misfit(error, number, rows) from error
+            decoded = self._decode(values, column_type, number, rows)
             columns.append(decoded.values)
             if decoded.unfit is not None and decoded.unfit.any():
                 unfit[number] = decoded.unfit
-        return Tuples(tuple(columns), absent, unfit), at
+            if number in self.text_types:
+                texts[number] = partial(self._text, values, number, rows)
+        return Tuples(tuple(columns), absent, unfit, texts), at
+
+    def _text(self, values: _Values, number: int, rows: Int64s) -> pa.Array:
+        return self._decode(values, self.text_types[number], number, rows).values
+
+    def _decode(
+        self, values: _Values, column_type: ColumnType, number: int, rows: Int64s
+    ) -> Decoded:
+        try:
+            return values.decode(column_type)
+        except ConversionError as error:
+            raise self._misfit(error, number, rows) from error
 
     def _read_counts(self, rows: Int64s, at: Int64s, limits: Int64s) -> Int64s:
         self.refuse(rows, at, at + 2 > limits, "the tuple's column count is cut off")

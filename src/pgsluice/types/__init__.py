@@ -6,7 +6,7 @@
 from pgsluice.types.codec import ColumnType, Decoded
 from pgsluice.types.definition import TypeDefinition, TypeField
 from pgsluice.types.options import TypeOptions
-from pgsluice.types.registry import ENTRIES, Entry, resolve_type
+from pgsluice.types.registry import ENTRIES, Entry, printed_type, resolve_type
 
 __all__ = [
     "ENTRIES",
@@ -16,5 +16,6 @@ __all__ = [
     "TypeDefinition",
     "TypeField",
     "TypeOptions",
+    "printed_type",
     "resolve_type",
 ]

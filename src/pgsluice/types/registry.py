@@ -186,6 +186,12 @@ def resolve_type(
     return _resolve(type_oid, typmod, definitions, options, _MAX_DEPTH)
 
 
+def printed_type(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> PrintedType:
+    """A column of any type as the text that the server prints, whatever the user chose."""
+    name = resolve_type(type_oid, -1, definitions).name
+    return PrintedType(name, printer=_printer(type_oid, definitions, _MAX_DEPTH))
+
+
 def _resolve(
     type_oid: int,
     typmod: int,

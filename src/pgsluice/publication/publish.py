@@ -1,0 +1,279 @@
+"""One subscription's own publications applied to decoded changes of one relation.
+
+Rules, all of them PostgreSQL's:
+
+- Only actions that are published pass. TRUNCATE knows no filter; that of a partition whose
+  changes go under its root's name is not sent.
+- An UPDATE whose old row does not pass the update filter and whose new row does is an INSERT;
+  the other way round it is a DELETE; where neither passes it is nothing. Whether INSERTs and
+  DELETEs are published plays no part in it.
+- An INSERT that was an UPDATE takes its unchanged values (TOAST) from the old tuple. What that
+  does not have stays absent; PostgreSQL sends it as unchanged, and its subscriber stores NULL.
+- The replica identity must hold every column of the filters and be in the column lists, when an
+  UPDATE or DELETE is published. The server refuses the statement; here it has happened, and the
+  error parks the table.
+- The tuples are cut to the published columns. Changes of a partition that are published as its
+  root's have the root's name, OID and order of columns; its old tuples hold what the partition's
+  own replica identity says.
+
+What is left keeps its position and ordinal.
+
+Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_change, pgoutput_row_filter,
+pgoutput_truncate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.columnar.changes import (
+    DELETE,
+    INSERT,
+    TRUNCATE,
+    UPDATE,
+    Bytes,
+    Int64s,
+    Mask,
+    RelationChanges,
+)
+from pgsluice.errors import TableError
+from pgsluice.lsn import Lsn
+from pgsluice.publication.errors import PublicationError
+from pgsluice.publication.filters import bind_filter
+from pgsluice.publication.model import Action, Publication
+from pgsluice.publication.projection import Projection
+from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
+from pgsluice.publication.resolve import Resolution, resolve
+from pgsluice.publication.row_filter import nodes as n
+from pgsluice.publication.row_filter.evaluate import Evaluator
+from pgsluice.publication.rows import RowPool
+from pgsluice.publication.truth import Truth, judge
+from pgsluice.wire import ReplicaIdentity as WireIdentity
+
+_ACTIONS: Final[dict[Action, int]] = {
+    "insert": INSERT,
+    "update": UPDATE,
+    "delete": DELETE,
+    "truncate": TRUNCATE,
+}
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """What a subscription's publications do to the changes of one relation. It pickles.
+
+    Made in the driver, once for a relation (its OID) and picture of the catalog; used in tasks::
+
+        publisher = Publisher.of(publications, table, catalog)
+        for changes in decode_segment(view, {oid}, texts=publisher.filter_columns):
+            published = publisher.publish(changes)
+
+    Attributes:
+        resolution: what acts on the relation, and what it is published as.
+        publications: the subscription's.
+        catalog: the relation and its ancestors.
+        filters: by INSERT, UPDATE and DELETE: the filters ORed, or None where every row passes.
+    """
+
+    resolution: Resolution
+    publications: tuple[Publication, ...]
+    catalog: SourceCatalog
+    filters: Mapping[int, Evaluator | None]
+    _checked: dict[tuple[int, ReplicaIdentity], PublicationError | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(
+        cls, publications: Sequence[Publication], table: SourceTable, catalog: SourceCatalog
+    ) -> Publisher | None:
+        """What some publications do to a relation; None when none of them has it.
+
+        Args:
+            publications: of one subscription, in its order.
+            table: the relation that the server sends.
+            catalog: all the source's tables.
+
+        Raises:
+            PublicationError: the publications' columns do not agree.
+            TableError: see :func:`~pgsluice.publication.resolve.resolve`.
+            RowFilterError: a filter does not fit the relation's columns any more.
+        """
+        resolution = resolve(publications, table, catalog)
+        if resolution is None:
+            return None
+        family = [table, *(catalog.tables[oid] for oid in table.ancestors)]
+        return cls(
+            resolution, tuple(publications), SourceCatalog.of(family), _evaluators(resolution)
+        )
+
+    @property
+    def published_as(self) -> SourceTable:
+        """The relation under whose name the changes go."""
+        return self.resolution.published_as
+
+    @property
+    def filter_columns(self) -> frozenset[str]:
+        """The columns that the filters read: the ``texts`` that decoding is asked for."""
+        return frozenset(
+            name for one in self.filters.values() if one is not None for name in one.columns
+        )
+
+    def publish(self, changes: RelationChanges) -> RelationChanges:
+        """The changes as the publications publish them.
+
+        Args:
+            changes: of the relation, decoded with ``texts=publisher.filter_columns``.
+
+        Returns:
+            Those that are published, transformed, under the name and with the columns that they
+            are published with; perhaps none.
+
+        Raises:
+            EvaluationError: a filter fails for a row. With the table, the names of the key
+                columns and the position; nothing of ``changes`` may be applied.
+            TableError: the replica identity does not fit, or the server does not send what a
+                filter reads.
+        """
+        acting = self._acting(changes)
+        self._check_identity(changes, acting)
+        projection = Projection.of(self.resolution, changes)
+        if not any(self.filters.values()) and acting.all():
+            return projection.cut(changes)
+        pool = RowPool.of(changes)
+        truth = judge(_only(changes, acting), pool, self.filters)
+        kept, actions = _transformed(changes.actions[acting], truth)
+        return _assembled(changes, pool, projection, np.flatnonzero(acting)[kept], actions[kept])
+
+    def _acting(self, changes: RelationChanges) -> Mask:
+        """The changes whose action is published."""
+        published = [_ACTIONS[one] for one in self.resolution.published]
+        if self.published_as.oid != self.resolution.table.oid and TRUNCATE in published:
+            published.remove(TRUNCATE)
+        acting: Mask = np.isin(changes.actions, published)
+        return acting
+
+    def _check_identity(self, changes: RelationChanges, acting: Mask) -> None:
+        relation = changes.relation
+        is_full = relation.replica_identity is WireIdentity.FULL
+        keys = (column.name for column in relation.columns if column.is_key and not is_full)
+        identity = ReplicaIdentity(str(relation.replica_identity), frozenset(keys))
+        verbs: tuple[Literal["update", "delete"], ...] = ("update", "delete")
+        for verb in verbs:
+            first = np.flatnonzero(acting & (changes.actions == _ACTIONS[verb]))[:1]
+            if len(first) and (error := self._violation(verb, identity)) is not None:
+                raise _refused(error, changes, int(first[0]))
+
+    def _violation(
+        self, verb: Literal["update", "delete"], identity: ReplicaIdentity
+    ) -> PublicationError | None:
+        found = _ACTIONS[verb], identity
+        if found not in self._checked:
+            self._checked[found] = None
+            try:
+                check_replica_identity(
+                    verb, self.publications, self.resolution.table, self.catalog, identity
+                )
+            except PublicationError as error:
+                self._checked[found] = error
+        return self._checked[found]
+
+
+def _evaluators(resolution: Resolution) -> dict[int, Evaluator | None]:
+    """By action; actions with the same filters share one."""
+    made: dict[tuple[str, ...], Evaluator | None] = {(): None}
+    actions: tuple[Action, ...] = ("insert", "update", "delete")
+    for action in actions:
+        texts = resolution.filters(action)
+        if texts not in made:
+            bound = [bind_filter(text, resolution.published_as).expression for text in texts]
+            either = bound[0] if len(bound) == 1 else n.Bool(n.Connective.OR, tuple(bound))
+            made[texts] = Evaluator(either)
+    return {_ACTIONS[action]: made[resolution.filters(action)] for action in actions}
+
+
+def _transformed(actions: Bytes, truth: Truth) -> tuple[Mask, Bytes]:
+    """Which changes are published, and as what."""
+    is_update = actions == UPDATE
+    kept = np.where(actions == INSERT, truth.new, truth.old)
+    kept[is_update] |= truth.new[is_update]
+    made = actions.copy()
+    made[is_update & ~truth.old] = INSERT
+    made[is_update & ~truth.new] = DELETE
+    return kept, made
+
+
+def _only(changes: RelationChanges, wanted: Mask) -> RelationChanges:
+    """Some changes, over the same tuples."""
+    if wanted.all():
+        return changes
+    return replace(
+        changes,
+        actions=changes.actions[wanted],
+        positions=changes.positions[wanted],
+        ordinals=changes.ordinals[wanted],
+        commit_timestamps=changes.commit_timestamps[wanted],
+        xids=changes.xids[wanted],
+        new_index=changes.new_index[wanted],
+        old_index=changes.old_index[wanted],
+        old_kinds=changes.old_kinds[wanted],
+    )
+
+
+def _assembled(
+    changes: RelationChanges,
+    pool: RowPool,
+    projection: Projection,
+    kept: Int64s,
+    actions: Bytes,
+) -> RelationChanges:
+    """The changes that are kept, as the actions that they have become."""
+    was = changes.actions[kept]
+    has_new = (actions == INSERT) | (actions == UPDATE)
+    has_old = ((actions == UPDATE) | (actions == DELETE)) & (changes.old_index[kept] >= 0)
+    turned = (actions == INSERT) & (was == UPDATE)
+    new_rows = changes.new_index[kept][has_new]
+    old_rows = changes.old_index[kept][has_old] + pool.new_rows
+    complete = turned[has_new] if turned.any() else None
+    return replace(
+        changes,
+        relation=projection.relation,
+        facts=projection.facts,
+        schema=projection.schema,
+        actions=actions,
+        positions=changes.positions[kept],
+        ordinals=changes.ordinals[kept],
+        commit_timestamps=changes.commit_timestamps[kept],
+        xids=changes.xids[kept],
+        new=pool.tuples(projection.places, new_rows, complete),
+        new_index=_index(has_new),
+        old=pool.tuples(projection.places, old_rows),
+        old_index=_index(has_old),
+        old_kinds=changes.old_kinds[kept] * has_old,
+    )
+
+
+def _index(has: Mask) -> Int64s:
+    """Row numbers 0, 1, 2 ... where there is a tuple, -1 elsewhere."""
+    return np.where(has, np.cumsum(has) - 1, -1)
+
+
+def _refused(error: PublicationError, changes: RelationChanges, change: int) -> TableError:
+    table = f"{changes.relation.schema}.{changes.relation.name}"
+    lsn = Lsn(int(changes.positions[change]))
+    detail = f"\nDETAIL:  {error.detail}" if error.detail else ""
+    return TableError(
+        f"{error.message}{detail}\n(a change of {table} in the transaction that ends at {lsn})",
+        hint=error.server_hint
+        or f"change the publication, or ALTER TABLE {table} REPLICA IDENTITY, then copy the table"
+        " again: pgsluice copy CONFIG TABLE",
+        table=table,
+        lsn=lsn,
+        message=error.message,
+        detail=error.detail,
+    )

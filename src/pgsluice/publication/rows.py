@@ -1,0 +1,154 @@
+"""The tuples of changes as one pool of rows: picked, and completed from one another.
+
+Row ``i`` of the pool is new tuple ``i``; behind all the new ones come the old ones. An unchanged
+value (TOAST) of an UPDATE's new tuple is in its old tuple, if anywhere: completing a column means
+to read it from that row of the pool instead.
+
+Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_row_filter), which copies such
+values from the old tuple before it looks at the new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.columnar.changes import Int64s, Mask, RelationChanges, Text, Tuples
+from pgsluice.types.codec import null_mask
+
+
+@dataclass(frozen=True, slots=True)
+class RowPool:
+    """All tuples of some changes.
+
+    Attributes:
+        new: the new tuples, rows 0 to ``new_rows`` - 1.
+        old: the old tuples, the rows behind them.
+        old_of_new: for each new tuple, the row of its change's old tuple; -1 without one.
+    """
+
+    new: Tuples
+    old: Tuples
+    old_of_new: Int64s
+
+    @classmethod
+    def of(cls, changes: RelationChanges) -> RowPool:
+        """The tuples of changes of one relation."""
+        both = changes.new_index >= 0
+        rows = int(both.sum())
+        old_of_new = np.full(rows, -1, np.int64)
+        old = changes.old_index[both]
+        old_of_new[changes.new_index[both]] = np.where(old >= 0, old + rows, -1)
+        return cls(changes.new, changes.old, old_of_new)
+
+    @property
+    def new_rows(self) -> int:
+        return len(self.old_of_new)
+
+    def completed(self, column: int, rows: Int64s) -> Int64s:
+        """Where each row's value of a column is: in the row, or in its old tuple's.
+
+        A value that neither has stays where it is missing; so does one that is NULL in the old
+        tuple, since what is stored out of line is not.
+        """
+        absent = self.new.absent.get(column)
+        if absent is None:
+            return rows
+        old = self.old_of_new
+        usable = absent & (old >= 0)
+        at = old[usable] - self.new_rows
+        missing = null_mask(self.old.columns[column])[at]
+        if (unfit := self.old.unfit.get(column)) is not None:
+            missing &= ~unfit[at]
+        if (not_there := self.old.absent.get(column)) is not None:
+            missing |= not_there[at]
+        usable[usable] = ~missing
+        where = np.arange(self.new_rows)
+        where[usable] = old[usable]
+        is_new = rows < self.new_rows
+        found = rows.copy()
+        found[is_new] = where[rows[is_new]]
+        return found
+
+    def values(self, column: int, rows: Int64s) -> pa.Array:
+        """A column's values in some rows."""
+        return _gather(self.new.columns[column], self.old.columns[column], rows)
+
+    def text(self, column: int, rows: Int64s) -> pa.Array:
+        """A column's values in some rows, as PostgreSQL prints them.
+
+        Raises:
+            KeyError: the changes were decoded without this column's text.
+        """
+        return _gather(self.new.texts[column](), self.old.texts[column](), rows)
+
+    def absent(self, column: int, rows: Int64s) -> Mask | None:
+        """Where the value is not there; None where it is everywhere."""
+        return self._mask(self.new.absent.get(column), self.old.absent.get(column), rows)
+
+    def unfit(self, column: int, rows: Int64s) -> Mask | None:
+        """Where the column's Arrow type cannot hold the value; None: nowhere."""
+        return self._mask(self.new.unfit.get(column), self.old.unfit.get(column), rows)
+
+    def _mask(self, new: Mask | None, old: Mask | None, rows: Int64s) -> Mask | None:
+        if new is None and old is None:
+            return None
+        counts = (self.new_rows, len(self.old.columns[0]) if self.old.columns else 0)
+        given = [
+            np.zeros(count, np.bool_) if one is None else one
+            for one, count in zip((new, old), counts, strict=True)
+        ]
+        mask: Mask = np.concatenate(given)[rows]
+        return mask if mask.any() else None
+
+    def tuples(self, columns: list[int], rows: Int64s, complete: Mask | None = None) -> Tuples:
+        """Some rows, some columns, as tuples of their own.
+
+        Args:
+            columns: of these columns, in this order.
+            rows: of the pool.
+            complete: rows of these whose unchanged values come from their old tuples; None: none.
+        """
+        arrays: list[pa.Array] = []
+        absent: dict[int, Mask] = {}
+        unfit: dict[int, Mask] = {}
+        texts: dict[int, Text] = {}
+        for place, column in enumerate(columns):
+            where = rows
+            if complete is not None:
+                where = np.where(complete, self.completed(column, rows), rows)
+            arrays.append(self.values(column, where))
+            if (mask := self.absent(column, where)) is not None:
+                absent[place] = mask
+            if (mask := self.unfit(column, where)) is not None:
+                unfit[place] = mask
+            if column in self.new.texts:
+                texts[place] = partial(self.text, column, where)
+        return Tuples(tuple(arrays), absent, unfit, texts)
+
+
+def project(tuples: Tuples, columns: list[int]) -> Tuples:
+    """All rows, some columns."""
+    places = list(enumerate(columns))
+    return Tuples(
+        tuple(tuples.columns[column] for column in columns),
+        {place: tuples.absent[one] for place, one in places if one in tuples.absent},
+        {place: tuples.unfit[one] for place, one in places if one in tuples.unfit},
+        {place: tuples.texts[one] for place, one in places if one in tuples.texts},
+    )
+
+
+def _gather(new: pa.Array, old: pa.Array, rows: Int64s) -> pa.Array:
+    """Rows of two arrays laid end to end; without joining them where one is enough."""
+    count = len(new)
+    if not len(rows):
+        return new.slice(0, 0)
+    if rows.max() < count:
+        is_all = len(rows) == count and rows[0] == 0 and bool((np.diff(rows) == 1).all())
+        return new if is_all else new.take(pa.array(rows))
+    if rows.min() >= count:
+        return old.take(pa.array(rows - count))
+    return pa.concat_arrays([new, old]).take(pa.array(rows))

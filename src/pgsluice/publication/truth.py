@@ -1,0 +1,181 @@
+"""Which tuples of which changes pass the row filters.
+
+INSERTs are judged by their new tuple, DELETEs by their old one, UPDATEs by both, each by the
+filters of its own action, ORed. NULL is false. Filters see the new tuple with its unchanged
+values taken from the old one.
+
+A filter that fails for a row stops there: nothing of the changes is given out, so whoever
+applies them applies nothing of this call. As on the server, nothing is skipped.
+
+Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_row_filter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask, RelationChanges
+from pgsluice.errors import EvaluationError, TableError
+from pgsluice.lsn import Lsn
+from pgsluice.publication.row_filter.batches import mask_of
+from pgsluice.publication.row_filter.evaluate import Evaluator
+from pgsluice.publication.rows import RowPool
+from pgsluice.types import resolve_type
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """For each change, whether its old and its new tuple pass. True where no filter acts; an
+    UPDATE without an old tuple counts as if it were like the new one."""
+
+    old: Mask
+    new: Mask
+
+
+def judge(
+    changes: RelationChanges, pool: RowPool, filters: Mapping[int, Evaluator | None]
+) -> Truth:
+    """Compute the filters.
+
+    Args:
+        changes: of one relation.
+        pool: their tuples.
+        filters: by INSERT, UPDATE and DELETE; actions that share one share the object.
+
+    Raises:
+        EvaluationError: a filter fails for a row, as it would on the server; for the first such
+            change. With ``table``, ``lsn``, ``ordinal`` and ``key_columns``.
+        TableError: a filter needs a column, or a value, that the server does not send.
+    """
+    count = len(changes)
+    old, new = np.ones(count, np.bool_), np.ones(count, np.bool_)
+    failures: list[tuple[int, EvaluationError]] = []
+    for evaluator in dict.fromkeys(one for one in filters.values() if one is not None):
+        actions = [action for action, one in filters.items() if one is evaluator]
+        asked = _Asked.of(changes, pool, np.isin(changes.actions, actions))
+        if not len(asked.rows):
+            continue
+        columns = _columns(changes, pool, evaluator, asked)
+        try:
+            passed = mask_of(evaluator.evaluate(columns, len(asked.rows)), null=False)
+        except EvaluationError as error:
+            failures.append((int(asked.changes[error.row]), error))
+            continue
+        old[asked.changes[asked.is_old]] = passed[asked.is_old]
+        new[asked.changes[~asked.is_old]] = passed[~asked.is_old]
+    if failures:
+        change, first = min(failures, key=lambda one: one[0])
+        raise _located(first, changes, change) from first
+    alone = (changes.actions == UPDATE) & (changes.old_index < 0)
+    old[alone] = new[alone]
+    return Truth(old, new)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The tuples that one filter is asked about, in the server's order: change by change, the
+    old one first.
+
+    Attributes:
+        rows: of the pool.
+        changes: the change of each.
+        is_old: whether it is its old tuple.
+    """
+
+    rows: Int64s
+    changes: Int64s
+    is_old: Mask
+
+    @classmethod
+    def of(cls, changes: RelationChanges, pool: RowPool, acting: Mask) -> _Asked:
+        actions = changes.actions
+        with_old = ((actions == UPDATE) | (actions == DELETE)) & (changes.old_index >= 0)
+        with_new = (actions == INSERT) | (actions == UPDATE)
+        olds, news = np.flatnonzero(acting & with_old), np.flatnonzero(acting & with_new)
+        rows = np.concatenate([changes.old_index[olds] + pool.new_rows, changes.new_index[news]])
+        owners = np.concatenate([olds, news])
+        is_old = np.arange(len(rows)) < len(olds)
+        if len(olds) and len(news):
+            order = np.lexsort((~is_old, owners))
+            rows, owners, is_old = rows[order], owners[order], is_old[order]
+        return cls(rows, owners, is_old)
+
+
+def _columns(
+    changes: RelationChanges, pool: RowPool, evaluator: Evaluator, asked: _Asked
+) -> dict[str, pa.Array]:
+    """What a filter reads, by name."""
+    places = {column.name: place for place, column in enumerate(changes.relation.columns)}
+    found = {}
+    for name, type_oid in evaluator.columns.items():
+        place = places.get(name)
+        if place is None:
+            raise TableError(
+                f"{_table(changes)}: the row filter reads the column {name!r}, which the server's"
+                " publications do not send",
+                hint="have the server's publications send it: no column list without it, and for"
+                " a generated column PostgreSQL 18 and publish_generated_columns = stored",
+                table=_table(changes),
+                column=name,
+            )
+        if changes.relation.columns[place].type_oid != type_oid:
+            raise TableError(
+                f"{_table(changes)}: the column {name!r} of the row filter changed its type",
+                hint="copy the table again: pgsluice copy CONFIG TABLE",
+                table=_table(changes),
+                column=name,
+                copy_again=True,
+            )
+        rows = pool.completed(place, asked.rows)
+        absent = pool.absent(place, rows)
+        if absent is not None:
+            raise _absent(changes, name, int(asked.changes[np.argmax(absent)]))
+        is_exact = pool.unfit(place, rows) is None and _is_exact(changes, place)
+        found[name] = pool.values(place, rows) if is_exact else pool.text(place, rows)
+    return found
+
+
+def _is_exact(changes: RelationChanges, place: int) -> bool:
+    """Whether decoded values say all that PostgreSQL's text does."""
+    column, decoded = changes.relation.columns[place], changes.schema.field(place).type
+    if pa.types.is_nested(decoded):
+        return False
+    usual = resolve_type(column.type_oid, column.typmod, {}).arrow_type
+    return bool(decoded.equals(usual))
+
+
+def _located(error: EvaluationError, changes: RelationChanges, change: int) -> EvaluationError:
+    """A filter's error with its place; never with a row's values."""
+    table, lsn = _table(changes), Lsn(int(changes.positions[change]))
+    keys = tuple(column.name for column in changes.relation.columns if column.is_key)
+    key = f", key column(s) {', '.join(keys)}" if keys else ""
+    facts = {**error.facts, "table": table, "lsn": lsn, "key_columns": keys}
+    facts["ordinal"] = int(changes.ordinals[change])
+    facts.pop("row", None)
+    return EvaluationError(
+        f"{table}{key}: {error.what}, in change {facts['ordinal']} of the transaction that ends at"
+        f" {lsn}; nothing of the batch was applied",
+        hint=error.hint,
+        **facts,
+    )
+
+
+def _absent(changes: RelationChanges, column: str, change: int) -> TableError:
+    table, lsn = _table(changes), Lsn(int(changes.positions[change]))
+    return TableError(
+        f"{table}: the row filter reads the column {column!r}, which a change of the transaction"
+        f" that ends at {lsn} does not carry (an unchanged value that is stored out of line)",
+        hint=f"run: ALTER TABLE {table} REPLICA IDENTITY FULL; then copy the table again",
+        table=table,
+        column=column,
+        lsn=lsn,
+        copy_again=True,
+    )
+
+
+def _table(changes: RelationChanges) -> str:
+    return f"{changes.relation.schema}.{changes.relation.name}"
