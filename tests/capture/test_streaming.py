@@ -369,9 +369,7 @@ def test_origin_none_leaves_away_what_came_by_replication(db, configure):
 
 
 def test_messages_outside_transactions_between_blocks_are_kept_in_order(db, configure):
-    config = configure()
-    source = config.source.model_copy(update={"messages": True})
-    config = config.model_copy(update={"source": source})
+    config = configure(messages=True, streaming="on")
     once(config)
     with db.connect() as one:
         one.execute("BEGIN")
@@ -390,3 +388,23 @@ def test_messages_outside_transactions_between_blocks_are_kept_in_order(db, conf
     assert tags.count((5, "M")) == 1
     assert tags.index((1, "M")) < tags.index((5, "I"))
     assert inserted(path) == [*range(1, 2001)]
+
+
+def test_a_message_of_what_was_rolled_back_is_not_there(db, configure):
+    """In a stream it has the top-level xid and stays: so messages are not streamed by default."""
+    config = configure(messages=True)
+    once(config)
+    with db.connect() as one:
+        one.execute("BEGIN")
+        one.execute(rows(1, 1000))
+        one.execute("SAVEPOINT a")
+        one.execute("SELECT pg_logical_emit_message(true, 'p', repeat('x', 100000))")
+        one.execute("ROLLBACK TO a")
+        one.execute("SELECT pg_logical_emit_message(true, 'p', 'kept')")
+        one.execute("COMMIT")
+    path = once(config)
+    reader = SpoolReader(path)
+    (view,) = [view for info in reader.segments(reader.start()) for view in reader.views(info)]
+    messages = [view.block.message(i) for i in (view.block.tags == ord("M")).nonzero()[0]]
+    assert [one[-4:] for one in messages] == [b"kept"]
+    assert inserted(path) == [*range(1, 1001)]

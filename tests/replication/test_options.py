@@ -49,8 +49,16 @@ def test_a_lower_protocol_streams_only_as_far_as_it_can() -> None:
             PgoutputOptions(("p",), two_phase=True, binary=True, messages=True, origin="none"),
             180004,
             (
-                """(proto_version '4', publication_names '"p"', streaming 'parallel', """
+                """(proto_version '4', publication_names '"p"', """
                 "two_phase 'true', binary 'true', messages 'true', origin 'none')"
+            ),
+        ),
+        (
+            PgoutputOptions(("p",), messages=True, streaming="on"),
+            180004,
+            (
+                """(proto_version '4', publication_names '"p"', streaming 'on', """
+                "messages 'true')"
             ),
         ),
     ],

@@ -147,7 +147,7 @@ class SourceConfig(Section):
     Attributes:
         dsn: libpq's connection string; hidden from repr, shown as :attr:`shown_dsn`.
         proto_version: None: the newest that the server knows.
-        streaming: None: ``parallel`` from 16, ``on`` in 14 and 15.
+        streaming: None: ``parallel`` from 16, ``on`` in 14 and 15, ``off`` with ``messages``.
     """
 
     dsn: Dsn = Field(repr=False)

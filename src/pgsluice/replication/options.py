@@ -29,7 +29,9 @@ class PgoutputOptions:
         publication_names: as they are, unquoted; at least one.
         proto_version: None: the newest that the server knows.
         streaming: None: ``parallel`` from 16, ``on`` in 14 and 15, else ``off``; always
-            ``off`` where a lower ``proto_version`` was chosen that cannot.
+            ``off`` where a lower ``proto_version`` was chosen that cannot, and with
+            ``messages``: in a stream a message carries the top-level transaction's xid
+            only, so that one of a savepoint that is rolled back cannot be told from others.
         two_phase: prepared transactions at PREPARE; the slot must have been made for it.
         binary: values in binary form where their type has one.
         messages: send what pg_logical_emit_message wrote.
@@ -53,7 +55,7 @@ class PgoutputOptions:
         major = server_version // 10000
         newest = newest_proto_version(server_version)
         proto = self.proto_version or newest
-        streaming = self.streaming or ("parallel" if proto >= 4 else "on" if proto >= 2 else "off")
+        streaming = self.streaming or self._default_streaming(proto)
         checks = (
             (proto > newest, f"proto_version {proto}", f"{newest} is its newest"),
             (streaming == "on" and proto < 2, "streaming = on", "it needs proto_version 2 (14+)"),
@@ -72,6 +74,11 @@ class PgoutputOptions:
             if fails:
                 raise SourceRefused(f"PostgreSQL {major} cannot do {what}", hint=why)
         return replace(self, proto_version=proto, streaming=streaming)
+
+    def _default_streaming(self, proto: int) -> Streaming:
+        if self.messages or proto < 2:
+            return "off"
+        return "parallel" if proto >= 4 else "on"
 
     def to_command(self, server_version: int) -> str:
         """The bracketed list of options, with those only that the server knows.
