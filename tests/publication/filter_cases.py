@@ -18,7 +18,13 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from tests.publication.filter_values import COLUMN_TYPES, TYPES, random_text, sql_type
+from tests.publication.filter_values import (
+    COLUMN_TYPES,
+    TAME_COLUMN_TYPES,
+    TYPES,
+    random_text,
+    sql_type,
+)
 
 from pgsluice.publication.row_filter import nodes as n
 from pgsluice.publication.row_filter.kernels import KERNELS
@@ -120,25 +126,28 @@ class FilterCatalog:
 
 
 def make_table(
-    connection: psycopg.Connection[Any], name: str, rows: int, seed: int
+    connection: psycopg.Connection[Any], name: str, rows: int, seed: int, tame: bool = False
 ) -> dict[str, str]:
     """A temporary table of random values, about a fifth of them NULL.
+
+    With ``tame``, all of them fit the Arrow types that decoding gives.
 
     Returns:
         its columns' types by column; ``id`` counts the rows from 0.
     """
     random = Random(seed)
+    types = TAME_COLUMN_TYPES if tame else COLUMN_TYPES
     columns = {f"{prefix}_{one.lstrip('_') + ('_array' if one[0] == '_' else '')}": one
                for one in TYPES for prefix in "ab"}  # fmt: skip
     definitions = ", ".join(
-        f"{column} {COLUMN_TYPES.get(one, sql_type(one))}" for column, one in columns.items()
+        f"{column} {types.get(one, sql_type(one))}" for column, one in columns.items()
     )
     connection.execute(f"CREATE TEMP TABLE {name} (id int PRIMARY KEY, {definitions})")
     for row in range(rows):
-        values = [None if random.random() < 0.2 else random_text(one, random)
+        values = [None if random.random() < 0.2 else random_text(one, random, tame)
                   for one in columns.values()]  # fmt: skip
         literals = ", ".join(
-            "NULL" if value is None else f"{literal(value)}::{COLUMN_TYPES.get(one, sql_type(one))}"
+            "NULL" if value is None else f"{literal(value)}::{types.get(one, sql_type(one))}"
             for value, one in zip(values, columns.values(), strict=True)
         )
         connection.execute(f"INSERT INTO {name} VALUES ({row}, {literals})")

@@ -57,6 +57,11 @@ class Oracle:
             connection.execute(f"SET {setting}")
         self._pg = connection.pgconn
         self._table = table
+        self._typmods = dict(
+            connection.execute(
+                "SELECT attname, atttypmod FROM pg_attribute WHERE attrelid = %s::regclass", [table]
+            ).fetchall()
+        )
         self.texts = {name: self._column(name) for name in columns}
         self.rows = len(next(iter(self.texts.values())))
 
@@ -89,7 +94,9 @@ class Oracle:
         made = {}
         for name, oid in types.items():
             text = self.texts[name]
-            decoded = resolve_type(oid, -1, {}).decode_text(text.cast(pa.large_binary()))
+            decoded = resolve_type(oid, self._typmods[name], {}).decode_text(
+                text.cast(pa.large_binary())
+            )
             is_list = pa.types.is_list(decoded.values.type)
             fits = decoded.unfit is None and not is_list
             made[name] = decoded.values if fits else text

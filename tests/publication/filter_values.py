@@ -7,12 +7,15 @@ zero, empty strings, blanks at the end, the first and the last of everything.
 from __future__ import annotations
 
 import json
+import re
 import string
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
+_WILD = re.compile(r"(?i)infinity|nan|BC|^\d{6,}-|\d{26}|e\d\d|e-30")
+_NEVER = re.compile(r"(?!)")
 _ALPHABET = "abAB%_ .1\\eé"
 
 EXTREMES: dict[str, list[str]] = json.loads(
@@ -25,6 +28,10 @@ SQL_NAMES = {"char": '"char"', "bpchar": "bpchar", "bit": "bit(8)"}
 COLUMN_TYPES = {"bpchar": "char(12)", "bit": "bit(8)", "varchar": "varchar(20)", "char": '"char"'}
 
 
+#: Where values have to fit decimal(38, 9).
+TAME_COLUMN_TYPES = {**COLUMN_TYPES, "numeric": "numeric(38,9)"}
+
+
 def sql_type(name: str) -> str:
     """A type's name in an expression."""
     if name.startswith("_"):
@@ -32,11 +39,16 @@ def sql_type(name: str) -> str:
     return SQL_NAMES.get(name, f'"{name}"' if name == "char" else name)
 
 
-def random_text(name: str, random: Random) -> str:
-    """A value: one of the extremes, or any."""
+def random_text(name: str, random: Random, tame: bool = False) -> str:
+    """A value: one of the extremes, or any.
+
+    Args:
+        tame: only values that the column's Arrow type can hold.
+    """
     make = _MAKERS.get(name)
-    if make is None or random.random() < 0.65:
-        return random.choice(EXTREMES[name])
+    if make is None or random.random() < (0.2 if tame else 0.65):
+        wild = _WILD if tame else _NEVER
+        return random.choice([one for one in EXTREMES[name] if not wild.search(one)])
     return make(random)
 
 

@@ -29,7 +29,7 @@ from pgsluice.publication.row_filter.kernels import KERNELS
 
 ROWS = 40
 SEED = 20240229
-FILTERS = 800
+FILTERS = 1500
 TRIES = 30
 _C, _DEFAULT = 950, 100
 
@@ -94,6 +94,18 @@ def test_random_filters_are_true_for_the_servers_rows(
         compare_truth(oracle, maker.boolean(), typed=number % 2 == 0) for number in range(FILTERS)
     ]
     assert_same(outcomes)
+
+
+def test_whole_columns_of_typed_values_give_what_the_server_does(
+    connection: psycopg.Connection, catalog: FilterCatalog
+) -> None:
+    columns = make_table(connection, "tame", ROWS, SEED, tame=True)
+    maker = CaseMaker(catalog, columns, SEED)
+    tests = [one for one in catalog.signatures.values() if one.result == "bool"]
+    expressions = [maker.calling(one.function.signature) for one in tests]
+    expressions += [maker.boolean(depth=2) for _ in range(FILTERS // 5)]
+    oracle = Oracle(connection, "tame", columns)
+    assert_same([compare_truth(oracle, one, typed=True) for one in expressions])
 
 
 def assert_same(outcomes: list[Outcome]) -> None:

@@ -1,6 +1,7 @@
 """Row filters against PostgreSQL 18, many of them: random typed expressions over every type.
 
-The figures that part 3 names: at least 10,000 cases. Each seed is a table of its own.
+The figures that part 3 names: at least 10,000 cases. Each seed is a table of its own; every
+second one has only values that fit the Arrow types of its columns.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def test_random_filters_against_the_server(report: Report, seed: int) -> None:
 def _of_one_table(server: EmbeddedServer, seed: int) -> list[Outcome]:
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute("SET timezone = UTC")
-        columns = make_table(connection, "every_type", ROWS, seed)
+        columns = make_table(connection, "every_type", ROWS, seed, tame=seed % 2 == 0)
         oracle = Oracle(connection, "every_type", columns)
         catalog = FilterCatalog.read(connection)
         maker = CaseMaker(catalog, columns, seed)

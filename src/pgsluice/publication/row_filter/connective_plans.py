@@ -19,6 +19,7 @@ from pgsluice.publication.row_filter.batches import (
     mask_of,
     truth_array,
 )
+from pgsluice.publication.row_filter.kernels.scalars import null_truth
 from pgsluice.publication.row_filter.nodes import Truth
 from pgsluice.publication.row_filter.plans import Computed, Constant, Plan, Run, Tuple
 
@@ -83,7 +84,7 @@ def _connective_column(
                 truth = combine(truth, truth_column(plan, batch))
             else:
                 truth = combine(truth, _where_undecided(plan, batch, truth, is_and))
-        return combine(truth, pa.scalar(None, pa.bool_())) if has_null else truth
+        return combine(truth, null_truth()) if has_null else truth
 
     return run
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.publication.row_filter.batches import Batch
-from pgsluice.publication.row_filter.kernels.arrow import ARROW_TYPES, Datum, NoColumn, scalar
+from pgsluice.publication.row_filter.kernels.arrow import Datum, NoColumn, scalar
 from pgsluice.publication.row_filter.kernels.kernel import Compute
+from pgsluice.publication.row_filter.kernels.scalars import null_truth
 from pgsluice.publication.row_filter.plans import Computed, Constant, Plan, Run, Tuple
-from pgsluice.publication.row_filter.values import NAMES
 from pgsluice.publication.row_filter.values.collections import PgArray
 
 #: Equalities and inequalities that a set of Arrow's values decides, and which of them they are.
@@ -71,20 +71,16 @@ def is_in_column(
         scalars = [scalar(one, types[1]) for one in elements]
     except (NoColumn, pa.ArrowException, OverflowError):
         return None
-    arrow_type = ARROW_TYPES[NAMES[types[1]]]
+    wanted = pa.concat_arrays([pa.repeat(one, 1) for one in scalars])
     column = value.column
 
     def run(batch: Batch) -> Datum:
         values = column(batch)
-        found = pc.is_in(values, value_set=_array(scalars, arrow_type))
-        is_unknown = pa.scalar(None, pa.bool_())
+        found = pc.is_in(values, value_set=wanted)
+        is_unknown = null_truth()
         if has_null:  # not found among known ones: it might be the unknown
             found = pc.if_else(found, found, is_unknown)
         found = pc.if_else(pc.is_null(values), is_unknown, found)
         return found if is_any else pc.invert(found)
 
     return run
-
-
-def _array(scalars: list[pa.Scalar], arrow_type: pa.DataType) -> pa.Array:
-    return pa.array([one.as_py() for one in scalars], arrow_type)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from pgsluice.publication.row_filter.kernels.kernel import Site
 from pgsluice.publication.row_filter.kernels.patterns import parse_like, read_regex
+from pgsluice.publication.row_filter.kernels.scalars import make_scalar
 from pgsluice.publication.row_filter.values import NAMES, Value
 from pgsluice.publication.row_filter.values import moments as m
 
@@ -58,18 +59,18 @@ def scalar(value: Value, type_oid: int) -> pa.Scalar:
     if arrow_type is None:
         raise NoColumn
     if value is None:
-        return pa.scalar(None, arrow_type)
+        return make_scalar(None, arrow_type)
     if name == "date":
         if value in (m.DATE_INFINITY, m.DATE_MINUS_INFINITY):
             raise NoColumn
-        return pa.scalar(value + m.EPOCH_DAYS, pa.int32()).cast(arrow_type)
-    if name in ("timestamp", "timestamptz"):
+        value += m.EPOCH_DAYS
+    elif name in ("timestamp", "timestamptz"):
         if value in (m.INFINITY, m.MINUS_INFINITY):
             raise NoColumn
-        return pa.scalar(value + m.EPOCH_DAYS * m.DAY, pa.int64()).cast(arrow_type)
-    if name == "bpchar":
+        value += m.EPOCH_DAYS * m.DAY
+    elif name == "bpchar":
         value = value.rstrip(" ")
-    return pa.scalar(value, arrow_type)
+    return make_scalar(value, arrow_type)
 
 
 def _decimal(value: Decimal) -> pa.Scalar:
@@ -77,7 +78,7 @@ def _decimal(value: Decimal) -> pa.Scalar:
     precision = max(len(value.as_tuple().digits), scale, 1)
     if precision > 38:
         raise NoColumn
-    return pa.scalar(value, pa.decimal128(precision, scale))
+    return make_scalar(value, pa.decimal128(precision, scale))
 
 
 _COMPARE: Final[dict[str, Compute]] = {
@@ -150,7 +151,7 @@ def _integers(compute: Compute, arrow_type: pa.DataType) -> Compute:
 
 
 def _remainder(a: Datum, b: Datum) -> Datum:
-    if pc.any(pc.equal(b, -1)).as_py():
+    if pc.any(pc.equal(b, make_scalar(-1, b.type))).as_py():
         raise NoColumn  # the smallest integer by -1 has no quotient
     quotient = pc.divide_checked(a, b)
     return pc.subtract(a, pc.multiply(quotient, b))
@@ -268,7 +269,8 @@ def _like(pattern: str) -> Compute | None:
             runs[-1] += str(part)
     middle = [run for run in runs[1:-1] if run]
     if len(runs) == 1:
-        return lambda text, _: pc.equal(text, runs[0])
+        whole = make_scalar(runs[0], pa.large_string())
+        return lambda text, _: pc.equal(text, whole)
     if not middle and not (runs[0] and runs[-1]):
         if runs[-1]:
             return lambda text, _: pc.ends_with(text, runs[-1])

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.publication.row_filter.kernels.kernel import Refused
+from pgsluice.publication.row_filter.kernels.scalars import make_scalar
 
 _CLASSES: Final = {"d": "0-9", "s": r" \t\n\v\f\r", "w": "A-Za-z0-9_"}
 _NAMED: Final = {
@@ -78,7 +79,7 @@ class PosixRegex:
 
     def is_found(self, text: str) -> bool:
         """Whether the text has a match anywhere."""
-        found = pc.match_substring_regex(pa.scalar(text, pa.large_string()), self.source)
+        found = pc.match_substring_regex(make_scalar(text, pa.large_string()), self.source)
         return bool(found.as_py())
 
 

@@ -1,0 +1,61 @@
+"""Arrow scalars of Python values, without ``pa.scalar``: its first use loads pandas.
+
+That takes most of a second, in every worker that filters.
+"""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+_FORMATS: Final = {
+    pa.int16(): "=h",
+    pa.int32(): "=i",
+    pa.int64(): "=q",
+    pa.float32(): "=f",
+    pa.float64(): "=d",
+    pa.date32(): "=i",
+    pa.timestamp("us"): "=q",
+    pa.timestamp("us", "UTC"): "=q",
+    pa.bool_(): "=?",
+}
+
+
+def make_scalar(value: Any, arrow_type: pa.DataType) -> pa.Scalar:
+    """A value, or null for None.
+
+    Args:
+        value: an integer, also for dates and timestamps (since 1970), a float, bool, str,
+            bytes, or a Decimal of exactly the type's scale.
+        arrow_type: one of those, strings and bytes large.
+
+    Raises:
+        OverflowError: an integer does not fit.
+    """
+    if value is None:
+        return pa.nulls(1, arrow_type)[0]
+    if isinstance(value, str | bytes):
+        raw = value.encode("utf-8") if isinstance(value, str) else value
+        buffers = [struct.pack("=qq", 0, len(raw)), raw]
+    elif isinstance(value, Decimal):
+        buffers = [_unscaled(value).to_bytes(16, "little", signed=True)]
+    else:
+        try:
+            buffers = [struct.pack(_FORMATS[arrow_type], value)]
+        except struct.error:
+            raise OverflowError(f"no {arrow_type}") from None
+    return pa.Array.from_buffers(arrow_type, 1, [None, *map(pa.py_buffer, buffers)])[0]
+
+
+def _unscaled(number: Decimal) -> int:
+    sign, digits, _ = number.as_tuple()
+    unscaled = int("".join(map(str, digits)))
+    return -unscaled if sign else unscaled
+
+
+def null_truth() -> pa.Scalar:
+    """Unknown."""
+    return make_scalar(None, pa.bool_())
