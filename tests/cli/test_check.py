@@ -151,6 +151,72 @@ def test_full_without_a_key(shop: Database, pgsluice: Command, write_config: Wri
     assert "FULL without a key, an update or delete parks these: public.log" in outcome.out
 
 
+_TYPES = """
+CREATE TYPE pair AS (n int, a aclitem);
+CREATE DOMAIN grants AS aclitem;
+CREATE TYPE places AS (at regclass, mood text);
+CREATE TYPE hours AS RANGE (subtype = time);
+CREATE TYPE mood AS ENUM ('sad', 'glad');
+CREATE TABLE b (
+    id int PRIMARY KEY, own aclitem, mine grants, many aclitem[], deep pair[],
+    r regtype, rs regtype[], c places, hs hours, hm hours_multirange, m mood[], ov oidvector,
+    p point[], n numeric);
+"""
+
+
+def test_what_binary_mode_cannot_send_or_read(
+    shop: Database, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    shop.execute(_TYPES)
+    path = write_config(shop.dsn, extra="binary = true")
+    outcome = pgsluice("check", path)
+    assert outcome.code == 1
+    found = {
+        tuple(line.split(": ")[:2])
+        for line in outcome.out.splitlines()
+        if line.split()[1:2] == ["binary:"]
+    }
+    assert found == {
+        ("error   binary", "public.b.many (aclitem[])"),
+        ("error   binary", "public.b.deep (public.pair[])"),
+        ("warning binary", "public.b.r (regtype)"),
+        ("warning binary", "public.b.rs (regtype[])"),
+        ("warning binary", "public.b.c (public.places)"),
+    }
+    # Only what is sent counts.
+    shop.execute("CREATE PUBLICATION pgsluice FOR TABLE t, b (id, own, m)")
+    outcome = pgsluice("check", path)
+    assert outcome.code == 0
+    assert "ok      binary: every published column has an exact binary form" in outcome.out
+    outcome = pgsluice("check", write_config(shop.dsn))
+    assert "binary:" not in outcome.out
+
+
+def test_an_array_without_binary_form_stops_the_servers_stream(shop: Database) -> None:
+    """What the error of ``check`` says of the server is so."""
+    shop.execute(
+        "CREATE TABLE b (id int PRIMARY KEY, many aclitem[])",
+        "CREATE PUBLICATION p FOR TABLE b",
+        f"SELECT pg_create_logical_replication_slot('{shop.name}', 'pgoutput')",
+        "INSERT INTO b VALUES (1, ARRAY[makeaclitem(10, 10, 'SELECT', false)])",
+    )
+    peek = (
+        f"SELECT data FROM pg_logical_slot_peek_binary_changes('{shop.name}', NULL, NULL,"
+        " 'proto_version', '1', 'publication_names', 'p', 'binary', '{}')"
+    )
+    assert len(shop.execute(peek.format("false"))) == 4
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.UndefinedFunction, match="no binary output function"):
+            shop.execute(peek.format("true"))
+
+
+def test_messages_in_streams(shop: Database, pgsluice: Command, write_config: WriteConfig) -> None:
+    for streaming, is_warned in (("", False), ('streaming = "on"', True)):
+        outcome = pgsluice("check", write_config(shop.dsn, extra=f"messages = true\n{streaming}"))
+        assert outcome.code == 0
+        assert ("warning messages: streaming" in outcome.out) == is_warned
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [

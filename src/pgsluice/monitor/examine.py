@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 
 from pgsluice.catalog import (
+    PublishedRelation,
     SlotInfo,
     UserTable,
     ensure_publications,
@@ -31,6 +32,7 @@ from pgsluice.catalog import (
 from pgsluice.catalog.own_publications import INSERT_SUFFIX
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError, SourceRefused
+from pgsluice.monitor.binary_health import Inside, find_inside, judge_binary
 from pgsluice.monitor.findings import Finding, Level
 from pgsluice.monitor.place_health import (
     EnvironmentFacts,
@@ -43,6 +45,7 @@ from pgsluice.monitor.source_health import (
     PublicationFacts,
     PublishedTable,
     ServerFacts,
+    judge_messages,
     judge_publications,
     judge_role,
     judge_server,
@@ -80,7 +83,12 @@ SELECT c.oid, has_table_privilege(c.oid, 'SELECT'), has_schema_privilege(n.oid, 
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """All that was asked of the server; ``tables`` are published, or would be."""
+    """All that was asked of the server.
+
+    Attributes:
+        tables: published, or would be.
+        types: what their columns hold; None where nothing is asked for in binary form.
+    """
 
     server: ServerFacts
     slot: SlotInfo | None
@@ -89,6 +97,7 @@ class SourceFacts:
     replication_problem: str | None
     publications: PublicationFacts
     tables: tuple[PublishedTable, ...]
+    types: tuple[Inside, ...] | None
 
 
 def examine(config: Config) -> Iterator[Finding]:
@@ -130,6 +139,9 @@ def _judge_source(config: Config, facts: SourceFacts) -> Iterator[Finding]:
         yield from judge_timeline(config.spool.path, facts.identity, facts.switches)
     yield from judge_publications(facts.publications, facts.server)
     yield from judge_tables(facts.tables, user)
+    if facts.types is not None:
+        yield from judge_binary(facts.types)
+    yield from judge_messages(config.source)
 
 
 def examine_source(source: SourceConfig) -> SourceFacts:
@@ -148,9 +160,11 @@ def examine_source(source: SourceConfig) -> SourceFacts:
         server = _server_facts(connection)
         slot = slot_info(connection, source.slot)
         publications = _publication_facts(connection, source.publications)
-        tables = _tables(connection, source.publications, publications)
+        sent = _sent(connection, source.publications, publications)
+        tables = _tables(connection, sent)
+        types = _types(connection, sent) if source.binary else None
     identity, switches, problem = _try_replication(source, server)
-    return SourceFacts(server, slot, identity, switches, problem, publications, tables)
+    return SourceFacts(server, slot, identity, switches, problem, publications, tables, types)
 
 
 def _server_facts(connection: Connection) -> ServerFacts:
@@ -190,17 +204,42 @@ def _publishable(connection: Connection) -> list[UserTable]:
     return [table for table in tables if table.kind == "r"]
 
 
-def _tables(
+def _sent(
     connection: Connection, wanted: tuple[str, ...], publications: PublicationFacts
+) -> dict[int, PublishedRelation] | None:
+    """What the publications send; None when there is none yet."""
+    if not publications.existing:
+        return None
+    seconds = [name + INSERT_SUFFIX for name in wanted]
+    ours = [one.name for one in publications_of(connection, seconds).values() if one.is_ours]
+    return relations_of(connection, [*publications.existing, *ours])
+
+
+def _types(
+    connection: Connection, sent: dict[int, PublishedRelation] | None
+) -> tuple[Inside, ...] | None:
+    """What the published columns hold."""
+    if connection.info.server_version < 140000:
+        return None
+    if sent is None:
+        return find_inside(connection, [table.oid for table in _publishable(connection)])
+
+    def is_sent(one: Inside) -> bool:
+        lists = [by.columns for by in sent[one.relation].by]
+        return any(columns is None or one.column in columns for columns in lists)
+
+    return tuple(one for one in find_inside(connection, sent) if is_sent(one))
+
+
+def _tables(
+    connection: Connection, sent: dict[int, PublishedRelation] | None
 ) -> tuple[PublishedTable, ...]:
     """Tables that the publications send, under the name that a copy reads them by."""
     tables = {table.oid: table for table in user_tables(connection)}
-    seconds = [name + INSERT_SUFFIX for name in wanted]
-    ours = [one.name for one in publications_of(connection, seconds).values() if one.is_ours]
-    sent = relations_of(connection, [*publications.existing, *ours])
-    known = [table for oid in sent if (table := tables.get(oid)) is not None]
-    if not publications.existing:
-        known = _publishable(connection)
+    if sent is None:
+        known, sent = _publishable(connection), {}
+    else:
+        known = [table for oid in sent if (table := tables.get(oid)) is not None]
     roots = sorted({table.root_oid for table in known})
     access = {int(row[0]): row[1:] for row in connection.execute(_TABLES, [roots])}
     found = []

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pgsluice.catalog import ServerInfo, SlotInfo
+from pgsluice.config import SourceConfig
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.findings import Finding, error, ok, warning
 from pgsluice.monitor.wording import format_bytes
@@ -248,6 +249,17 @@ def judge_publications(facts: PublicationFacts, server: ServerFacts) -> Iterator
         )
     else:
         yield ok("publication", f"{missing} not there yet: the first run makes it")
+
+
+def judge_messages(source: SourceConfig) -> Iterator[Finding]:
+    """Logical messages in streamed transactions; nothing where there are none."""
+    if source.messages and source.streaming not in (None, "off"):
+        yield warning(
+            "messages",
+            f'streaming = "{source.streaming}": in a streamed transaction nothing tells a message '
+            "of a savepoint that was rolled back from the others, and it comes with them",
+            'streaming = "off", unless no savepoint around a message is ever rolled back',
+        )
 
 
 def judge_tables(tables: Sequence[PublishedTable], user: str) -> Iterator[Finding]:
