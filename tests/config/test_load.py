@@ -269,7 +269,7 @@ def test_all_mistakes_are_said_at_once() -> None:
     [
         ('mode = "changelog"', '"mode" = "changelog": only mode "current" is there yet'),
         ('mode = "history"', '"mode" = "history": only mode "current" is there yet'),
-        ('publications = ["p"]', "publications of pgsluice's own are not there yet"),
+        ('publications = ["p"]', "there is no section [publications]"),
         ('copy_rate = "1 MiB"', "limiting the copy's rate is not there yet"),
         ('rename = { "a.b" = "c" }', "renaming is not there yet"),
         ('json = "variant"', 'only "string" is there yet'),
@@ -284,19 +284,6 @@ def test_what_a_subscription_cannot_do_yet_is_refused_by_name(line: str, expecte
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "binary = true",
-        "messages = true",
-    ],
-)
-def test_what_the_source_cannot_do_yet_is_refused_by_name(line: str) -> None:
-    (found,) = _mistakes(f"{_SOURCE}{line}\n{_SPOOL}")
-    assert found.startswith(f'[source]: "{line.split()[0]}"')
-    assert "there yet" in found
-
-
-@pytest.mark.parametrize(
     ("sink", "named"),
     [
         ('type = "iceberg", table = "x"', '"iceberg"'),
@@ -308,14 +295,6 @@ def test_a_sink_that_is_not_there_yet_is_refused_by_name(sink: str, named: str) 
     (found,) = _mistakes(f'{_SOURCE}{_SPOOL}[[subscription]]\nname = "a"\nsink = {{ {sink} }}\n')
     assert named in found
     assert "there yet" in found
-
-
-def test_own_publications_are_refused_by_name() -> None:
-    (found,) = _mistakes(_SOURCE + _SPOOL + '[publications]\nsql = "CREATE PUBLICATION p"\n')
-    assert found == (
-        '[publications]: "sql" = "CREATE PUBLICATION p": '
-        "publications of pgsluice's own are not there yet"
-    )
 
 
 def test_a_password_is_shown_nowhere() -> None:

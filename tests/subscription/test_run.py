@@ -35,7 +35,7 @@ def test_what_passes_is_waited_for(maker: SpoolMaker) -> None:
     driver = driver_of(maker)
     one = _Running(driver, TableCopies(driver, driver.config))
     stop = threading.Event()
-    loop = _Run(driver.config, cast(Any, None), cast(Any, None), [one], stop)
+    loop = _Run(driver.config, cast(Any, None), cast(Any, None), [one], stop, lambda: None)
     broken = PySparkRuntimeError("a worker was killed")
     for error in (SourceUnreachable("away"), SourceRefused("no free slot"), broken):
         one.ask_at = 0.0

@@ -28,7 +28,7 @@ def describe(
     r"""Publications and tables, the server's and our own, as psql's \dRp+ and \d show them."""
     from pgsluice.cli.source_view import look
 
-    view = look(load_config(config, own_publications=True))
+    view = look(load_config(config))
     for picture in pictures(view, publication):
         typer.echo(picture)
 

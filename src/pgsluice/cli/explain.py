@@ -28,7 +28,7 @@ def explain(
     """For each action: which filter and columns act on TABLE, from which publications, and why."""
     from pgsluice.cli.source_view import look
 
-    loaded = load_config(config, own_publications=True)
+    loaded = load_config(config)
     for line in explanation(look(loaded), loaded, table):
         typer.echo(line)
 

@@ -33,6 +33,11 @@ dsn = {dsn}
 slot = {slot}
 # Publications on the server: made on the first run if they are missing and the role may.
 publications = [{publication}]
+# streaming = "parallel"     # open transactions come in blocks: "off", "on" (14+), "parallel" (16+)
+# two_phase = false          # prepared transactions at PREPARE; for the slot's life (15+)
+# binary = false             # values in binary form (14+)
+# messages = false           # what pg_logical_emit_message writes (14+)
+# origin = "any"             # "none": without what came by replication itself (16+)
 # catalog_poll_s = 10        # how often the server's catalog is looked at
 # connect_timeout_s = 30     # how long the first connection may take
 
@@ -44,8 +49,12 @@ path = {spool}
 # retention = "0s"           # how long segments stay after all have applied them
 # max_bytes = "20 GiB"       # the spool's limit; without one, 90 % of the disk
 
+# [publications]             # pgsluice's own: which rows and columns a subscription gets
+# file = "publications.sql"  # CREATE PUBLICATION, as PostgreSQL 15+ has it
+
 [[subscription]]
 name = {name}
+# publications = ["mine"]    # of [publications]; without, everything that the slot sends
 sink = {{ type = "delta", path = {target} }}
 # enabled = true
 # copy_data = true           # begin with a copy of what is there

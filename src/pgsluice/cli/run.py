@@ -1,7 +1,8 @@
 """``pgsluice run``: replicate, and show how it goes.
 
 SIGINT and SIGTERM finish or abandon the batch cleanly (130, 143). With ``--once`` a parked
-table makes the exit code 1: what was asked for is not all done.
+table makes the exit code 1: what was asked for is not all done. SIGHUP has the configuration's
+publications read again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Annotated
 import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
-from pgsluice.cli.signals import stop_on_signals
+from pgsluice.cli.signals import asked_by_sighup, stop_on_signals
 from pgsluice.config import Config, load_config
 from pgsluice.events import CaptureState, MetricsCallback
 from pgsluice.lsn import Lsn
@@ -49,11 +50,31 @@ def replicate(config: Config, *, once: bool, names: list[str] | None = None) -> 
     from pgsluice.subscription.run import raise_parked
     from pgsluice.subscription.run import run as run_subscriptions
 
-    with stop_on_signals() as request, LiveView() as view, _capture_states(config, view):
-        run_subscriptions(config, once=once, names=names, report=view, stop=request.event)
+    with (
+        stop_on_signals() as request,
+        asked_by_sighup() as asked,
+        LiveView() as view,
+        _capture_states(config, view),
+    ):
+        run_subscriptions(
+            config,
+            once=once,
+            names=names,
+            report=view,
+            stop=request.event,
+            reread=lambda: _reread(config, asked),
+        )
     if once and not request.exit_code:
         raise_parked(config, names)
     return request.exit_code
+
+
+def _reread(config: Config, asked: Event) -> Config | None:
+    """The configuration as its file has it now, when somebody asked for that."""
+    if not asked.is_set() or config.path is None:
+        return None
+    asked.clear()
+    return load_config(config.path)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """SIGINT and SIGTERM: what a command does when it is asked to stop.
 
 Short commands end at once. Long ones (``run``, ``capture``) take a :class:`StopRequest` and
-finish or abandon what they are at cleanly; a second signal ends them at once.
+finish or abandon what they are at cleanly; a second signal ends them at once. SIGHUP asks
+``run`` to read its publications again, as it asks a server for its configuration.
 """
 
 from __future__ import annotations
@@ -65,3 +66,18 @@ def stop_on_signals() -> Iterator[StopRequest]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+@contextmanager
+def asked_by_sighup() -> Iterator[threading.Event]:
+    """While it is entered, SIGHUP sets the event; where there is no SIGHUP, nothing does."""
+    asked = threading.Event()
+    number = getattr(signal, "SIGHUP", None)
+    if number is None:
+        yield asked
+        return
+    before = signal.signal(number, lambda *_: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(number, before)

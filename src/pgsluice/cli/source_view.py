@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable, source_catalog
 from pgsluice.config import Config
-from pgsluice.errors import ConfigError
-from pgsluice.publication.load import load_file, load_publications
+from pgsluice.publication.load import load_configured
 from pgsluice.publication.model import Publication, Publications
 from pgsluice.publication.naming import find_table
 from pgsluice.publication.object_list import read_relation_name
@@ -65,17 +64,4 @@ def look(config: Config) -> SourceView:
             catalog = source_catalog(connection)
             server = tuple(server_publications(connection))
         version = connection.info.server_version
-    return SourceView(catalog, server, own_publications(config, catalog), version)
-
-
-def own_publications(config: Config, catalog: SourceCatalog) -> Publications:
-    """What ``[publications]`` makes; nothing without it."""
-    section = config.publications
-    if section is None:
-        return Publications()
-    if section.file is not None:
-        return load_file(section.file, catalog)
-    try:
-        return load_publications(section.sql or "", catalog)
-    except ConfigError as error:
-        raise ConfigError(f"[publications] sql: {error}", **error.facts) from error
+    return SourceView(catalog, server, load_configured(config.publications, catalog), version)

@@ -22,19 +22,15 @@ from pgsluice.config.model import (
     SpoolConfig,
     SubscriptionConfig,
 )
-from pgsluice.config.not_yet import OWN_PUBLICATIONS, refusals
+from pgsluice.config.not_yet import refusals
 from pgsluice.errors import ConfigError
 
 _SECTIONS = ("source", "spool", "publications", "subscription", "spark")
 _S = TypeVar("_S", bound=Section)
 
 
-def load_config(path: Path | str, *, own_publications: bool = False) -> Config:
+def load_config(path: Path | str) -> Config:
     """Read and check a configuration file.
-
-    Args:
-        path: the file.
-        own_publications: the caller can do with publications of pgsluice's own.
 
     Raises:
         ConfigError: it cannot be read, or something in it is wrong; all mistakes in one
@@ -50,10 +46,10 @@ def load_config(path: Path | str, *, own_publications: bool = False) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise ConfigError(f"{path} cannot be read: {reason}") from error
-    return parse_config(text, path, own_publications=own_publications)
+    return parse_config(text, path)
 
 
-def parse_config(text: str, path: Path, *, own_publications: bool = False) -> Config:
+def parse_config(text: str, path: Path) -> Config:
     """Check a configuration's text; relative paths start from ``path``'s folder.
 
     Raises:
@@ -64,15 +60,14 @@ def parse_config(text: str, path: Path, *, own_publications: bool = False) -> Co
     except tomllib.TOMLDecodeError as error:
         reason = str(error)
         raise ConfigError(f"{path.name} is not TOML: {reason[:1].lower()}{reason[1:]}") from error
-    return _Reader(path, own_publications).read(tree)
+    return _Reader(path).read(tree)
 
 
 class _Reader:
     """One reading: collects mistakes, makes the configuration when there are none."""
 
-    def __init__(self, path: Path, own_publications: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.own_publications = own_publications
         self.mistakes: list[str] = []
 
     def read(self, tree: Mapping[str, Any]) -> Config:
@@ -87,6 +82,8 @@ class _Reader:
         subscriptions = self._subscriptions(tree.get("subscription", ()))
         spark = self._spark(tree.get("spark", {}))
         self._names_and_targets(subscriptions)
+        if publications is None and "publications" not in tree:
+            self._no_publications(subscriptions)
         if spool is not None:
             self._shared_spool(spool, spark)
         if self.mistakes or source is None or spool is None:
@@ -136,11 +133,7 @@ class _Reader:
         except ValidationError as error:
             self.mistakes += sentences(error, model, place)
             return None
-        self.mistakes += (
-            f"{place}: {one}"
-            for one in refusals(section)
-            if not (self.own_publications and one.endswith(OWN_PUBLICATIONS))
-        )
+        self.mistakes += (f"{place}: {one}" for one in refusals(section))
         if isinstance(section, SubscriptionConfig):
             self.mistakes += (f"{place}, sink: {one}" for one in refusals(section.sink))
         return section
@@ -180,6 +173,14 @@ class _Reader:
                     self.mistakes.append(
                         f'[spark]: "{prefix}{key}" has to be text, a number, or true or false'
                     )
+
+    def _no_publications(self, subscriptions: list[SubscriptionConfig]) -> None:
+        self.mistakes += (
+            f'[subscription] "{one.name}": "publications" names pgsluice\'s own, and there is no '
+            "section [publications] that makes them; the server's are named in [source]"
+            for one in subscriptions
+            if one.publications is not None
+        )
 
     def _names_and_targets(self, subscriptions: list[SubscriptionConfig]) -> None:
         names: dict[str, str] = {}

@@ -15,15 +15,10 @@ from pydantic import BaseModel
 from pgsluice.config.model import (
     DeltaSinkConfig,
     PostgresSinkConfig,
-    PublicationsConfig,
-    SourceConfig,
     SubscriptionConfig,
 )
 
 _NUMERIC = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\))\Z")
-
-OWN_PUBLICATIONS = "publications of pgsluice's own are not there yet"
-"""``describe`` and ``explain`` have them already."""
 
 Rule = tuple[str, Callable[[Any], bool], str]
 """A key as the file has it, whether its value is one that we cannot do, and what to do."""
@@ -38,13 +33,7 @@ def _is_not(*known: object) -> Callable[[Any], bool]:
 
 
 _ABSENT: dict[type[BaseModel], tuple[Rule, ...]] = {
-    SourceConfig: (("binary", bool, "binary values are not there yet"),),
-    PublicationsConfig: (
-        ("file", _always, OWN_PUBLICATIONS),
-        ("sql", _always, OWN_PUBLICATIONS),
-    ),
     SubscriptionConfig: (
-        ("publications", _always, OWN_PUBLICATIONS),
         ("mode", _is_not("current"), 'only mode "current" is there yet'),
         ("copy_rate", _always, "limiting the copy's rate is not there yet"),
         (

@@ -12,7 +12,7 @@ src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutpu
 from pgsluice.publication.copying import CopyCondition, any_of, copy_condition, fingerprint
 from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.filters import bind_filter
-from pgsluice.publication.load import load_file, load_publications, subscribed
+from pgsluice.publication.load import load_configured, load_file, load_publications, subscribed
 from pgsluice.publication.model import ACTIONS, Publication, Publications, PublicationTable
 from pgsluice.publication.of_server import OwnedPublication, server_publications
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
@@ -35,6 +35,7 @@ __all__ = [
     "check_replica_identity",
     "copy_condition",
     "fingerprint",
+    "load_configured",
     "load_file",
     "load_publications",
     "resolve",

@@ -67,7 +67,7 @@ def _server_filters(server: Sequence[PublishedBy]) -> tuple[str, ...]:
 def fingerprint(own: Resolution | None, server: Sequence[PublishedBy] = ()) -> str:
     """A stable text for what acts on a relation: another one means copy again.
 
-    Filters, columns and the relation that decides count, by name and as PostgreSQL prints them;
+    Filters, columns and the relation that decides count (it by OID, for a rename changes no row);
     ``publish`` counts only where it changes which filters act on a published action.
     """
     parts: list[object] = [_own(own)]
@@ -87,5 +87,4 @@ def _own(own: Resolution | None) -> object:
         if action != "truncate" and action in own.published
         if sorted(own.filters(action)) != copied
     }
-    name = [own.published_as.oid, own.published_as.namespace, own.published_as.name]
-    return [name, copied, others, own.columns, own.generated_columns]
+    return [own.published_as.oid, copied, others, own.columns, own.generated_columns]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pgsluice.catalog.source_tables import SourceCatalog
+from pgsluice.config import PublicationsConfig
 from pgsluice.errors import ConfigError
 from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.execute import execute
@@ -54,6 +55,22 @@ def load_file(path: Path, catalog: SourceCatalog) -> Publications:
     except (PublicationError, FilterNotExact) as error:
         line = error.facts.get("line") or text.count("\n", 0, error.position or 0) + 1
         raise ConfigError(f"{path.name}:{line}: {error}", **error.facts) from error
+
+
+def load_configured(section: PublicationsConfig | None, catalog: SourceCatalog) -> Publications:
+    """The publications that a configuration's ``[publications]`` makes; none without it.
+
+    Raises:
+        ConfigError: as :func:`load_file`; of a text in the configuration it says so.
+    """
+    if section is None:
+        return Publications()
+    if section.file is not None:
+        return load_file(section.file, catalog)
+    try:
+        return load_publications(section.sql or "", catalog)
+    except ConfigError as error:
+        raise ConfigError(f"[publications] sql: {error}", **error.facts) from error
 
 
 def subscribed(publications: Publications, names: Iterable[str]) -> tuple[Publication, ...]:

@@ -88,23 +88,27 @@ def plan_tables(
     if not tables:
         return []
     begin = min(table.applied_through for table in tables.values())
+    owners = {oid: owner for owner, table in record.tables.items() for oid in table.relations}
     oids: dict[int, set[int]] = {}
     for info in reader.segments(begin, end):
         for oid, root in info.header.roots.items():
-            if root in tables and info.end > tables[root].applied_through:
-                oids.setdefault(root, set()).add(oid)
+            owner = owners.get(oid)
+            if owner is None and root in tables and not tables[root].relations:
+                owner = root
+            if owner in tables and info.end > tables[owner].applied_through:
+                oids.setdefault(owner, set()).add(oid)
     return [
         TableWork(
-            relation_oid=root,
-            namespace=tables[root].namespace,
-            name=tables[root].name,
-            after=tables[root].applied_through,
+            relation_oid=owner,
+            namespace=tables[owner].namespace,
+            name=tables[owner].name,
+            after=tables[owner].applied_through,
             through=end,
-            committed=tables[root].committed,
-            copy_number=tables[root].copy_number,
+            committed=tables[owner].committed,
+            copy_number=tables[owner].copy_number,
             oids=tuple(sorted(changed)),
         )
-        for root, changed in sorted(oids.items())
+        for owner, changed in sorted(oids.items())
     ]
 
 

@@ -67,6 +67,8 @@ class TableRecord:
             a user asked for it by copying the table.
         replaces: relations of the same name that were here before and are gone; the target
             is still theirs until the copy that takes it over.
+        relations: those whose changes are this table's, where a publication of ours gives it
+            some partitions of its root; empty: all that have it as their root.
     """
 
     namespace: str
@@ -85,6 +87,7 @@ class TableRecord:
     version: int = -1
     adopts: bool = False
     replaces: tuple[int, ...] = ()
+    relations: tuple[int, ...] = ()
     copied_at: Lsn = _NOWHERE
     copied_on: int = 0
 
@@ -284,6 +287,7 @@ def _table_from_json(raw: dict[str, Any]) -> TableRecord:
         **{
             **known,
             "replaces": tuple(raw.get("replaces", ())),
+            "relations": tuple(raw.get("relations", ())),
             "state": TableState(raw["state"]),
             "applied_through": Lsn.parse(raw["applied_through"]),
             "committed": Lsn.parse(raw["committed"]),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pgsluice.changes.net import net_changes
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import PgsluiceError, SinkError, TableError
 from pgsluice.lsn import Lsn
+from pgsluice.publication.publish import Publisher
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
 from pgsluice.sinks.target import TableOptions, target_table
@@ -39,7 +40,8 @@ class TaskResult:
         version: the target's version.
         changes: how many changes were decoded.
         error_kind: ``table`` parks the table, ``copy`` has it copied again, ``sink`` stops the
-            subscription, ``other`` is tried again; None when all went well.
+            subscription, ``rules`` waits until the catalog was looked at again, ``other`` is
+            tried again; None when all went well.
         error: the message.
         details: a traceback, for ``other``.
     """
@@ -67,6 +69,10 @@ class TaskResult:
 RESULT_SCHEMA, RESULT_DDL = result_types(TaskResult)
 
 
+class RulesMissing(PgsluiceError):
+    """The rules that are known are of before a partition was made."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApplyTables:
     """The function that ``mapInArrow`` runs in the tasks; it pickles.
@@ -77,6 +83,8 @@ class ApplyTables:
         sink: the sink's configuration.
         options: how tables travel.
         keep_versions: target versions by relation OID that readers of cuts rely on.
+        rules: of our own publications, by table and by the relation that the server sends; a
+            table without takes all that comes.
     """
 
     spool_path: str
@@ -84,6 +92,7 @@ class ApplyTables:
     sink: dict[str, Any]
     options: TableOptions
     keep_versions: dict[int, tuple[int, ...]]
+    rules: Mapping[int, Mapping[int, Publisher]] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from result_batches(self.run, RESULT_SCHEMA, batches)
@@ -100,6 +109,8 @@ class ApplyTables:
     def _guarded(self, work: TableWork) -> TaskResult:
         try:
             return self._apply(work)
+        except RulesMissing as error:
+            return TaskResult(work.relation_oid, error_kind="rules", error=str(error))
         except TableError as error:
             kind = "copy" if error.facts.get("copy_now") else "table"
             return TaskResult(work.relation_oid, error_kind=kind, error=str(error))
@@ -143,7 +154,7 @@ class ApplyTables:
                 f"copy {work.copy_number}"
             )
         started = time.monotonic()
-        runs = list(self._decode(work, after))
+        runs = [run for run in self._decode(work, after) if len(run)]
         decoded = time.monotonic()
         changes = sum(len(run) for run in runs)
         if not changes:
@@ -166,9 +177,16 @@ class ApplyTables:
     def _decode(self, work: TableWork, after: Lsn) -> Iterator[RelationChanges]:
         reader = SpoolReader(Path(self.spool_path))
         overrides = self.options.column_overrides(work.namespace, work.name)
+        rules = self.rules.get(work.relation_oid)
+        texts = frozenset[str]()
+        if rules is not None:
+            if not rules.keys() >= set(work.oids):
+                raise RulesMissing(f"{work.title}: a partition is new: its rules are looked up")
+            texts = texts.union(*(rules[oid].filter_columns for oid in work.oids))
         for info in reader.segments(after, work.through):
             for view in reader.views(info, after, work.through):
-                yield from decode_segment(view, work.oids, self.options.types, overrides)
+                for run in decode_segment(view, work.oids, self.options.types, overrides, texts):
+                    yield run if rules is None else rules[run.relation.oid].publish(run)
 
 
 def _result(
@@ -212,7 +230,7 @@ def _target(
         TableError: the table's facts are not known, or its key changed.
     """
     existing = writer.schema()
-    merged = {field.name: field for field in existing} if existing is not None else {}
+    merged = {column.name: column for column in existing} if existing is not None else {}
     key: tuple[str, ...] | None = None
     for run in runs:
         if run.facts is None:
@@ -231,6 +249,6 @@ def _target(
                 table=work.title,
             )
         key = table.key
-        for field in table.schema:
-            merged.setdefault(field.name, field)
+        for column in table.schema:
+            merged.setdefault(column.name, column)
     return TargetTable(work.namespace, work.name, pa.schema(merged.values()), key or ())

@@ -11,6 +11,7 @@ meanwhile; they wait while rows are copied.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,9 +44,12 @@ from pgsluice.subscription.shape import (
     came,
     is_renamed,
     is_rewritten,
+    is_ruled_otherwise,
     is_widened,
     went,
 )
+
+logger = logging.getLogger(__name__)
 
 ATTEMPTS = 5
 """How often a copy is tried under a new snapshot before its table is parked."""
@@ -83,7 +87,7 @@ class TableCopies:
             source_errors("looking for tables"),
         ):
             identity = Spool.open(self._config.spool.path).identity
-            tables = source_tables(connection, self._publications())
+            tables = source_tables(connection, self._publications(), self._driver.own)
             with self._driver.lock:
                 record = self._driver.record
                 known = dict(record.tables)
@@ -95,12 +99,28 @@ class TableCopies:
                     else:
                         known[oid] = _compared(connection, known[oid], table)
                     known[oid] = _followed(known[oid], identity)
-                for oid in known.keys() - live:
                     if known[oid].is_active:
-                        known[oid] = replace(known[oid], fingerprint=UNSENT)
+                        self._driver.rules[oid] = table.rules
+                self._without(known, known.keys() - live)
+                self._driver.needs_look = False
                 if known != record.tables:
                     self._driver.record = replace(record, tables=known)
                     self._driver.save()
+
+    def _without(self, known: dict[int, TableRecord], gone: Collection[int]) -> None:
+        """What is not sent any more. The server's publications stop the stream, and what came
+        before is applied; ours stop the table here and now. Its target stays as it is."""
+        for oid in gone:
+            if self._driver.own is not None:
+                table = known.pop(oid)
+                logger.info(
+                    "%s: %s.%s is in none of its publications any more",
+                    self._driver.subscription.name,
+                    table.namespace,
+                    table.name,
+                )
+            elif known[oid].is_active:
+                known[oid] = replace(known[oid], fingerprint=UNSENT)
 
     def _publications(self) -> tuple[str, ...]:
         # Those that the stream is asked for now: ours may have a second one, and a new one
@@ -119,6 +139,7 @@ class TableCopies:
             state=TableState.INITIALISE if copy_data else TableState.READY,
             applied_through=position,
             target=self._driver.location(namespace, name),
+            relations=table.relations,
         )
         for oid, other in list(known.items()):
             if (other.namespace, other.name) != (namespace, name):
@@ -201,9 +222,8 @@ class TableCopies:
             connect_sql(self._config.source.dsn) as connection,
             source_errors("looking at the tables to copy"),
         ):
-            tables = {
-                table.facts.oid: table for table in source_tables(connection, self._publications())
-            }
+            found = source_tables(connection, self._publications(), driver.own)
+            tables = {table.facts.oid: table for table in found}
             leaves = _leaves_in(snapshot, connection, tables)
         works = []
         records = dict(driver.record.tables)
@@ -221,8 +241,13 @@ class TableCopies:
             number = record.copy_number + 1
             shape = replace(table.shape, filenodes=leaves[oid])
             records[oid] = replace(
-                record, copy_number=number, fingerprint=shape.to_text(), error=None
+                record,
+                copy_number=number,
+                fingerprint=shape.to_text(),
+                relations=table.relations,
+                error=None,
             )
+            driver.rules[oid] = table.rules
             works.append(
                 CopyWork(
                     facts=table.facts,
@@ -400,10 +425,13 @@ def _compared(
     if (
         is_renamed(before, table.shape)
         or is_widened(before, table.shape)
+        or is_ruled_otherwise(before, table.shape)
         or went(before, table.shape)
     ):
         return replace(record, state=TableState.INITIALISE)
     new = came(before, table.shape)
-    if new - born_as_partitions(connection, new):
+    # Of a table that has only some partitions of its root, a new one's first rows are not known
+    # to be its own.
+    if new if record.relations else new - born_as_partitions(connection, new):
         return replace(record, state=TableState.INITIALISE)
     return replace(record, fingerprint=table.shape.to_text())

@@ -1,6 +1,8 @@
 """Which tables a subscription has: what the server's publications send, by root.
 
-A partitioned table is one target, mapped from its leaves' facts; the copy reads the root.
+A partitioned table is one target, mapped from its leaves' facts; the copy reads the root. With
+publications of our own a table is what these publish it as: the root, a partition, or a
+partitioned table between them.
 """
 
 from __future__ import annotations
@@ -12,8 +14,17 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pgsluice.catalog import PublishedRelation, fetch_many, leaf_filenodes, relations_of
+from pgsluice.catalog import (
+    PublishedRelation,
+    fetch_many,
+    leaf_filenodes,
+    relations_of,
+)
 from pgsluice.catalog.facts import RelationFacts
+from pgsluice.catalog.tables import Filenode
+from pgsluice.publication import copy_condition, fingerprint
+from pgsluice.publication.publish import Publisher
+from pgsluice.subscription.own_publications import OwnPublications
 from pgsluice.subscription.shape import Shape
 
 
@@ -26,12 +37,21 @@ class SourceTable:
         columns: what the publications send; None: all columns that are not generated.
         row_filter: what a copy has to read, as an SQL condition; None: all rows.
         shape: what later looks are compared with.
+        rules: of our own publications, by the relation that the server sends; None without.
     """
 
     facts: RelationFacts
     columns: tuple[str, ...] | None
     row_filter: str | None
     shape: Shape
+    rules: Mapping[int, Publisher] | None = None
+
+    @property
+    def relations(self) -> tuple[int, ...]:
+        """The relations whose changes are this table's; empty: all of its root."""
+        if self.rules is None or self.facts.root_oid == self.facts.oid:
+            return ()
+        return tuple(sorted(self.rules))
 
 
 # Made by the transaction that made them partitions. (ATTACH writes pg_class and pg_attribute
@@ -71,33 +91,66 @@ def born_as_partitions(
 
 
 def source_tables(
-    connection: psycopg.Connection[Any], publications: Collection[str]
+    connection: psycopg.Connection[Any],
+    publications: Collection[str],
+    own: OwnPublications | None = None,
 ) -> list[SourceTable]:
-    """The tables that the publications send now, by name."""
+    """The tables that the publications send now, by name.
+
+    Args:
+        connection: to the source.
+        publications: the server's.
+        own: ours, which choose from what the server's send; None: all of it.
+
+    Raises:
+        ConfigError, TableError: see :meth:`OwnPublications.publishers`.
+    """
     published = relations_of(connection, publications)
     facts = fetch_many(connection, published)
-    by_root: dict[int, list[PublishedRelation]] = {}
+    rules = None if own is None else own.publishers(connection, facts)
+    groups: dict[int, list[PublishedRelation]] = {}
     for oid, relation in published.items():
-        if oid in facts:
-            by_root.setdefault(facts[oid].root_oid, []).append(relation)
-    roots = {**facts, **fetch_many(connection, [oid for oid in by_root if oid not in facts])}
-    leaves = leaf_filenodes(connection, by_root)
+        if rules is not None and oid in rules:
+            groups.setdefault(rules[oid].published_as.oid, []).append(relation)
+        elif rules is None and oid in facts:
+            groups.setdefault(facts[oid].root_oid, []).append(relation)
+    heads = {**facts, **fetch_many(connection, [oid for oid in groups if oid not in facts])}
+    leaves = leaf_filenodes(connection, groups)
     tables = [
-        SourceTable(
-            roots[oid],
-            _columns(relations),
-            _rows(oid, relations, leaves[oid]),
-            Shape(
-                {leaf: file.in_snapshot for leaf, file in leaves[oid].items()},
-                {column.name: column.row_version for column in roots[oid].columns},
-                {column.name: column.attnum for column in roots[oid].columns},
-                frozenset().union(*(relation.actions for relation in relations)),
-            ),
-        )
-        for oid, relations in by_root.items()
-        if oid in roots
+        _table(heads[oid], relations, leaves[oid], rules)
+        for oid, relations in groups.items()
+        if oid in heads
     ]
     return sorted(tables, key=lambda one: (one.facts.namespace, one.facts.name))
+
+
+def _table(
+    facts: RelationFacts,
+    relations: Sequence[PublishedRelation],
+    leaves: Mapping[int, Filenode],
+    rules: Mapping[int, Publisher] | None,
+) -> SourceTable:
+    """One table, from what the server publishes of it and what we make of that."""
+    mine = None if rules is None else {one.oid: rules[one.oid] for one in relations}
+    actions = frozenset[str]().union(*(relation.actions for relation in relations))
+    if mine is not None:
+        actions &= {action for one in mine.values() for action in one.resolution.published}
+    columns, rows = _columns(relations), _rows(facts.oid, relations, leaves)
+    if mine is not None:
+        # What acts on them is the same for all that are published as one table.
+        own = copy_condition(next(iter(mine.values())).resolution)
+        columns = tuple(one for one in own.columns if columns is None or one in columns)
+        rows = " AND ".join(f"({one})" for one in (own.where, rows) if one is not None) or None
+    ours = {oid: one.resolution for oid, one in (mine or {}).items()}
+    acting = {fingerprint(ours.get(one.oid), one.by) for one in relations}
+    shape = Shape(
+        {leaf: file.in_snapshot for leaf, file in leaves.items()},
+        {column.name: column.row_version for column in facts.columns},
+        {column.name: column.attnum for column in facts.columns},
+        actions,
+        " ".join(sorted(acting)),
+    )
+    return SourceTable(facts, columns, rows, shape, mine)
 
 
 def _columns(relations: Sequence[PublishedRelation]) -> tuple[str, ...] | None:

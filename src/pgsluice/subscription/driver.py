@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from pgsluice.errors import PgsluiceError, SinkError
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
+from pgsluice.publication.publish import Publisher
 from pgsluice.sinks import make_sink
 from pgsluice.spark.results import in_one_line, run_tasks
 from pgsluice.spark.session import SPARK_LOG
@@ -35,6 +36,7 @@ from pgsluice.spark.tasks import NO_TABLE, plan_tables
 from pgsluice.spool import Cut, SpoolReader, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.apply import RESULT_DDL, ApplyTables, TaskResult
 from pgsluice.subscription.options import sink_options, table_options
+from pgsluice.subscription.own_publications import OwnPublications
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +48,8 @@ HEAVY_MERGE_S = 0.5
 """Merges that take longer are spaced out, so that merging takes at most a fifth of the time."""
 SPACING = 4
 CUTS_APART_S = 60
+RULES_AGAIN_S = 1.0
+"""When a table is tried again that waits for the rules of a new partition."""
 ATTEMPTS = 5
 """How often in a row a table's unexpected error is tried again before the table is parked."""
 
@@ -80,6 +84,13 @@ class SubscriptionDriver:
         self.spool = self.reader.spool
         self.spool_id = self.spool.identity.spool_id
         self.record = record
+        self.own = (
+            OwnPublications(config.publications, subscription)
+            if config.publications is not None and subscription.publications is not None
+            else None
+        )
+        self.rules: dict[int, Mapping[int, Publisher] | None] = {}
+        self.needs_look = False
         self.failure: SinkError | None = None
         self._failures: dict[int, int] = {}
         self._last_cut = time.monotonic()
@@ -148,6 +159,7 @@ class SubscriptionDriver:
             sink=self.sink,
             options=self.options,
             keep_versions=self._kept_versions(),
+            rules={oid: rules for oid, rules in self.rules.items() if rules is not None},
         )
 
     # Between batches
@@ -327,6 +339,9 @@ class SubscriptionDriver:
                 next_due=time.time() + wait_s,
                 error=None,
             )
+        if result.error_kind == "rules":
+            self.needs_look = True
+            return replace(table, deferred=True, next_due=time.time() + RULES_AGAIN_S)
         if result.error_kind == "sink":
             self.failure = SinkError(result.error or "the target cannot be used")
             return replace(table, error=result.error)
@@ -401,6 +416,8 @@ class SubscriptionDriver:
     def _report(self, results: Sequence[TaskResult], started: float) -> None:
         for result in results:
             table = self.record.tables[result.relation_oid]
+            if result.error_kind == "rules":
+                continue
             if result.error_kind is not None:
                 self._report_state(replace(table, error=result.error))
                 continue

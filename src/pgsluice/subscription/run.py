@@ -26,6 +26,7 @@ from pgsluice.errors import (
     SourceRefused,
     SourceUnreachable,
     SpoolFull,
+    TableError,
 )
 from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.lsn import Lsn
@@ -63,6 +64,7 @@ def run(
     names: Sequence[str] | None = None,
     report: Callable[[MetricsEvent], None] | None = None,
     stop: threading.Event | None = None,
+    reread: Callable[[], Config | None] = lambda: None,
 ) -> None:
     """Replicate until ``stop`` is set; with ``once``, up to the source's position at the start.
 
@@ -72,9 +74,11 @@ def run(
         names: these subscriptions only; None: all that are enabled.
         report: takes events, from several threads.
         stop: ends the run cleanly.
+        reread: asked again and again; a configuration when its publications are to be taken
+            over. It may raise ConfigError: then everything goes on as it was.
 
     Raises:
-        ConfigError: no subscription, no Java, no fit Spark.
+        ConfigError: no subscription, no Java, no fit Spark, publications that are refused.
         SourceRefused: the source is not fit, or is not the spool's.
         SourceUnreachable: no connection before the first START_REPLICATION.
         SinkError: a target as a whole cannot be used.
@@ -86,7 +90,7 @@ def run(
     stop = stop if stop is not None else threading.Event()
     try:
         with ExitStack() as stack:
-            _run(config, chosen, once, report or _ignore, stop, stack)
+            _run(config, chosen, once, report or _ignore, stop, reread, stack)
     except Exception:
         # Asked to stop, whatever was cut off fails in its own way; the next start goes on.
         if not stop.is_set():
@@ -99,6 +103,7 @@ def _run(
     once: bool,
     report: Callable[[MetricsEvent], None],
     stop: threading.Event,
+    reread: Callable[[], Config | None],
     stack: ExitStack,
 ) -> None:
     for one in chosen:
@@ -124,7 +129,7 @@ def _run(
         )
         for one, record in zip(chosen, records, strict=True)
     ]
-    _Run(config, spark, capture, running, stop).go(prepared, target if once else None)
+    _Run(config, spark, capture, running, stop, reread).go(prepared, target if once else None)
 
 
 @contextmanager
@@ -212,7 +217,9 @@ class _Run:
         capture: CaptureProcess,
         running: Sequence[_Running],
         stop: threading.Event,
+        reread: Callable[[], Config | None],
     ) -> None:
+        self._reread = reread
         self._config = config
         self._spark = spark
         self._capture = capture
@@ -304,6 +311,8 @@ class _Run:
             while not one.query.awaitTermination(1):
                 self._capture.check()
             one.driver.raise_failure(one.query)
+            if one.driver.needs_look:
+                one.copies.discover()
             # What the cadence put off during the query, what failed once, and what the stream
             # could not tell.
             one.driver.finish()
@@ -318,11 +327,29 @@ class _Run:
             one.query = one.driver.start(once=False)
         while not self._stop.wait(_LOOK_S):
             self._capture.check()
-            poll = time.monotonic() - self._polled >= self._config.source.catalog_poll_s
+            poll = self._take_over() or (
+                time.monotonic() - self._polled >= self._config.source.catalog_poll_s
+            )
             for one in self._running:
                 self._look_after(one, poll=poll)
             if poll:
                 self._polled = time.monotonic()
+
+    def _take_over(self) -> bool:
+        """Take other publications of our own over, when that is asked for."""
+        try:
+            config = self._reread()
+        except ConfigError as error:
+            for one in self._running:
+                one.driver.note(str(error))
+            return False
+        if config is None:
+            return False
+        for one in self._running:
+            one.ask_at = 0.0
+            if one.driver.own is not None and config.publications is not None:
+                one.driver.own.replace(config.publications)
+        return True
 
     def _look_after(self, one: _Running, *, poll: bool) -> None:
         assert one.query is not None
@@ -336,7 +363,8 @@ class _Run:
         if poll:
             one.driver.take_released()
         if time.monotonic() >= one.ask_at:
-            self._try(one, lambda: self._copy(one, poll=poll))
+            look = poll or one.driver.needs_look
+            self._try(one, lambda: self._copy(one, poll=look))
         if time.monotonic() >= one.ask_at and one.driver.is_behind():
             self._try(one, one.driver.catch_up)
         one.driver.settle()
@@ -355,9 +383,10 @@ class _Run:
 
         try:
             work()
-        except (SourceUnreachable, SourceRefused) as error:
+        except (SourceUnreachable, SourceRefused, ConfigError, TableError) as error:
             # The server is away, or has no snapshot for us now (no free slot, a transaction
-            # that stays open). Capture says what ends it all; copies wait.
+            # that stays open). Capture says what ends it all; copies wait. Or publications of
+            # ours cannot be made any more: those that were in force go on.
             message = str(error)
         except (PySparkException, Py4JJavaError) as error:
             # A job broke, with its workers perhaps; a query would be started again, too.

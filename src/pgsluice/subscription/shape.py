@@ -7,7 +7,8 @@ table whose file is another *and* whose column definitions were written again wa
 with other values; a new file alone is VACUUM FULL or CLUSTER and means nothing. A column is
 its number: a name with another number, or a number with another name, has values that the
 target does not have under that name. And a table whose updates were not published for a while
-(its key was dropped and came back) has missed some.
+(its key was dropped and came back) has missed some. So has one whose row filter or column list
+is another: rows that it lets through now have not come.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ class Shape:
         columns: column -> version of its definition (xmin of its pg_attribute row).
         numbers: column -> its attnum.
         actions: what the publications send of it.
+        rules: fingerprint of the row filters and columns that act on it, the server's and
+            ours; empty in a record of before there were any.
     """
 
     filenodes: Mapping[int, int]
     columns: Mapping[str, int]
     numbers: Mapping[str, int]
     actions: frozenset[str]
+    rules: str = ""
 
     def to_text(self) -> str:
         """As the subscription's record keeps it."""
@@ -41,6 +45,7 @@ class Shape:
                 "columns": self.columns,
                 "numbers": self.numbers,
                 "actions": sorted(self.actions),
+                "rules": self.rules,
             },
             separators=(",", ":"),
         )
@@ -53,7 +58,7 @@ class Shape:
         raw = json.loads(text)
         filenodes = {int(k): v for k, v in raw["filenodes"].items()}
         numbers, actions = raw.get("numbers", {}), frozenset(raw.get("actions", ()))
-        return cls(filenodes, raw["columns"], numbers, actions)
+        return cls(filenodes, raw["columns"], numbers, actions, raw.get("rules", ""))
 
 
 def is_rewritten(before: Shape, now: Shape) -> bool:
@@ -79,6 +84,11 @@ def is_renamed(before: Shape, now: Shape) -> bool:
 def is_widened(before: Shape, now: Shape) -> bool:
     """Whether actions are sent that were not: what they did before has not come."""
     return bool(before.actions) and not now.actions <= before.actions
+
+
+def is_ruled_otherwise(before: Shape, now: Shape) -> bool:
+    """Whether other rows or columns are published than were."""
+    return bool(before.rules) and before.rules != now.rules
 
 
 def came(before: Shape, now: Shape) -> set[int]:

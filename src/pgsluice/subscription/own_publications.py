@@ -1,0 +1,63 @@
+"""A subscription's publications of pgsluice's own: which rules act on what the server sends.
+
+The statements are executed against the source's catalog at each look, so that they mean what
+they would mean to the server now. Text that is refused at the start ends the run; later, the
+rules that were in force go on and what is wrong is said: a table whose columns changed under
+its filter parks by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog.source_tables import source_catalog
+from pgsluice.config import PublicationsConfig, SubscriptionConfig
+from pgsluice.publication import (
+    load_configured,
+    subscribed,
+)
+from pgsluice.publication.publish import Publisher
+
+
+class OwnPublications:
+    """What one subscription's publications say.
+
+    Args:
+        section: ``[publications]``.
+        subscription: with names of publications.
+    """
+
+    def __init__(self, section: PublicationsConfig, subscription: SubscriptionConfig) -> None:
+        self._section = section
+        self._names = subscription.publications or ()
+
+    def replace(self, section: PublicationsConfig) -> None:
+        """Other statements from now on."""
+        self._section = section
+
+    def publishers(
+        self, connection: psycopg.Connection[Any], sent: Collection[int]
+    ) -> Mapping[int, Publisher]:
+        """The rules for each relation that the server sends; those without are not published.
+
+        Args:
+            connection: to the source.
+            sent: OIDs of what the server's publications send.
+
+        Raises:
+            ConfigError: a statement is refused, or the publications do not agree.
+            TableError: the server sends a partitioned table as a whole, and a partition of it
+                has rules of its own.
+        """
+        catalog = source_catalog(connection)
+        own = subscribed(load_configured(self._section, catalog), self._names)
+        publishers = {}
+        for oid in sent:
+            table = catalog.tables.get(oid)
+            found = None if table is None else Publisher.of(own, table, catalog)
+            if found is not None:
+                publishers[oid] = found
+        return publishers

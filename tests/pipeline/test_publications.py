@@ -1,0 +1,324 @@
+"""pgsluice's own publications over the whole way, into Delta.
+
+The examples are those of the manual's section on row filters, with the results that it prints;
+a native PostgreSQL subscription is the judge of others.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from tests.conftest import Database, MakeDatabase, Servers
+from tests.oracle import assert_equal
+from tests.pipeline.conftest import MakePipeline, Pipeline
+
+from pgsluice.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+TABLES = (
+    "CREATE TABLE t1 (a int, b int, c text, PRIMARY KEY (a, c))",
+    "CREATE TABLE t2 (d int, e int, f int, PRIMARY KEY (d))",
+    "CREATE TABLE t3 (g int, h int, i int, PRIMARY KEY (g))",
+)
+P1_P2_P3 = """
+CREATE PUBLICATION p1 FOR TABLE t1 WHERE (a > 5 AND c = 'NSW');
+CREATE PUBLICATION p2 FOR TABLE t1, t2 WHERE (e = 99);
+CREATE PUBLICATION p3 FOR TABLE t2 WHERE (d = 10), t3 WHERE (g = 10);
+"""
+ROWS = (
+    "INSERT INTO t1 VALUES (2, 102, 'NSW'), (3, 103, 'QLD'), (4, 104, 'VIC'), (5, 105, 'ACT')",
+    "INSERT INTO t1 VALUES (6, 106, 'NSW'), (7, 107, 'NT'), (8, 108, 'QLD'), (9, 109, 'NSW')",
+    "INSERT INTO t2 VALUES (10, 1, 1), (11, 99, 1), (12, 98, 1), (13, NULL, NULL)",
+    "INSERT INTO t3 VALUES (10, 1, 1), (11, 1, 1)",
+)
+
+
+def subscriptions(**named: tuple[str, ...]) -> str:
+    """Sections of subscriptions, each with publications of ours and a lake of its own."""
+    return "".join(
+        f"[[subscription]]\nname = {json.dumps(name)}\npublications = {json.dumps(publications)}\n"
+        f'sink = {{ type = "delta", path = "{name}/{{schema}}/{{table}}" }}\n'
+        for name, publications in named.items()
+    )
+
+
+def publishing(one: Pipeline, statements: str, **named: tuple[str, ...]) -> None:
+    """Write a configuration with these publications and subscriptions only."""
+    (one.folder / "publications.sql").write_text(statements)
+    one.write()
+    text = one.path.read_text()
+    head, _, rest = text.partition("[[subscription]]")
+    spark = rest[rest.index("[spark]") :]
+    own = '[publications]\nfile = "publications.sql"\n'
+    one.path.write_text(head + own + subscriptions(**named) + spark)
+
+
+def lake(one: Pipeline, name: str, table: str) -> list[tuple[Any, ...]]:
+    rows = DeltaTable(str(one.folder / name / "public" / table)).to_pyarrow_table()
+    return sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+@pytest.mark.parametrize("version", [18, 12])
+def test_the_manuals_examples(
+    version: int, servers: Servers, database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    """s1: what is inserted, and each kind of UPDATE; copied and streamed; p1, p2, p3 at once."""
+    shop = database(servers(version))
+    shop.execute(*TABLES)
+    one = pipeline(shop)
+    publishing(one, P1_P2_P3, s1=("p1",), s2=("p2", "p3"), s3=("p1", "p2", "p3"))
+    one.once()
+    shop.execute(*ROWS)
+    one.once()
+    assert lake(one, "s1", "t1") == [(6, 106, "NSW"), (9, 109, "NSW")]
+    assert not (one.folder / "s1" / "public" / "t2").exists()
+    # t2's filters of p2 and p3 are ORed; p2's t1 has none, which makes p1's redundant.
+    assert lake(one, "s2", "t2") == [(10, 1, 1), (11, 99, 1)]
+    assert lake(one, "s2", "t3") == [(10, 1, 1)]
+    with shop.connect() as connection:
+        assert_equal(connection, "public.t1", one.folder / "s3" / "public" / "t1")
+    shop.execute("UPDATE t1 SET b = 999 WHERE a = 6")
+    one.once()
+    assert lake(one, "s1", "t1") == [(6, 999, "NSW"), (9, 109, "NSW")]
+    shop.execute("UPDATE t1 SET a = 555 WHERE a = 2")
+    one.once()
+    assert lake(one, "s1", "t1") == [(6, 999, "NSW"), (9, 109, "NSW"), (555, 102, "NSW")]
+    shop.execute("UPDATE t1 SET c = 'VIC' WHERE a = 9", "UPDATE t1 SET b = 1 WHERE a = 3")
+    one.once()
+    assert lake(one, "s1", "t1") == [(6, 999, "NSW"), (555, 102, "NSW")]
+    # Another subscription later: its copy honours the filters, ORed over its publications.
+    publishing(one, P1_P2_P3, s1=("p1",), late=("p1", "p3"))
+    one.once()
+    assert lake(one, "late", "t1") == [(6, 999, "NSW"), (555, 102, "NSW")]
+    assert lake(one, "late", "t2") == [(10, 1, 1)]
+
+
+@pytest.mark.parametrize("version", [18, 12])
+def test_the_manuals_partitioned_table(
+    version: int, servers: Servers, database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database(servers(version))
+    shop.execute(
+        "CREATE TABLE parent (a int PRIMARY KEY) PARTITION BY RANGE (a)",
+        "CREATE TABLE child PARTITION OF parent DEFAULT",
+    )
+    one = pipeline(shop)
+    via_root = "FOR TABLE parent WHERE (a < 5) WITH (publish_via_partition_root = true)"
+    publishing(one, f"CREATE PUBLICATION p4 {via_root};", s4=("p4",))
+    one.once()
+    rows = ("INSERT INTO parent VALUES (2), (4), (6)", "INSERT INTO child VALUES (3), (5), (7)")
+    shop.execute(*rows)
+    one.once()
+    assert lake(one, "s4", "parent") == [(2,), (3,), (4,)]
+    by_leaf = "FOR TABLE parent, child WHERE (a >= 5) WITH (publish_via_partition_root = false)"
+    publishing(one, f"CREATE PUBLICATION p4 {by_leaf};", s4=("p4",))
+    one.once()
+    assert lake(one, "s4", "child") == [(5,), (6,), (7,)]
+    assert lake(one, "s4", "parent") == [(2,), (3,), (4,)], "it stays as it was"
+    shop.execute("TRUNCATE parent", *rows, "DELETE FROM child WHERE a IN (4, 5)")
+    one.once()
+    assert lake(one, "s4", "child") == [(6,), (7,)]
+
+
+@pytest.mark.pg(">= 16")
+def test_three_filters_off_one_slot_are_three_native_subscriptions(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop, other = database(), database()
+    tables = (
+        "CREATE TABLE t (id int PRIMARY KEY, region text, n numeric, d timestamp, v text)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "CREATE TABLE parts (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (MINVALUE) TO (500)",
+        "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (500) TO (MAXVALUE)",
+    )
+    shop.execute(*tables)
+    definitions = {
+        "eu": "FOR TABLE t WHERE (region = 'EU' AND n > 10)",
+        "late": "FOR TABLE t WHERE (d >= '2024-06-01' OR d IS NULL)",
+        "roots": "FOR TABLE parts (id, v) WHERE (id % 3 = 1)"
+        " WITH (publish_via_partition_root = true)",
+    }
+    fill = """INSERT INTO t SELECT i, (ARRAY['EU', 'US', NULL])[1 + i % 3], i % 40,
+        CASE WHEN i % 5 > 0 THEN timestamp '2024-01-01' + i * interval '1 day' END, 'v' || i
+        FROM generate_series({}, {}) i"""
+    shop.execute(
+        fill.format(1, 300), "INSERT INTO parts SELECT i, 'p' FROM generate_series(1, 900) i"
+    )
+    one = pipeline(shop)
+    statements = "".join(f"CREATE PUBLICATION {name} {text};" for name, text in definitions.items())
+    publishing(one, statements, **{name: (name,) for name in definitions})
+    one.once()
+    with natives(shop, other, tables, definitions) as wait:
+        shop.execute(
+            fill.format(301, 400),
+            "UPDATE t SET n = n + 7 WHERE id % 4 = 0",
+            "UPDATE t SET region = 'EU' WHERE id % 10 = 3",
+            "UPDATE t SET d = NULL WHERE id % 11 = 0",
+            "UPDATE t SET id = id + 10000, v = v || '!' WHERE id % 13 = 0",
+            "DELETE FROM t WHERE id % 17 = 0",
+            "UPDATE parts SET id = id + 2000 WHERE id % 100 = 99",
+            "UPDATE parts SET v = 'q' WHERE id % 7 = 0",
+            "DELETE FROM parts WHERE id % 19 = 0",
+        )
+        wait()
+        one.once()
+        for name in definitions:
+            table = "parts" if name == "roots" else "t"
+            with psycopg.connect(other.server.dsn(f"{other.name}_{name}"), autocommit=True) as sub:
+                assert_equal(sub, f"public.{table}", one.folder / name / "public" / table)
+
+
+@contextmanager
+def natives(
+    shop: Database, other: Database, tables: tuple[str, ...], definitions: Mapping[str, str]
+) -> Iterator[Any]:
+    """A native subscription a publication, each in a database of its own of the same server."""
+    slots = {name: f"{shop.name}_{name}" for name in definitions}
+    for name, text in definitions.items():
+        shop.execute(
+            f"CREATE PUBLICATION native_{name} {text}",
+            f"SELECT pg_create_logical_replication_slot('{slots[name]}', 'pgoutput')",
+        )
+        other.execute(f'CREATE DATABASE "{other.name}_{name}"')
+        with psycopg.connect(other.server.dsn(f"{other.name}_{name}"), autocommit=True) as sub:
+            for statement in tables:
+                sub.execute(statement)
+            sub.execute(
+                f"CREATE SUBSCRIPTION native CONNECTION '{shop.dsn}' PUBLICATION native_{name}"
+                f" WITH (create_slot = false, slot_name = '{slots[name]}')"
+            )
+
+    def wait() -> None:
+        for name, slot in slots.items():
+            with psycopg.connect(other.server.dsn(f"{other.name}_{name}"), autocommit=True) as sub:
+                _until(sub, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel")
+            ((now,),) = shop.execute("SELECT pg_current_wal_flush_lsn()")
+            with shop.connect() as source:
+                _until(
+                    source,
+                    f"SELECT confirmed_flush_lsn >= '{now}' FROM pg_replication_slots"
+                    f" WHERE slot_name = '{slot}'",
+                )
+
+    try:
+        yield wait
+    finally:
+        for name in definitions:
+            with psycopg.connect(other.server.dsn(f"{other.name}_{name}"), autocommit=True) as sub:
+                sub.execute("ALTER SUBSCRIPTION native DISABLE")
+                sub.execute("ALTER SUBSCRIPTION native SET (slot_name = NONE)")
+                sub.execute("DROP SUBSCRIPTION native")
+            other.execute(f'DROP DATABASE "{other.name}_{name}" WITH (FORCE)')
+
+
+def _until(connection: psycopg.Connection[Any], question: str) -> None:
+    for _ in range(3000):
+        if connection.execute(question).fetchone()[0]:
+            return
+        time.sleep(0.02)
+    pytest.fail(f"never: {question}")
+
+
+def test_changed_publications_are_taken_over_on_sighup(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute(*TABLES, *ROWS)
+    one = pipeline(shop)
+    publishing(one, "CREATE PUBLICATION p FOR TABLE t1 WHERE (a > 5), t2;", lake=("p",))
+    process = one.start()
+
+    def told(statements: str) -> None:
+        (one.folder / "publications.sql").write_text(statements)
+        process.send_signal(signal.SIGHUP)
+
+    def holds(table: str, expected: list[int]) -> bool:
+        with suppress(TableNotFoundError):
+            return [row[0] for row in lake(one, "lake", table)] == expected
+        return False
+
+    one.wait_until(lambda: holds("t1", [6, 7, 8, 9]) and holds("t2", [10, 11, 12, 13]))
+    told("CREATE PUBLICATION p FOR TABLE t1 WHERE (a < 5), t3;")
+    one.wait_until(lambda: holds("t1", [2, 3, 4]) and holds("t3", [10, 11]))
+    shop.execute("DELETE FROM t2", "UPDATE t1 SET a = 1 WHERE a = 8", "DELETE FROM t1 WHERE a = 2")
+    one.wait_until(lambda: holds("t1", [1, 3, 4]))
+    assert holds("t2", [10, 11, 12, 13]), "in no publication any more: it stays as it was"
+    # What cannot be taken over is said, and all goes on as it was.
+    told("CREATE PUBLICATION p FOR TABLE t1 WHERE (nothing > 5);")
+    one.wait_until(lambda: 'column "nothing" does not exist' in one.log())
+    shop.execute("INSERT INTO t1 VALUES (0, 0, 'x')")
+    one.wait_until(lambda: holds("t1", [0, 1, 3, 4]))
+
+
+def test_a_filter_that_fails_parks_its_table_alone(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute(*TABLES)
+    one = pipeline(shop)
+    publishing(one, "CREATE PUBLICATION p FOR TABLE t1, t2 WHERE (10 / d > 1);", lake=("p",))
+    one.once()
+    shop.execute("INSERT INTO t1 VALUES (1, 1, 'x')", "INSERT INTO t2 VALUES (5, 0, 0), (0, 0, 0)")
+    with pytest.raises(Exception, match="division by zero") as caught:
+        one.once()
+    assert "(0" not in str(caught.value), "no value of the row"
+    assert lake(one, "lake", "t1") == [(1, 1, "x")]
+    assert one.table("t2")["state"] == "p"
+
+
+def test_a_column_outside_the_replica_identity_parks_at_the_first_update(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute(*TABLES)
+    one = pipeline(shop)
+    publishing(one, "CREATE PUBLICATION p FOR TABLE t2 WHERE (e > 1);", lake=("p",))
+    one.once()
+    shop.execute("INSERT INTO t2 VALUES (1, 2, 0), (2, 0, 0)")
+    one.once()
+    assert lake(one, "lake", "t2") == [(1, 2, 0)]
+    shop.execute("UPDATE t2 SET e = 5")
+    with pytest.raises(Exception, match="not part of the replica identity"):
+        one.once()
+    assert lake(one, "lake", "t2") == [(1, 2, 0)]
+
+
+def test_a_mistake_in_the_statements_is_said_at_the_start(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute(*TABLES)
+    one = pipeline(shop)
+    publishing(one, "CREATE PUBLICATION p\nFOR TABLE t9;", lake=("p",))
+    with pytest.raises(ConfigError, match='relation "t9" does not exist'):
+        one.once()
+    done = one.command("run", str(one.path), "--once")
+    assert done.returncode == 2
+    assert "publications.sql:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.pg(">= 15")
+def test_the_servers_own_filter_that_changes_has_the_table_copied_again(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute(*TABLES, *ROWS)
+    shop.execute(f'CREATE PUBLICATION "{shop.name}" FOR TABLE t1 WHERE (a > 5)')
+    one = pipeline(shop)
+    one.once()
+    assert [row[0] for row in lake(one, "lake", "t1")] == [6, 7, 8, 9]
+    shop.execute(f'ALTER PUBLICATION "{shop.name}" SET TABLE t1 WHERE (a < 5)')
+    one.once()
+    assert [row[0] for row in lake(one, "lake", "t1")] == [2, 3, 4]
