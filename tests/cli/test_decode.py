@@ -9,12 +9,14 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.capture.test_in_progress import RELATION, commit, plain, prepare, receive, row, stream
 from tests.cli.conftest import Command
 from tests.conftest import Database, MakeDatabase
 from tests.spool.transactions import facts, new_spool, raw, relation, transaction
@@ -24,12 +26,16 @@ from pgsluice.cli.app import run_command
 from pgsluice.lsn import Lsn
 from pgsluice.spool import PartReference, RawMessages, SegmentHeader, SpoolReader, SpoolWriter
 from pgsluice.spool.segment import write_segment
-from pgsluice.wire import Insert, StreamStart, StreamStop, TupleData
+from pgsluice.wire import Insert, RelationColumn, StreamAbort, StreamStart, StreamStop, TupleData
 
 PLAIN = CAPTURES_BY_ID["18-proto1-messages"]
 PARALLEL = CAPTURES_BY_ID["18-proto4-streaming_parallel-binary"]
 PARALLEL_ROWS = PARALLEL.messages()
 TRICKY = "E'a\\nb\\x1b[31m''c', 'NULL', NULL, repeat('x', 9000)"
+
+
+def wide(value: str, xid: int) -> Insert:
+    return Insert(RELATION.oid, TupleData.of(value, "x"), xid)
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -247,6 +253,54 @@ class TestFilesOfASpool:
         with reference.open("wb") as file:
             write_segment(file, header, None)
         return part, reference
+
+    @pytest.mark.parametrize("segment_bytes", [150, 2**20])
+    def test_what_capture_wrote_of_a_stream(
+        self, pgsluice: Command, tmp_path: Path, segment_bytes: int
+    ) -> None:
+        """Two savepoints, the second rolled back with the column that it added."""
+        wider = replace(RELATION, columns=(*RELATION.columns, RelationColumn(0, "v", 25, -1)))
+        script = [
+            *stream(7, RELATION, row("1"), replace(RELATION, xid=71), row("2", 71)),
+            *stream(7, row("3"), replace(wider, xid=72), wide("4", 72), is_first=False),
+            *stream(7, wide("5", 72), wide("6", 73), is_first=False),
+            *plain(8, 2000, RELATION, row("7")),
+            StreamAbort(7, 73).encode(),
+            StreamAbort(7, 72).encode(),
+            *stream(7, RELATION, row("8"), is_first=False),
+            commit(7, 2100),
+        ]
+        spool = tmp_path / "spool"
+        receive(spool, script, segment_bytes=segment_bytes)
+        (reference,) = spool.glob("segments/*/*.ref.arrow")
+        lines = pgsluice("decode", reference).out.splitlines()
+        kept = [line for line in lines if not line.endswith("(taken back)")]
+        assert [line.split(maxsplit=3)[1::2] for line in kept] == [
+            ["7", "Relation public.t oid 16394 (id int4 key) identity default"],
+            ["7", "Insert public.t (id=1)"],
+            ["7:71", "Relation public.t oid 16394 (id int4 key) identity default"],
+            ["7:71", "Insert public.t (id=2)"],
+            ["7", "Insert public.t (id=3)"],
+            ["7", "Relation public.t oid 16394 (id int4 key) identity default"],
+            ["7", "Insert public.t (id=8)"],
+        ]
+        taken_back = [line.split()[1] for line in lines if line not in kept]
+        assert set(taken_back) <= {"7:72", "7:73"}
+
+    @pytest.mark.parametrize("segment_bytes", [150, 2**20])
+    def test_what_capture_keeps_of_a_prepared_transaction(
+        self, pgsluice: Command, tmp_path: Path, segment_bytes: int
+    ) -> None:
+        """Also with a relation that an earlier transaction has told."""
+        spool = tmp_path / "spool"
+        script = [*plain(8, 2000, RELATION, row("1")), *prepare(7, "g", 2100, row("2"), row("3"))]
+        receive(spool, script, segment_bytes=segment_bytes)
+        (marker,) = spool.glob("prepared/*/*")
+        rows = objects(pgsluice("decode", marker, "--json").out)
+        assert [(one["tag"], one["xid"], one["table"], one["new"]) for one in rows] == [
+            ("I", 7, "t", {"id": "2"}),
+            ("I", 7, "t", {"id": "3"}),
+        ]
 
     def test_a_wrong_byte_is_named_by_its_place_in_the_file(
         self, pgsluice: Command, tmp_path: Path
