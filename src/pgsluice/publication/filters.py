@@ -12,6 +12,7 @@ from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.row_filter.bind import BoundFilter, FilterColumn, bind_row_filter
 from pgsluice.publication.row_filter.catalog import Type
 from pgsluice.publication.row_filter.errors import FilterNotExact, RowFilterError
+from pgsluice.publication.row_filter.evaluate import unsupported
 from pgsluice.publication.row_filter.parse import parse_filter
 from pgsluice.publication.statements import WhereClause
 
@@ -69,11 +70,18 @@ def bind_where(where: WhereClause, table: SourceTable) -> BoundFilter:
         FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
     """
     try:
-        return bind_filter(where.text, table, where.position)
+        bound = bind_filter(where.text, table, where.position)
     except FilterNotExact:
         raise
     except RowFilterError as error:
         raise _ours(error, 0) from None
+    if (refused := unsupported(bound.expression)) is not None:
+        raise FilterNotExact(
+            f"pgsluice cannot evaluate this row filter exactly: {refused.reason}",
+            server_hint=f"What can be done: {refused.way_out}.",
+            position=where.position,
+        )
+    return bound
 
 
 def _type(one: SourceType) -> Type:
