@@ -9,7 +9,7 @@ LINE 1: CREATE PUBLICATION p FRO TABLE t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from pgsluice.errors import ConfigError, PgsluiceError
 
@@ -42,7 +42,7 @@ class PublicationError(ConfigError):
     def message(self) -> str:
         return self.what
 
-    def located_in(self, source: str, shift: int = 0) -> PublicationError:
+    def located_in(self, source: str | None, shift: int = 0) -> Self:
         """The same error in the text that its position counts in."""
         position = None if self.position is None else self.position + shift
         facts = {**self.facts, "position": position, "source": source}

@@ -8,7 +8,6 @@ relation that it acts on.
 from __future__ import annotations
 
 from pgsluice.catalog.source_tables import SourceTable, SourceType
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.row_filter.bind import BoundFilter, FilterColumn, bind_row_filter
 from pgsluice.publication.row_filter.catalog import Type
 from pgsluice.publication.row_filter.errors import FilterNotExact, RowFilterError
@@ -30,7 +29,7 @@ def check_syntax(text: str, position: int) -> None:
     try:
         parse_filter(text)
     except RowFilterError as error:
-        raise _ours(error, position) from None
+        raise error.located_in(None, position) from None
 
 
 def bind_filter(text: str, table: SourceTable, position: int = 0) -> BoundFilter:
@@ -66,15 +65,10 @@ def bind_where(where: WhereClause, table: SourceTable) -> BoundFilter:
     """Bind a statement's filter; an error's place is counted in the statement.
 
     Raises:
-        PublicationError: PostgreSQL refuses it.
+        RowFilterError: PostgreSQL refuses it.
         FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
     """
-    try:
-        bound = bind_filter(where.text, table, where.position)
-    except FilterNotExact:
-        raise
-    except RowFilterError as error:
-        raise _ours(error, 0) from None
+    bound = bind_filter(where.text, table, where.position)
     if (refused := unsupported(bound.expression)) is not None:
         raise FilterNotExact(
             f"pgsluice cannot evaluate this row filter exactly: {refused.reason}",
@@ -96,13 +90,4 @@ def _type(one: SourceType) -> Type:
         display=one.display,
         base=one.base,
         labels=frozenset(one.labels) if one.kind == "e" else None,
-    )
-
-
-def _ours(error: RowFilterError, position: int) -> PublicationError:
-    return PublicationError(
-        error.message,
-        detail=error.detail,
-        server_hint=error.server_hint,
-        position=None if error.position is None else error.position + position,
     )
