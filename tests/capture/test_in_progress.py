@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from tests.capture.reading import changes
 from tests.spool.transactions import new_spool
 from tests.wire.streams import Streams
 
+from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.receiver import Pace, Receiver
 from pgsluice.capture.store import Store
+from pgsluice.catalog import fetch_relation_facts
 from pgsluice.errors import ProtocolError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter
@@ -54,13 +57,16 @@ RELATION = Relation(
 class Played:
     """A connection whose server says what the script has, then nothing."""
 
-    def __init__(self, frames: list[bytes], ended: threading.Event) -> None:
+    def __init__(self, frames: list[bytes | Callable[[], None]], ended: threading.Event) -> None:
         self._frames = iter(frames)
         self._ended = ended
         self.pgconn = self
 
     def get_copy_data(self, _: int) -> tuple[int, bytes]:
         frame = next(self._frames, None)
+        while callable(frame):  # something happens meanwhile
+            frame()
+            frame = next(self._frames, None)
         if frame is None:
             self._ended.set()
             return 0, b""
@@ -233,6 +239,38 @@ def test_what_was_taken_back_keeps_nobody_else_from_telling(tmp_path):
     ]
     receive(path, script)
     assert decoded(path) == [{"o": "2"}, {"a": "1"}, {"a": "4"}]
+
+
+def test_facts_that_a_stream_brought_are_not_replaced_by_older_ones(tmp_path, database):
+    """The watch saw a change, and then the stream that commits now changed more."""
+    db = database()
+    db.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    ((oid,),) = db.execute("SELECT 't'::regclass::oid::bigint")
+    relation, insert = replace(RELATION, oid=oid), replace(row("1"), oid=oid)
+    facts = FactsSource(db.dsn, 10)
+
+    def watch() -> None:
+        db.execute("ALTER TABLE t ADD a int")
+        with db.connect() as connection:
+            seen = fetch_relation_facts(connection, oid)
+        facts.offer(oid, facts.known()[oid], seen.to_json())
+
+    frames = [
+        *frames_of(plain(8, 2000, relation, insert)),
+        watch,
+        *frames_of([StreamAbort(99, 99).encode()]),
+        lambda: db.execute("ALTER TABLE t ADD b int"),
+        *frames_of([*stream(7, relation, insert), commit(7, 2100)]),
+        *frames_of(plain(9, 2200, insert)),
+    ]
+    played = Played(frames, stop := threading.Event())
+    path = tmp_path / "spool"
+    with SpoolWriter(new_spool(path, Lsn(10))) as writer, Store(writer, None) as store:
+        Receiver(played, store, facts, Pace(2048, 3600), stop=stop).run()
+        store.drain()
+        columns = [one.name for one in writer.in_force[oid].facts.columns]
+    facts.close()
+    assert columns == ["id", "a", "b"]
 
 
 def prepare(xid: int, gid: str, at: int, *messages) -> list[bytes]:

@@ -89,10 +89,6 @@ class FrameBuffer:
             self.whole_since = now
         return None
 
-    def add_ahead(self, frames: Sequence[bytes]) -> None:
-        """Frames of our own that stand before the next transaction; none may be open."""
-        self._open.add(frames)
-
     def take_whole(self) -> Whole | None:
         """What waits as whole transactions; None without any."""
         if self.whole_since is None:

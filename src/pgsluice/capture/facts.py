@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 
 from pgsluice.capture.steps import FactsByOid
-from pgsluice.catalog import fetch_relation_facts
+from pgsluice.catalog import fetch_many, fetch_relation_facts
 from pgsluice.errors import PgsluiceError, ProtocolError
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import FACTS_TAG
@@ -78,7 +78,7 @@ class FactsSource:
             SourceUnreachable, SourceRefused: the catalog could not be asked.
         """
         oid = relation_oid(message, 1)
-        json = self._fetch(oid)
+        json = self._fetch([oid])[oid]
         if oid in self._known and self._known[oid] == json:
             return None
         self._known[oid] = json
@@ -94,7 +94,7 @@ class FactsSource:
         Raises:
             SourceUnreachable, SourceRefused: the catalog could not be asked.
         """
-        facts = {oid: self._fetch(oid) for oid in oids}
+        facts = self._fetch(oids)
         self._known.update({oid: facts[oid] for oid in joining if oid in facts})
         return facts
 
@@ -115,7 +115,7 @@ class FactsSource:
             self._changed.append((oid, known, json))
 
     def take_changed(self) -> list[bytes]:
-        """Messages for facts that changed without an R; to be written between transactions."""
+        """Messages for facts that changed without an R; to stand before the next Begin."""
         messages: list[bytes] = []
         while self._changed:
             oid, known, json = self._changed.popleft()
@@ -124,12 +124,14 @@ class FactsSource:
                 messages.append(facts_message(oid, json))
         return messages
 
-    def _fetch(self, oid: int) -> str | None:
+    def _fetch(self, oids: Iterable[int]) -> dict[int, str | None]:
+        """At once, however many: a partitioned table's leaves may be thousands."""
+        wanted = list(oids)
         with source_errors("reading the catalog"):
             if self._connection is None or self._connection.closed:
                 self._connection = connect_sql(self._dsn, timeout_s=self._timeout_s)
-            facts = fetch_relation_facts(self._connection, oid)
-        return None if facts is None else facts.to_json()
+            found = fetch_many(self._connection, wanted)
+        return {oid: found[oid].to_json() if oid in found else None for oid in wanted}
 
 
 class CatalogWatch:

@@ -162,6 +162,8 @@ class Receiver:
                     if has_parts:
                         break
                 elif tag == _BEGIN and is_plain:
+                    # Here, and no earlier: a stream that commits may bring newer ones.
+                    frames.extend(map(_own_frame, self._facts.take_changed()))
                     append(frame)
                     self._begin = frame
                     self._is_open = True
@@ -267,9 +269,6 @@ class Receiver:
             self._hand_over_whole()
         for part in self._in_progress.overflow(limit):
             self._hand_over(part)
-        is_inside = self._is_open or self._in_progress.current is not None
-        if not is_inside and (changed := self._facts.take_changed()):
-            buffer.add_ahead([_own_frame(message) for message in changed])
 
     def _hand_over_whole(self) -> None:
         whole = self._buffer.take_whole()
