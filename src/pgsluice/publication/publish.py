@@ -3,7 +3,7 @@
 Rules, all of them PostgreSQL's:
 
 - Only actions that are published pass. TRUNCATE knows no filter; that of a partition whose
-  changes go under its root's name is not sent.
+  changes go under its root's name is not sent, but where it empties the root (:mod:`.truncates`).
 - An UPDATE whose old row does not pass the update filter and whose new row does is an INSERT;
   the other way round it is a DELETE; where neither passes it is nothing. Whether INSERTs and
   DELETEs are published plays no part in it.
@@ -24,7 +24,7 @@ pgoutput_truncate).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -50,8 +50,10 @@ from pgsluice.publication.projection import Projection
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
 from pgsluice.publication.resolve import Resolution, resolve
 from pgsluice.publication.row_filter import nodes as n
-from pgsluice.publication.row_filter.evaluate import Evaluator
+from pgsluice.publication.row_filter.errors import FilterNotExact
+from pgsluice.publication.row_filter.evaluate import Evaluator, unsupported
 from pgsluice.publication.rows import RowPool
+from pgsluice.publication.truncates import Place, leaves_of, whole_truncates
 from pgsluice.publication.truth import Truth, judge
 from pgsluice.wire import ReplicaIdentity as WireIdentity
 
@@ -73,16 +75,22 @@ class Publisher:
         for changes in decode_segment(view, {oid}, texts=publisher.filter_columns):
             published = publisher.publish(changes)
 
+    For the partitions of a root, :func:`publish_all` has the whole.
+
     Attributes:
         resolution: what acts on the relation, and what it is published as.
         publications: the subscription's.
         catalog: the relation and its ancestors.
+        leaves: the tables that hold the rows of ``published_as``, by OID.
+        sends_root_truncates: whether a publication that goes through the root publishes TRUNCATE.
         filters: by INSERT, UPDATE and DELETE: the filters ORed, or None where every row passes.
     """
 
     resolution: Resolution
     publications: tuple[Publication, ...]
     catalog: SourceCatalog
+    leaves: frozenset[int]
+    sends_root_truncates: bool
     filters: Mapping[int, Evaluator | None]
     _checked: dict[tuple[int, ReplicaIdentity], PublicationError | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -102,14 +110,24 @@ class Publisher:
         Raises:
             PublicationError: the publications' columns do not agree.
             TableError: see :func:`~pgsluice.publication.resolve.resolve`.
-            RowFilterError: a filter does not fit the relation's columns any more.
+            RowFilterError: a filter does not fit the relation's columns any more; or
+                FilterNotExact: it cannot be computed exactly.
         """
         resolution = resolve(publications, table, catalog)
         if resolution is None:
             return None
         family = [table, *(catalog.tables[oid] for oid in table.ancestors)]
         return cls(
-            resolution, tuple(publications), SourceCatalog.of(family), _evaluators(resolution)
+            resolution,
+            tuple(publications),
+            SourceCatalog.of(family),
+            leaves_of(resolution.published_as, catalog),
+            any(
+                "truncate" in one.publish and one.publish_via_partition_root
+                for one in publications
+                if resolve([one], table, catalog) is not None
+            ),
+            _evaluators(resolution),
         )
 
     @property
@@ -124,11 +142,14 @@ class Publisher:
             name for one in self.filters.values() if one is not None for name in one.columns
         )
 
-    def publish(self, changes: RelationChanges) -> RelationChanges:
+    def publish(
+        self, changes: RelationChanges, truncates: Collection[Place] = ()
+    ) -> RelationChanges:
         """The changes as the publications publish them.
 
         Args:
             changes: of the relation, decoded with ``texts=publisher.filter_columns``.
+            truncates: the TRUNCATEs of a partition that stand for one of the root.
 
         Returns:
             Those that are published, transformed, under the name and with the columns that they
@@ -140,7 +161,7 @@ class Publisher:
             TableError: the replica identity does not fit, or the server does not send what a
                 filter reads.
         """
-        acting = self._acting(changes)
+        acting = self._acting(changes, truncates)
         self._check_identity(changes, acting)
         projection = Projection.of(self.resolution, changes)
         if not any(self.filters.values()) and acting.all():
@@ -150,12 +171,14 @@ class Publisher:
         kept, actions = _transformed(changes.actions[acting], truth)
         return _assembled(changes, pool, projection, np.flatnonzero(acting)[kept], actions[kept])
 
-    def _acting(self, changes: RelationChanges) -> Mask:
+    def _acting(self, changes: RelationChanges, truncates: Collection[Place]) -> Mask:
         """The changes whose action is published."""
         published = [_ACTIONS[one] for one in self.resolution.published]
-        if self.published_as.oid != self.resolution.table.oid and TRUNCATE in published:
-            published.remove(TRUNCATE)
         acting: Mask = np.isin(changes.actions, published)
+        if self.published_as.oid != self.resolution.table.oid:
+            for change in np.flatnonzero(acting & (changes.actions == TRUNCATE)).tolist():
+                place = int(changes.positions[change]), int(changes.ordinals[change])
+                acting[change] = self.sends_root_truncates and place in truncates
         return acting
 
     def _check_identity(self, changes: RelationChanges, acting: Mask) -> None:
@@ -184,6 +207,44 @@ class Publisher:
         return self._checked[found]
 
 
+def publish_all(
+    publishers: Mapping[int, Publisher], runs: Sequence[RelationChanges]
+) -> list[RelationChanges]:
+    """Publish the changes of several relations, a root's partitions among them.
+
+    Args:
+        publishers: by the OID of the relation that the server sends. Changes of relations that
+            are not in it are not published.
+        runs: decoded changes; of a root's partitions all.
+
+    Raises:
+        EvaluationError, TableError: as :meth:`Publisher.publish`, for the first such change.
+    """
+    places = {
+        one.published_as.oid: whole_truncates(runs, one.leaves)
+        for one in publishers.values()
+        if one.published_as.oid != one.resolution.table.oid
+    }
+    published: list[RelationChanges] = []
+    failures: list[tuple[Place, TableError]] = []
+    for run in runs:
+        publisher = publishers.get(run.relation.oid)
+        if publisher is None:
+            continue
+        # One partition's T stands for the root's.
+        is_first = run.relation.oid == min(publisher.leaves, default=0)
+        truncates = places.get(publisher.published_as.oid, frozenset()) if is_first else ()
+        try:
+            published.append(publisher.publish(run, truncates))
+        except TableError as error:
+            facts = error.facts
+            place = int(facts.get("lsn", run.positions[0])), int(facts.get("ordinal", 0))
+            failures.append((place, error))
+    if failures:
+        raise min(failures, key=lambda one: one[0])[1]
+    return published
+
+
 def _evaluators(resolution: Resolution) -> dict[int, Evaluator | None]:
     """By action; actions with the same filters share one."""
     made: dict[tuple[str, ...], Evaluator | None] = {(): None}
@@ -193,6 +254,8 @@ def _evaluators(resolution: Resolution) -> dict[int, Evaluator | None]:
         if texts not in made:
             bound = [bind_filter(text, resolution.published_as).expression for text in texts]
             either = bound[0] if len(bound) == 1 else n.Bool(n.Connective.OR, tuple(bound))
+            if (refused := unsupported(either)) is not None:
+                raise FilterNotExact(refused.reason, server_hint=refused.way_out)
             made[texts] = Evaluator(either)
     return {_ACTIONS[action]: made[resolution.filters(action)] for action in actions}
 
@@ -274,6 +337,7 @@ def _refused(error: PublicationError, changes: RelationChanges, change: int) -> 
         " again: pgsluice copy CONFIG TABLE",
         table=table,
         lsn=lsn,
+        ordinal=int(changes.ordinals[change]),
         message=error.message,
         detail=error.detail,
     )

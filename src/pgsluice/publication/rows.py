@@ -38,7 +38,8 @@ class RowPool:
     def of(cls, changes: RelationChanges) -> RowPool:
         """The tuples of changes of one relation."""
         both = changes.new_index >= 0
-        rows = int(both.sum())
+        columns = changes.new.columns
+        rows = len(columns[0]) if columns else int(both.sum())
         old_of_new = np.full(rows, -1, np.int64)
         old = changes.old_index[both]
         old_of_new[changes.new_index[both]] = np.where(old >= 0, old + rows, -1)

@@ -173,6 +173,7 @@ def _absent(changes: RelationChanges, column: str, change: int) -> TableError:
         table=table,
         column=column,
         lsn=lsn,
+        ordinal=int(changes.ordinals[change]),
         copy_again=True,
     )
 
