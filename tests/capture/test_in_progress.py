@@ -273,6 +273,31 @@ def test_facts_that_a_stream_brought_are_not_replaced_by_older_ones(tmp_path, da
     assert columns == ["id", "a", "b"]
 
 
+@pytest.mark.parametrize("is_the_same", [True, False])
+def test_of_a_table_that_is_gone_the_connections_facts_hold_if_it_was_the_same(
+    tmp_path, database, is_the_same
+):
+    db = database()
+    db.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    ((oid,),) = db.execute("SELECT 't'::regclass::oid::bigint")
+    relation, insert = replace(RELATION, oid=oid), replace(row("1"), oid=oid)
+    told = relation if is_the_same else replace(relation, columns=columns("other"))
+    frames = [
+        *frames_of(plain(8, 2000, relation, insert)),
+        lambda: db.execute("DROP TABLE t"),
+        *frames_of([*stream(7, told, insert), commit(7, 2100)]),
+    ]
+    facts = FactsSource(db.dsn, 10)
+    played = Played(frames, stop := threading.Event())
+    path = tmp_path / "spool"
+    with SpoolWriter(new_spool(path, Lsn(10))) as writer, Store(writer, None) as store:
+        Receiver(played, store, facts, Pace(2048, 3600), stop=stop).run()
+    facts.close()
+    reader = SpoolReader(path)
+    found = [info.header.relations[oid].facts for info in reader.all_segments()[1:]]
+    assert [one and one.primary_key for one in found] == [("id",) if is_the_same else None]
+
+
 def prepare(xid: int, gid: str, at: int, *messages) -> list[bytes]:
     """A transaction prepared at ``at``."""
     ends = (Lsn(at), Lsn(at + 5), 0, xid, gid)

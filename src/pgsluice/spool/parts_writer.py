@@ -137,8 +137,8 @@ class PartsWriter:
         """
         with self._writer.mutex:
             state = self._open[transaction]
-            relations = {} if facts is None else _with_facts(state.relations(), facts)
-            learnt = _with_facts(state.in_force, facts or {})
+            relations = {} if facts is None else self._with_facts(state.relations(), facts)
+            learnt = self._with_facts(state.in_force, facts or {})
             info = None
             if position > self._writer.position:
                 header = replace(
@@ -231,7 +231,7 @@ class PartsWriter:
                     xid=xid,
                     lsn=position,
                 )
-            relations = _with_facts(dict(kept.relations), facts)
+            relations = self._with_facts(dict(kept.relations), facts)
             header = replace(kept, epoch=self._writer.epoch)
             info = self._put_reference(header, position, commit_timestamp, relations)
             failpoint("spool.after_commit_prepared")
@@ -250,6 +250,21 @@ class PartsWriter:
             state = self._open.pop(transaction, None)
             for part in state.parts if state else ():
                 self._storage.delete(part.name)
+
+    def _with_facts(self, relations: InForce, facts: Mapping[int, RelationFacts | None]) -> InForce:
+        """The relations with their facts as of the commit.
+
+        One that is gone since then has those that the connection knows, if it was the same
+        relation then, word by word; else they are unknown.
+        """
+        result = {}
+        for oid, one in relations.items():
+            found = facts.get(oid, one.facts)
+            known = self._writer.in_force.get(oid)
+            if found is None and known is not None and known.relation == one.relation:
+                found = known.facts
+            result[oid] = RelationInForce(one.relation, found)
+        return result
 
     def _put_reference(
         self, header: SegmentHeader, position: Lsn, commit_timestamp: int, relations: InForce
@@ -275,10 +290,3 @@ def _measure(messages: RawMessages, body: int, before: InForce) -> tuple[Counts,
     """What a part counts, and which relations are in force after it."""
     block = part_block(messages, body=body, position=0, commit_timestamp=0, xid=0, ordinal_start=0)
     return count_changes(block), relations_after(before, block)
-
-
-def _with_facts(relations: InForce, facts: Mapping[int, RelationFacts | None]) -> InForce:
-    return {
-        oid: RelationInForce(one.relation, facts.get(oid, one.facts))
-        for oid, one in relations.items()
-    }
