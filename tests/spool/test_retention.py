@@ -117,6 +117,23 @@ def test_then_of_disabled_subscriptions_and_then_it_is_full(writer):
     assert writer.spool.released() == {}
 
 
+def test_what_is_in_progress_weighs_and_stays(writer):
+    """Open and prepared transactions: only their end lets go of them."""
+    before = writer.size_bytes()
+    writer.parts.append("open", raw([(10500, insert(5))]))
+    writer.parts.append("kept", raw([(10500, insert(5))]))
+    writer.parts.prepare("kept", gid="g", xid=7, prepare_lsn=Lsn(10500))
+    record("a", 11000).save(writer.spool.path)
+    state, _ = step(writer, configured={"a": True}, max_bytes=before // 10)
+    assert (start(writer), state.is_full) == (11000, True)
+    assert state.waiting_bytes == state.size_bytes > 0
+    writer.parts.abandon("open")
+    writer.parts.commit_prepared("g", 7, position=Lsn(12000), commit_timestamp=0, facts={})
+    assert step(writer, configured={"a": True})[0].waiting_bytes == 0
+    record("a", 12000).save(writer.spool.path)
+    assert step(writer, configured={"a": True})[0].size_bytes == 0
+
+
 def test_full_until_there_is_clearly_room(writer):
     record("a", 1000).save(writer.spool.path)
     limit = writer.size_bytes() - 1

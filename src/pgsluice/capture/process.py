@@ -326,11 +326,17 @@ class _Capture:
                 self._store.guard = None
 
     def _on_progress(self) -> None:
-        is_full = self._store.is_full
-        self._voice.say(
-            CapturePhase.WAITING if is_full else CapturePhase.STREAMING,
-            "the spool is at its size limit; nothing more is acknowledged" if is_full else None,
-        )
+        if not self._store.is_full:
+            self._voice.say(CapturePhase.STREAMING)
+            return
+        message = "the spool is at its size limit; nothing more is acknowledged"
+        retained = self._store.retained
+        if retained is not None and retained.waiting_bytes:
+            message += (
+                f". {retained.waiting_bytes} bytes of it are transactions in progress, whose end "
+                "cannot be read: raise spool.max_bytes if nothing else makes room"
+            )
+        self._voice.say(CapturePhase.WAITING, message)
 
     def _keep_publications(self, connection: psycopg.Connection[Any]) -> None:
         ensure_publications(connection, self._config.source.publications)

@@ -144,12 +144,15 @@ class RetentionState:
     Attributes:
         size_bytes: what the spool weighs.
         is_full: there is no room, and nothing more to let go.
+        waiting_bytes: of that, what transactions in progress weigh: it goes only when they
+            end, which a full spool does not hear of.
         lowest: the hold that keeps the most; None without any.
     """
 
     size_bytes: int
     is_full: bool
     lowest: Hold | None
+    waiting_bytes: int = 0
 
 
 class Retention:
@@ -191,7 +194,8 @@ class Retention:
             holds = self._relieve(holds, kept)
         self._is_full = self._is_over()
         lowest = min(holds, key=lambda hold: hold.lsn, default=None)
-        return RetentionState(self._writer.size_bytes(), self._is_full, lowest)
+        waiting_bytes = self._writer.parts.waiting_bytes
+        return RetentionState(self._writer.size_bytes(), self._is_full, lowest, waiting_bytes)
 
     def _is_over(self) -> bool:
         share = _ROOM_SHARE if self._is_full else 1.0
