@@ -52,9 +52,9 @@ class PartsWriter:
     def waiting_bytes(self) -> int:
         """Parts of transactions that have not ended: open or prepared ones."""
         with self._writer.mutex:
-            of_open = [part for state in self._open.values() for part in state.parts]
-            of_prepared = [part for header in self._prepared for part in header.parts]
-            return sum(part.size_bytes for part in (*of_open, *of_prepared))
+            of_open = (part.size_bytes for state in self._open.values() for part in state.parts)
+            of_prepared = (part.size_bytes for header in self._prepared for part in header.parts)
+            return sum(of_open) + sum(of_prepared)
 
     def abandon_all(self) -> None:
         """What is open, and not prepared, will come again from its beginning."""
