@@ -156,8 +156,10 @@ def test_facts_stand_behind_the_first_relation_of_a_connection_and_when_they_cha
     ((oid,),) = db.execute("SELECT 't'::regclass::oid::int")
     facts = relations_after(views[-1].relations, views[-1].block)[oid].facts
     assert facts is not None
+    # Up to 10 a column with a default rewrote the table; nothing is missing in its rows.
+    missing = "7" if db.server.programs.major >= 11 else None
     assert [(column.name, column.missing) for column in facts.columns] == [
-        ("id", None), ("v", None), ("w", "7"),
+        ("id", None), ("v", None), ("w", missing),
     ]  # fmt: skip
 
 
@@ -283,6 +285,7 @@ def test_a_first_start_cut_off_after_the_slot_is_done_again(db, config):
     assert inserted(config) == numbers(2, 2)
 
 
+@pytest.mark.pg(">= 14")  # pg_stat_replication_slots
 def test_a_slot_made_for_us_is_taken_a_used_one_is_not(db, config, tmp_path):
     db.execute(
         "CREATE PUBLICATION pgsluice FOR TABLE t",
@@ -298,6 +301,7 @@ def test_a_slot_made_for_us_is_taken_a_used_one_is_not(db, config, tmp_path):
         prepare_source(configure(db, tmp_path / "b"), export_snapshot=False)
 
 
+@pytest.mark.pg(">= 11")  # pg_replication_slot_advance
 def test_a_gap_is_refused(db, config):
     run_capture(config, once=True)
     db.execute(insert(1, 1))

@@ -73,6 +73,7 @@ def test_a_slot_in_use_by_another(
     one.assert_equal("t")
 
 
+@pytest.mark.pg(">= 11")  # pg_replication_slot_advance
 def test_a_slot_that_moved_past_the_spool(
     shop: Database, pipeline: MakePipeline, capfd: pytest.CaptureFixture[str]
 ) -> None:
