@@ -4,25 +4,25 @@
 
 Runs each area's tests with PGSLUICE_TEST_VERSION set, which leaves only those that use the
 server under test (``tests/conftest.py``), and ends with a table: version x area, passed or
-failed, and the names of what failed. Versions that cannot be had here (no npm) are skipped
-with a notice. Exit 1 if anything failed. Several matrices may run side by side: each run
-starts servers of its own in folders of its own.
+failed, and the names of what failed. With ``--write`` each result also goes into the table of
+``docs/matrix.md`` as soon as it is known; what was not run stays there as it was. Versions that
+cannot be had here (no npm) are skipped with a notice. Exit 1 if anything failed. Several
+matrices may run side by side: each run starts servers of its own in folders of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
+import matrix_page
 from rich.console import Console
 from rich.table import Table
 
@@ -48,8 +48,6 @@ AREAS = (
 )
 """The rooms that have tests of the server under test; one without any shows a dash."""
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "matrix.md"
-_BEGIN, _END = "<!-- written by python scripts/matrix.py --write -->", "<!-- end -->"
 _WIDTH = 110
 _NO_TESTS = 5
 """pytest's exit code when an area has no test that depends on the server."""
@@ -96,22 +94,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.versions) - set(VERSIONS):
         parser.error(f"{min(unknown)} is not one of {VERSIONS[0]} to {VERSIONS[-1]}")
-    if chosen.write and (chosen.versions or chosen.area):
-        parser.error("--write needs the whole matrix, without versions and --area")
     areas = [area for area in AREAS if not chosen.area or area in chosen.area]
     console = Console()
     console.width = max(console.width, _WIDTH)
-    rows = run_all(console, chosen.versions or VERSIONS, areas, chosen.jobs)
+    written = matrix_page.this_run() if chosen.write else None
+    rows = run_all(console, chosen.versions or VERSIONS, areas, chosen.jobs, written)
     show(console, rows, areas)
-    if chosen.write:
-        write(rows, areas)
     return int(any(outcome.has_failed for row in rows.values() for outcome in row.values()))
 
 
 def run_all(
-    console: Console, versions: Iterable[int], areas: Sequence[str], jobs: str
+    console: Console, versions: Iterable[int], areas: Sequence[str], jobs: str, written: str | None
 ) -> dict[int, Row]:
-    """Outcomes by version and area; each is told as soon as it is known."""
+    """Outcomes by version and area; each is told, and written, as soon as it is known.
+
+    Args:
+        written: the run's name in the docs; None to write nothing.
+    """
     rows: dict[int, Row] = {}
     for version in versions:
         if reason := why_not(version):
@@ -121,6 +120,8 @@ def run_all(
         for area in areas:
             row[area] = run(version, area, jobs)
             console.print(f"PostgreSQL {version}, {area}: {row[area]}")
+            if written:
+                matrix_page.write({(area, version): _cell(row[area])}, written, AREAS, VERSIONS)
         rows[version] = row
     return rows
 
@@ -186,29 +187,6 @@ def _cell(found: Outcome) -> str:
     if not found.passed + found.skipped:
         return "-"
     return f"{found.passed}" + (f"/{found.skipped}s" if found.skipped else "")
-
-
-def write(rows: Mapping[int, Row], areas: Sequence[str]) -> None:
-    """Put the table into ``docs/matrix.md``, in place of the last one."""
-    lines = [
-        f"Run on {datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, at {_revision()}.",
-        "",
-        "| area | " + " | ".join(map(str, rows)) + " |",
-        "|---" * (len(rows) + 1) + "|",
-        *(
-            f"| {area} | " + " | ".join(_cell(row[area]) for row in rows.values()) + " |"
-            for area in areas
-        ),
-    ]
-    before, _, rest = PAGE.read_text().partition(_BEGIN)
-    after = rest.partition(_END)[2]
-    PAGE.write_text("\n".join([before + _BEGIN, *lines, _END]) + after)
-
-
-def _revision() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "an unknown revision"
 
 
 if __name__ == "__main__":
