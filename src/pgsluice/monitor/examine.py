@@ -30,6 +30,7 @@ from pgsluice.catalog import (
     user_tables,
 )
 from pgsluice.catalog.own_publications import INSERT_SUFFIX
+from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.monitor.binary_health import Inside, find_inside, judge_binary
@@ -41,6 +42,7 @@ from pgsluice.monitor.place_health import (
     judge_spool,
     judge_target,
 )
+from pgsluice.monitor.publication_health import OwnFacts, judge_own_publications, would_send
 from pgsluice.monitor.source_health import (
     PublicationFacts,
     PublishedTable,
@@ -88,6 +90,7 @@ class SourceFacts:
     Attributes:
         tables: published, or would be.
         types: what their columns hold; None where nothing is asked for in binary form.
+        own: for publications of our own.
     """
 
     server: ServerFacts
@@ -98,6 +101,7 @@ class SourceFacts:
     publications: PublicationFacts
     tables: tuple[PublishedTable, ...]
     types: tuple[Inside, ...] | None
+    own: OwnFacts
 
 
 def examine(config: Config) -> Iterator[Finding]:
@@ -142,6 +146,7 @@ def _judge_source(config: Config, facts: SourceFacts) -> Iterator[Finding]:
     if facts.types is not None:
         yield from judge_binary(facts.types)
     yield from judge_messages(config.source)
+    yield from judge_own_publications(config, facts.own)
 
 
 def examine_source(source: SourceConfig) -> SourceFacts:
@@ -163,8 +168,9 @@ def examine_source(source: SourceConfig) -> SourceFacts:
         sent = _sent(connection, source.publications, publications)
         tables = _tables(connection, sent)
         types = _types(connection, sent) if source.binary else None
+        own = _own_facts(connection, sent)
     identity, switches, problem = _try_replication(source, server)
-    return SourceFacts(server, slot, identity, switches, problem, publications, tables, types)
+    return SourceFacts(server, slot, identity, switches, problem, publications, tables, types, own)
 
 
 def _server_facts(connection: Connection) -> ServerFacts:
@@ -213,6 +219,18 @@ def _sent(
     seconds = [name + INSERT_SUFFIX for name in wanted]
     ours = [one.name for one in publications_of(connection, seconds).values() if one.is_ours]
     return relations_of(connection, [*publications.existing, *ours])
+
+
+def _own_facts(connection: Connection, sent: dict[int, PublishedRelation] | None) -> OwnFacts:
+    catalog = source_catalog(connection)
+    if sent is not None:
+        return OwnFacts(catalog, sent)
+    inserts, all_actions = {"insert", "truncate"}, {"insert", "update", "delete", "truncate"}
+    tables = {
+        one.oid: frozenset(all_actions if one.has_identity else inserts)
+        for one in _publishable(connection)
+    }
+    return OwnFacts(catalog, would_send(catalog, tables))
 
 
 def _types(

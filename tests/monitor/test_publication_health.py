@@ -1,0 +1,158 @@
+"""``check`` on publications of our own, against real servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.conftest import Database, MakeDatabase, Servers
+
+from pgsluice.config import load_config
+from pgsluice.monitor.examine import examine
+from pgsluice.monitor.findings import Finding, Level
+
+Check = Callable[..., list[Finding]]
+T = """
+CREATE TABLE t (id int PRIMARY KEY, n int, region text,
+                twice int GENERATED ALWAYS AS (n * 2) STORED)
+"""
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Findings of the subscription ``s`` and of the publications, for these statements."""
+
+    def findings(shop: Database, statements: str, more: str = "") -> list[Finding]:
+        path = tmp_path / "pgsluice.toml"
+        (tmp_path / "own.sql").write_text(statements)
+        path.write_text(
+            f"""
+[source]
+dsn = {json.dumps(shop.dsn)}
+slot = "{shop.name}"
+publications = ["server"]
+[spool]
+path = "spool"
+[publications]
+file = "own.sql"
+[[subscription]]
+name = "s"
+publications = ["p"]
+sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
+{more}
+"""
+        )
+        found = examine(load_config(path))
+        return [one for one in found if one.subject in ("s", "publications")]
+
+    return findings
+
+
+def said(findings: list[Finding]) -> list[tuple[Level, str]]:
+    return [(one.level, one.what) for one in findings]
+
+
+@pytest.mark.pg(">= 12")
+def test_what_is_fit_is_said_to_be(database: MakeDatabase, check: Check) -> None:
+    shop = database()
+    shop.execute(
+        T,
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parts DEFAULT",
+    )
+    found = check(shop, "CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id > 5), parts")
+    assert said(found) == [
+        (Level.OK, "our own: p"),
+        (Level.OK, "2 tables published by p"),
+    ]
+
+
+def test_a_refused_statement_has_its_file_and_line(database: MakeDatabase, check: Check) -> None:
+    shop = database()
+    (one,) = check(shop, "-- ours\nCREATE PUBLICATION p FOR TABLE nothing")
+    assert one.level is Level.ERROR
+    assert one.what.startswith('own.sql:2: ERROR:  relation "nothing" does not exist')
+
+
+def test_a_name_that_no_publication_has(database: MakeDatabase, check: Check) -> None:
+    shop = database()
+    _, one = check(shop, "CREATE PUBLICATION q FOR ALL TABLES")
+    assert (one.level, one.what, one.todo) == (
+        Level.ERROR,
+        'publication "p" does not exist',
+        "name one of: q",
+    )
+
+
+def test_columns_outside_the_replica_identity(database: MakeDatabase, check: Check) -> None:
+    shop = database()
+    shop.execute(T, "CREATE TABLE log (n int)")
+    _, one = check(shop, "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5), log WHERE (n > 5)")
+    assert one.level is Level.WARNING, "and log's updates are not sent at all"
+    assert one.what == (
+        'public.t: cannot update table "t": Column used in the publication WHERE expression is not'
+        " part of the replica identity."
+    )
+    found = check(
+        shop, "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5) WITH (publish = 'insert, truncate')"
+    )
+    assert [one.level for one in found] == [Level.OK, Level.OK]
+    _, one = check(shop, "CREATE PUBLICATION p FOR TABLE t (n)")
+    assert one.level is Level.WARNING
+    assert "does not cover the replica identity" in one.what
+
+
+@pytest.mark.parametrize("version", [18, 12])
+def test_a_generated_column_that_does_not_come(
+    version: int, servers: Servers, database: MakeDatabase, check: Check
+) -> None:
+    shop = database(servers(version))
+    shop.execute(T)
+    for statement, use in (
+        ("FOR TABLE t WHERE (twice > 5) WITH (publish = 'insert')", "the row filter reads"),
+        ("FOR TABLE t (id, twice)", "our publications publish"),
+    ):
+        _, one = check(shop, f"CREATE PUBLICATION p {statement}")
+        assert one.level is Level.ERROR
+        assert one.what.startswith(f"public.t: {use} the column 'twice'")
+    assert [one.level for one in check(shop, "CREATE PUBLICATION p FOR TABLE t")] == [
+        Level.OK,
+        Level.OK,
+    ]
+
+
+@pytest.mark.pg(">= 15")
+def test_what_the_servers_publication_leaves_out(database: MakeDatabase, check: Check) -> None:
+    shop = database()
+    shop.execute(
+        T,
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        "CREATE PUBLICATION server FOR TABLE t (id, n) WHERE (id > 0)",
+    )
+    _, one = check(shop, "CREATE PUBLICATION p FOR TABLE t (id, region)")
+    assert one.level is Level.ERROR
+    assert one.what.startswith("public.t: our publications publish the column 'region', which")
+    _, one = check(
+        shop, "CREATE PUBLICATION p FOR TABLE t WHERE (id > 5) WITH (publish = 'update')"
+    )
+    assert one.level is Level.ERROR
+    assert "turns UPDATEs into INSERTs and DELETEs" in one.what
+    _, one = check(shop, "CREATE PUBLICATION p FOR TABLE t WHERE (id > 5), other")
+    assert one.level is Level.WARNING
+    assert one.what.startswith("public.other is in p, and the server's publications do not send it")
+    assert len(check(shop, "CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id > 5)")) == 2
+
+
+def test_a_key_that_is_not_published(database: MakeDatabase, check: Check) -> None:
+    shop = database()
+    shop.execute(T)
+    found = check(
+        shop,
+        "CREATE PUBLICATION p FOR TABLE t (id, n)",
+        'key = { "public.t" = ["id", "region"] }',
+    )
+    assert said(found)[1:] == [
+        (Level.ERROR, "public.t: the key's column 'region' is not published")
+    ]
