@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pgsluice.changes.net import net_changes
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import PgsluiceError, SinkError, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.publication.publish import Publisher
+from pgsluice.publication.publish import Publisher, publish_all
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
 from pgsluice.sinks.target import TableOptions, target_table
@@ -83,8 +83,8 @@ class ApplyTables:
         sink: the sink's configuration.
         options: how tables travel.
         keep_versions: target versions by relation OID that readers of cuts rely on.
-        rules: of our own publications, by table and by the relation that the server sends; a
-            table without takes all that comes.
+        rules: of our own publications, by table and by the relation that the server sends;
+            None: without publications of ours, everything is taken.
     """
 
     spool_path: str
@@ -92,7 +92,7 @@ class ApplyTables:
     sink: dict[str, Any]
     options: TableOptions
     keep_versions: dict[int, tuple[int, ...]]
-    rules: Mapping[int, Mapping[int, Publisher]] = field(default_factory=dict)
+    rules: Mapping[int, Mapping[int, Publisher]] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from result_batches(self.run, RESULT_SCHEMA, batches)
@@ -154,7 +154,7 @@ class ApplyTables:
                 f"copy {work.copy_number}"
             )
         started = time.monotonic()
-        runs = [run for run in self._decode(work, after) if len(run)]
+        runs = [run for run in self._published(work, after) if len(run)]
         decoded = time.monotonic()
         changes = sum(len(run) for run in runs)
         if not changes:
@@ -174,19 +174,23 @@ class ApplyTables:
             work, last, changes, applied, (started, decoded, netted, done, time.monotonic())
         )
 
-    def _decode(self, work: TableWork, after: Lsn) -> Iterator[RelationChanges]:
+    def _published(self, work: TableWork, after: Lsn) -> list[RelationChanges]:
+        if self.rules is None:
+            return list(self._decode(work, after, frozenset()))
+        rules = self.rules.get(work.relation_oid, {})
+        if not rules.keys() >= set(work.oids):
+            raise RulesMissing(f"{work.title}: what publishes a partition is not known yet")
+        texts = frozenset[str]().union(*(rules[oid].filter_columns for oid in work.oids))
+        return publish_all(rules, list(self._decode(work, after, texts)))
+
+    def _decode(
+        self, work: TableWork, after: Lsn, texts: frozenset[str]
+    ) -> Iterator[RelationChanges]:
         reader = SpoolReader(Path(self.spool_path))
         overrides = self.options.column_overrides(work.namespace, work.name)
-        rules = self.rules.get(work.relation_oid)
-        texts = frozenset[str]()
-        if rules is not None:
-            if not rules.keys() >= set(work.oids):
-                raise RulesMissing(f"{work.title}: a partition is new: its rules are looked up")
-            texts = texts.union(*(rules[oid].filter_columns for oid in work.oids))
         for info in reader.segments(after, work.through):
             for view in reader.views(info, after, work.through):
-                for run in decode_segment(view, work.oids, self.options.types, overrides, texts):
-                    yield run if rules is None else rules[run.relation.oid].publish(run)
+                yield from decode_segment(view, work.oids, self.options.types, overrides, texts)
 
 
 def _result(

@@ -45,6 +45,7 @@ from pgsluice.subscription.shape import (
     is_renamed,
     is_rewritten,
     is_ruled_otherwise,
+    is_sent_again,
     is_widened,
     went,
 )
@@ -99,7 +100,7 @@ class TableCopies:
                     else:
                         known[oid] = _compared(connection, known[oid], table)
                     known[oid] = _followed(known[oid], identity)
-                    if known[oid].is_active:
+                    if known[oid].is_active and table.rules is not None:
                         self._driver.rules[oid] = table.rules
                 self._without(known, known.keys() - live)
                 self._driver.needs_look = False
@@ -109,9 +110,10 @@ class TableCopies:
 
     def _without(self, known: dict[int, TableRecord], gone: Collection[int]) -> None:
         """What is not sent any more. The server's publications stop the stream, and what came
-        before is applied; ours stop the table here and now. Its target stays as it is."""
+        before is applied; ours, and having none of ours any more, stop the table here and now.
+        Its target stays as it is."""
         for oid in gone:
-            if self._driver.own is not None:
+            if self._driver.own is not None or known[oid].relations:
                 table = known.pop(oid)
                 logger.info(
                     "%s: %s.%s is in none of its publications any more",
@@ -247,7 +249,8 @@ class TableCopies:
                 relations=table.relations,
                 error=None,
             )
-            driver.rules[oid] = table.rules
+            if table.rules is not None:
+                driver.rules[oid] = table.rules
             works.append(
                 CopyWork(
                     facts=table.facts,
@@ -426,6 +429,7 @@ def _compared(
         is_renamed(before, table.shape)
         or is_widened(before, table.shape)
         or is_ruled_otherwise(before, table.shape)
+        or is_sent_again(before, table.shape)
         or went(before, table.shape)
     ):
         return replace(record, state=TableState.INITIALISE)
@@ -434,4 +438,4 @@ def _compared(
     # to be its own.
     if new if record.relations else new - born_as_partitions(connection, new):
         return replace(record, state=TableState.INITIALISE)
-    return replace(record, fingerprint=table.shape.to_text())
+    return replace(record, fingerprint=table.shape.to_text(), relations=table.relations)

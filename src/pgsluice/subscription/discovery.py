@@ -8,7 +8,7 @@ partitioned table between them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -21,6 +21,7 @@ from pgsluice.catalog import (
     relations_of,
 )
 from pgsluice.catalog.facts import RelationFacts
+from pgsluice.catalog.publications import PublishedBy
 from pgsluice.catalog.tables import Filenode
 from pgsluice.publication import copy_condition, fingerprint
 from pgsluice.publication.publish import Publisher
@@ -49,7 +50,9 @@ class SourceTable:
     @property
     def relations(self) -> tuple[int, ...]:
         """The relations whose changes are this table's; empty: all of its root."""
-        if self.rules is None or self.facts.root_oid == self.facts.oid:
+        # A plain table may become a partition: its changes then name that table's root.
+        is_root = self.facts.kind == "p" and self.facts.root_oid == self.facts.oid
+        if self.rules is None or is_root:
             return ()
         return tuple(sorted(self.rules))
 
@@ -115,9 +118,10 @@ def source_tables(
         elif rules is None and oid in facts:
             groups.setdefault(facts[oid].root_oid, []).append(relation)
     heads = {**facts, **fetch_many(connection, [oid for oid in groups if oid not in facts])}
-    leaves = leaf_filenodes(connection, groups)
+    wholes = [relation.oid for relation in published.values() if relation.kind == "p"]
+    leaves = leaf_filenodes(connection, {*groups, *wholes})
     tables = [
-        _table(heads[oid], relations, leaves[oid], rules)
+        _table(heads[oid], relations, leaves, rules)
         for oid, relations in groups.items()
         if oid in heads
     ]
@@ -127,28 +131,35 @@ def source_tables(
 def _table(
     facts: RelationFacts,
     relations: Sequence[PublishedRelation],
-    leaves: Mapping[int, Filenode],
+    leaves: Mapping[int, Mapping[int, Filenode]],
     rules: Mapping[int, Publisher] | None,
 ) -> SourceTable:
     """One table, from what the server publishes of it and what we make of that."""
-    mine = None if rules is None else {one.oid: rules[one.oid] for one in relations}
+    files = leaves[facts.oid]
+    mine = None
+    if rules is not None:
+        mine = {oid: one for oid, one in rules.items() if one.published_as.oid == facts.oid}
     actions = frozenset[str]().union(*(relation.actions for relation in relations))
     if mine is not None:
         actions &= {action for one in mine.values() for action in one.resolution.published}
-    columns, rows = _columns(relations), _rows(facts.oid, relations, leaves)
+    columns, rows = _columns(relations), _rows(facts.oid, relations, files)
     if mine is not None:
         # What acts on them is the same for all that are published as one table.
         own = copy_condition(next(iter(mine.values())).resolution)
-        columns = tuple(one for one in own.columns if columns is None or one in columns)
+        sent = _plain(facts) if columns is None else columns
+        columns = tuple(one for one in own.columns if one in sent)
         rows = " AND ".join(f"({one})" for one in (own.where, rows) if one is not None) or None
     ours = {oid: one.resolution for oid, one in (mine or {}).items()}
-    acting = {fingerprint(ours.get(one.oid), one.by) for one in relations}
+    acting = {
+        fingerprint(ours.get(one.oid), [_listed(by, facts) for by in one.by]) for one in relations
+    }
     shape = Shape(
-        {leaf: file.in_snapshot for leaf, file in leaves.items()},
+        {leaf: file.in_snapshot for leaf, file in files.items()},
         {column.name: column.row_version for column in facts.columns},
         {column.name: column.attnum for column in facts.columns},
         actions,
         " ".join(sorted(acting)),
+        frozenset[int]().union(*(leaves.get(one.oid, (one.oid,)) for one in relations)),
     )
     return SourceTable(facts, columns, rows, shape, mine)
 
@@ -157,6 +168,23 @@ def _columns(relations: Sequence[PublishedRelation]) -> tuple[str, ...] | None:
     """Lists of one table agree over its publications (PostgreSQL's rule): any of them will do."""
     lists = [by.columns for relation in relations for by in relation.by]
     return None if None in lists else lists[0]
+
+
+def _plain(facts: RelationFacts) -> tuple[str, ...]:
+    """What is sent where no list and no option says more."""
+    return tuple(column.name for column in facts.columns if not column.generated)
+
+
+def _listed(by: PublishedBy, facts: RelationFacts) -> PublishedBy:
+    """With its list only if that leaves something out, or adds a generated column.
+
+    Servers from 15 on list all columns where there is no list: one that is added would look
+    like another rule.
+    """
+    if by.columns is None or set(by.columns) < set(_plain(facts)):
+        return by
+    generated = tuple(name for name in by.columns if name not in _plain(facts))
+    return replace(by, columns=generated or None)
 
 
 def _rows(

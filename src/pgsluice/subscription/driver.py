@@ -50,6 +50,8 @@ SPACING = 4
 CUTS_APART_S = 60
 RULES_AGAIN_S = 1.0
 """When a table is tried again that waits for the rules of a new partition."""
+LOOKS = 3
+"""After so many of these in a row the table is copied again."""
 ATTEMPTS = 5
 """How often in a row a table's unexpected error is tried again before the table is parked."""
 
@@ -84,15 +86,12 @@ class SubscriptionDriver:
         self.spool = self.reader.spool
         self.spool_id = self.spool.identity.spool_id
         self.record = record
-        self.own = (
-            OwnPublications(config.publications, subscription)
-            if config.publications is not None and subscription.publications is not None
-            else None
-        )
-        self.rules: dict[int, Mapping[int, Publisher] | None] = {}
+        self.own = _own_publications(config, subscription)
+        self.rules: dict[int, Mapping[int, Publisher]] = {}
         self.needs_look = False
         self.failure: SinkError | None = None
         self._failures: dict[int, int] = {}
+        self._looks: dict[int, int] = {}
         self._last_cut = time.monotonic()
         self._batches = 0
         self._trouble: str | None = None
@@ -105,6 +104,19 @@ class SubscriptionDriver:
     def save(self) -> None:
         """Make the record durable."""
         self.record.save(self.config.spool.path)
+
+    def take_over(self, config: Config) -> None:
+        """What another configuration says of our own publications; the rest stays as it is.
+
+        To have some at all, or none any more, waits for the next start: until the tables are
+        looked at, rows would pass that should not.
+
+        Raises:
+            ConfigError: their statements cannot be read.
+        """
+        for one in config.subscriptions:
+            if one.name == self.subscription.name and self.own is not None:
+                self.own = _own_publications(config, one) or self.own
 
     # The query
 
@@ -159,7 +171,7 @@ class SubscriptionDriver:
             sink=self.sink,
             options=self.options,
             keep_versions=self._kept_versions(),
-            rules={oid: rules for oid, rules in self.rules.items() if rules is not None},
+            rules=self.rules if self.own is not None else None,
         )
 
     # Between batches
@@ -323,6 +335,7 @@ class SubscriptionDriver:
         """A table's record after its task."""
         if result.error_kind is None:
             self._failures.pop(result.relation_oid, None)
+            self._looks.pop(result.relation_oid, None)
             merge_s = result.apply_s + result.maintain_s
             wait_s = max(
                 self.subscription.apply_interval_s,
@@ -341,7 +354,12 @@ class SubscriptionDriver:
             )
         if result.error_kind == "rules":
             self.needs_look = True
-            return replace(table, deferred=True, next_due=time.time() + RULES_AGAIN_S)
+            looks = self._looks[result.relation_oid] = self._looks.get(result.relation_oid, 0) + 1
+            if looks < LOOKS:
+                return replace(table, deferred=True, next_due=time.time() + RULES_AGAIN_S)
+            # Of a partition that is not there any more: what it had is in no stream of ours.
+            del self._looks[result.relation_oid]
+            return replace(table, state=TableState.INITIALISE, deferred=False)
         if result.error_kind == "sink":
             self.failure = SinkError(result.error or "the target cannot be used")
             return replace(table, error=result.error)
@@ -449,3 +467,9 @@ class SubscriptionDriver:
             return 0, 0.0
         oldest = min(one.written_at for one in waiting)
         return self.reader.frontier() - self.record.position, max(0.0, time.time() - oldest)
+
+
+def _own_publications(config: Config, subscription: SubscriptionConfig) -> OwnPublications | None:
+    if config.publications is None or subscription.publications is None:
+        return None
+    return OwnPublications(config.publications, subscription)

@@ -16,7 +16,7 @@ import psycopg
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.config import PublicationsConfig, SubscriptionConfig
 from pgsluice.publication import (
-    load_configured,
+    Statements,
     subscribed,
 )
 from pgsluice.publication.publish import Publisher
@@ -28,20 +28,23 @@ class OwnPublications:
     Args:
         section: ``[publications]``.
         subscription: with names of publications.
+
+    Raises:
+        ConfigError: the file cannot be read.
     """
 
     def __init__(self, section: PublicationsConfig, subscription: SubscriptionConfig) -> None:
-        self._section = section
+        # Read now and when it is asked for, not while somebody writes the file.
+        self._statements = Statements.read(section)
         self._names = subscription.publications or ()
-
-    def replace(self, section: PublicationsConfig) -> None:
-        """Other statements from now on."""
-        self._section = section
 
     def publishers(
         self, connection: psycopg.Connection[Any], sent: Collection[int]
     ) -> Mapping[int, Publisher]:
-        """The rules for each relation that the server sends; those without are not published.
+        """The rules for each relation that a change may be of; those without are not published.
+
+        A partition that the server does not send any more may have changes in the spool, so all
+        tables are asked about, and of partitioned ones those that are sent as themselves.
 
         Args:
             connection: to the source.
@@ -53,11 +56,12 @@ class OwnPublications:
                 has rules of its own.
         """
         catalog = source_catalog(connection)
-        own = subscribed(load_configured(self._section, catalog), self._names)
+        own = subscribed(self._statements.publications(catalog), self._names)
         publishers = {}
-        for oid in sent:
-            table = catalog.tables.get(oid)
-            found = None if table is None else Publisher.of(own, table, catalog)
+        for oid, table in catalog.tables.items():
+            if not table.is_publishable or (table.is_partitioned and oid not in sent):
+                continue
+            found = Publisher.of(own, table, catalog)
             if found is not None:
                 publishers[oid] = found
         return publishers

@@ -339,16 +339,16 @@ class _Run:
         """Take other publications of our own over, when that is asked for."""
         try:
             config = self._reread()
+            if config is None:
+                return False
+            for one in self._running:
+                one.driver.take_over(config)
         except ConfigError as error:
             for one in self._running:
                 one.driver.note(str(error))
             return False
-        if config is None:
-            return False
         for one in self._running:
             one.ask_at = 0.0
-            if one.driver.own is not None and config.publications is not None:
-                one.driver.own.replace(config.publications)
         return True
 
     def _look_after(self, one: _Running, *, poll: bool) -> None:

@@ -8,7 +8,8 @@ with other values; a new file alone is VACUUM FULL or CLUSTER and means nothing.
 its number: a name with another number, or a number with another name, has values that the
 target does not have under that name. And a table whose updates were not published for a while
 (its key was dropped and came back) has missed some. So has one whose row filter or column list
-is another: rows that it lets through now have not come.
+is another: rows that it lets through now have not come; and one whose partition was not
+sent for a while.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Shape:
         actions: what the publications send of it.
         rules: fingerprint of the row filters and columns that act on it, the server's and
             ours; empty in a record of before there were any.
+        sent: the leaves whose changes the server's publications send; likewise.
     """
 
     filenodes: Mapping[int, int]
@@ -36,6 +38,7 @@ class Shape:
     numbers: Mapping[str, int]
     actions: frozenset[str]
     rules: str = ""
+    sent: frozenset[int] = frozenset()
 
     def to_text(self) -> str:
         """As the subscription's record keeps it."""
@@ -46,6 +49,7 @@ class Shape:
                 "numbers": self.numbers,
                 "actions": sorted(self.actions),
                 "rules": self.rules,
+                "sent": sorted(self.sent),
             },
             separators=(",", ":"),
         )
@@ -58,7 +62,8 @@ class Shape:
         raw = json.loads(text)
         filenodes = {int(k): v for k, v in raw["filenodes"].items()}
         numbers, actions = raw.get("numbers", {}), frozenset(raw.get("actions", ()))
-        return cls(filenodes, raw["columns"], numbers, actions, raw.get("rules", ""))
+        sent = frozenset(raw.get("sent", ()))
+        return cls(filenodes, raw["columns"], numbers, actions, raw.get("rules", ""), sent)
 
 
 def is_rewritten(before: Shape, now: Shape) -> bool:
@@ -89,6 +94,11 @@ def is_widened(before: Shape, now: Shape) -> bool:
 def is_ruled_otherwise(before: Shape, now: Shape) -> bool:
     """Whether other rows or columns are published than were."""
     return bool(before.rules) and before.rules != now.rules
+
+
+def is_sent_again(before: Shape, now: Shape) -> bool:
+    """Whether leaves are sent that were there and were not sent."""
+    return bool(before.sent) and bool((now.sent - before.sent) & before.filenodes.keys())
 
 
 def came(before: Shape, now: Shape) -> set[int]:
