@@ -187,7 +187,7 @@ class Scene:
     refused: dict[str, str] = field(init=False, default_factory=dict)
     turned: Counter[str] = field(init=False, default_factory=Counter)
     _runs: dict[str, list[RelationChanges]] = field(init=False, default_factory=dict)
-    _lsns: dict[str, list[str]] = field(init=False, default_factory=dict)
+    _begins: dict[str, list[tuple[int, str]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.catalog = source_catalog(self.connection)
@@ -222,7 +222,11 @@ class Scene:
             names = {column.name for one in relations for column in one.columns}
             view = segment([*facts, *(raw for _, raw in messages)])
             self._runs[publication] = list(decode_segment(view, texts=names))
-            self._lsns[publication] = ["0/0"] * len(facts) + [lsn for lsn, _ in messages]
+            self._begins[publication] = [
+                (number, lsn)
+                for number, (lsn, raw) in enumerate(messages, start=len(facts))
+                if raw[:1] == b"B"
+            ]
         return self._runs[publication]
 
     def compare(self, names: Sequence[str], everything: str = "everything") -> Outcome:
@@ -267,12 +271,11 @@ class Scene:
             (pair for pair in zip(theirs, ours, strict=False) if pair[0] != pair[1]),
             (theirs[len(ours) :][:1], ours[len(theirs) :][:1]),
         )
-        statements = [one for one in self.publications if _publication_name(one) in names]
-        return Outcome(
-            Verdict.DIFFERENT,
-            cases,
-            "\n".join([*statements, f"  server: {first[0]}", f"  ours:   {first[1]}"]),
-        )
+        detail = f"{self._statements(names)}\n  server: {first[0]}\n  ours:   {first[1]}"
+        return Outcome(Verdict.DIFFERENT, cases, detail)
+
+    def _statements(self, names: Sequence[str]) -> str:
+        return "\n".join(one for one in self.publications if _publication_name(one) in names)
 
     def _published(
         self, runs: Sequence[RelationChanges], names: Sequence[str]
@@ -306,8 +309,8 @@ class Scene:
             if _plain(error.message) != _plain(failure):
                 detail = f"{names}: the server: {failure or 'no error'}; ours: {error}"
                 return Outcome(Verdict.DIFFERENT, cases, detail)
-            before = self._lsns[everything][error.ordinal - 1]
-            return self._compared_before(names, runs, error.ordinal, before)
+            begin, lsn = max(one for one in self._begins[everything] if one[0] < error.ordinal)
+            return self._compared_before(names, runs, begin, lsn)
         if isinstance(error, PublicationError) and failure:
             is_same = failure.split(" for table ")[0] == error.message.split(" for table ")[0]
             verdict = Verdict.SAME_ERROR if is_same else Verdict.DIFFERENT
@@ -319,14 +322,18 @@ class Scene:
     def _compared_before(
         self, names: Sequence[str], runs: Sequence[RelationChanges], ordinal: int, lsn: str
     ) -> Outcome:
-        """The changes before an error, each of which is a transaction of its own."""
+        """The transactions before the one with an error."""
         from pgsluice.publication.publish import _only  # what an applier that stops would have
 
         earlier = [_only(run, run.ordinals < ordinal) for run in runs]
         ours = self._published([run for run in earlier if len(run)], names)
         if isinstance(ours, Exception):
             return Outcome(Verdict.DIFFERENT, 0, f"{names}: an error before the first: {ours}")
-        theirs = decoded_by_server(raw for _, raw in self.peek(names, lsn))
+        try:
+            theirs = decoded_by_server(raw for _, raw in self.peek(names, lsn))
+        except psycopg.Error as error:
+            detail = f"{self._statements(names)}\n  the server fails before {lsn}: {error}"
+            return Outcome(Verdict.DIFFERENT, 0, detail)
         outcome = self._compared(names, theirs, ours, sum(len(run) for run in earlier))
         same = outcome.verdict is Verdict.SAME
         return Outcome(Verdict.SAME_ERROR, outcome.cases) if same else outcome

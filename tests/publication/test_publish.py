@@ -27,7 +27,7 @@ from pgsluice.publication.publish import Publisher, publish_all
 from pgsluice.replication import connect_sql
 
 MakeDatabase = Callable[..., Database]
-FILTERS = 130
+FILTERS = 80
 
 
 @dataclass
@@ -106,6 +106,16 @@ def test_an_error_stops_at_its_change_and_names_the_place(database: MakeDatabase
     assert str(error.lsn) in str(error)
     assert "secret" not in str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_a_filter_that_cannot_be_planned_fails_with_the_tables_first_change(
+    database: MakeDatabase,
+) -> None:
+    """The server computes constants when the first change comes, here one without a filter."""
+    stream = Stream(database(), _ITEMS, "INSERT INTO items VALUES (5, 1, 'x')")
+    publication = "CREATE PUBLICATION p FOR TABLE items WHERE (id = 1 / 0)"
+    with pytest.raises(EvaluationError, match="division by zero, in change"):
+        stream.published(f"{publication} WITH (publish = 'update')")
 
 
 def test_the_replica_identity_in_force_has_to_hold_the_filters_columns(

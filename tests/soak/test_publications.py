@@ -18,7 +18,7 @@ from pgsluice.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.soak
 
-SCENES = 16
+SCENES = 8
 FILTERS = 200
 CASES = 10_000
 

@@ -54,7 +54,7 @@ from pgsluice.publication.row_filter.errors import FilterNotExact
 from pgsluice.publication.row_filter.evaluate import Evaluator, unsupported
 from pgsluice.publication.rows import RowPool
 from pgsluice.publication.truncates import Place, leaves_of, whole_truncates
-from pgsluice.publication.truth import Truth, judge
+from pgsluice.publication.truth import Truth, check_plans, judge
 from pgsluice.wire import ReplicaIdentity as WireIdentity
 
 _ACTIONS: Final[dict[Action, int]] = {
@@ -161,6 +161,7 @@ class Publisher:
             TableError: the replica identity does not fit, or the server does not send what a
                 filter reads.
         """
+        check_plans(changes, self.filters.values())
         acting = self._acting(changes, truncates)
         self._check_identity(changes, acting)
         projection = Projection.of(self.resolution, changes)

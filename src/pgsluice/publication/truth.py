@@ -12,7 +12,7 @@ Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_row_filter).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,18 @@ class Truth:
 
     old: Mask
     new: Mask
+
+
+def check_plans(changes: RelationChanges, filters: Iterable[Evaluator | None]) -> None:
+    """Fail where the server does before it looks at a row: a filter's constants are computed
+    when the table's first change comes, whatever its action.
+
+    Raises:
+        EvaluationError: as :func:`judge`, for the first change.
+    """
+    for one in filters:
+        if len(changes) and one is not None and (failure := one.failure) is not None:
+            raise _located(failure, changes, 0)
 
 
 def judge(

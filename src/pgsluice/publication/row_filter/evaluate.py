@@ -67,6 +67,12 @@ class Evaluator:
     def __reduce__(self) -> tuple[Any, ...]:
         return Evaluator, (self.expression,)
 
+    @property
+    def failure(self) -> EvaluationError | None:
+        """What the server fails with when it plans the filter, before it looks at any row: at
+        the table's first change, whatever that is. None where it can be planned."""
+        return None if self._failure is None else _error(self._failure, 0)
+
     def evaluate(self, columns: Mapping[str, pa.Array], rows: int | None = None) -> pa.Array:
         """True, false or null for each row.
 
