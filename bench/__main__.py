@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import copying, decoders, filters, live, streams
+from bench import copying, decoders, filtered, filters, live, streams
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
 LIVE = ("latency", "idle", "ten")
-WITH_SESSION = (*streams.WORKLOADS, "copy")
+WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
 NAMES = (*WITH_SESSION, "decoder", "filters", *LIVE)
 
 
@@ -51,6 +51,8 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
                     take(streams.measure(stage, name))
             if "copy" in names:
                 take(copying.measure(stage))
+            if "filtered" in names:
+                take(filtered.measure(stage))
     if "decoder" in names:
         take(decoders.measure())
     if "filters" in names:

@@ -166,8 +166,16 @@ class Stage:
         finally:
             shop.close()
 
-    def config(self, shop: Shop, slot: str) -> Config:
-        """A configuration with a slot and a folder of its own; its file is ``config.path``."""
+    def config(self, shop: Shop, slot: str, row_filter: str | None = None) -> Config:
+        """A configuration with a slot and a folder of its own; its file is ``config.path``.
+
+        Args:
+            row_filter: of a publication of ours of ``orders``; None: everything that is sent.
+        """
+        own, names = "", ""
+        if row_filter is not None:
+            statement = f"CREATE PUBLICATION ours FOR TABLE orders WHERE ({row_filter})"
+            own, names = f"[publications]\nsql = {json.dumps(statement)}", 'publications = ["ours"]'
         slot = f"{shop.name}_{slot}"
         folder = self.folder / slot
         folder.mkdir()
@@ -181,8 +189,10 @@ publications = ["{PUBLICATION}"]
 [spool]
 path = "spool"
 retention = "1h"    # what was received is read again, to see when it was committed
+{own}
 [[subscription]]
 name = "lake"
+{names}
 sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
 """
         )
