@@ -6,7 +6,6 @@ a native PostgreSQL subscription is the judge of others.
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -15,11 +14,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from tests.conftest import Database, MakeDatabase, Servers
 from tests.oracle import assert_equal
-from tests.pipeline.conftest import MakePipeline, Pipeline
+from tests.pipeline.conftest import MakePipeline
+from tests.pipeline.own_publications import lake, publishing
 
 from pgsluice.errors import ConfigError
 
@@ -41,31 +40,6 @@ ROWS = (
     "INSERT INTO t2 VALUES (10, 1, 1), (11, 99, 1), (12, 98, 1), (13, NULL, NULL)",
     "INSERT INTO t3 VALUES (10, 1, 1), (11, 1, 1)",
 )
-
-
-def subscriptions(**named: tuple[str, ...]) -> str:
-    """Sections of subscriptions, each with publications of ours and a lake of its own."""
-    return "".join(
-        f"[[subscription]]\nname = {json.dumps(name)}\npublications = {json.dumps(publications)}\n"
-        f'sink = {{ type = "delta", path = "{name}/{{schema}}/{{table}}" }}\n'
-        for name, publications in named.items()
-    )
-
-
-def publishing(one: Pipeline, statements: str, **named: tuple[str, ...]) -> None:
-    """Write a configuration with these publications and subscriptions only."""
-    (one.folder / "publications.sql").write_text(statements)
-    one.write()
-    text = one.path.read_text()
-    head, _, rest = text.partition("[[subscription]]")
-    spark = rest[rest.index("[spark]") :]
-    own = '[publications]\nfile = "publications.sql"\n'
-    one.path.write_text(head + own + subscriptions(**named) + spark)
-
-
-def lake(one: Pipeline, name: str, table: str) -> list[tuple[Any, ...]]:
-    rows = DeltaTable(str(one.folder / name / "public" / table)).to_pyarrow_table()
-    return sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 @pytest.mark.parametrize("version", [18, 12])

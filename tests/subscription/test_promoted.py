@@ -17,7 +17,8 @@ from pgsluice.copy import CopyResult, Snapshot
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
-from pgsluice.subscription.copying import _after, _followed
+from pgsluice.subscription.copying import _after
+from pgsluice.subscription.known_tables import followed
 from pgsluice.subscription.run import _registered
 
 
@@ -50,14 +51,14 @@ def copied(position: int, timeline: int) -> TableRecord:
     ],
 )
 def test_a_copy_of_what_is_no_more_is_made_again(what, table, identity, state) -> None:
-    assert _followed(table, identity).state is state, what
+    assert followed(table, identity).state is state, what
 
 
 def test_what_was_applied_since_does_not_hide_it() -> None:
     table = replace(copied(501, 1), applied_through=Lsn(900), state=TableState.READY)
-    assert _followed(table, SECOND).state is TableState.INITIALISE
+    assert followed(table, SECOND).state is TableState.INITIALISE
     parked = replace(table, state=TableState.PARKED)
-    assert _followed(parked, SECOND) == parked
+    assert followed(parked, SECOND) == parked
 
 
 def test_the_record_keeps_where_a_copy_was_taken(tmp_path: Path) -> None:

@@ -12,7 +12,13 @@ src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutpu
 from pgsluice.publication.copying import CopyCondition, any_of, copy_condition, fingerprint
 from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.filters import bind_filter
-from pgsluice.publication.load import load_configured, load_file, load_publications, subscribed
+from pgsluice.publication.load import (
+    Statements,
+    load_configured,
+    load_file,
+    load_publications,
+    subscribed,
+)
 from pgsluice.publication.model import ACTIONS, Publication, Publications, PublicationTable
 from pgsluice.publication.of_server import OwnedPublication, server_publications
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
@@ -29,6 +35,7 @@ __all__ = [
     "ReplicaIdentity",
     "Resolution",
     "Rule",
+    "Statements",
     "Unfiltered",
     "any_of",
     "bind_filter",

@@ -7,6 +7,7 @@ the sequence of statements that makes them, and is executed again at each start.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pgsluice.catalog.source_tables import SourceCatalog
@@ -38,39 +39,74 @@ def load_publications(text: str, catalog: SourceCatalog) -> Publications:
     return publications
 
 
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """What a file or the configuration says, as it was when it was read.
+
+    Attributes:
+        text: the statements.
+        file: the file's name; None: they stand in the configuration.
+    """
+
+    text: str = ""
+    file: str | None = None
+
+    @classmethod
+    def read(cls, section: PublicationsConfig | None) -> Statements:
+        """What ``[publications]`` has; nothing without it.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        if section is None:
+            return cls()
+        return cls(section.sql or "") if section.file is None else cls.of_file(section.file)
+
+    @classmethod
+    def of_file(cls, path: Path) -> Statements:
+        """A file's.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        try:
+            return cls(path.read_text(encoding="utf-8"), path.name)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+            raise ConfigError(f"{path} cannot be read: {reason}") from error
+
+    def publications(self, catalog: SourceCatalog) -> Publications:
+        """What they make of the source's tables.
+
+        Raises:
+            ConfigError: as :func:`load_publications`; the message begins with the place: the
+                file's name and the line, or that it is the configuration's own.
+        """
+        try:
+            return load_publications(self.text, catalog)
+        except (PublicationError, FilterNotExact) as error:
+            if self.file is None:
+                raise ConfigError(f"[publications] sql: {error}", **error.facts) from error
+            line = error.facts.get("line") or self.text.count("\n", 0, error.position or 0) + 1
+            raise ConfigError(f"{self.file}:{line}: {error}", **error.facts) from error
+
+
 def load_file(path: Path, catalog: SourceCatalog) -> Publications:
     """The publications that a file of statements makes.
 
     Raises:
-        ConfigError: it cannot be read, or as :func:`load_publications`; the message begins with
-            the file's name and the line.
+        ConfigError: as :meth:`Statements.of_file` and :meth:`Statements.publications`.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise ConfigError(f"{path} cannot be read: {reason}") from error
-    try:
-        return load_publications(text, catalog)
-    except (PublicationError, FilterNotExact) as error:
-        line = error.facts.get("line") or text.count("\n", 0, error.position or 0) + 1
-        raise ConfigError(f"{path.name}:{line}: {error}", **error.facts) from error
+    return Statements.of_file(path).publications(catalog)
 
 
 def load_configured(section: PublicationsConfig | None, catalog: SourceCatalog) -> Publications:
     """The publications that a configuration's ``[publications]`` makes; none without it.
 
     Raises:
-        ConfigError: as :func:`load_file`; of a text in the configuration it says so.
+        ConfigError: as :meth:`Statements.read` and :meth:`Statements.publications`.
     """
-    if section is None:
-        return Publications()
-    if section.file is not None:
-        return load_file(section.file, catalog)
-    try:
-        return load_publications(section.sql or "", catalog)
-    except ConfigError as error:
-        raise ConfigError(f"[publications] sql: {error}", **error.facts) from error
+    return Statements.read(section).publications(catalog)
 
 
 def subscribed(publications: Publications, names: Iterable[str]) -> tuple[Publication, ...]:

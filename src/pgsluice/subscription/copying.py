@@ -11,7 +11,6 @@ meanwhile; they wait while rows are copied.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,28 +35,14 @@ from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spark.results import run_tasks
-from pgsluice.spool import Spool, SpoolIdentity, TableRecord, TableState
-from pgsluice.subscription.discovery import SourceTable, born_as_partitions, source_tables
+from pgsluice.spool import Spool, TableRecord, TableState
+from pgsluice.subscription.discovery import SourceTable, source_tables
 from pgsluice.subscription.driver import SubscriptionDriver
-from pgsluice.subscription.shape import (
-    Shape,
-    came,
-    is_renamed,
-    is_rewritten,
-    is_ruled_otherwise,
-    is_sent_again,
-    is_widened,
-    went,
-)
-
-logger = logging.getLogger(__name__)
+from pgsluice.subscription.known_tables import add, compared, followed, remove
 
 ATTEMPTS = 5
 """How often a copy is tried under a new snapshot before its table is parked."""
 SNAPSHOT_TIMEOUT_S = 300.0
-UNSENT = "unsent"
-"""Fingerprint of a table that the publications do not send now: what changes meanwhile does not
-come, so that it is copied again should they send it once more."""
 _PROGRESS_S = 0.5
 
 # Only the server knows how far a COPY is (14+); the reader's application_name says which.
@@ -96,46 +81,27 @@ class TableCopies:
                 for table in tables:
                     oid = table.facts.oid
                     if oid not in known:
-                        self._add(table, known, live, record.position)
+                        add(table, self._new(table, record.position), known, live)
                     else:
-                        known[oid] = _compared(connection, known[oid], table)
-                    known[oid] = _followed(known[oid], identity)
+                        known[oid] = compared(connection, known[oid], table)
+                    known[oid] = followed(known[oid], identity)
                     if known[oid].is_active and table.rules is not None:
                         self._driver.rules[oid] = table.rules
-                self._without(known, known.keys() - live)
+                remove(known, known.keys() - live, has_own=self._driver.own is not None)
                 self._driver.needs_look = False
                 if known != record.tables:
                     self._driver.record = replace(record, tables=known)
                     self._driver.save()
-
-    def _without(self, known: dict[int, TableRecord], gone: Collection[int]) -> None:
-        """What is not sent any more. The server's publications stop the stream, and what came
-        before is applied; ours, and having none of ours any more, stop the table here and now.
-        Its target stays as it is."""
-        for oid in gone:
-            if self._driver.own is not None or known[oid].relations:
-                table = known.pop(oid)
-                logger.info(
-                    "%s: %s.%s is in none of its publications any more",
-                    self._driver.subscription.name,
-                    table.namespace,
-                    table.name,
-                )
-            elif known[oid].is_active:
-                known[oid] = replace(known[oid], fingerprint=UNSENT)
 
     def _publications(self) -> tuple[str, ...]:
         # Those that the stream is asked for now: ours may have a second one, and a new one
         # joins only when the spool has passed its creation.
         return Spool.open(self._config.spool.path).identity.publications
 
-    def _add(
-        self, table: SourceTable, known: dict[int, TableRecord], live: set[int], position: Lsn
-    ) -> None:
-        """Take a table into the record; one that was dropped under its name makes way for it."""
+    def _new(self, table: SourceTable, position: Lsn) -> TableRecord:
         namespace, name = table.facts.namespace, table.facts.name
         copy_data = self._driver.subscription.copy_data
-        added = TableRecord(
+        return TableRecord(
             namespace=namespace,
             name=name,
             state=TableState.INITIALISE if copy_data else TableState.READY,
@@ -143,26 +109,6 @@ class TableCopies:
             target=self._driver.location(namespace, name),
             relations=table.relations,
         )
-        for oid, other in list(known.items()):
-            if (other.namespace, other.name) != (namespace, name):
-                continue
-            if oid in live:
-                added = replace(
-                    added,
-                    state=TableState.PARKED,
-                    error=f"the target {namespace}.{name} belongs to a table that was renamed "
-                    f"since\n  → give this table another name, or drop the other one",
-                )
-            else:
-                # A new table under an old name has another content: copied, whatever is set.
-                del known[oid]
-                added = replace(
-                    added,
-                    state=TableState.INITIALISE,
-                    copy_number=other.copy_number,
-                    replaces=(*other.replaces, oid),
-                )
-        known[table.facts.oid] = added
 
     def request(self, oid: int) -> None:
         """Mark one table to be copied again, if the subscription still has it."""
@@ -379,17 +325,6 @@ def _after(
     return replace(table, error=result.error)
 
 
-def _followed(record: TableRecord, identity: SpoolIdentity) -> TableRecord:
-    """A table's record after a look at the timelines.
-
-    A copy that was taken past the point where a standby was promoted has rows that the new
-    primary never had, and its position hides what the new primary committed at such LSNs.
-    """
-    if record.is_active and not identity.has(record.copied_on, record.copied_at):
-        return replace(record, state=TableState.INITIALISE)
-    return record
-
-
 def _leaves_in(
     snapshot: Snapshot, connection: psycopg.Connection[Any], tables: Collection[int]
 ) -> dict[int, dict[int, int]]:
@@ -400,42 +335,3 @@ def _leaves_in(
         oid: {leaf: file.in_snapshot for leaf, file in files.items()}
         for oid, files in leaf_filenodes(connection, tables).items()
     }
-
-
-def _compared(
-    connection: psycopg.Connection[Any], record: TableRecord, table: SourceTable
-) -> TableRecord:
-    """A table's record after a look at its shape.
-
-    Before the first copy there is nothing to compare; a shape that is merely other (VACUUM
-    FULL) is the one to compare with from now on.
-    """
-    if not record.is_active:
-        return record
-    if record.fingerprint == UNSENT:
-        return replace(record, state=TableState.INITIALISE)
-    before = Shape.parse(record.fingerprint)
-    if before is None:
-        return record
-    title = f"{record.namespace}.{record.name}"
-    if is_rewritten(before, table.shape):
-        return replace(
-            record,
-            state=TableState.PARKED,
-            error=f"{title} was rewritten by an ALTER TABLE, and the stream does not carry what "
-            f"became of its rows\n  → copy the table again: pgsluice copy CONFIG {title}",
-        )
-    if (
-        is_renamed(before, table.shape)
-        or is_widened(before, table.shape)
-        or is_ruled_otherwise(before, table.shape)
-        or is_sent_again(before, table.shape)
-        or went(before, table.shape)
-    ):
-        return replace(record, state=TableState.INITIALISE)
-    new = came(before, table.shape)
-    # Of a table that has only some partitions of its root, a new one's first rows are not known
-    # to be its own.
-    if new if record.relations else new - born_as_partitions(connection, new):
-        return replace(record, state=TableState.INITIALISE)
-    return replace(record, fingerprint=table.shape.to_text(), relations=table.relations)
