@@ -283,17 +283,24 @@ class Scene:
         """Our changes; or the error of the first change that has one."""
         publications = [self.ours[name] for name in names]
         publishers: dict[int, Publisher] = {}
-        try:
-            for oid in {run.relation.oid for run in runs}:
+        errors: list[tuple[int, Exception]] = []
+        for run in runs:
+            oid = run.relation.oid
+            try:
                 one = Publisher.of(publications, self.catalog.tables[oid], self.catalog)
-                if one is not None:
-                    # As it arrives in a task.
-                    publishers[oid] = pickle.loads(pickle.dumps(one))
+            except (RowFilterError, PublicationError, TableError) as error:
+                errors.append((int(run.ordinals[0]), error))
+                continue
+            if one is not None:
+                publishers[oid] = pickle.loads(pickle.dumps(one))  # as it arrives in a task
+        try:
             published = publish_all(publishers, runs)
-            self.turned.update(_turned(runs, published))
-            return encoded(published)
-        except (RowFilterError, PublicationError, TableError) as error:
-            return error
+        except TableError as error:
+            errors.append((error.facts.get("ordinal", 0), error))
+        if errors:
+            return min(errors, key=lambda one: one[0])[1]
+        self.turned.update(_turned(runs, published))
+        return encoded(published)
 
     def _failed(
         self,

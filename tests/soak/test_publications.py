@@ -18,7 +18,7 @@ from pgsluice.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.soak
 
-SCENES = 8
+SCENES = 6
 FILTERS = 200
 CASES = 10_000
 
