@@ -15,7 +15,7 @@ TABLES = """
 CREATE TABLE no_key (a int, b int);
 CREATE TABLE whole (a int, b int);
 ALTER TABLE whole REPLICA IDENTITY FULL;
-CREATE TABLE by_index (id int PRIMARY KEY, a int NOT NULL UNIQUE, b int);
+CREATE TABLE by_index (id int, a int NOT NULL UNIQUE, b int);
 ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_a_key;
 CREATE TABLE listed (id int PRIMARY KEY, v text, secret text);
 CREATE TABLE inserted (id int PRIMARY KEY, v int);

@@ -101,6 +101,15 @@ def test_work_is_done_once_and_a_repeat_says_where_the_target_is(
     assert ids(lake) == [0, 1]
 
 
+def test_a_table_whose_rules_are_not_known_waits_for_them(maker: SpoolMaker, lake: Path) -> None:
+    """With publications of ours nothing passes without their rules."""
+    copied(maker, lake)
+    end = inserted(maker, 1)
+    result = replace(task(maker, lake), rules={}).run(work(end).to_bytes())
+    assert (result.error_kind, result.committed) == ("rules", 0)
+    assert ids(lake) == [0]
+
+
 def test_a_target_that_is_gone_is_not_made_anew_from_changes(maker: SpoolMaker, lake: Path) -> None:
     copied(maker, lake)
     end = inserted(maker, 1)

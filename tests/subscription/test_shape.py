@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from pgsluice.subscription.shape import Shape, came, is_renamed, is_rewritten, is_widened, went
+from pgsluice.subscription.shape import (
+    Shape,
+    came,
+    is_renamed,
+    is_rewritten,
+    is_sent_again,
+    is_widened,
+    went,
+)
 
 ACTIONS = frozenset({"insert", "truncate"})
 BEFORE = Shape({7: 100}, {"id": 1, "a": 1}, {"id": 1, "a": 2}, ACTIONS)
@@ -59,3 +67,20 @@ def test_partitions_come_and_go() -> None:
     now = Shape({8: 1, 7: 100}, BEFORE.columns, BEFORE.numbers, ACTIONS)
     assert (came(BEFORE, now), went(BEFORE, now)) == ({8}, set())
     assert (came(now, BEFORE), went(now, BEFORE)) == (set(), {8})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({7, 8}, {7, 8}, False),
+        ({7}, {7, 8}, True),  # 8 was there, and what changed in it did not come
+        ({7, 8}, {7}, False),
+        ({7, 8}, {7, 8, 9}, False),  # a new partition: `came` judges it
+        (set(), {7, 8}, False),  # not known: from a record of before
+    ],
+)
+def test_a_leaf_that_is_sent_again(before: set[int], now: set[int], expected: bool) -> None:
+    leaves = {7: 100, 8: 100}
+    was = replace(BEFORE, filenodes=leaves, sent=frozenset(before))
+    assert is_sent_again(was, replace(was, sent=frozenset(now))) is expected
+    assert Shape.parse(was.to_text()) == was
