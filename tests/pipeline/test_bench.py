@@ -12,23 +12,30 @@ import pytest
 from tests.conftest import Database, MakeDatabase, Servers
 from tests.pipeline.conftest import MakePipeline, Pipeline
 
+from pgsluice.embedded.account import Account
+from pgsluice.embedded.programs import find_programs
+
 TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
 SCALE = 5
 CLIENTS = 4
 VICTIMS = ("capture", "driver", "worker")
 
 
+def pgbench() -> str:
+    """The program of 18, which knows servers of every version; old ones here come without."""
+    return str(find_programs(18, Account.choose()).path("pgbench"))
+
+
 def initialise(database: Database) -> None:
     """pgbench's four tables; pgbench_history has no key and only takes inserts."""
-    command = [str(database.server.program("pgbench")), "-i", "-q", "-s", str(SCALE)]
+    command = [pgbench(), "-i", "-q", "-s", str(SCALE)]
     subprocess.run([*command, database.dsn], check=True, capture_output=True, timeout=120)
 
 
 def bench(database: Database, seconds: int) -> subprocess.Popen[str]:
     """TPC-B for some seconds, without its VACUUM."""
-    program = str(database.server.program("pgbench"))
     return subprocess.Popen(
-        [program, "-n", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), database.dsn],
+        [pgbench(), "-n", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), database.dsn],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
