@@ -34,6 +34,7 @@ def test_a_transaction_of_two_million_rows(
         assert peak < CAPTURE_BYTES
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("version", [18, 16])
 def test_interleaved_transactions(
     version: int, pipeline: MakePipeline, report: Report, seed: int
