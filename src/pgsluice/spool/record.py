@@ -134,6 +134,8 @@ class SubscriptionRecord:
         registered: the position at which it registered.
         position: the end of the last batch that is done; the next one starts here.
         tables: by relation OID.
+        left: tables that are not published any more, by relation OID: their targets stay as they
+            are, and are still theirs.
         cut: the newest; None before the first.
         cuts: older ones that still have readers, about one a minute, the newest last.
         extra: keys that this version does not know, kept as they are.
@@ -149,6 +151,7 @@ class SubscriptionRecord:
     cut: Cut | None = None
     cuts: tuple[Cut, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    left: Mapping[int, TableRecord] = field(default_factory=dict)
 
     def with_table(self, oid: int, **changes: Any) -> SubscriptionRecord:
         """The record with fields of one known table changed."""
@@ -214,7 +217,8 @@ class SubscriptionRecord:
             "sink": self.sink,
             "registered": str(self.registered),
             "position": str(self.position),
-            "tables": {str(oid): _table_to_json(table) for oid, table in self.tables.items()},
+            "tables": _tables_to_json(self.tables),
+            "left": _tables_to_json(self.left),
             "cut": None if self.cut is None else _cut_to_json(self.cut),
             "cuts": [_cut_to_json(cut) for cut in self.cuts],
         }
@@ -239,9 +243,8 @@ class SubscriptionRecord:
                 sink=raw.pop("sink"),
                 registered=Lsn.parse(raw.pop("registered")),
                 position=Lsn.parse(raw.pop("position")),
-                tables={
-                    int(oid): _table_from_json(table) for oid, table in raw.pop("tables").items()
-                },
+                tables=_tables_from_json(raw.pop("tables")),
+                left=_tables_from_json(raw.pop("left", {})),
                 cut=None if cut is None else _cut_from_json(cut),
                 cuts=tuple(_cut_from_json(one) for one in raw.pop("cuts")),
                 extra=raw,
@@ -269,6 +272,14 @@ def _cut_to_json(cut: Cut) -> dict[str, Any]:
 def _cut_from_json(raw: dict[str, Any]) -> Cut:
     versions = {int(oid): version for oid, version in raw["versions"].items()}
     return Cut(lsn=Lsn.parse(raw["lsn"]), made_at=raw["made_at"], versions=versions)
+
+
+def _tables_to_json(tables: Mapping[int, TableRecord]) -> dict[str, Any]:
+    return {str(oid): _table_to_json(table) for oid, table in tables.items()}
+
+
+def _tables_from_json(raw: dict[str, Any]) -> dict[int, TableRecord]:
+    return {int(oid): _table_from_json(table) for oid, table in raw.items()}
 
 
 def _table_to_json(table: TableRecord) -> dict[str, Any]:

@@ -76,21 +76,21 @@ class TableCopies:
             tables = source_tables(connection, self._publications(), self._driver.own)
             with self._driver.lock:
                 record = self._driver.record
-                known = dict(record.tables)
+                known, left = dict(record.tables), dict(record.left)
                 live = {table.facts.oid for table in tables}
                 for table in tables:
                     oid = table.facts.oid
                     if oid not in known:
-                        add(table, self._new(table, record.position), known, live)
+                        add(table, self._new(table, record.position), known, left, live)
                     else:
                         known[oid] = compared(connection, known[oid], table)
                     known[oid] = followed(known[oid], identity)
                     if known[oid].is_active and table.rules is not None:
                         self._driver.rules[oid] = table.rules
-                remove(known, known.keys() - live, has_own=self._driver.own is not None)
+                remove(known, left, known.keys() - live, has_own=self._driver.own is not None)
                 self._driver.needs_look = False
-                if known != record.tables:
-                    self._driver.record = replace(record, tables=known)
+                if (known, left) != (record.tables, record.left):
+                    self._driver.record = replace(record, tables=known, left=left)
                     self._driver.save()
 
     def _publications(self) -> tuple[str, ...]:

@@ -34,7 +34,11 @@ come, so that it is copied again should they send it once more."""
 
 
 def add(
-    table: SourceTable, added: TableRecord, known: dict[int, TableRecord], live: Collection[int]
+    table: SourceTable,
+    added: TableRecord,
+    known: dict[int, TableRecord],
+    left: dict[int, TableRecord],
+    live: Collection[int],
 ) -> None:
     """Take a table into the record; one that was dropped under its name makes way for it.
 
@@ -42,9 +46,17 @@ def add(
         table: as the source has it.
         added: its record, if its name is free.
         known: the record's tables by OID, which change.
+        left: those that were published once, likewise.
         live: the OIDs that are published now.
     """
-    for oid, other in list(known.items()):
+    if table.facts.oid in left:
+        # What changed meanwhile has not come. A rename kept its target's name.
+        back = left.pop(table.facts.oid)
+        known[table.facts.oid] = replace(
+            back, state=TableState.INITIALISE, error=None, deferred=False
+        )
+        return
+    for oid, other in [*known.items(), *left.items()]:
         if (other.namespace, other.name) != (added.namespace, added.name):
             continue
         if oid in live:
@@ -56,7 +68,8 @@ def add(
             )
         else:
             # A new table under an old name has another content: copied, whatever is set.
-            del known[oid]
+            known.pop(oid, None)
+            left.pop(oid, None)
             added = replace(
                 added,
                 state=TableState.INITIALISE,
@@ -66,7 +79,13 @@ def add(
     known[table.facts.oid] = added
 
 
-def remove(known: dict[int, TableRecord], gone: Collection[int], *, has_own: bool) -> None:
+def remove(
+    known: dict[int, TableRecord],
+    left: dict[int, TableRecord],
+    gone: Collection[int],
+    *,
+    has_own: bool,
+) -> None:
     """What is not sent any more.
 
     The server's publications stop the stream, and what came before is applied; ours, and having
@@ -74,12 +93,13 @@ def remove(known: dict[int, TableRecord], gone: Collection[int], *, has_own: boo
 
     Args:
         known: the record's tables by OID, which change.
+        left: those that were published once, likewise.
         gone: those that are not published now.
         has_own: whether publications of ours choose.
     """
     for oid in gone:
         if has_own or known[oid].relations:
-            table = known.pop(oid)
+            table = left[oid] = known.pop(oid)
             logger.info("%s.%s is not published any more", table.namespace, table.name)
         elif known[oid].is_active:
             known[oid] = replace(known[oid], fingerprint=UNSENT)
