@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 TABLES = """
 CREATE TABLE no_key (a int, b int);
-CREATE TABLE whole (a int, b int);
+CREATE TABLE whole (a int PRIMARY KEY, b int);
 ALTER TABLE whole REPLICA IDENTITY FULL;
 CREATE TABLE by_index (id int, a int NOT NULL UNIQUE, b int);
 ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_a_key;
@@ -27,16 +27,17 @@ CREATE PUBLICATION q FOR TABLE inserted (v) WHERE (v > 5) WITH (publish = 'inser
 """
 BEFORE = """
 INSERT INTO no_key VALUES (1, 1), (2, 9), (2, 9);
-INSERT INTO whole VALUES (1, 1), (1, 9), (1, 9), (2, 9);
+INSERT INTO whole VALUES (1, 1), (2, 9), (3, 9);
 INSERT INTO by_index VALUES (1, 1, 1), (2, 9, 1), (3, 8, 1);
 INSERT INTO listed VALUES (1, 'a', 'x'), (2, 'b', 'y');
 INSERT INTO inserted VALUES (1, 1), (2, 9);
 """
 AFTER = """
 INSERT INTO no_key VALUES (3, 1), (4, NULL), (5, 7);
-UPDATE whole SET b = 1 WHERE ctid = (SELECT min(ctid) FROM whole WHERE a = 1 AND b = 9);
-UPDATE whole SET b = 6, a = 7 WHERE a = 2;
-INSERT INTO whole VALUES (NULL, 10), (NULL, NULL);
+UPDATE whole SET b = 1 WHERE a = 2;
+UPDATE whole SET b = 8 WHERE a = 1;
+UPDATE whole SET b = 6, a = 7 WHERE a = 3;
+INSERT INTO whole VALUES (4, 10), (5, NULL);
 DELETE FROM whole WHERE b = 1;
 UPDATE by_index SET a = 10 WHERE id = 1;
 UPDATE by_index SET a = 2 WHERE id = 2;
@@ -67,7 +68,7 @@ def test_identities_lists_and_actions(
         return lake(one, "some", table)
 
     assert some("no_key") == [(2,), (2,), (5,)]
-    assert some("whole") == [(1, 9), (7, 6), (None, 10)]
+    assert some("whole") == [(1, 8), (4, 10), (7, 6)]
     assert some("by_index") == [(1, 10, 1), (3, 8, 5)]
     assert some("listed") == [(1, "a"), (20, "c")]
     assert some("inserted") == [(8,), (9,)]

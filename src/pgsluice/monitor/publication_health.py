@@ -69,7 +69,7 @@ def judge_own_publications(config: Config, facts: OwnFacts) -> Iterator[Finding]
         publications = load_configured(config.publications, facts.catalog)
     except ConfigError as refused:
         what = str(refused)
-        yield error("publications", what, "correct the statement; nothing runs before")
+        yield error("publications", what, "correct it: nothing runs before")
         return
     yield ok("publications", f"our own: {', '.join(one.name for one in publications) or 'none'}")
     for one in config.subscriptions:
@@ -142,8 +142,9 @@ def _judge_relation(
                     subscription.name,
                     f"{title}: {refused.message}"
                     + (f": {refused.detail}" if refused.detail else ""),
-                    f"the first {verb} parks the table: change the publication, or ALTER TABLE "
-                    f"{title} REPLICA IDENTITY",
+                    f"the first {verb} parks the table: change the publication, or give the table "
+                    "a replica identity that fits (ALTER TABLE ... REPLICA IDENTITY USING INDEX; "
+                    "FULL holds all columns, and allows no column list)",
                 )
                 break
     key = subscription.key.get(f"{publisher.published_as.namespace}.{publisher.published_as.name}")
