@@ -17,7 +17,10 @@ from pgsluice.capture import read_health
 from pgsluice.events import CapturePhase
 from pgsluice.spool import Spool, SpoolReader
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [
+    pytest.mark.usefixtures("spark"),
+    pytest.mark.pg(">= 12"),  # wal_sender_timeout of one database's connections
+]
 
 OTHER = """
 [[subscription]]

@@ -178,11 +178,14 @@ def test_what_the_stream_cannot_tell_is_seen_in_the_catalog(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
     one = pipeline(shop := database())
+    major = shop.server.programs.major
+    # Up to 10 a partitioned table has no key.
+    root_key, leaf_key = (" PRIMARY KEY", "") if major >= 11 else ("", " (PRIMARY KEY (id))")
     shop.execute(
         "CREATE TABLE t (id int PRIMARY KEY, a int)",
         "INSERT INTO t SELECT i, i FROM generate_series(1, 10) i",
-        "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
-        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100)",
+        f"CREATE TABLE p (id int{root_key}) PARTITION BY RANGE (id)",
+        f"CREATE TABLE p1 PARTITION OF p{leaf_key} FOR VALUES FROM (0) TO (100)",
         "INSERT INTO p SELECT generate_series(1, 20)",
         "CREATE TABLE p3 (id int PRIMARY KEY)",
         "INSERT INTO p3 SELECT generate_series(200, 210)",
@@ -192,18 +195,21 @@ def test_what_the_stream_cannot_tell_is_seen_in_the_catalog(
     # Neither a new file nor a new empty partition is a reason to copy again.
     shop.execute(
         "VACUUM FULL t",
-        "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (100) TO (200)",
+        f"CREATE TABLE p2 PARTITION OF p{leaf_key} FOR VALUES FROM (100) TO (200)",
         "INSERT INTO p VALUES (150)",
     )
     one.once()
     one.assert_equal("t", "p")
-    assert {name: one.table(name)["copy_number"] for name in ("t", "p")} == copies
+    again = {name: one.table(name)["copy_number"] - number for name, number in copies.items()}
+    # But 10 sends no TRUNCATE, and there a new file may be one. Before 13 a new partition has to
+    # be added to the publication: what is written to it until then does not come.
+    assert again == {"t": int(major < 11), "p": int(major < 13)}
     # A partition that comes or goes with its rows is; so is one that is truncated.
     shop.execute("ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (200) TO (300)")
     one.once()
     one.assert_equal("p")
     shop.execute(
-        "BEGIN; CREATE TABLE p4 (LIKE p INCLUDING ALL); INSERT INTO p4 VALUES (300);"
+        "BEGIN; CREATE TABLE p4 (LIKE p1 INCLUDING ALL); INSERT INTO p4 VALUES (300);"
         "ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (300) TO (400); COMMIT"
     )
     one.once()

@@ -1,7 +1,8 @@
-"""A partition that is attached while its root is copied is one that came."""
+"""A partitioned table is one target, mapped from its leaves."""
 
 from __future__ import annotations
 
+import pytest
 from tests.conftest import MakeDatabase
 
 from pgsluice.copy import temporary_snapshot
@@ -9,6 +10,29 @@ from pgsluice.subscription.copying import _leaves_in
 from pgsluice.subscription.discovery import source_tables
 
 
+def test_a_root_without_a_key_has_its_leaves_key(database: MakeDatabase) -> None:
+    shop = database()
+    leaves = ("low", "high")
+    shop.execute(
+        "CREATE TABLE p (a int, b int) PARTITION BY RANGE (b)",
+        "CREATE TABLE low PARTITION OF p (PRIMARY KEY (b, a)) FOR VALUES FROM (0) TO (9)",
+        "CREATE TABLE high PARTITION OF p (PRIMARY KEY (b, a)) FOR VALUES FROM (9) TO (20)",
+        f"CREATE PUBLICATION pub FOR TABLE {', '.join(leaves)}",
+    )
+
+    def key() -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        with shop.connect() as connection:
+            (table,) = source_tables(connection, ["pub"])
+        return table.facts.name, table.facts.primary_key, table.facts.identity_key
+
+    assert key() == ("p", ("b", "a"), ("b", "a"))
+    shop.execute(*(f"ALTER TABLE {leaf} REPLICA IDENTITY FULL" for leaf in leaves))
+    assert key() == ("p", ("b", "a"), ())
+    shop.execute("ALTER TABLE high DROP CONSTRAINT high_pkey")
+    assert key() == ("p", (), ()), "one of them would be wrong"
+
+
+@pytest.mark.pg(">= 11")  # keys of partitioned tables
 def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: MakeDatabase) -> None:
     shop = database()
     shop.execute(

@@ -121,11 +121,31 @@ def source_tables(
     wholes = [relation.oid for relation in published.values() if relation.kind == "p"]
     leaves = leaf_filenodes(connection, {*groups, *wholes})
     tables = [
-        _table(heads[oid], relations, leaves, rules)
+        _table(
+            _with_key_of(heads[oid], [facts[one.oid] for one in relations if one.oid in facts]),
+            relations,
+            leaves,
+            rules,
+        )
         for oid, relations in groups.items()
         if oid in heads
     ]
     return sorted(tables, key=lambda one: (one.facts.namespace, one.facts.name))
+
+
+def _with_key_of(head: RelationFacts, published: Sequence[RelationFacts]) -> RelationFacts:
+    """A root without a key has that of its leaves, which is what their changes come with: up to
+    10 no root has one, and later it need not have. Leaves that differ are found by the changes.
+    """
+    if head.primary_key or head.identity_key:
+        return head
+    keys = {(one.primary_key, one.identity_key, one.replica_identity) for one in published}
+    if len(keys) != 1:
+        return head
+    ((primary, identity, replica_identity),) = keys
+    return replace(
+        head, primary_key=primary, identity_key=identity, replica_identity=replica_identity
+    )
 
 
 def _table(

@@ -18,6 +18,7 @@ from pgsluice.subscription.discovery import SourceTable, born_as_partitions
 from pgsluice.subscription.shape import (
     Shape,
     came,
+    is_moved,
     is_renamed,
     is_rewritten,
     is_ruled_otherwise,
@@ -111,7 +112,8 @@ def compared(
     """A table's record after a look at its shape.
 
     Before the first copy there is nothing to compare; a shape that is merely other (VACUUM
-    FULL) is the one to compare with from now on.
+    FULL) is the one to compare with from now on. Server 10 sends no TRUNCATE, so there a new
+    file may be one.
     """
     if not record.is_active:
         return record
@@ -128,8 +130,10 @@ def compared(
             error=f"{title} was rewritten by an ALTER TABLE, and the stream does not carry what "
             f"became of its rows\n  → copy the table again: pgsluice copy CONFIG {title}",
         )
+    has_truncate = connection.info.server_version >= 110000
     if (
-        is_renamed(before, table.shape)
+        (is_moved(before, table.shape) and not has_truncate)
+        or is_renamed(before, table.shape)
         or is_widened(before, table.shape)
         or is_ruled_otherwise(before, table.shape)
         or is_sent_again(before, table.shape)

@@ -4,7 +4,8 @@ The stream says nothing of an ``ALTER TABLE ... TYPE int USING a * 2`` (the type
 value changes), of a column that was renamed, or dropped and made again, nor of a partition
 that is attached or detached with its rows. The catalog does (contracts, sections 3 and 5): a
 table whose file is another *and* whose column definitions were written again was rewritten
-with other values; a new file alone is VACUUM FULL or CLUSTER and means nothing. A column is
+with other values; a new file alone is VACUUM FULL or CLUSTER and means nothing, but on server 10 it
+may be a TRUNCATE, which is not on the wire before 11. A column is
 its number: a name with another number, or a number with another name, has values that the
 target does not have under that name. And a table whose updates were not published for a while
 (its key was dropped and came back) has missed some. So has one whose row filter or column list
@@ -66,15 +67,19 @@ class Shape:
         return cls(filenodes, raw["columns"], numbers, actions, raw.get("rules", ""), sent)
 
 
+def is_moved(before: Shape, now: Shape) -> bool:
+    """Whether a leaf that was there has another file."""
+    both = before.filenodes.keys() & now.filenodes.keys()
+    return any(before.filenodes[oid] != now.filenodes[oid] for oid in both)
+
+
 def is_rewritten(before: Shape, now: Shape) -> bool:
     """Whether rows have other values that no message carried."""
-    both = before.filenodes.keys() & now.filenodes.keys()
-    moved = any(before.filenodes[oid] != now.filenodes[oid] for oid in both)
     redefined = any(
         before.columns[name] != now.columns[name]
         for name in before.columns.keys() & now.columns.keys()
     )
-    return moved and redefined
+    return redefined and is_moved(before, now)
 
 
 def is_renamed(before: Shape, now: Shape) -> bool:
