@@ -38,7 +38,7 @@ def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:
     table = view.table(name)
     below = [one for one in view.catalog.below(table) if not one.is_partitioned]
     leaves = below if table.is_partitioned else [table]
-    server = view.server_named(config.source.publications)
+    server = _of_server(view, config)
     for number, leaf in enumerate(leaves):
         if number:
             yield ""
@@ -48,13 +48,25 @@ def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:
         yield f"{_name(table)} has no partitions"
 
 
+def _of_server(view: SourceView, config: Config) -> list[Publication]:
+    """The publications that the slot sends; before the first run, what that will make."""
+    from pgsluice.catalog.own_publications import INSERT_SUFFIX
+    from pgsluice.publication.model import Publication
+
+    named = config.source.publications
+    found = view.server_named([*named, *(one + INSERT_SUFFIX for one in named)])
+    return found or [
+        Publication(f"{one} (the first run makes it)", all_tables=True) for one in named
+    ]
+
+
 def _explain_leaf(
     view: SourceView, config: Config, leaf: SourceTable, server: Sequence[Publication]
 ) -> Iterator[str]:
     from pgsluice.publication.load import subscribed
     from pgsluice.publication.resolve import resolve
 
-    names = ", ".join(f'"{one}"' for one in config.source.publications)
+    names = ", ".join(f'"{one.name}"' for one in server)
     yield f"  the server, publications {names}"
     sent = resolve(server, leaf, view.catalog)
     yield from _lines(sent, leaf)
