@@ -47,7 +47,8 @@ path = {spool}
 # segment_bytes = "16 MiB"   # a segment ends at this size,
 # segment_ms = 200           # or at this age
 # retention = "0s"           # how long segments stay after all have applied them
-# max_bytes = "20 GiB"       # the spool's limit; without one, 90 % of the disk
+# max_bytes = "20 GiB"       # the spool's limit; without one, 90 % of the disk. All transactions
+#                            # that are open or prepared at one time have to fit into it
 
 # [publications]             # pgsluice's own: which rows and columns a subscription gets
 # file = "publications.sql"  # CREATE PUBLICATION, as PostgreSQL 15+ has it
