@@ -164,6 +164,7 @@ CREATE TABLE b (
 """
 
 
+@pytest.mark.pg(">= 15")  # a column list
 def test_what_binary_mode_cannot_send_or_read(
     shop: Database, pgsluice: Command, write_config: WriteConfig
 ) -> None:
@@ -192,6 +193,7 @@ def test_what_binary_mode_cannot_send_or_read(
     assert "binary:" not in outcome.out
 
 
+@pytest.mark.pg(">= 14")  # binary
 def test_an_array_without_binary_form_stops_the_servers_stream(shop: Database) -> None:
     """What the error of ``check`` says of the server is so."""
     shop.execute(

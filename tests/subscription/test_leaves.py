@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.conftest import MakeDatabase
 
 from pgsluice.copy import temporary_snapshot
@@ -32,14 +31,14 @@ def test_a_root_without_a_key_has_its_leaves_key(database: MakeDatabase) -> None
     assert key() == ("p", (), ()), "one of them would be wrong"
 
 
-@pytest.mark.pg(">= 11")  # keys of partitioned tables
 def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: MakeDatabase) -> None:
     shop = database()
+    published = "p" if shop.server.programs.major >= 13 else "p1"  # no roots before 13
     shop.execute(
-        "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE p (id int) PARTITION BY RANGE (id)",
         "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100)",
-        "CREATE TABLE p2 (id int PRIMARY KEY)",
-        "CREATE PUBLICATION pub FOR TABLE p",
+        "CREATE TABLE p2 (id int)",
+        f"CREATE PUBLICATION pub FOR TABLE {published}",
     )
     with temporary_snapshot(shop.dsn, 60) as snapshot:
         # Rows that the publication did not send, and that the snapshot does not see.
