@@ -50,12 +50,14 @@ path = {spool}
 # max_bytes = "20 GiB"       # the spool's limit; without one, 90 % of the disk. All transactions
 #                            # that are open or prepared at one time have to fit into it
 
-# [publications]             # pgsluice's own: which rows and columns a subscription gets
-# file = "publications.sql"  # CREATE PUBLICATION, as PostgreSQL 15+ has it
+# pgsluice's own publications say which rows and columns a subscription gets, in the words of
+# PostgreSQL 15+ (CREATE PUBLICATION orders_eu FOR TABLE orders WHERE (region = 'EU')):
+#   [publications]
+#   file = "publications.sql"
 
 [[subscription]]
 name = {name}
-# publications = ["mine"]    # of [publications]; without, everything that the slot sends
+#   publications = ["orders_eu"]   # of [publications]; without it, everything that the slot sends
 sink = {{ type = "delta", path = {target} }}
 # enabled = true
 # copy_data = true           # begin with a copy of what is there
