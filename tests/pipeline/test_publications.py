@@ -87,7 +87,8 @@ def test_the_manuals_partitioned_table(
         "CREATE TABLE child PARTITION OF parent DEFAULT",
     )
     one = pipeline(shop)
-    via_root = "FOR TABLE parent WHERE (a < 5) WITH (publish_via_partition_root = true)"
+    both = "FOR TABLE parent WHERE (a < 5), child WHERE (a >= 5)"
+    via_root = f"{both} WITH (publish_via_partition_root = true)"
     publishing(one, f"CREATE PUBLICATION p4 {via_root};", s4=("p4",))
     one.once()
     rows = ("INSERT INTO parent VALUES (2), (4), (6)", "INSERT INTO child VALUES (3), (5), (7)")
