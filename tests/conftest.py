@@ -15,17 +15,24 @@ from __future__ import annotations
 import operator
 import os
 import re
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from pgsluice.embedded import WHEEL_VERSIONS, EmbeddedServer, npm
 from pgsluice.errors import ConfigError
+
+# Before the first import: a failed assertion of a helper shows its values too.
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support.databases import (  # noqa: E402
+    Database,
+    MakeDatabase,
+    Servers,
+    fresh_database,
+)
 
 # Tests crash processes, never the machine: fsync would only cost time.
 _TEST_SETTINGS = {
@@ -42,38 +49,6 @@ _COMPARE = {
     ">": operator.gt,
     "<": operator.lt,
 }
-
-Servers = Callable[[int], EmbeddedServer]
-
-
-@dataclass(frozen=True)
-class Database:
-    """One database of a test."""
-
-    server: EmbeddedServer
-    name: str
-
-    @property
-    def dsn(self) -> str:
-        """Connects as the superuser, over TCP."""
-        return self.server.dsn(self.name)
-
-    def connect(self) -> psycopg.Connection[Any]:
-        """A new connection in autocommit mode; the caller closes it."""
-        return psycopg.connect(self.dsn, autocommit=True)
-
-    def execute(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements in autocommit mode on a connection of their own.
-
-        Returns:
-            the rows of the last statement; empty when it has none.
-        """
-        rows: list[tuple[Any, ...]] = []
-        with self.connect() as connection:
-            for statement in statements:
-                cursor = connection.execute(statement)
-                rows = cursor.fetchall() if cursor.description else []
-        return rows
 
 
 @pytest.fixture(scope="session")
@@ -142,53 +117,17 @@ def each_server(request: pytest.FixtureRequest, servers: Servers) -> EmbeddedSer
     return servers(request.param)
 
 
-MakeDatabase = Callable[..., Database]
-
-
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[MakeDatabase]:
     """``database(server=None)``: a fresh, empty database."""
-    made: list[Database] = []
+    with ExitStack() as databases:
 
-    def make(server: EmbeddedServer | None = None) -> Database:
-        if server is None:
-            server = request.getfixturevalue("server")
-        one = Database(server, f"test_{uuid.uuid4().hex[:12]}")
-        with psycopg.connect(server.dsn(), autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(one.name)))
-        made.append(one)
-        return one
+        def make(server: EmbeddedServer | None = None) -> Database:
+            if server is None:
+                server = request.getfixturevalue("server")
+            return databases.enter_context(fresh_database(server))
 
-    yield make
-    for one in made:
-        _drop(one)
-
-
-def _drop(database: Database) -> None:
-    """Drop a database with everything that would hold it, or hold up later tests."""
-    server = database.server
-    if not server.is_running:  # a test that crashes a shared server puts it back first
-        server.start()
-    name = sql.Identifier(database.name)
-    with database.connect() as connection:
-        prepared = connection.execute(
-            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
-        ).fetchall()
-        for (gid,) in prepared:
-            connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        connection.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(name))
-        while connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
-            [database.name],
-        ).fetchall():
-            pass  # each round asks again; the server's answer is the condition
-        connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
-            " WHERE database = %s",
-            [database.name],
-        )
-        connection.execute(sql.SQL("DROP DATABASE {}").format(name))
+        yield make
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.conftest import Database
+from tests.support.capturing import (
+    CHILDREN,
+    await_that,
+    configure,
+    confirmed,
+    insert,
+    inserted,
+    killed,
+    numbers,
+    phase,
+    running,
+)
+from tests.support.databases import Database
 
 from pgsluice.capture import prepare_source, read_health, run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig
@@ -28,10 +36,6 @@ from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
 from pgsluice.spool import SpoolReader, SpoolWriter, relations_after
-from pgsluice.wire import Insert, decode_message
-
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["pgsluice.capture"])
 
 
 @pytest.fixture
@@ -41,76 +45,9 @@ def db(database) -> Database:
     return one
 
 
-def configure(db: Database, path: Path, *, dsn: str | None = None, **spool) -> Config:
-    return Config(
-        source=SourceConfig(dsn=dsn or db.dsn, slot=db.name, connect_timeout_s=10.0),
-        spool=SpoolConfig(path=path, **spool),
-    )
-
-
 @pytest.fixture
 def config(db, tmp_path) -> Config:
     return configure(db, tmp_path / "spool")
-
-
-def inserted(config: Config) -> list[bytes]:
-    """The ids of all inserted rows, in order."""
-    reader = SpoolReader(config.spool.path)
-    ids = []
-    for info in reader.segments(reader.start()):
-        for view in reader.views(info):
-            for row in (view.block.tags == ord("I")).nonzero()[0]:
-                message = decode_message(view.block.message(row))
-                assert isinstance(message, Insert)
-                ids.append(message.new.values[0])
-    return ids
-
-
-def numbers(first: int, last: int) -> list[bytes]:
-    return [b"%d" % n for n in range(first, last + 1)]
-
-
-def insert(first: int, last: int, value: str = "'x'") -> str:
-    return f"INSERT INTO t SELECT i, {value} FROM generate_series({first}, {last}) i"
-
-
-def confirmed(db: Database) -> Lsn:
-    ((lsn,),) = db.execute(
-        f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{db.name}'"
-    )
-    return Lsn.parse(lsn)
-
-
-def await_that(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    ended = threading.Event()
-    for _ in range(int(timeout_s / 0.02)):
-        if condition():
-            return
-        ended.wait(0.02)
-    pytest.fail("it did not come about")
-
-
-@contextmanager
-def running(config: Config) -> Iterator[threading.Thread]:
-    """A capture on a thread of its own."""
-    stop = threading.Event()
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            run_capture(config, stop=stop)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        stop.set()
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def test_once_receives_what_there_is_and_acknowledges_it(db, config):
@@ -194,11 +131,6 @@ def test_killed_and_started_again_nothing_is_lost_or_doubled(db, tmp_path, place
     assert inserted(config) == numbers(1, 4002)
 
 
-def killed(config: Config, failpoints: str) -> None:
-    arm(failpoints)
-    run_capture(config, once=True)
-
-
 def test_it_acknowledges_only_what_is_durable(db, config):
     """Its disk fills up: the server keeps everything, and the next start has it."""
     run_capture(config, once=True)
@@ -248,11 +180,6 @@ def test_at_the_size_limit_it_waits_on_the_same_connection(db, tmp_path):
         await_that(lambda: confirmed(db) >= beyond)
         await_that(lambda: "waiting" not in (phase(one) or "waiting"))
         assert walsender == db.execute("SELECT pid FROM pg_stat_replication WHERE pid IS NOT NULL")
-
-
-def phase(config: Config) -> str | None:
-    health = read_health(config.spool.path)
-    return None if health is None else str(health.phase)
 
 
 def a_subscription(tmp_path: Path):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from tests.capture.test_capture import (
+from tests.support.capturing import (
     CHILDREN,
     await_that,
     configure,
@@ -26,7 +26,7 @@ from tests.capture.test_capture import (
     phase,
     running,
 )
-from tests.conftest import Database
+from tests.support.databases import Database
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.cli.app import run_command

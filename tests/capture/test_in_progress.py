@@ -7,18 +7,33 @@ real thing: everything from the frames on is what runs in production.
 from __future__ import annotations
 
 import random
-import struct
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.capture.reading import changes
-from tests.spool.transactions import new_spool
-from tests.wire.streams import Streams
+from tests.support.scripted_server import (
+    LSN,
+    RELATION,
+    NoFacts,
+    Played,
+    columns,
+    commit,
+    commit_prepared,
+    decoded,
+    files,
+    frames_of,
+    plain,
+    prepare,
+    receive,
+    rollback_prepared,
+    row,
+    rows,
+    stream,
+)
+from tests.support.transactions import new_spool
+from tests.support.wire_streams import Streams
 
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.receiver import Pace, Receiver
@@ -28,98 +43,16 @@ from pgsluice.errors import ProtocolError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter
 from pgsluice.wire import (
-    Begin,
-    BeginPrepare,
     Commit,
-    CommitPrepared,
-    Insert,
     LogicalMessage,
     Prepare,
-    Relation,
-    RelationColumn,
-    ReplicaIdentity,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
     StreamPrepare,
     StreamStart,
     StreamStop,
-    TupleData,
     decode_message,
 )
-
-LSN = Lsn(5000)
-RELATION = Relation(
-    16394, "public", "t", ReplicaIdentity.DEFAULT, (RelationColumn(1, "id", 23, -1),)
-)
-
-
-class Played:
-    """A connection whose server says what the script has, then nothing."""
-
-    def __init__(self, frames: list[bytes | Callable[[], None]], ended: threading.Event) -> None:
-        self._frames = iter(frames)
-        self._ended = ended
-        self.pgconn = self
-
-    def get_copy_data(self, _: int) -> tuple[int, bytes]:
-        frame = next(self._frames, None)
-        while callable(frame):  # something happens meanwhile
-            frame()
-            frame = next(self._frames, None)
-        if frame is None:
-            self._ended.set()
-            return 0, b""
-        return len(frame), frame
-
-    def send_status(self, _: object) -> None:
-        pass
-
-    def wait(self, _: float) -> None:
-        pass
-
-
-class NoFacts:
-    """A catalog that knows nothing."""
-
-    def on_relation(self, _: bytes) -> None:
-        return None
-
-    def at_commit(self, oids, joining) -> dict[int, None]:
-        return dict.fromkeys(oids)
-
-    def take_changed(self) -> list[bytes]:
-        return []
-
-
-def frames_of(messages: list[bytes]) -> list[bytes]:
-    return [b"w" + struct.pack(">QQq", 0, 0, 0) + message for message in messages]
-
-
-def receive(
-    path: Path, messages: list[bytes], *, parallel: bool = False, segment_bytes: int = 2048
-) -> None:
-    """What comes on one connection, into the spool at ``path``."""
-    spool = Spool.open(path) if Spool.exists(path) else new_spool(path, Lsn(10))
-    stop = threading.Event()
-    pace = Pace(segment_bytes, 3600)
-    played = Played(frames_of(messages), stop)
-    with SpoolWriter(spool) as writer, Store(writer, None) as store:
-        Receiver(played, store, NoFacts(), pace, parallel=parallel, stop=stop).run()
-        store.forget_connection()
-
-
-def rows(path: Path) -> dict[int, list[bytes | None]]:
-    """By xid, the rows of every transaction in the spool."""
-    reader = SpoolReader(path)
-    found: dict[int, list[bytes | None]] = {}
-    for info in reader.segments(reader.start()):
-        for view in reader.views(info):
-            block = view.block
-            for i in (block.tags == ord("I")).nonzero()[0]:
-                message = decode_message(block.message(i), in_stream=block.body == 5)
-                found.setdefault(int(block.xids[i]), []).append(message.new.values[0])
-    return found
 
 
 def placed(script: list[bytes], *, parallel: bool) -> tuple[list[bytes], set[int]]:
@@ -158,37 +91,6 @@ def test_what_a_server_commits_is_what_is_read(tmp_path_factory, seed, parallel,
     with SpoolWriter(Spool.open(path)) as writer:
         assert {header.xid for header in writer.parts.prepared()} == prepared
     assert files(path) == before
-
-
-def files(path: Path) -> set[str]:
-    return {str(one.relative_to(path)) for one in (path / "parts").glob("*/*")}
-
-
-def stream(xid: int, *messages, is_first: bool = True) -> list[bytes]:
-    """One block."""
-    inside = [replace(one, xid=one.xid or xid) for one in messages]
-    return [one.encode() for one in (StreamStart(xid, is_first), *inside, StreamStop())]
-
-
-def row(value: str, xid: int | None = None) -> Insert:
-    return Insert(16394, TupleData.of(value), xid)
-
-
-def columns(*names: str) -> tuple[RelationColumn, ...]:
-    return tuple(RelationColumn(1, name, 25, -1) for name in names)
-
-
-def commit(xid: int, end: int) -> bytes:
-    return StreamCommit(xid, 0, Lsn(end - 5), Lsn(end), 0).encode()
-
-
-def plain(xid: int, end: int, *messages) -> list[bytes]:
-    inside = (Begin(Lsn(end - 5), 0, xid), *messages, Commit(0, Lsn(end - 5), Lsn(end), 0))
-    return [one.encode() for one in inside]
-
-
-def decoded(path: Path) -> list[dict[str, object]]:
-    return [values for _, values in changes(path)]
 
 
 @pytest.mark.parametrize("segment_bytes", [64, 2**20])
@@ -296,20 +198,6 @@ def test_of_a_table_that_is_gone_the_connections_facts_hold_if_it_was_the_same(
     reader = SpoolReader(path)
     found = [info.header.relations[oid].facts for info in reader.all_segments()[1:]]
     assert [one and one.primary_key for one in found] == [("id",) if is_the_same else None]
-
-
-def prepare(xid: int, gid: str, at: int, *messages) -> list[bytes]:
-    """A transaction prepared at ``at``."""
-    ends = (Lsn(at), Lsn(at + 5), 0, xid, gid)
-    return [one.encode() for one in (BeginPrepare(*ends), *messages, Prepare(0, *ends))]
-
-
-def commit_prepared(xid: int, gid: str, end: int) -> bytes:
-    return CommitPrepared(0, Lsn(end - 5), Lsn(end), 0, xid, gid).encode()
-
-
-def rollback_prepared(xid: int, gid: str, end: int) -> bytes:
-    return RollbackPrepared(0, Lsn(1), Lsn(end), 0, 0, xid, gid).encode()
 
 
 def test_a_prepared_transaction_waits_for_its_end_across_connections(tmp_path):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.capture.interleaving import TABLES, Sessions, create_tables, scripts
-from tests.capture.reading import all_changes
-from tests.conftest import Database
+from tests.support.databases import Database
+from tests.support.interleaving import TABLES, Sessions, create_tables, scripts
+from tests.support.spool_changes import all_changes
 
 from pgsluice.capture import run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig

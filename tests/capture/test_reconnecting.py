@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.capture.test_capture import await_that, configure, insert, inserted, numbers, running
-from tests.conftest import Database
+from tests.support.capturing import await_that, configure, insert, inserted, numbers, running
+from tests.support.databases import Database
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.capture.facts import FactsSource

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.capture.reading import changes, inserted
-from tests.conftest import Database
+from tests.support.databases import Database
+from tests.support.spool_changes import changes, inserted
 
 from pgsluice.capture import run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-from tests.cli.conftest import Command, WriteConfig
-from tests.conftest import Database, MakeDatabase
+from tests.support.commands import Command, WriteConfig
+from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.embedded import EmbeddedServer
 

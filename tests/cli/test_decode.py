@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.capture.test_in_progress import RELATION, commit, plain, prepare, receive, row, stream
-from tests.cli.conftest import Command
-from tests.conftest import Database, MakeDatabase
-from tests.spool.transactions import facts, new_spool, raw, relation, transaction
-from tests.wire.corpus import CAPTURES_BY_ID, Capture
+from tests.support.commands import Command
+from tests.support.corpus import CAPTURES_BY_ID, Capture
+from tests.support.databases import Database, MakeDatabase
+from tests.support.scripted_server import RELATION, commit, plain, prepare, receive, row, stream
+from tests.support.transactions import facts, new_spool, raw, relation, transaction
 
 from pgsluice.cli.app import run_command
 from pgsluice.lsn import Lsn

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.cli.conftest import Command
+from tests.support.commands import Command
 
 from pgsluice.cli.demo.proof import show_proof
 from pgsluice.cli.demo.stage import Stage

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.publication.statements import PUBLICATIONS, SETUP
+from tests.support.publication_statements import PUBLICATIONS, SETUP
 
 from pgsluice.cli.app import run_command
 from pgsluice.embedded import EmbeddedServer

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Command, WriteConfig
-from tests.conftest import MakeDatabase
+from tests.support.commands import Command, WriteConfig
+from tests.support.databases import MakeDatabase
 
 from pgsluice import __version__
 from pgsluice.config import load_config

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import Command, WriteConfig
-from tests.conftest import Database, MakeDatabase
+from tests.support.commands import Command, WriteConfig
+from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (

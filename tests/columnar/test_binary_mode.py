@@ -17,9 +17,9 @@ import psycopg
 import pyarrow as pa
 import pyarrow.types as pt
 import pytest
-from tests.columnar.building import facts_message, segment
 from tests.columnar.type_cases import CASES, NAMES_OF_OIDS, USER_TYPES, Case
-from tests.conftest import Database, Servers
+from tests.support.databases import Database, Servers
+from tests.support.segments import facts_message, segment
 
 from pgsluice.catalog import fetch_relation_facts
 from pgsluice.columnar import RelationChanges, decode_segment

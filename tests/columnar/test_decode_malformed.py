@@ -7,7 +7,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.columnar.building import OID, relation, segment
+from tests.support.segments import OID, relation, segment
 
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import ConversionError, ProtocolError

@@ -9,7 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.columnar.building import OID, facts, facts_message, relation, segment
+from tests.support.segments import OID, facts, facts_message, relation, segment
 
 from pgsluice.columnar import RelationChanges, decode_segment, relation_schema
 from pgsluice.columnar.changes import KEY_ONLY, WHOLE_ROW

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.columnar.building import segment
-from tests.conftest import Database
+from tests.support.databases import Database
+from tests.support.segments import segment
 
 from pgsluice.columnar import RelationChanges, decode_segment
 

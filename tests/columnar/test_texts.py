@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.columnar.building import relation, segment
+from tests.support.segments import relation, segment
 
 from pgsluice.columnar import decode_segment
 from pgsluice.errors import ConversionError

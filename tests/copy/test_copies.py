@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 from deltalake import DeltaTable
-from tests.conftest import Database, MakeDatabase
-from tests.oracle import assert_equal
+from tests.support.databases import Database, MakeDatabase
+from tests.support.oracle import assert_equal
 
 from pgsluice.copy import CopyResult, CopyTables, CopyWork, Snapshot, reader, temporary_snapshot
 from pgsluice.sinks.target import TableOptions

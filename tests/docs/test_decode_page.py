@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Command, pgsluice  # noqa: F401 - a fixture
+from tests.support.commands import Command, pgsluice  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = re.findall(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
-from tests.conftest import Database, MakeDatabase
-from tests.docs.test_readme import await_end
+from tests.support.capturing import await_end
+from tests.support.databases import Database, MakeDatabase
 
 PAGE = Path(__file__).parents[2] / "docs" / "outbox.md"
 SCRIPT = re.compile(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 from psycopg.conninfo import conninfo_to_dict
-from tests.conftest import Database, MakeDatabase
+from tests.support.capturing import await_end
+from tests.support.databases import Database, MakeDatabase
 
-from pgsluice.capture import read_health
 from pgsluice.lsn import Lsn
 
 README = Path(__file__).parents[2] / "README.md"
@@ -68,14 +67,6 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
     exec(code, {})
     assert len(changes(tmp_path)) == len(rows), "with nothing new nothing comes twice"
     await_end(tmp_path / "spool")
-
-
-def await_end(spool: Path) -> None:
-    """The capture that the query brought ends with it: soon, since it is told by a signal."""
-    deadline = time.monotonic() + 60
-    while (health := read_health(spool)) is None or health.is_alive():
-        assert time.monotonic() < deadline, "the capture is still there"
-        time.sleep(0.05)
 
 
 def changes(folder: Path) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.conftest import Database, MakeDatabase, Servers
+from tests.support.databases import Database, MakeDatabase, Servers
 
 from pgsluice.config import load_config
 from pgsluice.monitor.examine import examine

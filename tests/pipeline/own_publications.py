@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from deltalake import DeltaTable
-from tests.pipeline.conftest import Pipeline
+from tests.support.pipeline import Pipeline
 
 
 def subscriptions(**named: tuple[str, ...] | None) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from tests.conftest import MakeDatabase
-from tests.pipeline.conftest import MakePipeline, Pipeline
+from tests.support.databases import MakeDatabase
+from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.capture import run_capture
 from pgsluice.lsn import Lsn

@@ -3,43 +3,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import time
-from contextlib import suppress
 
-import psutil
 import pytest
-from tests.conftest import Database, MakeDatabase, Servers
-from tests.pipeline.conftest import MakePipeline, Pipeline
-
-from pgsluice.embedded.account import Account
-from pgsluice.embedded.programs import find_programs
-
-TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
-SCALE = 5
-CLIENTS = 4
-VICTIMS = ("capture", "driver", "worker")
-
-
-def pgbench() -> str:
-    """The program of 18, which knows servers of every version; old ones here come without."""
-    return str(find_programs(18, Account.choose()).path("pgbench"))
-
-
-def initialise(database: Database) -> None:
-    """pgbench's four tables; pgbench_history has no key and only takes inserts."""
-    command = [pgbench(), "-i", "-q", "-s", str(SCALE)]
-    subprocess.run([*command, database.dsn], check=True, capture_output=True, timeout=120)
-
-
-def bench(database: Database, seconds: int) -> subprocess.Popen[str]:
-    """TPC-B for some seconds, without its VACUUM."""
-    return subprocess.Popen(
-        [pgbench(), "-n", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), database.dsn],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+from tests.support.databases import MakeDatabase, Servers
+from tests.support.pgbench import TABLES, bench, fire, initialise
+from tests.support.pipeline import MakePipeline
 
 
 @pytest.mark.parametrize("version", [18, 16])
@@ -66,76 +34,3 @@ def test_pgbench_under_fire(database: MakeDatabase, pipeline: MakePipeline) -> N
     shop = database()
     initialise(shop)
     fire(pipeline(shop), seconds=12, kills=3, seed=random.randrange(10**6))
-
-
-def fire(one: Pipeline, *, seconds: int, kills: int, seed: int, restart: bool = False) -> list[str]:
-    """Kill capture, the driver and Python workers at random moments while pgbench writes.
-
-    Args:
-        seconds: how long pgbench writes; as long again after a restart of the server.
-        kills: how many processes are killed.
-        seed: of the moments and of who is next.
-        restart: after half of the kills, crash the server and start it again.
-
-    Returns:
-        who was killed.
-    """
-    with (one.folder / "run.log").open("a") as log:  # what a failure shows
-        log.write(f"seed {seed}\n")
-    dice = random.Random(seed)
-    victims = [VICTIMS[(seed + number) % 3] for number in range(kills)]
-    dice.shuffle(victims)
-    one.start()
-    running = bench(one.database, seconds)
-    for number, victim in enumerate(victims):
-        if restart and number == kills // 2:
-            one.database.server.restart("immediate")
-            running.communicate(timeout=120)  # its clients were thrown out
-            running = bench(one.database, seconds)
-        # The first ones may hit the copy, the last ones the time after pgbench's end.
-        await_until(time.monotonic() + dice.uniform(0.5, 2 * seconds * (1 + restart) / kills))
-        while not kill(one, victim, dice):  # until there is one of that kind
-            await_until(time.monotonic() + 0.1)
-            start_again(one)
-        start_again(one)
-    output, _ = running.communicate(timeout=120)
-    assert running.returncode == 0, output
-    one.wait_applied(timeout_s=180)
-    one.assert_equal(*TABLES)
-    one.stop()
-    return victims
-
-
-def start_again(one: Pipeline) -> None:
-    """A driver that was killed, or found its predecessor's capture still ending."""
-    if all(process.poll() is not None for process in one.processes):
-        one.start()
-
-
-def await_until(moment: float) -> None:
-    """The moments of the kills are what the test is about: they are drawn, not awaited."""
-    while (left := moment - time.monotonic()) > 0:
-        time.sleep(left)
-
-
-def kill(one: Pipeline, what: str, dice: random.Random) -> bool:
-    """SIGKILL to one process of the run; False when none of that kind is there now."""
-    driver = next((p for p in one.processes if p.poll() is None), None)
-    if driver is None:
-        return False
-    if what == "driver":
-        driver.kill()
-        driver.wait()
-        return True
-    wanted = {"capture": "pgsluice.capture", "worker": "pyspark"}[what]
-    found = []
-    for child in psutil.Process(driver.pid).children(recursive=True):
-        with suppress(psutil.Error):
-            arguments = child.cmdline()
-            if "java" not in arguments[0] and any(wanted in a for a in arguments):
-                found.append(child)
-    if not found:
-        return False
-    with suppress(psutil.NoSuchProcess):
-        dice.choice(found).kill()
-    return True

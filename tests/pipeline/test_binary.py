@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.conftest import MakeDatabase
-from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.test_tables import BEFORE, MOVE, PARTS, SHOP, SHOP_TABLES, WORK
+from tests.support.databases import MakeDatabase
+from tests.support.pipeline import MakePipeline
 
 from pgsluice.capture import run_capture
 from pgsluice.spool import SpoolReader

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from tests.conftest import MakeDatabase
-from tests.pipeline.conftest import MakePipeline
+from tests.support.databases import MakeDatabase
+from tests.support.pipeline import MakePipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
 

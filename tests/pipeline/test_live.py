@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.conftest import Database, MakeDatabase
-from tests.pipeline.conftest import MakePipeline, Pipeline
+from tests.support.databases import Database, MakeDatabase
+from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SpoolBusy

@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 import pytest
 from deltalake.exceptions import TableNotFoundError
-from tests.conftest import Database, MakeDatabase, Servers
-from tests.oracle import assert_equal
-from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.own_publications import lake, publishing
+from tests.support.databases import Database, MakeDatabase, Servers
+from tests.support.oracle import assert_equal
+from tests.support.pipeline import MakePipeline
 
 from pgsluice.errors import ConfigError
 

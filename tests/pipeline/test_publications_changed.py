@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from deltalake.exceptions import TableNotFoundError
-from tests.conftest import MakeDatabase
-from tests.pipeline.conftest import MakePipeline, Pipeline
 from tests.pipeline.own_publications import lake, publishing
+from tests.support.databases import MakeDatabase
+from tests.support.pipeline import MakePipeline, Pipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
 

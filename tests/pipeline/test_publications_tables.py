@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.conftest import MakeDatabase, Servers
-from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.own_publications import lake, publishing
+from tests.support.databases import MakeDatabase, Servers
+from tests.support.pipeline import MakePipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -14,9 +14,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 from pyarrow import feather
-from tests.conftest import MakeDatabase
-from tests.oracle import assert_equal
-from tests.pipeline.conftest import MakePipeline, Pipeline
+from tests.support.databases import MakeDatabase
+from tests.support.oracle import assert_equal
+from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.verification import ArrowRows
 

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.conftest import MakeDatabase
-from tests.pipeline.conftest import MakePipeline
+from tests.support.databases import MakeDatabase
+from tests.support.pipeline import MakePipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.conftest import Database, MakeDatabase
-from tests.pipeline.conftest import MakePipeline, Pipeline
+from tests.support.databases import Database, MakeDatabase
+from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.capture import read_health
 from pgsluice.events import CapturePhase

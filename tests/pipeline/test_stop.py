@@ -7,8 +7,8 @@ import stat
 import threading
 
 import pytest
-from tests.conftest import MakeDatabase
-from tests.pipeline.conftest import MakePipeline
+from tests.support.databases import MakeDatabase
+from tests.support.pipeline import MakePipeline
 
 from pgsluice.subscription.run import run
 

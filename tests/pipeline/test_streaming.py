@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.capture.interleaving import Sessions, a_script, create_tables
-from tests.conftest import Database, MakeDatabase
-from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_large import CAPTURE_BYTES, replicate
+from tests.support.databases import MakeDatabase
+from tests.support.interleaving import interleave
+from tests.support.large_transaction import CAPTURE_BYTES, replicate
+from tests.support.pipeline import MakePipeline
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.pg(">= 16")]
 ROWS = 200_000
@@ -28,23 +28,6 @@ def test_interleaved_transactions_with_savepoints(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
     interleave(pipeline, database(), random.Random(1), transactions=20)
-
-
-def interleave(
-    pipeline: MakePipeline, shop: Database, chance: random.Random, transactions: int
-) -> int:
-    """Random scripts, so many transactions at least; after each, target equals source."""
-    create_tables(shop)
-    one = pipeline(shop, source="two_phase = true")
-    one.once()
-    done = ranges = 0
-    while done < transactions:
-        with Sessions(shop, ranges) as sessions:
-            sessions.run(a_script(chance))
-            ranges, done = sessions.ranges, done + sessions.transactions
-            one.once()
-            one.assert_equal("t", "u")
-    return done
 
 
 def test_prepared_transactions_are_seen_after_their_commit_only(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.conftest import MakeDatabase
-from tests.pipeline.conftest import MakePipeline
+from tests.support.databases import MakeDatabase
+from tests.support.pipeline import MakePipeline
 
 from pgsluice.errors import PgsluiceError
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import Database, MakeDatabase
-from tests.pipeline.conftest import MakePipeline, Pipeline
+from tests.support.databases import Database, MakeDatabase
+from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.cli.app import run_command
 from pgsluice.embedded import EmbeddedServer

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 
-import psycopg
 import pytest
-from tests.conftest import Database
-from tests.publication.statements import PUBLICATIONS, SETUP
+from tests.support.databases import Database, fresh_database
+from tests.support.publication_statements import PUBLICATIONS, SETUP
 
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.publication.load import load_publications
 from pgsluice.publication.model import Publications
 from pgsluice.replication import connect_sql
-
-
-@contextmanager
-def fresh_database(server: EmbeddedServer) -> Iterator[Database]:
-    """An empty database for a whole module; it goes with its slots."""
-    one = Database(server, f"test_{uuid.uuid4().hex[:12]}")
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {one.name}")
-        try:
-            yield one
-        finally:
-            connection.execute(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
-                f" WHERE database = '{one.name}'"
-            )
-            connection.execute(f"DROP DATABASE {one.name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.publication.conftest import fresh_database
+from tests.support.databases import fresh_database
 
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.cli.psql_picture import publication_lines, publication_picture

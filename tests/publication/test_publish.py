@@ -1,69 +1,29 @@
 """What our publications make of changes: PostgreSQL 18's own publications are the oracle.
 
-The random part (:mod:`tests.publication.publish_cases`) compares message for message;
+The random part (:mod:`tests.support.publish_cases`) compares message for message;
 ``make soak AREA=publications`` runs many more. What no server can show is by hand.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.conftest import Database
-from tests.publication.conftest import fresh_database
-from tests.publication.native import UNCHANGED, Outcome, Verdict, encoded
-from tests.publication.publish_cases import SceneMaker
-from tests.publication.stream import Stream, plain
+from tests.support.databases import Database, fresh_database
+from tests.support.native import UNCHANGED, encoded
+from tests.support.publication_stream import Stream, plain
+from tests.support.publish_cases import Compared
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import EvaluationError, TableError
 from pgsluice.publication.load import load_publications
 from pgsluice.publication.publish import Publisher, publish_all
-from pgsluice.replication import connect_sql
 
 MakeDatabase = Callable[..., Database]
 FILTERS = 80
-
-
-@dataclass
-class Compared:
-    """Scenes that were compared.
-
-    Attributes:
-        outcomes: of each set of publications.
-        turned: what became of UPDATEs.
-    """
-
-    outcomes: list[Outcome] = field(default_factory=list)
-    turned: Counter[str] = field(default_factory=Counter)
-
-    def add(self, dsn: str, seed: int, filters: int, tame: bool) -> None:
-        """All comparisons of one scene, in an empty database."""
-        with connect_sql(dsn) as connection:
-            scene, sets = SceneMaker(connection, seed, filters, tame).make()
-            self.outcomes += [scene.compare(names, everything) for names, everything in sets]
-            self.turned += scene.turned
-
-    def count(self, *verdicts: Verdict) -> int:
-        """The cases, (table, filter, change), of some verdicts."""
-        return sum(one.cases for one in self.outcomes if one.verdict in verdicts)
-
-    def check(self) -> None:
-        """No difference; most was compared; all that can happen to a change did."""
-        different = [one.detail for one in self.outcomes if one.verdict is Verdict.DIFFERENT]
-        assert not different, f"{len(different)}:\n" + "\n".join(different[:3])
-        same = self.count(Verdict.SAME, Verdict.SAME_ERROR)
-        assert same > 0.7 * self.count(*Verdict), Counter(one.verdict for one in self.outcomes)
-        seen: Counter[str] = sum((one.seen for one in self.outcomes), Counter())
-        for kind in ("I", "U", "UK", "UO"):
-            assert seen[f"{kind} with unchanged values"], seen
-        assert {"I", "DK", "DO", "T"} <= seen.keys()
-        assert self.turned.keys() == {"UI", "UD", "UU"}
 
 
 def test_what_the_server_publishes(pg18: EmbeddedServer) -> None:

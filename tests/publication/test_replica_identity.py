@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.publication.conftest import fresh_database
+from tests.support.databases import fresh_database
 
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer

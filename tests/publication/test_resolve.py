@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.publication.conftest import fresh_database
+from tests.support.databases import fresh_database
 
 from pgsluice import wire
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable, source_catalog

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.publication.filter_cases import OIDS, CaseMaker, Expression, FilterCatalog, make_table
-from tests.publication.filter_oracle import (
+from tests.support.filter_cases import OIDS, CaseMaker, Expression, FilterCatalog, make_table
+from tests.support.filter_oracle import (
     Oracle,
     Outcome,
     Verdict,

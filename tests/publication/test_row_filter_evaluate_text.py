@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
-from tests.publication.filter_cases import OIDS, CaseMaker, Expression, FilterCatalog, make_table
-from tests.publication.filter_oracle import Oracle, Verdict, compare_truth
+from tests.support.filter_cases import OIDS, CaseMaker, Expression, FilterCatalog, make_table
+from tests.support.filter_oracle import Oracle, Verdict, compare_truth
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.publication.row_filter.bind import FilterColumn, bind_row_filter

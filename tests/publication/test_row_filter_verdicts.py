@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.conftest import MakeDatabase
+from tests.support.databases import MakeDatabase
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.publication.row_filter.bind import FilterColumn, bind_row_filter

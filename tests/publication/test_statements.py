@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import Database
-from tests.publication.statements import CASES, REPARSED, UNPLACED
+from tests.support.databases import Database
+from tests.support.publication_statements import CASES, REPARSED, UNPLACED
 
 from pgsluice.catalog.source_tables import SourceCatalog
 from pgsluice.publication.errors import PublicationError

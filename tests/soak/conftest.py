@@ -6,8 +6,8 @@ import os
 import random
 
 import pytest
-from tests.pipeline.conftest import pipeline as pipeline
 from tests.soak.report import Report
+from tests.support.pipeline import pipeline as pipeline
 
 
 @pytest.fixture

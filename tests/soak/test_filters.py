@@ -10,15 +10,15 @@ from collections import Counter
 
 import psycopg
 import pytest
-from tests.publication.filter_cases import CaseMaker, FilterCatalog, make_table
-from tests.publication.filter_oracle import (
+from tests.soak.report import Report
+from tests.support.filter_cases import CaseMaker, FilterCatalog, make_table
+from tests.support.filter_oracle import (
     Oracle,
     Outcome,
     Verdict,
     compare_truth,
     compare_values,
 )
-from tests.soak.report import Report
 
 from pgsluice.embedded import EmbeddedServer
 

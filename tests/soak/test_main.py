@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.conftest import Database
-from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_bench import TABLES, fire, initialise
-from tests.pipeline.test_large import CAPTURE_BYTES, replicate
 from tests.soak.report import Report
+from tests.support.databases import Database
+from tests.support.large_transaction import CAPTURE_BYTES, replicate
+from tests.support.pgbench import TABLES, fire, initialise
+from tests.support.pipeline import MakePipeline
 
 from pgsluice.embedded import EmbeddedServer
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.conftest import Database
-from tests.pipeline.conftest import MakePipeline
-from tests.pipeline.test_large import CAPTURE_BYTES, replicate
-from tests.pipeline.test_streaming import interleave
 from tests.soak.report import Report
+from tests.support.databases import Database
+from tests.support.interleaving import interleave
+from tests.support.large_transaction import CAPTURE_BYTES, replicate
+from tests.support.pipeline import MakePipeline
 
 from pgsluice.embedded import EmbeddedServer
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.spark.spools import SpoolMaker
+from tests.support.spools import SpoolMaker
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.spools import SpoolMaker, orders
+from tests.support.spools import SpoolMaker, orders
 
 import pgsluice
 from pgsluice.errors import ConfigError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Database
+from tests.support.databases import Database
 
 from pgsluice.capture import read_health
 from pgsluice.lsn import Lsn

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.conftest import Database, MakeDatabase
-from tests.spark.spools import START, SpoolMaker, orders, transactional
 from tests.spark.test_source_rows import ENVELOPE
+from tests.support.databases import Database, MakeDatabase
+from tests.support.spools import START, SpoolMaker, orders, transactional
 
 from pgsluice.capture import run_capture
 from pgsluice.config import Config

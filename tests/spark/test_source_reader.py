@@ -19,14 +19,19 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 from pyspark.sql.types import (
-    ArrayType,
     IntegerType,
-    LongType,
-    StringType,
     StructType,
-    TimestampType,
 )
-from tests.spark.spools import OID, START, SpoolMaker, configured, orders, transactional
+from tests.support.spools import (
+    OID,
+    SCHEMA,
+    START,
+    SpoolMaker,
+    configured,
+    orders,
+    stream,
+    transactional,
+)
 
 from pgsluice.errors import ConfigError, SourceUnreachable, SpoolError, SpoolHole
 from pgsluice.lsn import Lsn
@@ -37,23 +42,7 @@ from pgsluice.spark.stream import _again as again
 from pgsluice.spark.tasks import NO_TABLE, TableWork
 from pgsluice.spool import Spool, SpoolIdentity, SpoolReader, SubscriptionRecord
 
-SCHEMA = (
-    StructType()
-    .add("id", IntegerType())
-    .add("note", StringType())
-    .add("_change_type", StringType())
-    .add("_commit_version", LongType())
-    .add("_commit_timestamp", TimestampType())
-    .add("_ordinal", LongType())
-    .add("_xid", LongType())
-    .add("_absent", ArrayType(StringType()))
-)
 FIRST = {"lsn": str(Lsn(START))}
-
-
-def stream(maker: SpoolMaker, **options: str) -> PgoutputStreamReader:
-    given = {"spool": str(maker.path), "subscription": "q", "table": "public.orders", **options}
-    return PgoutputDataSource(given).streamReader(SCHEMA)
 
 
 def at(lsn: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import VariantVal
-from tests.spark.spools import DATE, INT4, INT8, NUMERIC, START, TEXT, SpoolMaker, relation
+from tests.support.spools import DATE, INT4, INT8, NUMERIC, START, TEXT, SpoolMaker, relation
 
 from pgsluice.catalog.facts import ColumnFacts, RelationFacts
 from pgsluice.columnar import RelationChanges, decode_segment

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.spools import OID, SpoolMaker, configured, orders
+from tests.support.spools import OID, SpoolMaker, configured, orders
 
 from pgsluice.lsn import Lsn
 from pgsluice.spark.tasks import NO_TABLE

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.spool.transactions import BEGINNING, begin, commit, insert, new_spool, raw, relation
-from tests.spool.transactions import transaction as tx
+from tests.support.transactions import BEGINNING, begin, commit, insert, new_spool, raw, relation
+from tests.support.transactions import transaction as tx
 
 from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn

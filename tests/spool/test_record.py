@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spool.transactions import new_spool
+from tests.support.transactions import new_spool
 
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.spool.transactions import insert, new_spool, raw, transaction
+from tests.support.transactions import insert, new_spool, raw, transaction
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, SpoolWriter, SubscriptionRecord, TableRecord, TableState

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spool.transactions import begin, commit, facts, insert, raw, relation, transaction
+from tests.support.transactions import begin, commit, facts, insert, raw, relation, transaction
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn

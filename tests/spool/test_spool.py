@@ -6,7 +6,7 @@ import stat
 from dataclasses import replace
 
 import pytest
-from tests.spool.transactions import (
+from tests.support.transactions import (
     BEGINNING,
     begin,
     commit,
@@ -16,7 +16,7 @@ from tests.spool.transactions import (
     raw,
     relation,
 )
-from tests.spool.transactions import transaction as tx
+from tests.support.transactions import transaction as tx
 
 from pgsluice import failpoints
 from pgsluice.catalog.facts import RelationFacts

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.spark.spools import INT4, OID, ORDERS, START, TEXT, SpoolMaker, orders
+from tests.support.spools import INT4, OID, ORDERS, START, TEXT, SpoolMaker, orders
 
 from pgsluice.catalog.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.spark.spools import OID, START, SpoolMaker, orders
+from tests.support.spools import OID, START, SpoolMaker, orders
 
 from pgsluice.config import Config
 from pgsluice.errors import SourceUnreachable

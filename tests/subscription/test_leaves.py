@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conftest import MakeDatabase
+from tests.support.databases import MakeDatabase
 
 from pgsluice.copy import temporary_snapshot
 from pgsluice.subscription.copying import _leaves_in

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.spark.spools import SpoolMaker, orders
-from tests.spark.test_source_reader import stream
 from tests.subscription.test_driver import driver_of
+from tests.support.spools import SpoolMaker, orders, stream
 
 from pgsluice.copy import CopyResult, Snapshot
 from pgsluice.errors import SpoolError

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
-from tests.spark.spools import SpoolMaker
 from tests.subscription.test_driver import driver_of
+from tests.support.spools import SpoolMaker
 
 from pgsluice.errors import SinkError, SourceRefused, SourceUnreachable
 from pgsluice.subscription.copying import TableCopies

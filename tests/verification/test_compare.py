@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
-from tests.oracle import assert_equal, compare_exact
+from tests.support.oracle import assert_equal, compare_exact
 
 import pgsluice.verification
 from pgsluice.embedded import EmbeddedServer

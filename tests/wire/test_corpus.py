@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from scripts.corpus import VERSIONS, option_sets
-from tests.wire.corpus import CAPTURES_BY_ID, FOLDER, Capture
+from tests.support.corpus import CAPTURES_BY_ID, FOLDER, Capture
 
 from pgsluice.cli.decode.follow import Follower, Raw
 from pgsluice.cli.decode.objects import to_object

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.wire.fuzz import fuzz_messages, fuzz_sequences
+from tests.support.wire_fuzz import fuzz_messages, fuzz_sequences
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.conftest import Database, MakeDatabase
+from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.wire import (

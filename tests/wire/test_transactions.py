@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.wire.streams import Streams
+from tests.support.wire_streams import Streams
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn

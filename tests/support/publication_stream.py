@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 
-from tests.columnar.building import facts_message, segment
-from tests.conftest import Database
-from tests.publication.native import Sent, encoded
+from tests.support.databases import Database
+from tests.support.native import Sent, encoded
+from tests.support.segments import facts_message, segment
 
 from pgsluice import wire
 from pgsluice.catalog import fetch_relation_facts

@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import psycopg
-from tests.publication.filter_cases import CaseMaker, FilterCatalog, literal
-from tests.publication.filter_values import COLUMN_TYPES, TYPES, random_text, sql_type
-from tests.publication.native import Scene, try_publications
+from tests.support.filter_cases import CaseMaker, FilterCatalog, literal
+from tests.support.filter_values import COLUMN_TYPES, TYPES, random_text, sql_type
+from tests.support.native import Outcome, Scene, Verdict, try_publications
+
+from pgsluice.replication import connect_sql
 
 KEY_TYPES = ("int4", "text", "numeric", "float8", "date", "timestamptz", "bool", "bytea", "uuid")
 ROWS = 12
@@ -287,3 +290,39 @@ def _longer(name: str, text: str, times: int) -> str:
         case "bytea":
             return "\\x" + "abcd" * times
     return json.dumps({"a": "long" * times, "n": len(text)})
+
+
+@dataclass
+class Compared:
+    """Scenes that were compared.
+
+    Attributes:
+        outcomes: of each set of publications.
+        turned: what became of UPDATEs.
+    """
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    turned: Counter[str] = field(default_factory=Counter)
+
+    def add(self, dsn: str, seed: int, filters: int, tame: bool) -> None:
+        """All comparisons of one scene, in an empty database."""
+        with connect_sql(dsn) as connection:
+            scene, sets = SceneMaker(connection, seed, filters, tame).make()
+            self.outcomes += [scene.compare(names, everything) for names, everything in sets]
+            self.turned += scene.turned
+
+    def count(self, *verdicts: Verdict) -> int:
+        """The cases, (table, filter, change), of some verdicts."""
+        return sum(one.cases for one in self.outcomes if one.verdict in verdicts)
+
+    def check(self) -> None:
+        """No difference; most was compared; all that can happen to a change did."""
+        different = [one.detail for one in self.outcomes if one.verdict is Verdict.DIFFERENT]
+        assert not different, f"{len(different)}:\n" + "\n".join(different[:3])
+        same = self.count(Verdict.SAME, Verdict.SAME_ERROR)
+        assert same > 0.7 * self.count(*Verdict), Counter(one.verdict for one in self.outcomes)
+        seen: Counter[str] = sum((one.seen for one in self.outcomes), Counter())
+        for kind in ("I", "U", "UK", "UO"):
+            assert seen[f"{kind} with unchanged values"], seen
+        assert {"I", "DK", "DO", "T"} <= seen.keys()
+        assert self.turned.keys() == {"UI", "UD", "UU"}

@@ -10,11 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from hypothesis import strategies as st
-from tests.conftest import Database
+from tests.support.databases import Database
+
+if TYPE_CHECKING:  # deltalake and Spark are for those who call interleave
+    from tests.support.pipeline import MakePipeline
 
 TABLES = ("t", "u")
 SESSIONS = 3
@@ -182,3 +185,20 @@ class Sessions:
     def _mine(self, session: _Session) -> str:
         lowest = self._lowest(session)
         return f"WHERE id > {lowest} AND id <= {lowest + _RANGE}"
+
+
+def interleave(
+    pipeline: MakePipeline, shop: Database, chance: random.Random, transactions: int
+) -> int:
+    """Random scripts, so many transactions at least; after each, target equals source."""
+    create_tables(shop)
+    one = pipeline(shop, source="two_phase = true")
+    one.once()
+    done = ranges = 0
+    while done < transactions:
+        with Sessions(shop, ranges) as sessions:
+            sessions.run(a_script(chance))
+            ranges, done = sessions.ranges, done + sessions.transactions
+            one.once()
+            one.assert_equal("t", "u")
+    return done

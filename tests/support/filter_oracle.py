@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from psycopg import pq
-from tests.publication.filter_cases import Expression
+from tests.support.filter_cases import Expression
 
 from pgsluice.errors import EvaluationError
 from pgsluice.publication.row_filter.batches import Batch

@@ -18,7 +18,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from tests.publication.filter_values import (
+from tests.support.filter_values import (
     COLUMN_TYPES,
     TAME_COLUMN_TYPES,
     TYPES,

@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from tests.columnar.building import facts_message, segment
+from tests.support.segments import facts_message, segment
 
 from pgsluice import wire
 from pgsluice.catalog import fetch_relation_facts

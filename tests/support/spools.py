@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
 from pgsluice.lsn import Lsn
+from pgsluice.spark.source import PgoutputDataSource
+from pgsluice.spark.stream import PgoutputStreamReader
 from pgsluice.spool import (
     Owner,
     RawMessages,
@@ -121,3 +132,21 @@ def configured(maker: SpoolMaker, name: str = "q") -> None:
     table = TableRecord("public", "orders", TableState.READY, applied_through=at)
     record = SubscriptionRecord(name, Owner.CONFIG, "current", "delta", at, at, {OID: table})
     record.save(maker.path)
+
+
+SCHEMA = (
+    StructType()
+    .add("id", IntegerType())
+    .add("note", StringType())
+    .add("_change_type", StringType())
+    .add("_commit_version", LongType())
+    .add("_commit_timestamp", TimestampType())
+    .add("_ordinal", LongType())
+    .add("_xid", LongType())
+    .add("_absent", ArrayType(StringType()))
+)
+
+
+def stream(maker: SpoolMaker, **options: str) -> PgoutputStreamReader:
+    given = {"spool": str(maker.path), "subscription": "q", "table": "public.orders", **options}
+    return PgoutputDataSource(given).streamReader(SCHEMA)

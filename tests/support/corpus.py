@@ -10,7 +10,7 @@ from typing import Any
 
 from pgsluice.lsn import Lsn
 
-FOLDER = Path(__file__).resolve().parent.parent / "corpus"
+FOLDER = Path(__file__).resolve().parents[1] / "corpus"
 
 
 @dataclass(frozen=True)

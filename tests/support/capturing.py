@@ -1,0 +1,108 @@
+"""Capture in tests: a configuration on a database, run in a thread or in a child process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.support.databases import Database
+
+from pgsluice.capture import read_health, run_capture
+from pgsluice.config import Config, SourceConfig, SpoolConfig
+from pgsluice.failpoints import arm
+from pgsluice.lsn import Lsn
+from pgsluice.spool import SpoolReader
+from pgsluice.wire import Insert, decode_message
+
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload(["pgsluice.capture"])
+
+
+def configure(db: Database, path: Path, *, dsn: str | None = None, **spool) -> Config:
+    return Config(
+        source=SourceConfig(dsn=dsn or db.dsn, slot=db.name, connect_timeout_s=10.0),
+        spool=SpoolConfig(path=path, **spool),
+    )
+
+
+def inserted(config: Config) -> list[bytes]:
+    """The ids of all inserted rows, in order."""
+    reader = SpoolReader(config.spool.path)
+    ids = []
+    for info in reader.segments(reader.start()):
+        for view in reader.views(info):
+            for row in (view.block.tags == ord("I")).nonzero()[0]:
+                message = decode_message(view.block.message(row))
+                assert isinstance(message, Insert)
+                ids.append(message.new.values[0])
+    return ids
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % n for n in range(first, last + 1)]
+
+
+def insert(first: int, last: int, value: str = "'x'") -> str:
+    return f"INSERT INTO t SELECT i, {value} FROM generate_series({first}, {last}) i"
+
+
+def confirmed(db: Database) -> Lsn:
+    ((lsn,),) = db.execute(
+        f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{db.name}'"
+    )
+    return Lsn.parse(lsn)
+
+
+def await_that(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    ended = threading.Event()
+    for _ in range(int(timeout_s / 0.02)):
+        if condition():
+            return
+        ended.wait(0.02)
+    pytest.fail("it did not come about")
+
+
+@contextmanager
+def running(config: Config) -> Iterator[threading.Thread]:
+    """A capture on a thread of its own."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run_capture(config, stop=stop)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stop.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def killed(config: Config, failpoints: str) -> None:
+    arm(failpoints)
+    run_capture(config, once=True)
+
+
+def phase(config: Config) -> str | None:
+    health = read_health(config.spool.path)
+    return None if health is None else str(health.phase)
+
+
+def await_end(spool: Path) -> None:
+    """The capture that the query brought ends with it: soon, since it is told by a signal."""
+    deadline = time.monotonic() + 60
+    while (health := read_health(spool)) is None or health.is_alive():
+        assert time.monotonic() < deadline, "the capture is still there"
+        time.sleep(0.05)

@@ -1,0 +1,233 @@
+"""The whole way of the data in tests: a database, a configuration, and runs of it.
+
+``pipeline(database)`` makes a configuration in a folder of its own. :meth:`Pipeline.once` runs
+it in this process, on the test session's Spark; :meth:`Pipeline.start` starts ``pgsluice run``
+as a user would, as a process that can be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from tests.support.databases import Database, MakeDatabase
+from tests.support.oracle import assert_equal
+
+from pgsluice.cli.app import run_command
+from pgsluice.config import Config, load_config
+from pgsluice.subscription.run import raise_parked, run
+
+MakePipeline = Callable[..., "Pipeline"]
+
+
+class Pipeline:
+    """One configuration on one database."""
+
+    def __init__(self, folder: Path, database: Database, extra: str = "", source: str = "") -> None:
+        self.folder = folder
+        self.database = database
+        self.path = folder / "pgsluice.toml"
+        self.lake = folder / "lake"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.errors: list[BaseException] = []
+        self.source = source
+        self.write(extra)
+
+    def write(self, extra: str = "", spool: str = "") -> None:
+        """Write the configuration; the slot's name is the database's, to be unique."""
+        self.path.write_text(
+            f"""
+[source]
+dsn = {json.dumps(self.database.dsn)}
+slot = "{self.database.name}"
+publications = ["{self.database.name}"]
+catalog_poll_s = 1
+{self.source}
+[spool]
+path = "spool"
+{spool}
+[[subscription]]
+name = "lake"
+sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
+{extra}
+[spark]
+"spark.master" = "local[2]"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""
+        )
+
+    @property
+    def config(self) -> Config:
+        return load_config(self.path)
+
+    @property
+    def spool(self) -> Path:
+        return self.folder / "spool"
+
+    def delta(self, table: str, schema: str = "public") -> DeltaTable:
+        return DeltaTable(str(self.lake / schema / table))
+
+    def once(self, **options: Any) -> None:
+        """``pgsluice run --once``, in this process."""
+        run(self.config, once=True, **options)
+        raise_parked(self.config)
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """``pgsluice run`` while the block runs, in a thread of this process."""
+        stop = threading.Event()
+
+        def work() -> None:
+            try:
+                run(self.config, stop=stop)
+            except BaseException as error:
+                self.errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        if self.errors:
+            raise self.errors.pop()
+
+    def record(self, subscription: str = "lake") -> dict[str, Any]:
+        path = self.spool / "subscriptions" / subscription / "record.json"
+        return dict(json.loads(path.read_text()))
+
+    def table(self, name: str) -> dict[str, Any]:
+        """A table's record by its name."""
+        return next(one for one in self.record()["tables"].values() if one["name"] == name)
+
+    def assert_equal(self, *tables: str, lake: str = "lake") -> None:
+        """Every table's rows are the source's rows, by the server's own word."""
+        with self.database.connect() as connection:
+            for table in tables:
+                assert_equal(connection, f"public.{table}", self.folder / lake / "public" / table)
+
+    def copy(self, table: str) -> None:
+        """``pgsluice copy CONFIG TABLE``, in this process."""
+        assert run_command(["copy", str(self.path), table]) == 0
+
+    # As a process
+
+    def command(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """A pgsluice command, to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "pgsluice", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+            **options,
+        )
+
+    def start(self, command: str = "run", **environment: str) -> subprocess.Popen[bytes]:
+        """``pgsluice run``, as a process with a log beside the configuration."""
+        with (self.folder / "run.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pgsluice", command, str(self.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+            )
+        self.processes.append(process)
+        return process
+
+    def log(self) -> str:
+        path = self.folder / "run.log"
+        return path.read_text() if path.exists() else ""
+
+    def status(self) -> dict[str, Any]:
+        done = self.command("status", str(self.path), "--json")
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    def wait_until(
+        self, what: Callable[[], bool], *, timeout_s: float = 90, why: str = "it came true"
+    ) -> None:
+        """Wait for a condition; what the run said is in the failure."""
+        deadline = time.monotonic() + timeout_s
+        while not what():
+            alive = [p for p in self.processes if p.poll() is None]
+            ended = bool(self.errors) or (bool(self.processes) and not alive)
+            if ended or time.monotonic() > deadline:
+                pytest.fail(f"never: {why}\n{self.errors or ''}{self.log()[-4000:]}")
+            time.sleep(0.05)
+
+    def wait_applied(self, timeout_s: float = 120) -> None:
+        """Wait until all tables are applied through the source's position of now."""
+        ((now,),) = self.database.execute("SELECT pg_current_wal_flush_lsn()")
+        target = _number(str(now))
+
+        def reached() -> bool:
+            with suppress(FileNotFoundError, StopIteration, KeyError):
+                record = self.record()
+                spool = json.loads((self.spool / "frontier.json").read_text())
+                tables = record["tables"].values()
+                return (
+                    bool(tables)
+                    and all(one["state"] in "frp" for one in tables)
+                    and _number(spool["frontier"]) >= target
+                    and all(
+                        _number(one["applied_through"]) >= self._last_position(target)
+                        for one in tables
+                        if one["state"] in "fr"
+                    )
+                )
+            return False
+
+        self.wait_until(reached, timeout_s=timeout_s, why=f"all applied through {now}")
+
+    def _last_position(self, target: int) -> int:
+        """The end of the last segment at or before the target."""
+        ends = [int(p.name[:16], 16) for p in self.spool.glob("segments/*/*.arrow")]
+        return max((end for end in ends if end <= target), default=0)
+
+    def stop(self) -> None:
+        """Ask every process of ours to end, and wait for it."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+
+def _number(lsn: str) -> int:
+    high, low = lsn.split("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, database: MakeDatabase) -> Iterator[MakePipeline]:
+    """``pipeline(database, extra="", source="")``: see :class:`Pipeline`."""
+    made: list[Pipeline] = []
+
+    def make(one: Database | None = None, *, extra: str = "", source: str = "") -> Pipeline:
+        folder = tmp_path / f"pipeline{len(made)}"
+        folder.mkdir()
+        made.append(Pipeline(folder, one or database(), extra, source))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
