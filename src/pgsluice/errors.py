@@ -30,7 +30,27 @@ or a password. All of them pickle: they cross from Spark's Python workers to the
 
 from __future__ import annotations
 
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
+
+
+class Remedy(StrEnum):
+    """What a subscription does about an error that one of its tables met."""
+
+    PARK = "park"
+    """The table stops until a user has it copied again."""
+    COPY = "copy"
+    """The table is copied again at once: the stream does not carry what it needs."""
+    RETRY = "retry"
+    """The same work is tried again, and the table is parked after several failures in a row."""
+    LOOK = "look"
+    """The catalog is looked at, then the work is tried again."""
+    WAIT = "wait"
+    """The work is tried again until it succeeds: the cause lies outside of the table."""
+    STOP = "stop"
+    """The whole subscription stops: its target cannot be used."""
 
 
 class PgsluiceError(Exception):
@@ -39,16 +59,27 @@ class PgsluiceError(Exception):
     Args:
         what: one sentence: what happened.
         hint: what to do next, one sentence or a few lines; None when there is nothing to do.
+        remedy: what a subscription does about it, where that is not what its class says.
         facts: where it happened (``lsn``, ``tag``, ``offset``, ``table``, ``column`` ...).
     """
 
     exit_code = 1
+    remedy = Remedy.RETRY
 
-    def __init__(self, what: str, *, hint: str | None = None, **facts: Any) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        hint: str | None = None,
+        remedy: Remedy | None = None,
+        **facts: Any,
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.hint = hint
         self.facts = facts
+        if remedy is not None:
+            self.remedy = remedy
 
     def __getattr__(self, name: str) -> Any:
         facts = self.__dict__.get("facts", {})
@@ -60,13 +91,17 @@ class PgsluiceError(Exception):
         return self.what if self.hint is None else f"{self.what}\n  → {self.hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.what, self.hint, self.facts)
+        return _rebuild, (type(self), self.what, self.hint, self.remedy, self.facts)
 
 
 def _rebuild(
-    kind: type[PgsluiceError], what: str, hint: str | None, facts: dict[str, Any]
+    kind: type[PgsluiceError],
+    what: str,
+    hint: str | None,
+    remedy: Remedy,
+    facts: dict[str, Any],
 ) -> PgsluiceError:
-    return kind(what, hint=hint, **facts)
+    return kind(what, hint=hint, remedy=remedy, **facts)
 
 
 class ConfigError(PgsluiceError):
@@ -85,6 +120,8 @@ class ConversionError(PgsluiceError):
 
 class SourceUnreachable(PgsluiceError):
     """No connection to the server could be made, or it broke."""
+
+    remedy = Remedy.WAIT
 
 
 class SourceRefused(PgsluiceError):
@@ -132,11 +169,9 @@ class ForeignSpool(SpoolError):
 
 
 class TableError(PgsluiceError):
-    """What only one table suffers from: it is parked, the others flow.
+    """Only one table is affected: it is parked, and the others go on; fact: ``table``."""
 
-    Facts: ``table``; ``copy_again`` where copying it again mends it; ``copy_now`` where that is
-    no decision of anybody's, but what the change itself asks for (a truncated partition).
-    """
+    remedy = Remedy.PARK
 
 
 class EvaluationError(TableError):
@@ -149,3 +184,31 @@ class EvaluationError(TableError):
 
 class SinkError(PgsluiceError):
     """The target as a whole cannot be used."""
+
+    remedy = Remedy.STOP
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as a task reports it to the subscription's driver.
+
+    Attributes:
+        remedy: what the subscription does about it.
+        message: the error for people.
+        details: a traceback for the log, where the error was not expected; None otherwise.
+    """
+
+    remedy: Remedy
+    message: str
+    details: str | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """What any exception means for the table whose task raised it.
+
+        Errors of other libraries are tried again: nothing is known of them.
+        """
+        if isinstance(error, PgsluiceError):
+            return cls(error.remedy, str(error))
+        details = "".join(traceback.format_exception(error))
+        return cls(Remedy.RETRY, f"{type(error).__name__}: {error}", details)

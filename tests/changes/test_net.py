@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pgsluice.catalog.facts import ColumnFacts, RelationFacts
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.columnar.changes import RelationChanges
-from pgsluice.errors import TableError
+from pgsluice.errors import Remedy, TableError
 from pgsluice.testing.changes import ABSENT, UNFIT, ChangesBuilder
 from pgsluice.wire import ReplicaIdentity
 
@@ -235,7 +235,7 @@ class TestTruncate:
         t.truncate()
         with pytest.raises(TableError, match=r"partition public.t_1 was truncated") as caught:
             net(t)
-        assert caught.value.copy_again
+        assert caught.value.remedy is Remedy.COPY
 
 
 def facts_of(*columns: ColumnFacts) -> RelationFacts:
@@ -277,7 +277,7 @@ class TestRuns:
         wide.insert(row(2, 2))
         with pytest.raises(TableError, match=r"'a' was added to public.t with a value") as caught:
             net(narrow, wide)
-        assert caught.value.copy_again
+        assert caught.value.remedy is Remedy.PARK
         assert net(wide).backfilled == {"a"}
 
     def test_or_the_catalog_knew_the_column_no_more(self) -> None:

@@ -18,6 +18,7 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
 
 from pgsluice.copy import CopyResult, CopyTables, CopyWork, Snapshot, reader, temporary_snapshot
+from pgsluice.errors import Remedy
 from pgsluice.sinks.target import TableOptions
 from pgsluice.subscription.discovery import source_tables
 
@@ -76,7 +77,7 @@ def copier(shop: Database, tmp_path: Path, *statements: str) -> Copier:
 
 def well(results: dict[str, CopyResult]) -> dict[str, int]:
     """Rows by table, of copies that all went well."""
-    assert all(one.error_kind is None for one in results.values()), results
+    assert all(one.remedy is None for one in results.values()), results
     return {name: one.rows for name, one in results.items()}
 
 
@@ -183,7 +184,7 @@ def test_a_table_without_columns_is_one_tables_error(
         database(), tmp_path, "CREATE TABLE nothing ()", "INSERT INTO nothing DEFAULT VALUES"
     )
     result = one.copy_all()["nothing"]
-    assert result.error_kind == "table"
+    assert result.remedy is Remedy.PARK
     assert result.error is not None
     assert "no columns" in result.error
 
@@ -289,7 +290,7 @@ def test_a_table_that_was_rewritten_after_the_snapshot(
             work = one.works()[table]
             shop.execute(rewrite)
             result = one.copy(work, snapshot)
-        assert (result.error_kind, result.rows) == ("rewritten", 0), rewrite
+        assert (result.remedy, result.rows) == (Remedy.RETRY, 0), rewrite
     assert not list(one.lake.glob("**/*.json")), "nothing was committed"
     assert well(one.copy_all()) == {"t": 0, "root": 1}
 
@@ -313,7 +314,7 @@ def test_a_table_that_is_gone_locked_or_not_ours_to_read(
 
 
 def _says(result: CopyResult, words: str) -> None:
-    assert result.error_kind == "table"
+    assert result.remedy is Remedy.PARK
     assert result.error is not None
     assert words in result.error
 

@@ -12,6 +12,7 @@ from tests.support.databases import MakeDatabase
 from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.capture import run_capture
+from pgsluice.errors import Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.spark.tasks import TableWork, plan_payloads
 from pgsluice.spool import SpoolReader, SubscriptionRecord
@@ -74,20 +75,20 @@ def test_attempted_twice_at_once_and_once_more_late(
             results = list(pool.map(at_once, range(3)))
         for result in results:
             # A loser either finds the work done, or is asked to look again.
-            assert result.error_kind in (None, "other"), result.error
-            assert result.error_kind is None or "try again" in str(result.error)
-        assert any(result.error_kind is None for result in results)
+            assert result.remedy in (None, Remedy.RETRY), result.error
+            assert result.remedy is None or "try again" in str(result.error)
+        assert any(result.remedy is None for result in results)
         assert one.delta("t").version() == version + expected
         one.assert_equal("t")
 
     late = attempt(one, older)
-    assert (late.error_kind, late.skipped) == (None, True)
+    assert (late.remedy, late.skipped) == (None, True)
     # Also one that knows of no commit at all.
     late = attempt(one, replace(older, committed=Lsn(0), after=older.after))
-    assert (late.error_kind, late.skipped) == (None, True)
+    assert (late.remedy, late.skipped) == (None, True)
     # And one of a copy that has been made again since.
     stale = attempt(one, replace(work, copy_number=0))
-    assert stale.skipped or stale.error_kind is not None
+    assert stale.skipped or stale.remedy is not None
     assert one.delta("t").version() == version + 1
     one.assert_equal("t")
 

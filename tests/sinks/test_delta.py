@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from pgsluice.errors import TableError
+from pgsluice.errors import Remedy, TableError
 from pgsluice.sinks.contract import Applied, Sink, TargetTable
 from pgsluice.sinks.delta import DeltaSink
 from pgsluice.sinks.delta.upkeep import MANY_COMMITS
@@ -129,7 +129,7 @@ class TestOthers:
                 handle.restore(0)
         with pytest.raises(TableError, match="was changed by others") as caught:
             sink.open(TABLE, at(0)).position()
-        assert caught.value.copy_again
+        assert caught.value.remedy is Remedy.PARK
         with pytest.raises(TableError, match="was changed by others"):
             insert(sink, 3, 120)
 

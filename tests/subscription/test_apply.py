@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from tests.support.spools import INT4, OID, ORDERS, START, TEXT, SpoolMaker, orders
 
 from pgsluice.catalog.facts import ColumnFacts, RelationFacts
+from pgsluice.errors import Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Position, TargetTable
@@ -106,7 +107,7 @@ def test_a_table_whose_rules_are_not_known_waits_for_them(maker: SpoolMaker, lak
     copied(maker, lake)
     end = inserted(maker, 1)
     result = replace(task(maker, lake), rules={}).run(work(end).to_bytes())
-    assert (result.error_kind, result.committed) == ("rules", 0)
+    assert (result.remedy, result.committed) == (Remedy.LOOK, 0)
     assert ids(lake) == [0]
 
 
@@ -115,7 +116,7 @@ def test_a_target_that_is_gone_is_not_made_anew_from_changes(maker: SpoolMaker, 
     end = inserted(maker, 1)
     shutil.rmtree(lake)
     result = task(maker, lake).run(work(end).to_bytes())
-    assert result.error_kind == "table"
+    assert result.remedy is Remedy.PARK
     assert "is gone" in str(result.error)
     assert not lake.exists()
 
@@ -131,5 +132,5 @@ def test_work_of_another_copy_is_not_taken_for_done(maker: SpoolMaker, lake: Pat
     copied(maker, lake, copy_number=2)
     end = inserted(maker, 1)
     result = task(maker, lake).run(work(end).to_bytes())
-    assert result.error_kind == "other"
+    assert result.remedy is Remedy.RETRY
     assert ids(lake) == [0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgsluice.copy import CopyResult, Snapshot
+from pgsluice.errors import Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.copying import _after
@@ -26,20 +27,18 @@ def test_a_target_with_a_later_copy_was_not_loaded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_last", "state"),
+    ("remedy", "is_last", "state"),
     [
-        ("table", False, TableState.PARKED),
-        ("rewritten", False, TableState.DATA_COPY),
-        ("rewritten", True, TableState.PARKED),
-        ("other", False, TableState.DATA_COPY),
-        ("other", True, TableState.PARKED),
-        ("source", False, TableState.DATA_COPY),
-        ("source", True, TableState.DATA_COPY),  # a server that is away is not the table's fault
-        ("sink", True, TableState.DATA_COPY),
+        (Remedy.PARK, False, TableState.PARKED),
+        (Remedy.RETRY, False, TableState.DATA_COPY),
+        (Remedy.RETRY, True, TableState.PARKED),
+        (Remedy.WAIT, False, TableState.DATA_COPY),
+        (Remedy.WAIT, True, TableState.DATA_COPY),  # a server that is away is not the table's fault
+        (Remedy.STOP, True, TableState.DATA_COPY),
     ],
 )
-def test_errors(kind: str, is_last: bool, state: TableState) -> None:
-    table = _after(TABLE, CopyResult(1, error_kind=kind, error="why"), SNAPSHOT, is_last=is_last)
+def test_errors(remedy: Remedy, is_last: bool, state: TableState) -> None:
+    table = _after(TABLE, CopyResult(1, remedy=remedy, error="why"), SNAPSHOT, is_last=is_last)
     assert (table.state, table.error) == (state, "why")
     # What is parked here needs nothing that came before it.
     assert table.applied_through == Lsn(100)

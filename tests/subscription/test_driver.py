@@ -11,7 +11,7 @@ import pytest
 from tests.support.spools import OID, START, SpoolMaker, orders
 
 from pgsluice.config import Config
-from pgsluice.errors import SourceUnreachable
+from pgsluice.errors import Remedy, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spark.tasks import plan_tables
@@ -103,8 +103,8 @@ def test_no_cut_while_a_table_is_further_than_the_others(maker: SpoolMaker) -> N
 def test_results_for_tables_that_left_since_the_plan_mean_nothing(maker: SpoolMaker) -> None:
     driver, end = driver_of(maker), maker.segment(orders(1))
     driver.record = driver.record.with_table(OID, state=TableState.INITIALISE)
-    gone = TaskResult(GONE, planned_end=int(end), error_kind="table", error="gone")
-    record = take(driver, end, applied(end, error_kind="table", error="stale"), gone)
+    gone = TaskResult(GONE, planned_end=int(end), remedy=Remedy.PARK, error="gone")
+    record = take(driver, end, applied(end, remedy=Remedy.PARK, error="stale"), gone)
     assert record.position == end
     assert record.tables[OID].state is TableState.INITIALISE
     assert GONE not in record.tables
@@ -113,12 +113,12 @@ def test_results_for_tables_that_left_since_the_plan_mean_nothing(maker: SpoolMa
 def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker) -> None:
     driver, end = driver_of(maker, cut_interval_s=1e-6), maker.segment(orders(1))
     for attempt in range(1, ATTEMPTS):
-        record = take(driver, end, applied(end, error_kind="other", error="full"))
+        record = take(driver, end, applied(end, remedy=Remedy.RETRY, error="full"))
         # Also when a cut is overdue.
         assert record.tables[OID].deferred, attempt
         assert record.tables[OID].state is TableState.READY
         assert not driver.is_behind()
-    record = take(driver, end, applied(end, error_kind="other", error="full"))
+    record = take(driver, end, applied(end, remedy=Remedy.RETRY, error="full"))
     assert record.tables[OID].is_parked
 
 
@@ -153,11 +153,11 @@ def test_an_expensive_merge_puts_its_tables_next_one_off(
     assert plan_tables(driver.reader, driver.record, later, with_deferred=True)
 
 
-@pytest.mark.parametrize("kind", ["table", "copy"])
-def test_only_the_table_of_an_error_stops(maker: SpoolMaker, kind: str) -> None:
+@pytest.mark.parametrize("remedy", [Remedy.PARK, Remedy.COPY])
+def test_only_the_table_of_an_error_stops(maker: SpoolMaker, remedy: Remedy) -> None:
     end = maker.segment(orders(1))
-    record = take(driver_of(maker), end, applied(end, error_kind=kind, error="why"))
-    expected = TableState.PARKED if kind == "table" else TableState.INITIALISE
+    record = take(driver_of(maker), end, applied(end, remedy=remedy, error="why"))
+    expected = TableState.PARKED if remedy is Remedy.PARK else TableState.INITIALISE
     assert (record.tables[OID].state, record.tables[OID].error) == (expected, "why")
     assert record.tables[QUIET].applied_through == end
     assert record.cut is not None

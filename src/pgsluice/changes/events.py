@@ -32,7 +32,7 @@ from pgsluice.columnar.changes import (
     RelationChanges,
     Tuples,
 )
-from pgsluice.errors import TableError
+from pgsluice.errors import Remedy, TableError
 
 COPY_AGAIN = "copy the table again: pgsluice copy CONFIG TABLE"
 
@@ -159,8 +159,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
             f"partition {table} was truncated: the stream does not say which rows went",
             hint=COPY_AGAIN,
             table=table,
-            copy_again=True,
-            copy_now=True,
+            remedy=Remedy.COPY,
         )
     changed = (run.actions == UPDATE) | (run.actions == DELETE)
     if not changed.any():
@@ -196,7 +195,6 @@ def _check_missing_column(
             hint=COPY_AGAIN,
             table=table,
             column=name,
-            copy_again=True,
         )
     if name in backfilled and len(run):
         raise TableError(
@@ -205,7 +203,6 @@ def _check_missing_column(
             hint=COPY_AGAIN,
             table=table,
             column=name,
-            copy_again=True,
         )
 
 
@@ -219,7 +216,6 @@ def _check_type(run: RelationChanges, place: int, field: pa.Field) -> None:
         hint=COPY_AGAIN,
         table=table,
         column=field.name,
-        copy_again=True,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from pgsluice.catalog.facts import RelationFacts
-from pgsluice.copy.reader import TableQuery, TableRewritten, read_table
+from pgsluice.copy.reader import TableQuery, read_table
 from pgsluice.copy.snapshot import Snapshot
-from pgsluice.errors import SinkError, SourceUnreachable, TableError
+from pgsluice.errors import Failure, Remedy, TableError
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Position
 from pgsluice.sinks.target import TableOptions, column_type, target_table
@@ -76,9 +75,9 @@ class CopyResult:
 
     Attributes:
         copy_number: of the target's copy, where it is not of this one.
-        error_kind: ``table`` parks the table, ``rewritten`` asks for a newer snapshot,
-            ``source`` for another try, ``sink`` stops the subscription, ``other`` is tried
-            again; None when all went well.
+        remedy: what to do about ``error``; None when the copy is done.
+        error: the message.
+        details: see :class:`pgsluice.errors.Failure`.
     """
 
     relation_oid: int
@@ -87,7 +86,7 @@ class CopyResult:
     copy_number: int = 0
     bytes_written: int = 0
     seconds: float = 0.0
-    error_kind: str | None = None
+    remedy: Remedy | None = None
     error: str | None = None
     details: str | None = None
 
@@ -120,23 +119,14 @@ class CopyTables:
         started = time.monotonic()
         try:
             return self._copy(work, started)
-        except TableRewritten as error:
-            kind, text, details = "rewritten", str(error), None
-        except TableError as error:
-            kind, text, details = "table", str(error), None
-        except SourceUnreachable as error:
-            kind, text, details = "source", str(error), None
-        except SinkError as error:
-            kind, text, details = "sink", str(error), None
         except Exception as error:
-            kind, text = "other", f"{type(error).__name__}: {error}"
-            details = traceback.format_exc()
+            failure = Failure.of(error)
         return CopyResult(
             oid,
             seconds=time.monotonic() - started,
-            error_kind=kind,
-            error=text,
-            details=details,
+            remedy=failure.remedy,
+            error=failure.message,
+            details=failure.details,
         )
 
     def _copy(self, work: CopyWork, started: float) -> CopyResult:

@@ -30,7 +30,7 @@ from psycopg import pq, sql
 from pgsluice.catalog import leaf_filenodes
 from pgsluice.catalog.facts import RelationFacts
 from pgsluice.copy.snapshot import import_snapshot
-from pgsluice.errors import TableError
+from pgsluice.errors import Remedy, TableError
 from pgsluice.replication import connect_sql
 from pgsluice.types import ColumnType
 
@@ -41,7 +41,12 @@ _LARGEST_BLOCK_BYTES = 2**31 - 1
 
 
 class TableRewritten(TableError):
-    """The table was rewritten (TRUNCATE, ALTER TABLE, CLUSTER ...) after the snapshot."""
+    """The table was rewritten (TRUNCATE, ALTER TABLE, CLUSTER ...) after the snapshot.
+
+    A newer snapshot can read it.
+    """
+
+    remedy = Remedy.RETRY
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,6 @@ def _columns(
                 hint="copy the table again: pgsluice copy CONFIG TABLE",
                 table=_table(changes),
                 column=name,
-                copy_again=True,
             )
         rows = pool.completed(place, asked.rows)
         absent = pool.absent(place, rows)
@@ -186,7 +185,6 @@ def _absent(changes: RelationChanges, column: str, change: int) -> TableError:
         column=column,
         lsn=lsn,
         ordinal=int(changes.ordinals[change]),
-        copy_again=True,
     )
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import pyarrow as pa
 
+from pgsluice.errors import Remedy
+
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 R = TypeVar("R")
 
@@ -19,6 +21,7 @@ _TYPES: dict[Any, tuple[pa.DataType, str]] = {
     float: (pa.float64(), "double"),
     bool: (pa.bool_(), "boolean"),
     str | None: (pa.string(), "string"),
+    Remedy | None: (pa.string(), "string"),
 }
 
 
@@ -37,6 +40,18 @@ def result_batches(
     for batch in batches:
         results = [asdict(run(payload)) for payload in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_pylist(results, schema=schema)
+
+
+def collect_results(frame: DataFrame, result: type[R]) -> list[R]:
+    """Run a frame of result rows, and read them as their dataclass."""
+    remedies = [name for name, hint in get_type_hints(result).items() if hint == Remedy | None]
+    results = []
+    for row in frame.collect():
+        values = row.asDict()
+        for name in remedies:
+            values[name] = None if values[name] is None else Remedy(values[name])
+        results.append(result(**values))
+    return results
 
 
 def in_one_line(error: BaseException) -> str:
@@ -86,4 +101,4 @@ def run_tasks(
 
     tasks = min(len(held), most_tasks or len(held))
     frame = spark.range(0, len(held), 1, tasks).mapInArrow(by_number, ddl)
-    return [result(**row.asDict()) for row in frame.collect()]
+    return collect_results(frame, result)

@@ -7,7 +7,6 @@ happened comes back as one row, and the driver decides (park, retry, stop).
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from pgsluice.changes.net import net_changes
 from pgsluice.columnar import RelationChanges, decode_segment
-from pgsluice.errors import PgsluiceError, SinkError, TableError
+from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.publication.publish import Publisher, publish_all
 from pgsluice.sinks import make_sink
@@ -39,11 +38,9 @@ class TaskResult:
         committed: position of the target's newest commit of ours; 0 when unknown.
         version: the target's version.
         changes: how many changes were decoded.
-        error_kind: ``table`` parks the table, ``copy`` has it copied again, ``sink`` stops the
-            subscription, ``rules`` waits until the catalog was looked at again, ``other`` is
-            tried again; None when all went well.
+        remedy: what to do about ``error``; None when the work is done.
         error: the message.
-        details: a traceback, for ``other``.
+        details: see :class:`pgsluice.errors.Failure`.
     """
 
     relation_oid: int
@@ -61,7 +58,7 @@ class TaskResult:
     net_s: float = 0.0
     apply_s: float = 0.0
     maintain_s: float = 0.0
-    error_kind: str | None = None
+    remedy: Remedy | None = None
     error: str | None = None
     details: str | None = None
 
@@ -70,7 +67,9 @@ RESULT_SCHEMA, RESULT_DDL = result_types(TaskResult)
 
 
 class RulesMissing(PgsluiceError):
-    """The rules that are known are of before a partition was made."""
+    """The task's rules predate a partition."""
+
+    remedy = Remedy.LOOK
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +108,13 @@ class ApplyTables:
     def _guarded(self, work: TableWork) -> TaskResult:
         try:
             return self._apply(work)
-        except RulesMissing as error:
-            return TaskResult(work.relation_oid, error_kind="rules", error=str(error))
-        except TableError as error:
-            kind = "copy" if error.facts.get("copy_now") else "table"
-            return TaskResult(work.relation_oid, error_kind=kind, error=str(error))
-        except SinkError as error:
-            return TaskResult(work.relation_oid, error_kind="sink", error=str(error))
         except Exception as error:
+            failure = Failure.of(error)
             return TaskResult(
                 work.relation_oid,
-                error_kind="other",
-                error=f"{type(error).__name__}: {error}",
-                details=traceback.format_exc(),
+                remedy=failure.remedy,
+                error=failure.message,
+                details=failure.details,
             )
 
     def _apply(self, work: TableWork) -> TaskResult:

@@ -29,7 +29,7 @@ from pgsluice.copy import (
     import_snapshot,
     temporary_snapshot,
 )
-from pgsluice.errors import PgsluiceError, SinkError, SourceUnreachable
+from pgsluice.errors import PgsluiceError, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import CopyProgress
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
@@ -231,9 +231,9 @@ class TableCopies:
         for result in results:
             table = _after(records[result.relation_oid], result, snapshot, is_last=is_last)
             records[result.relation_oid] = table
-            if result.error_kind == "sink":
+            if result.remedy is Remedy.STOP:
                 failure = SinkError(result.error or "the target cannot be used")
-            elif result.error_kind == "source" and is_last:
+            elif result.remedy is Remedy.WAIT and is_last:
                 failure = SourceUnreachable(result.error or "the source went away")
             driver.report(
                 StateChanged(
@@ -304,7 +304,7 @@ def _after(
     if result.copy_number > table.copy_number:
         # The target is of a record that is lost; the next try begins past its copies.
         return replace(table, copy_number=result.copy_number)
-    if result.error_kind is None:
+    if result.remedy is None:
         return replace(
             table,
             state=TableState.COPIED,
@@ -319,8 +319,8 @@ def _after(
             adopts=False,
             replaces=(),
         )
-    may_pass = result.error_kind in ("sink", "source") or not is_last
-    if result.error_kind == "table" or not may_pass:
+    may_pass = result.remedy in (Remedy.STOP, Remedy.WAIT) or not is_last
+    if result.remedy is Remedy.PARK or not may_pass:
         return replace(table, state=TableState.PARKED, error=result.error)
     return replace(table, error=result.error)
 

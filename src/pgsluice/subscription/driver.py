@@ -24,13 +24,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import PgsluiceError, SinkError
+from pgsluice.errors import PgsluiceError, Remedy, SinkError
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
 from pgsluice.publication.publish import Publisher
 from pgsluice.sinks import make_sink
-from pgsluice.spark.results import in_one_line, run_tasks
+from pgsluice.spark.results import collect_results, in_one_line, run_tasks
 from pgsluice.spark.session import SPARK_LOG
 from pgsluice.spark.tasks import NO_TABLE, plan_tables
 from pgsluice.spool import Cut, SpoolReader, SubscriptionRecord, TableRecord, TableState
@@ -156,8 +156,7 @@ class SubscriptionDriver:
     def _apply(self, frame: DataFrame) -> None:
         started = time.monotonic()
         with self.lock:
-            rows = frame.mapInArrow(self._task(), RESULT_DDL).collect()
-            results = [TaskResult(**row.asDict()) for row in rows]
+            results = collect_results(frame.mapInArrow(self._task(), RESULT_DDL), TaskResult)
             # Also a batch without work for any table has one row: it says where it ends.
             end = Lsn(max((result.planned_end for result in results), default=0))
             tables = [result for result in results if result.relation_oid != NO_TABLE]
@@ -333,7 +332,7 @@ class SubscriptionDriver:
 
     def _after(self, table: TableRecord, result: TaskResult) -> TableRecord:
         """A table's record after its task."""
-        if result.error_kind is None:
+        if result.remedy is None:
             self._failures.pop(result.relation_oid, None)
             self._looks.pop(result.relation_oid, None)
             merge_s = result.apply_s + result.maintain_s
@@ -352,7 +351,7 @@ class SubscriptionDriver:
                 next_due=time.time() + wait_s,
                 error=None,
             )
-        if result.error_kind == "rules":
+        if result.remedy is Remedy.LOOK:
             self.needs_look = True
             looks = self._looks[result.relation_oid] = self._looks.get(result.relation_oid, 0) + 1
             if looks < LOOKS:
@@ -360,11 +359,11 @@ class SubscriptionDriver:
             # Of a partition that is not there any more: what it had is in no stream of ours.
             del self._looks[result.relation_oid]
             return replace(table, state=TableState.INITIALISE, deferred=False)
-        if result.error_kind == "sink":
+        if result.remedy is Remedy.STOP:
             self.failure = SinkError(result.error or "the target cannot be used")
             return replace(table, error=result.error)
-        if result.error_kind == "other":
-            logger.warning("%s.%s: %s", table.namespace, table.name, result.details)
+        if result.remedy in (Remedy.RETRY, Remedy.WAIT):
+            logger.warning("%s.%s: %s", table.namespace, table.name, result.details or result.error)
             failures = self._failures.get(result.relation_oid, 0) + 1
             self._failures[result.relation_oid] = failures
             if failures < ATTEMPTS:
@@ -372,7 +371,7 @@ class SubscriptionDriver:
                 return replace(
                     table, error=result.error, deferred=True, next_due=time.time() + 2**failures
                 )
-        state = TableState.INITIALISE if result.error_kind == "copy" else TableState.PARKED
+        state = TableState.INITIALISE if result.remedy is Remedy.COPY else TableState.PARKED
         return replace(table, state=state, error=result.error, deferred=False)
 
     def _with_cut(self, record: SubscriptionRecord) -> SubscriptionRecord:
@@ -434,9 +433,9 @@ class SubscriptionDriver:
     def _report(self, results: Sequence[TaskResult], started: float) -> None:
         for result in results:
             table = self.record.tables[result.relation_oid]
-            if result.error_kind == "rules":
+            if result.remedy is Remedy.LOOK:
                 continue
-            if result.error_kind is not None:
+            if result.remedy is not None:
                 self._report_state(replace(table, error=result.error))
                 continue
             self.report(

@@ -70,7 +70,6 @@ def added_columns(
                     hint=copy_again,
                     table=table,
                     column=field.name,
-                    copy_again=True,
                 )
             added.append(field)
         elif not have.field(field.name).type.equals(field.type):
@@ -80,7 +79,6 @@ def added_columns(
                 hint=copy_again,
                 table=table,
                 column=field.name,
-                copy_again=True,
             )
     loose = [name for name in key if name in known and have.field(name).nullable]
     if loose:
@@ -88,7 +86,6 @@ def added_columns(
             f"key column {', '.join(map(repr, loose))} of the target of {table} allows NULL",
             hint=copy_again,
             table=table,
-            copy_again=True,
         )
     return added
 

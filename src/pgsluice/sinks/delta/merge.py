@@ -108,5 +108,4 @@ def no_source(table: str) -> TableError:
         " not have the row to take them from",
         hint="copy the table again: pgsluice copy CONFIG TABLE",
         table=table,
-        copy_again=True,
     )

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
@@ -122,7 +123,7 @@ def read_position(handle: DeltaTable, identity: Position, table: str) -> Positio
         TableError: it is not ours.
     """
     stamp = read_stamp(handle)
-    where = {"table": table, "location": handle.table_uri}
+    where: dict[str, Any] = {"table": table, "location": handle.table_uri}
     if stamp is None:
         raise TableError(
             f"there is a Delta table at {handle.table_uri} that pgsluice did not make",
@@ -170,5 +171,4 @@ def _changed(handle: DeltaTable, table: str, what: str) -> TableError:
         hint='copy the table again, or set foreign_writes = "allow" if those changes are wanted',
         table=table,
         location=handle.table_uri,
-        copy_again=True,
     )
