@@ -1,7 +1,7 @@
-"""``pgsluice check``: is the source, slot, publication, spool and target fit?
+"""``pgsluice check``: can the configuration run? Source, slot, publications, spool, targets.
 
-One line a check and, unless it is fine, what to do. Exit code 1 on an error; warnings alone
-are 0. It changes nothing, on no side.
+One line for each check and, unless it passed, what to do. The exit code is 1 on an error, and
+0 if there are only warnings. Nothing is changed, neither on the server nor here.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from rich.text import Text
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.config import load_config
-from pgsluice.monitor.findings import Finding, Level
+from pgsluice.preflight.findings import Finding, Level
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 
 def check(config: ConfigArgument, debug: DebugOption = False) -> None:
-    """Is everything fit to run? One line a check, what to do, exit code 1 on an error."""
-    from pgsluice.monitor.examine import examine
+    """Check that everything is ready to run: one line for each check, and what to do."""
+    from pgsluice.preflight.checks import run_checks
 
-    loaded = load_config(config)
-    counts = show(examine(loaded), Console(), str(config))
+    counts = show(run_checks(load_config(config)), Console(), str(config))
     if counts[Level.ERROR]:
         raise typer.Exit(1)
 
 
 def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Level, int]:
-    """Print findings as they come; how many there were of each level."""
+    """Print findings as they come, and return how many there were of each level."""
     counts = dict.fromkeys(Level, 0)
     for finding in findings:
         counts[finding.level] += 1
@@ -45,7 +44,7 @@ def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Lev
 
 def _summary(counts: dict[Level, int]) -> str:
     if not counts[Level.ERROR] and not counts[Level.WARNING]:
-        return "all is fit"
+        return "all checks passed"
     words = [
         f"{counts[level]} {level}{'' if counts[level] == 1 else 's'}"
         for level in (Level.ERROR, Level.WARNING)

@@ -1,1 +1,1 @@
-"""Metrics, status and health: what pgsluice says of itself, for people and for programs."""
+"""Status and the live view: what pgsluice reports about itself, for people and programs."""

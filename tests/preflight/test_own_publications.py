@@ -10,8 +10,8 @@ import pytest
 from tests.support.databases import Database, MakeDatabase, Servers
 
 from pgsluice.config import load_config
-from pgsluice.monitor.examine import examine
-from pgsluice.monitor.findings import Finding, Level
+from pgsluice.preflight.checks import run_checks
+from pgsluice.preflight.findings import Finding, Level
 
 Check = Callable[..., list[Finding]]
 T = """
@@ -44,8 +44,8 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
 {more}
 """
         )
-        found = examine(load_config(path))
-        return [one for one in found if one.subject in ("s", "publications")]
+        found = run_checks(load_config(path))
+        return [finding for finding in found if finding.subject in ("s", "publications")]
 
     return findings
 
@@ -141,7 +141,7 @@ def test_what_the_servers_publication_leaves_out(database: MakeDatabase, check: 
     assert "turns UPDATEs into INSERTs and DELETEs" in one.what
     _, one = check(shop, "CREATE PUBLICATION p FOR TABLE t WHERE (id > 5), other")
     assert one.level is Level.WARNING
-    assert one.what.startswith("public.other is in p, and the server's publications do not send it")
+    assert one.what.startswith("public.other is in p, but the server's publications do not send it")
     assert len(check(shop, "CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id > 5)")) == 2
 
 

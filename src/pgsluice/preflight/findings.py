@@ -1,4 +1,4 @@
-"""What a check says: a level, what is so, and what to do about it."""
+"""A finding: its severity, what was checked, what is the case, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How a finding is to be taken."""
+    """How severe a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -16,12 +16,12 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of ``check``.
+    """One line of ``pgsluice check``.
 
     Attributes:
-        subject: what was looked at, in a word or two.
-        what: what is so.
-        todo: what to do; None where there is nothing to do. May have several lines.
+        subject: what was checked, in a word or two.
+        what: what is the case.
+        todo: what to do, possibly several lines; None if nothing has to be done.
     """
 
     level: Level
@@ -38,5 +38,5 @@ def warning(subject: str, what: str, todo: str) -> Finding:
     return Finding(Level.WARNING, subject, what, todo)
 
 
-def error(subject: str, what: str, todo: str) -> Finding:
+def error(subject: str, what: str, todo: str | None) -> Finding:
     return Finding(Level.ERROR, subject, what, todo)

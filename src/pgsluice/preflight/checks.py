@@ -1,0 +1,75 @@
+"""The list of all checks, in the order in which ``pgsluice check`` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pgsluice.config import Config
+from pgsluice.errors import PgsluiceError
+from pgsluice.preflight.binary import check_binary
+from pgsluice.preflight.facts import LocalFacts, SourceFacts
+from pgsluice.preflight.findings import Finding, error
+from pgsluice.preflight.gather_local import gather_local, gather_spool
+from pgsluice.preflight.gather_source import gather_source
+from pgsluice.preflight.local import check_environment, check_spool, check_targets
+from pgsluice.preflight.own_publications import check_own_publications
+from pgsluice.preflight.publications import check_messages, check_publications
+from pgsluice.preflight.server import (
+    check_connection,
+    check_limits,
+    check_role,
+    check_slots_and_walsenders,
+    check_version,
+    check_wal_level,
+)
+from pgsluice.preflight.slot import check_slot, check_timeline
+from pgsluice.preflight.tables import (
+    check_column_names,
+    check_privileges,
+    check_replica_identity,
+    check_table_names,
+)
+
+SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
+    check_connection,
+    check_version,
+    check_wal_level,
+    check_slots_and_walsenders,
+    check_limits,
+    check_role,
+    check_slot,
+    check_timeline,
+    check_publications,
+    check_privileges,
+    check_replica_identity,
+    check_column_names,
+    check_table_names,
+    check_binary,
+    check_messages,
+    check_own_publications,
+)
+"""Run if the server can be asked."""
+
+LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
+    check_spool,
+    check_targets,
+    check_environment,
+)
+"""Run in any case."""
+
+
+def run_checks(config: Config) -> Iterator[Finding]:
+    """Gather the facts and run every check; findings come as they are made."""
+    spool = gather_spool(config.spool.path)
+    system = None
+    try:
+        source = gather_source(config, spool)
+    except PgsluiceError as problem:
+        yield error("source", problem.what, problem.hint)
+    else:
+        system = source.replication.identity
+        for source_check in SOURCE_CHECKS:
+            yield from source_check(source)
+    local = gather_local(config, spool, system)
+    for local_check in LOCAL_CHECKS:
+        yield from local_check(local)

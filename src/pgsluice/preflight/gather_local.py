@@ -1,0 +1,111 @@
+"""Gathers facts about this machine: folders, file systems and installed packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pgsluice.capture.timeline import History, Received
+from pgsluice.config import Config
+from pgsluice.errors import PgsluiceError
+from pgsluice.preflight.facts import EnvironmentFacts, LocalFacts, SpoolFacts, TargetFacts
+from pgsluice.replication import SystemIdentity
+from pgsluice.spark.java import find_java
+from pgsluice.spool import Spool, SpoolReader
+
+
+def gather_spool(path: Path) -> SpoolFacts:
+    """Look at the spool's folder and at the spool in it; never raises for what is there."""
+    identity, received, unreadable = None, None, None
+    try:
+        if Spool.exists(path):
+            identity = Spool.open(path).identity
+        if SpoolReader.is_there(path):
+            reader = SpoolReader(path)
+            history = History(reader.identity().timeline, reader.identity().history)
+            received = Received(history, reader.position(), reader.frontier())
+    except PgsluiceError as error:
+        unreadable = error.what
+    return SpoolFacts(
+        path=str(path),
+        problem=folder_problem(path),
+        file_system=file_system_of(path),
+        free_bytes=shutil.disk_usage(_nearest_existing(path)).free,
+        identity=identity,
+        received=received,
+        unreadable=unreadable,
+    )
+
+
+def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | None) -> LocalFacts:
+    """Look at the targets' folders and at what is installed."""
+    targets = [
+        TargetFacts(subscription.name, str(folder), folder_problem(folder))
+        for subscription in config.subscriptions
+        if (folder := _fixed_part(subscription.sink.target)) is not None
+    ]
+    environment = EnvironmentFacts(find_java(), _version("pyspark"), _version("deltalake"))
+    return LocalFacts(config, spool, system, tuple(targets), environment)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _fixed_part(target: str) -> Path | None:
+    """The folder that a target's path template begins with; None if it is no path on a disk."""
+    if "://" in target or not target.startswith("/"):
+        return None
+    return Path(target.partition("{")[0].rpartition("/")[0] or "/")
+
+
+def folder_problem(path: Path) -> str | None:
+    """Why nothing can be written to a folder, which need not exist yet; None if it can."""
+    existing = _nearest_existing(path)
+    if not existing.is_dir():
+        return f"{existing} is not a folder"
+    if existing != path:
+        if os.access(existing, os.W_OK | os.X_OK):
+            return None
+        return f"it does not exist and cannot be created: {existing} is not writable"
+    try:
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"\0")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return f"it is not writable: {error.strerror}"
+    return None
+
+
+def _nearest_existing(path: Path) -> Path:
+    """The path itself, or its nearest parent that exists."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def file_system_of(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+    """The file system's type as Linux names it (``ext4``, ``nfs4``); None if unknown."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    real = _nearest_existing(path).resolve()
+    deepest: tuple[int, str] | None = None
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        if len(fields) < 5 or not after:
+            continue
+        mount = Path(fields[4].replace("\\040", " "))
+        # Of mounts at the same point, the last one hides those before it.
+        if real.is_relative_to(mount) and (deepest is None or len(mount.parts) >= deepest[0]):
+            deepest = (len(mount.parts), after.split()[0])
+    return deepest[1] if deepest else None

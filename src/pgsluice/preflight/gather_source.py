@@ -1,0 +1,226 @@
+"""Gathers facts about the server: reads, and changes nothing.
+
+Everything is read with the role that will do the work, so that a missing privilege shows up
+here and not at the first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog import (
+    PublishedRelation,
+    UserTable,
+    ensure_publications,
+    publications_of,
+    relations_of,
+    server_info,
+    slot_info,
+    user_tables,
+)
+from pgsluice.catalog.own_publications import INSERT_SUFFIX
+from pgsluice.catalog.publications import PublishedBy
+from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
+from pgsluice.config import Config, SourceConfig
+from pgsluice.errors import PgsluiceError, SourceRefused
+from pgsluice.preflight.facts import (
+    ColumnType,
+    PublicationFacts,
+    PublishedTable,
+    ReplicationFacts,
+    SourceFacts,
+    SpoolFacts,
+)
+from pgsluice.preflight.gather_column_types import query_column_types
+from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Sent = dict[int, PublishedRelation]
+
+_SESSION = """
+SELECT pg_backend_pid(),
+       (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout')
+"""
+
+# The privileges that a copy needs, and columns whose names differ only in case.
+_TABLES = """
+SELECT c.oid, has_table_privilege(c.oid, 'SELECT'), has_schema_privilege(n.oid, 'USAGE'),
+       ARRAY (SELECT string_agg(a.attname, ' and ' ORDER BY a.attnum) FROM pg_attribute a
+               WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+               GROUP BY lower(a.attname) HAVING count(*) > 1)
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = ANY (%s::oid[])
+"""
+_INSERTS = frozenset({"insert", "truncate"})
+_ALL_ACTIONS = _INSERTS | {"update", "delete"}
+
+
+def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
+    """Ask the server.
+
+    Raises:
+        ConfigError, SourceUnreachable, SourceRefused: it cannot be asked.
+    """
+    source = config.source
+    with (
+        connect_sql(
+            source.dsn, timeout_s=source.connect_timeout_s, application="check"
+        ) as connection,
+        source_errors("reading the catalog"),
+    ):
+        connection.execute("SET default_transaction_read_only = on")
+        session = connection.execute(_SESSION).fetchone()
+        assert session is not None
+        server = server_info(connection)
+        slot = slot_info(connection, source.slot)
+        publications = _publications(connection, source.publications)
+        sent = _sent(connection, source.publications, publications)
+        tables = _tables(connection, sent)
+        column_types = _column_types(connection, sent) if source.binary else None
+        catalog = source_catalog(connection)
+        will_send = _will_send(connection, catalog) if sent is None else sent
+        # The greeting names the process that cancel requests go to. A pooler invents one.
+        is_behind_pooler = connection.pgconn.backend_pid != session[0]
+    return SourceFacts(
+        config=config,
+        spool=spool,
+        server=server,
+        wal_sender_timeout_ms=int(session[1]),
+        is_behind_pooler=is_behind_pooler,
+        replication=_replication(source) if server.has_replication else ReplicationFacts(),
+        slot=slot,
+        publications=publications,
+        tables=tables,
+        column_types=column_types,
+        catalog=catalog,
+        sent=will_send,
+    )
+
+
+def _replication(source: SourceConfig) -> ReplicationFacts:
+    """Try a replication connection, with IDENTIFY_SYSTEM and TIMELINE_HISTORY."""
+    try:
+        with ReplicationConnection.connect(
+            source.dsn, source.connect_timeout_s, application="check"
+        ) as connection:
+            system = connection.identify_system()
+            return ReplicationFacts(system, connection.timeline_history(system.timeline))
+    except PgsluiceError as error:
+        return ReplicationFacts(problem=error.what)
+
+
+def _publications(connection: Connection, names: tuple[str, ...]) -> PublicationFacts:
+    """Which publications exist, and the statements with which the first run creates the rest."""
+    existing = publications_of(connection, names)
+    missing = tuple(name for name in names if name not in existing)
+    problem, statements = None, ""
+    if missing:
+        try:
+            ensure_publications(connection, names)  # refused: the session is read-only
+        except SourceRefused as error:
+            problem = error.what
+            statements = (error.hint or "").partition("\n")[2]
+    return PublicationFacts(
+        existing=tuple(name for name in names if name in existing),
+        missing=missing,
+        foreign_tables=tuple(
+            f"{table.namespace}.{table.name}"
+            for table in _publishable(connection)
+            if not table.may_publish
+        ),
+        statements=statements,
+        problem=None if statements else problem,
+    )
+
+
+def _publishable(connection: Connection) -> list[UserTable]:
+    """The tables that the first run will publish: partition roots from 13 on, leaves before."""
+    tables = user_tables(connection)
+    if connection.info.server_version >= 130000:
+        return [table for table in tables if not table.is_partition]
+    return [table for table in tables if table.kind == "r"]
+
+
+def _sent(
+    connection: Connection, names: tuple[str, ...], publications: PublicationFacts
+) -> Sent | None:
+    """What the publications send; None while none of them exists."""
+    if not publications.existing:
+        return None
+    insert_names = [name + INSERT_SUFFIX for name in names]
+    insert_only = [
+        publication.name
+        for publication in publications_of(connection, insert_names).values()
+        if publication.is_ours
+    ]
+    return relations_of(connection, [*publications.existing, *insert_only])
+
+
+def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
+    """What the publications that the first run creates will send: of partitioned tables, the
+    leaves."""
+    sent = {}
+    for user_table in _publishable(connection):
+        actions = _ALL_ACTIONS if user_table.has_identity else _INSERTS
+        published_by = (PublishedBy("", actions, None, None),)
+        root = catalog.tables[user_table.oid]
+        leaves = [
+            table
+            for table in (root, *catalog.below(root))
+            if not table.is_partitioned and (table is root or root.is_partitioned)
+        ]
+        for table in leaves:
+            sent[table.oid] = PublishedRelation(
+                table.oid, table.namespace, table.name, table.kind, published_by
+            )
+    return sent
+
+
+def _column_types(connection: Connection, sent: Sent | None) -> tuple[ColumnType, ...] | None:
+    """The types of the published columns; None on a server that has no binary mode."""
+    if connection.info.server_version < 140000:
+        return None
+    if sent is None:
+        oids = [table.oid for table in _publishable(connection)]
+        return query_column_types(connection, oids)
+
+    def is_sent(column_type: ColumnType, sent: Mapping[int, PublishedRelation]) -> bool:
+        lists = [published.columns for published in sent[column_type.relation].by]
+        return any(columns is None or column_type.column in columns for columns in lists)
+
+    return tuple(
+        column_type
+        for column_type in query_column_types(connection, sent)
+        if is_sent(column_type, sent)
+    )
+
+
+def _tables(connection: Connection, sent: Sent | None) -> tuple[PublishedTable, ...]:
+    """The published tables, with the privileges on the table that a copy reads."""
+    tables = {table.oid: table for table in user_tables(connection)}
+    if sent is None:
+        published, sent = _publishable(connection), {}
+    else:
+        published = [table for oid in sent if (table := tables.get(oid)) is not None]
+    roots = sorted({table.root_oid for table in published})
+    access = {int(row[0]): row[1:] for row in connection.execute(_TABLES, [roots])}
+
+    def facts(table: UserTable) -> PublishedTable:
+        may_select, may_use_schema, same_names = access[table.root_oid]
+        actions = sent[table.oid].actions if table.oid in sent else frozenset()
+        return PublishedTable(
+            schema=table.namespace,
+            name=table.name,
+            has_identity=table.has_identity,
+            is_full=table.replica_identity == "f",
+            has_key=bool(table.primary_key or table.identity_key),
+            may_select=may_select,
+            may_use_schema=may_use_schema,
+            sends_updates=bool(actions & {"update", "delete"}),
+            same_names=tuple(same_names),
+        )
+
+    return tuple(facts(table) for table in published)

@@ -1,0 +1,138 @@
+"""Checks of this machine: the spool's folder, the targets' folders, and what is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgsluice.monitor.wording import format_bytes
+from pgsluice.preflight.facts import LocalFacts
+from pgsluice.preflight.findings import Finding, error, ok, warning
+from pgsluice.spark.java import java_problem
+
+_OLDEST_SPARK = (4, 2)
+_LOW_DISK_BYTES = 2**30
+_IN_MEMORY = ("tmpfs", "ramfs")
+_REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "ceph", "glusterfs", "lustre", "afs")
+
+
+def check_spool(facts: LocalFacts) -> Iterator[Finding]:
+    """Whether the spool's folder is writable, durable, large enough, and this source's."""
+    spool, other_source = facts.spool, _other_source(facts)
+    if spool.problem is not None:
+        yield error("spool", f"{spool.path}: {spool.problem}", "name another path in [spool]")
+    elif spool.unreadable is not None:
+        yield error(
+            "spool",
+            f"{spool.path} has a spool that cannot be read: {spool.unreadable}",
+            "name another path in [spool]",
+        )
+    elif other_source is not None:
+        yield error(
+            "spool",
+            f"{spool.path} is the spool of {other_source}",
+            "name another path in [spool]: a spool belongs to one slot",
+        )
+    else:
+        yield _check_disk(facts)
+
+
+def _other_source(facts: LocalFacts) -> str | None:
+    """Whose spool it is, if not the configured source's; None if ours, or if there is none."""
+    identity, system = facts.spool.identity, facts.system
+    if identity is None:
+        return None
+    is_ours = identity.slot == facts.config.source.slot and (
+        system is None
+        or (identity.system_identifier, identity.database) == (system.system_id, system.dbname)
+    )
+    if is_ours:
+        return None
+    return (
+        f'slot "{identity.slot}", database "{identity.database}", '
+        f"system {identity.system_identifier}"
+    )
+
+
+def _check_disk(facts: LocalFacts) -> Finding:
+    spool, config = facts.spool, facts.config
+    kind = spool.file_system or "unknown"
+    free = format_bytes(spool.free_bytes)
+    is_remote = kind.startswith(_REMOTE)
+    master = config.spark.get("spark.master", "local")
+    if kind in _IN_MEMORY:
+        return warning(
+            "spool",
+            f"{spool.path} is in memory ({kind}): a restart of the machine loses it, and with "
+            "it the changes that the slot no longer holds",
+            "put it on a disk",
+        )
+    if is_remote and not config.spool.shared:
+        return warning(
+            "spool",
+            f"{spool.path} is on {kind}: its durability depends on another machine",
+            "put it on a local disk, or set shared = true if executors elsewhere need it",
+        )
+    if not master.startswith("local") and not is_remote:
+        return warning(
+            "spool",
+            f"{spool.path} is on {kind}, but executors of {master} have to see it at the same path",
+            "mount it on all of them, or use a local master",
+        )
+    if spool.free_bytes < (config.spool.max_bytes or _LOW_DISK_BYTES):
+        return warning(
+            "spool",
+            f"{spool.path} has {free} left: when it is full, the server keeps the WAL instead",
+            "free some space, or set max_bytes",
+        )
+    return ok("spool", f"{spool.path} is writable, {free} free")
+
+
+def check_targets(facts: LocalFacts) -> Iterator[Finding]:
+    """Whether each subscription can write to its target's folder."""
+    for target in facts.targets:
+        title = f'subscription "{target.subscription}"'
+        if target.problem is not None:
+            yield error(
+                "target", f"{title}, {target.folder}: {target.problem}", "name another path"
+            )
+        else:
+            yield ok("target", f"{title} can write to {target.folder}")
+
+
+def check_environment(facts: LocalFacts) -> Iterator[Finding]:
+    """Whether Java and the Python packages that a subscription needs are installed."""
+    if not facts.config.subscriptions:
+        yield warning(
+            "subscription",
+            "there is none: received changes are not applied anywhere",
+            "add [[subscription]]",
+        )
+        return
+    java, pyspark, deltalake = (
+        facts.environment.java,
+        facts.environment.pyspark,
+        facts.environment.deltalake,
+    )
+    problem = java_problem(java)
+    if problem is not None:
+        yield error(
+            "java",
+            problem,
+            "install a JRE (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME",
+        )
+    elif java is not None:
+        yield ok("java", f"{java.version}, {java.program}")
+    if pyspark is None:
+        yield error("pyspark", "not installed", 'pip install "pgsluice[spark]"')
+    elif _major_minor(pyspark) < _OLDEST_SPARK:
+        yield error("pyspark", f"{pyspark}: streaming needs 4.2", 'pip install "pyspark>=4.2"')
+    else:
+        yield ok("pyspark", pyspark)
+    if deltalake is None:
+        yield error("deltalake", "not installed", 'pip install "pgsluice[delta]"')
+    else:
+        yield ok("deltalake", deltalake)
+
+
+def _major_minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -1,0 +1,106 @@
+"""Checks of the server: connection, version, settings and our role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgsluice.monitor.wording import format_bytes
+from pgsluice.preflight.facts import SourceFacts, quoted
+from pgsluice.preflight.findings import Finding, error, ok, warning
+
+_LOW_WAL_BYTES = 2**30
+_SHORT_TIMEOUT_MS = 10_000
+
+
+def check_connection(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether the server itself answers, and not a connection pooler."""
+    yield ok("source", f"connected as {facts.server.user}: {facts.config.source.shown_dsn}")
+    if facts.is_behind_pooler:
+        yield warning(
+            "connection",
+            "something between this machine and the server, such as a connection pooler, "
+            "answers for the server",
+            "connect to the server directly: replication needs a connection of its own",
+        )
+
+
+def check_version(facts: SourceFacts) -> Iterator[Finding]:
+    """The server's version, for information."""
+    yield ok("version", f"PostgreSQL {facts.server.version}, database {facts.server.database}")
+
+
+def check_wal_level(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether the WAL has what logical decoding needs."""
+    if facts.server.wal_level == "logical":
+        yield ok("wal_level", "logical")
+    else:
+        yield error(
+            "wal_level",
+            f"{facts.server.wal_level}: logical replication needs logical",
+            "ALTER SYSTEM SET wal_level = logical;  -- then restart the server",
+        )
+
+
+def check_slots_and_walsenders(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether a slot and a walsender are free to stream, and another to copy meanwhile."""
+    server = facts.server
+    free = server.max_replication_slots - server.used_replication_slots
+    # The first run creates our slot; a copy takes a temporary one beside it.
+    needed = 1 if facts.slot is None else 0
+    yield _capacity("max_replication_slots", server.max_replication_slots, free, needed, "slot")
+    free = server.max_wal_senders - server.used_wal_senders
+    yield _capacity("max_wal_senders", server.max_wal_senders, free, 1, "walsender")
+
+
+def _capacity(setting: str, limit: int, free: int, needed: int, noun: str) -> Finding:
+    """``needed`` are taken to stream, and one more to copy a table meanwhile."""
+    if free > needed:
+        return ok(setting, f"{limit}, {free} of them free")
+    sql = f"ALTER SYSTEM SET {setting} = {limit + needed + 1 - free};  -- then restart the server"
+    if free == needed:
+        return warning(setting, f"{limit}: copying a table again needs one more {noun}", sql)
+    return error(setting, f"all {limit} are in use, and a {noun} is needed", sql)
+
+
+def check_limits(facts: SourceFacts) -> Iterator[Finding]:
+    """Settings that end the connection early, lose the slot, or let it fill the disk."""
+    if 0 < facts.wal_sender_timeout_ms < _SHORT_TIMEOUT_MS:
+        yield warning(
+            "wal_sender_timeout",
+            f"{facts.wal_sender_timeout_ms} ms: a short pause of pgsluice ends the connection",
+            "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_reload_conf();",
+        )
+    limit = facts.server.max_slot_wal_keep_bytes
+    if facts.server.version_num >= 130000 and limit is None:
+        yield warning(
+            "max_slot_wal_keep_size",
+            "no limit: while pgsluice is down, its slot keeps WAL until the server's disk is full",
+            "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
+            "  -- as much as the disk can spare",
+        )
+    elif limit is not None and limit < _LOW_WAL_BYTES:
+        yield warning(
+            "max_slot_wal_keep_size",
+            f"{format_bytes(limit)}: the slot may be lost after a short stop of pgsluice",
+            "raise it to as much as the disk can spare",
+        )
+
+
+def check_role(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether the role may replicate, and pg_hba.conf lets it."""
+    user, problem = facts.server.user, facts.replication.problem
+    if not facts.server.has_replication:
+        yield error(
+            "role",
+            f"{user} may not replicate",
+            f"ALTER ROLE {quoted(user)} REPLICATION;",
+        )
+    elif problem is not None:
+        yield error(
+            "role",
+            f"a replication connection was refused: {problem}",
+            f"add a line for {user} and this address to pg_hba.conf, and connect to the server "
+            "directly if a connection pooler is in between",
+        )
+    else:
+        yield ok("role", f"{user} may replicate")

@@ -1,0 +1,93 @@
+"""Checks of the slot: it is ours, and the spool can continue from where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgsluice.capture.timeline import History, start_on
+from pgsluice.catalog import SlotInfo
+from pgsluice.errors import SourceRefused
+from pgsluice.lsn import Lsn
+from pgsluice.monitor.wording import format_bytes
+from pgsluice.preflight.facts import SourceFacts
+from pgsluice.preflight.findings import Finding, error, ok, warning
+
+_OTHER_SLOT = "name another slot in [source]"
+_COPY_AGAIN = "pgsluice drop CONFIG, then pgsluice run CONFIG copies all tables again"
+
+
+def check_slot(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether the slot exists, is ours, and still has what the spool lacks."""
+    slot, frontier = facts.slot, facts.spool.frontier
+    if slot is not None:
+        finding = _unusable(slot, facts.server.database, frontier) or _usable(slot, frontier)
+    elif frontier is not None:
+        finding = error(
+            "slot",
+            f"it is gone, and the spool ends at {frontier}: changes since then are lost",
+            _COPY_AGAIN,
+        )
+    else:
+        finding = ok("slot", "it does not exist yet: the first run creates it")
+    yield finding
+
+
+def _unusable(slot: SlotInfo, database: str, frontier: Lsn | None) -> Finding | None:
+    """Why the slot cannot be used; None if it can."""
+    if slot.plugin != "pgoutput":
+        kind = "a physical slot" if slot.plugin is None else f"a slot of {slot.plugin}"
+        return error("slot", f"{slot.name} is {kind}", _OTHER_SLOT)
+    if slot.database != database:
+        return error("slot", f"{slot.name} belongs to the database {slot.database}", _OTHER_SLOT)
+    if slot.is_lost:
+        return error(
+            "slot", f"{slot.name} is lost: the server removed WAL that it needs", _COPY_AGAIN
+        )
+    if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
+        return error(
+            "slot",
+            f"{slot.name} moved to {slot.confirmed_flush_lsn}, past the spool's {frontier}: "
+            "another reader received the changes in between",
+            _COPY_AGAIN,
+        )
+    return None
+
+
+def _usable(slot: SlotInfo, frontier: Lsn | None) -> Finding:
+    held = f"{slot.name} holds {format_bytes(slot.retained_bytes)} of WAL"
+    if slot.wal_status == "unreserved":
+        return warning(
+            "slot",
+            f"{held}: more than max_slot_wal_keep_size allows, so the server may remove it soon",
+            "run pgsluice now",
+        )
+    if slot.active_pid is not None:
+        return ok("slot", f"{held}, in use by process {slot.active_pid}")
+    if frontier is None:
+        return warning(
+            "slot",
+            f"{slot.name} exists, but this spool has never used it: it may be somebody else's",
+            f"{_OTHER_SLOT}, or drop it: SELECT pg_drop_replication_slot('{slot.name}');",
+        )
+    return ok("slot", held)
+
+
+def check_timeline(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether capture would follow a promotion: the same decision, without acting on it.
+
+    Nothing if the spool is another system's, or is on the server's timeline already. Only
+    capture knows the spool's prepared transactions, so they are left to it.
+    """
+    identity, received = facts.spool.identity, facts.spool.received
+    system = facts.replication.identity
+    if identity is None or received is None or system is None:
+        return
+    history = History.of_server(system.timeline, facts.replication.switches)
+    if identity.system_identifier != system.system_id or received.history == history:
+        return
+    try:
+        start = start_on(received, history)
+    except SourceRefused as refusal:
+        yield error("timeline", refusal.what, refusal.hint)
+    else:
+        yield ok("timeline", f"{history.timeline}: the next run continues there from {start}")

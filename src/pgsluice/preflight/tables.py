@@ -1,0 +1,100 @@
+"""Checks of the published tables: privileges, replica identities and names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pgsluice.preflight.facts import PublishedTable, SourceFacts, quoted
+from pgsluice.preflight.findings import Finding, error, ok, warning
+
+_SHOWN_TABLES = 5
+_RENAME = "rename one of them at the source"
+
+
+def check_privileges(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether a copy can read every table."""
+    tables, user = facts.tables, facts.server.user
+    if not tables:
+        yield warning("tables", "no table is published", "add one to the publication")
+        return
+    schemas = sorted({table.schema for table in tables if not table.may_use_schema})
+    unreadable = [table for table in tables if not table.may_select]
+    if not schemas and not unreadable:
+        count = "1 table" if len(tables) == 1 else f"{len(tables)} tables"
+        yield ok("privileges", f"{count} published, all readable")
+        return
+    grants = [f"GRANT USAGE ON SCHEMA {quoted(name)} TO {quoted(user)};" for name in schemas]
+    if unreadable:
+        names = ", ".join(table.sql_name for table in unreadable)
+        grants.append(f"GRANT SELECT ON {names} TO {quoted(user)};")
+    blocked = [table for table in tables if not (table.may_select and table.may_use_schema)]
+    yield error(
+        "privileges",
+        f"{user} cannot read tables that have to be copied: {_list_tables(blocked)}",
+        "\n".join(grants),
+    )
+
+
+def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether updates and deletes are published, and find the row that they mean."""
+    without = [table for table in facts.tables if not table.has_identity]
+    for table in without:
+        if table.sends_updates:
+            yield error(
+                "replica identity",
+                f"{table.shown} has none and its updates are published: "
+                "the server refuses the application's updates and deletes",
+                f"ALTER TABLE {table.sql_name} REPLICA IDENTITY FULL;  -- or give it a primary key",
+            )
+    insert_only = [table for table in without if not table.sends_updates]
+    if insert_only:
+        yield warning(
+            "replica identity",
+            f"only inserts of these tables are sent: {_list_tables(insert_only)}",
+            "ALTER TABLE … ADD PRIMARY KEY (…), where updates and deletes are wanted",
+        )
+    keyless = [table for table in facts.tables if table.is_full and not table.has_key]
+    if keyless:
+        yield warning(
+            "replica identity",
+            "FULL without a key: the first update or delete parks these tables: "
+            f"{_list_tables(keyless)}",
+            'name the columns of a key: key = { "schema.table" = ["column"] } in the subscription',
+        )
+
+
+def check_column_names(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether a table's columns differ in more than case, as Spark and Delta require."""
+    for table in facts.tables:
+        if table.same_names:
+            yield error(
+                "column names",
+                f"{table.shown}: {', '.join(table.same_names)} differ only in case, "
+                "which columns of a lake's table must not",
+                _RENAME,
+            )
+
+
+def check_table_names(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether tables' names differ in more than case, as some file systems require."""
+    by_lower_name: dict[tuple[str, str], PublishedTable] = {}
+    for table in facts.tables:
+        lower_name = (table.schema.lower(), table.name.lower())
+        other = by_lower_name.setdefault(lower_name, table)
+        if other is not table:
+            yield warning(
+                "table names",
+                f"{other.shown} and {table.shown} differ only in case: "
+                "on some file systems they share one folder",
+                _RENAME,
+            )
+
+
+def _list_tables(tables: Sequence[PublishedTable]) -> str:
+    return list_names([table.shown for table in tables])
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _SHOWN_TABLES
+    return ", ".join(names[:_SHOWN_TABLES]) + (f" and {more} more" if more > 0 else "")

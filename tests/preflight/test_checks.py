@@ -1,0 +1,394 @@
+"""Each check of ``pgsluice check`` on facts made by hand, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgsluice.capture.timeline import History, Received
+from pgsluice.catalog import ServerInfo, SlotInfo
+from pgsluice.catalog.source_tables import SourceCatalog
+from pgsluice.config import Config, parse_config
+from pgsluice.lsn import Lsn
+from pgsluice.preflight.binary import check_binary
+from pgsluice.preflight.checks import LOCAL_CHECKS, SOURCE_CHECKS
+from pgsluice.preflight.facts import (
+    ColumnType,
+    EnvironmentFacts,
+    LocalFacts,
+    PublicationFacts,
+    PublishedTable,
+    ReplicationFacts,
+    SourceFacts,
+    SpoolFacts,
+    TargetFacts,
+)
+from pgsluice.preflight.findings import Finding, Level
+from pgsluice.preflight.gather_local import file_system_of, folder_problem
+from pgsluice.preflight.local import check_environment, check_spool, check_targets
+from pgsluice.preflight.publications import check_publications
+from pgsluice.preflight.server import (
+    check_connection,
+    check_limits,
+    check_role,
+    check_slots_and_walsenders,
+    check_wal_level,
+)
+from pgsluice.preflight.slot import check_slot, check_timeline
+from pgsluice.preflight.tables import (
+    check_column_names,
+    check_privileges,
+    check_replica_identity,
+    check_table_names,
+)
+from pgsluice.replication import SystemIdentity, TimelineSwitch
+from pgsluice.spark.java import Java
+from pgsluice.spool import SpoolIdentity
+
+_CONFIG = parse_config(
+    """
+[source]
+dsn = "host=db dbname=shop"
+slot = "s"
+[spool]
+path = "/var/spool"
+[[subscription]]
+name = "lake"
+sink = { type = "delta", path = "/lake/{schema}/{table}" }
+""",
+    Path("/etc/pgsluice.toml"),
+)
+_YARN = '[spark]\n"spark.master" = "yarn"\n'
+_INFO = ServerInfo(
+    version_num=180004,
+    version="18.4",
+    system_id="1",
+    database="shop",
+    user="app",
+    encoding="UTF8",
+    wal_level="logical",
+    max_replication_slots=10,
+    used_replication_slots=1,
+    max_wal_senders=10,
+    used_wal_senders=1,
+    max_slot_wal_keep_bytes=50 * 2**30,
+    is_standby=False,
+    is_superuser=False,
+    has_replication=True,
+    may_create=True,
+)
+_SYSTEM = SystemIdentity("1", 1, Lsn(300), "shop")
+_SLOT = SlotInfo(
+    name="s",
+    plugin="pgoutput",
+    database="shop",
+    is_temporary=False,
+    is_active=False,
+    active_pid=None,
+    restart_lsn=Lsn(100),
+    confirmed_flush_lsn=Lsn(200),
+    retained_bytes=100,
+    wal_status="reserved",
+    invalidation_reason=None,
+    two_phase=False,
+    failover=False,
+    is_synced=False,
+)
+_TABLE = PublishedTable(
+    schema="public",
+    name="t",
+    has_identity=True,
+    is_full=False,
+    has_key=True,
+    may_select=True,
+    may_use_schema=True,
+    sends_updates=True,
+)
+_SPOOL = SpoolFacts("/var/spool", None, "ext4", 2**40)
+_IDENTITY = SpoolIdentity(
+    spool_id="a", system_identifier="1", timeline=1, database="shop", slot="s"
+)
+_SOURCE = SourceFacts(
+    config=_CONFIG,
+    spool=_SPOOL,
+    server=_INFO,
+    wal_sender_timeout_ms=60_000,
+    is_behind_pooler=False,
+    replication=ReplicationFacts(_SYSTEM),
+    slot=_SLOT,
+    publications=PublicationFacts((), ("p",), (), "CREATE PUBLICATION p"),
+    tables=(_TABLE,),
+    column_types=None,
+    catalog=SourceCatalog({}),
+    sent={},
+)
+_LOCAL = LocalFacts(
+    _CONFIG, _SPOOL, _SYSTEM, (), EnvironmentFacts(Java(Path("/usr/bin/java"), 17), "4.2.1", "1.6")
+)
+
+
+def _server(**changes: Any) -> SourceFacts:
+    return replace(_SOURCE, server=replace(_INFO, **changes))
+
+
+def _received(frontier: Lsn) -> SpoolFacts:
+    return replace(_SPOOL, identity=_IDENTITY, received=Received(History(1), Lsn(150), frontier))
+
+
+def _configured(more: str) -> Config:
+    """The configuration with another section, or more keys of the last one."""
+    text = '[source]\ndsn = "host=db"\nslot = "s"\n[spool]\npath = "/var/spool"\n'
+    return parse_config(text + more, Path("/etc/pgsluice.toml"))
+
+
+def _not_ok(findings: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.level is not Level.OK]
+
+
+@pytest.mark.parametrize("check", SOURCE_CHECKS)
+def test_a_source_that_is_ready(check: Callable[[SourceFacts], Iterable[Finding]]) -> None:
+    received = replace(_SOURCE, spool=_received(Lsn(200)))
+    assert _not_ok(check(received)) == []
+
+
+@pytest.mark.parametrize("check", LOCAL_CHECKS)
+def test_a_machine_that_is_ready(check: Callable[[LocalFacts], Iterable[Finding]]) -> None:
+    assert _not_ok(check(_LOCAL)) == []
+
+
+@pytest.mark.parametrize("check", SOURCE_CHECKS)
+def test_every_finding_that_is_not_ok_says_what_to_do(
+    check: Callable[[SourceFacts], Iterable[Finding]],
+) -> None:
+    bad = replace(
+        _server(
+            wal_level="minimal",
+            used_replication_slots=10,
+            used_wal_senders=10,
+            max_slot_wal_keep_bytes=None,
+            has_replication=False,
+            may_create=False,
+        ),
+        slot=replace(_SLOT, plugin=None),
+        tables=(replace(_TABLE, has_identity=False, may_select=False, same_names=("A and a",)),),
+    )
+    assert all(finding.todo for finding in _not_ok(check(bad)))
+
+
+def test_the_wal_level() -> None:
+    (finding,) = check_wal_level(_server(wal_level="replica"))
+    assert (finding.level, finding.what) == (
+        Level.ERROR,
+        "replica: logical replication needs logical",
+    )
+
+
+@pytest.mark.parametrize(
+    ("used", "slot", "level"),
+    [
+        (8, None, Level.OK),
+        (9, None, Level.WARNING),
+        (10, None, Level.ERROR),
+        (9, _SLOT, Level.OK),
+        (10, _SLOT, Level.WARNING),
+    ],
+)
+def test_a_copy_needs_one_more_slot(used: int, slot: SlotInfo | None, level: Level) -> None:
+    facts = replace(_server(used_replication_slots=used), slot=slot)
+    finding, _ = check_slots_and_walsenders(facts)
+    assert (finding.subject, finding.level) == ("max_replication_slots", level)
+
+
+@pytest.mark.parametrize(
+    ("facts", "subject"),
+    [
+        (_server(max_slot_wal_keep_bytes=None), "max_slot_wal_keep_size"),
+        (_server(max_slot_wal_keep_bytes=2**20), "max_slot_wal_keep_size"),
+        (replace(_SOURCE, wal_sender_timeout_ms=1000), "wal_sender_timeout"),
+        (replace(_SOURCE, is_behind_pooler=True), "connection"),
+    ],
+)
+def test_a_risk_is_a_warning(facts: SourceFacts, subject: str) -> None:
+    (finding,) = _not_ok([*check_connection(facts), *check_limits(facts)])
+    assert (finding.level, finding.subject) == (Level.WARNING, subject)
+
+
+def test_before_13_slots_have_no_limit_to_set() -> None:
+    old = _server(version_num=120022, max_slot_wal_keep_bytes=None)
+    assert list(check_limits(old)) == []
+
+
+def test_a_refused_replication_connection_points_at_hba_and_poolers() -> None:
+    problem = ReplicationFacts(problem="unsupported startup parameter: replication")
+    (finding,) = check_role(replace(_SOURCE, replication=problem))
+    assert finding.level is Level.ERROR
+    assert "pooler" in (finding.todo or "")
+
+
+@pytest.mark.parametrize(
+    ("slot", "frontier", "level", "text"),
+    [
+        (None, None, Level.OK, "does not exist yet"),
+        (None, Lsn(200), Level.ERROR, "it is gone"),
+        (_SLOT, Lsn(200), Level.OK, "holds 100 B"),
+        (replace(_SLOT, active_pid=7), Lsn(200), Level.OK, "in use by process 7"),
+        (_SLOT, None, Level.WARNING, "has never used it"),
+        (_SLOT, Lsn(199), Level.ERROR, "moved to 0/C8, past the spool's 0/C7"),
+        (replace(_SLOT, plugin=None), None, Level.ERROR, "a physical slot"),
+        (replace(_SLOT, plugin="wal2json"), None, Level.ERROR, "a slot of wal2json"),
+        (replace(_SLOT, database="other"), None, Level.ERROR, "the database other"),
+        (replace(_SLOT, wal_status="lost"), Lsn(200), Level.ERROR, "is lost"),
+        (
+            replace(_SLOT, invalidation_reason="idle_timeout"),
+            Lsn(200),
+            Level.ERROR,
+            "is lost",
+        ),
+        (replace(_SLOT, wal_status="unreserved"), Lsn(200), Level.WARNING, "may remove it soon"),
+    ],
+)
+def test_slots(slot: SlotInfo | None, frontier: Lsn | None, level: Level, text: str) -> None:
+    spool = _SPOOL if frontier is None else _received(frontier)
+    (finding,) = check_slot(replace(_SOURCE, slot=slot, spool=spool))
+    assert finding.level is level
+    assert text in finding.what
+
+
+@pytest.mark.parametrize(
+    ("switch_point", "level", "text"),
+    [
+        (160, Level.OK, "2: the next run continues there from 0/A0"),
+        (140, Level.ERROR, "the lake has data that this server lacks"),
+    ],
+)
+def test_a_promotion(switch_point: int, level: Level, text: str) -> None:
+    promoted = ReplicationFacts(
+        replace(_SYSTEM, timeline=2), (TimelineSwitch(1, Lsn(switch_point)),)
+    )
+    facts = replace(_SOURCE, replication=promoted, spool=_received(Lsn(200)))
+    (finding,) = check_timeline(facts)
+    assert finding.level is level
+    assert text in finding.what
+    assert list(check_timeline(replace(facts, spool=_SPOOL))) == []
+
+
+def test_publications() -> None:
+    (finding,) = check_publications(_SOURCE)
+    assert finding.level is Level.OK
+    (finding,) = check_publications(_server(may_create=False))
+    assert finding.todo == 'GRANT CREATE ON DATABASE "shop" TO "app";'
+    foreign = replace(_SOURCE.publications, foreign_tables=("a.b",))
+    (finding,) = check_publications(replace(_SOURCE, publications=foreign))
+    assert finding.todo == "as the owner, or a superuser:\nCREATE PUBLICATION p"
+
+
+def test_replica_identities() -> None:
+    without = replace(_TABLE, has_identity=False)
+    (finding,) = check_replica_identity(replace(_SOURCE, tables=(without,)))
+    assert finding.level is Level.ERROR
+    insert_only = replace(without, sends_updates=False)
+    (finding,) = check_replica_identity(replace(_SOURCE, tables=(insert_only,)))
+    assert finding.level is Level.WARNING
+    keyless = replace(_TABLE, is_full=True, has_key=False)
+    (finding,) = check_replica_identity(replace(_SOURCE, tables=(keyless,)))
+    assert finding.what.endswith("parks these tables: public.t")
+
+
+def test_names_that_differ_only_in_case() -> None:
+    (finding,) = check_table_names(replace(_SOURCE, tables=(_TABLE, replace(_TABLE, name="T"))))
+    assert finding.what.startswith("public.t and public.T differ only in case")
+    columns = replace(_TABLE, same_names=("A and a",))
+    (finding,) = check_column_names(replace(_SOURCE, tables=(columns,)))
+    assert finding.level is Level.ERROR
+
+
+def test_privileges() -> None:
+    (finding,) = check_privileges(replace(_SOURCE, tables=()))
+    assert (finding.level, finding.subject) == (Level.WARNING, "tables")
+    odd = replace(_server(user='we"ird'), tables=(replace(_TABLE, name='a"b', may_select=False),))
+    (finding,) = check_privileges(odd)
+    assert finding.todo == 'GRANT SELECT ON "public"."a""b" TO "we""ird";', "names are quoted"
+
+
+def test_binary_forms() -> None:
+    sent = ColumnType(1, "c", "public.t.c (x)", "x", is_sent=True, is_inside=False, is_read=True)
+    unsendable = replace(sent, is_sent=False, is_inside=True)
+    as_text = replace(sent, is_sent=False)
+    unreadable = replace(sent, is_read=False)
+    for column_type, level in (
+        (sent, Level.OK),
+        (as_text, Level.OK),
+        (unsendable, Level.ERROR),
+        (unreadable, Level.WARNING),
+    ):
+        (finding,) = check_binary(replace(_SOURCE, column_types=(column_type,)))
+        assert finding.level is level
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "level", "text"),
+    [
+        ({}, "", Level.OK, "is writable"),
+        ({"problem": "read-only"}, "", Level.ERROR, "read-only"),
+        ({"unreadable": "damaged"}, "", Level.ERROR, "cannot be read: damaged"),
+        ({"identity": replace(_IDENTITY, slot="x")}, "", Level.ERROR, 'the spool of slot "x"'),
+        ({"identity": replace(_IDENTITY, system_identifier="2")}, "", Level.ERROR, "system 2"),
+        ({"identity": _IDENTITY}, "", Level.OK, "is writable"),
+        ({"file_system": "tmpfs"}, "", Level.WARNING, "in memory"),
+        ({"file_system": "nfs4"}, "", Level.WARNING, "another machine"),
+        ({"file_system": "nfs4"}, "shared = true\n" + _YARN, Level.OK, "is writable"),
+        ({}, "shared = true\n" + _YARN, Level.WARNING, "have to see it"),
+        ({"free_bytes": 2**20}, "", Level.WARNING, "1.0 MiB left"),
+    ],
+)
+def test_spools(changes: dict[str, Any], more: str, level: Level, text: str) -> None:
+    spool = replace(_SPOOL, **changes)
+    (finding,) = check_spool(replace(_LOCAL, config=_configured(more), spool=spool))
+    assert finding.level is level
+    assert text in finding.what
+
+
+def test_targets() -> None:
+    target = TargetFacts("lake", "/lake", None)
+    (finding,) = check_targets(replace(_LOCAL, targets=(target,)))
+    assert finding.level is Level.OK
+    (finding,) = check_targets(replace(_LOCAL, targets=(replace(target, problem="full"),)))
+    assert finding.what == 'subscription "lake", /lake: full'
+
+
+def test_what_is_installed() -> None:
+    nothing = EnvironmentFacts(None, None, None)
+    findings = _not_ok(check_environment(replace(_LOCAL, environment=nothing)))
+    assert [finding.subject for finding in findings] == ["java", "pyspark", "deltalake"]
+    old = EnvironmentFacts(Java(Path("/usr/bin/java"), 11), "4.1.0", "1")
+    findings = _not_ok(check_environment(replace(_LOCAL, environment=old)))
+    assert [finding.subject for finding in findings] == ["java", "pyspark"]
+    (finding,) = check_environment(replace(_LOCAL, config=_configured("")))
+    assert (finding.level, finding.subject) == (Level.WARNING, "subscription")
+
+
+def test_a_file_system_is_that_of_the_deepest_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
+        f"2 1 0:5 / {tmp_path} rw - tmpfs tmpfs rw\n"
+        f"3 2 0:6 / {tmp_path}/a\\040b rw shared:1 - nfs4 host:/x rw\n"
+        "nonsense\n"
+    )
+    (tmp_path / "a b").mkdir()
+    assert file_system_of(tmp_path / "a b" / "spool", mounts) == "nfs4"
+    assert file_system_of(tmp_path / "c", mounts) == "tmpfs"
+    assert file_system_of(Path("/"), mounts) == "ext4"
+    assert file_system_of(tmp_path, tmp_path / "none") is None
+
+
+def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    assert folder_problem(tmp_path) is None
+    assert folder_problem(tmp_path / "not" / "there") is None
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    assert folder_problem(tmp_path / "file" / "x") == f"{tmp_path}/file is not a folder"
