@@ -16,9 +16,9 @@ import pytest
 from rich.console import Console
 from tests.support.commands import Command
 
-from pgsluice.cli.demo.proof import show_proof
-from pgsluice.cli.demo.stage import Stage
-from pgsluice.embedded.shop import TABLES
+from pgsluice.demo.proof import show_proof
+from pgsluice.demo.shop import TABLES
+from pgsluice.demo.stage import Stage
 from pgsluice.lsn import Lsn
 from pgsluice.verification import Comparison, Digest
 

@@ -1,4 +1,4 @@
-"""A standby of an embedded server: it follows, and is promoted."""
+"""A standby of an embedded server follows its primary and can be promoted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgsluice.errors import ConfigError
 NO_FSYNC = {"fsync": "off"}
 
 
-def test_it_follows_its_primary_and_is_one_after_its_promotion() -> None:
+def test_a_standby_follows_its_primary_and_can_be_promoted() -> None:
     with EmbeddedServer(settings=NO_FSYNC) as primary, Standby(primary) as standby:
         assert standby.version == primary.version
         primary.psql("CREATE TABLE t AS SELECT 1 AS i")
@@ -21,7 +21,7 @@ def test_it_follows_its_primary_and_is_one_after_its_promotion() -> None:
             reached = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"
             while connection.execute(reached).fetchone() == (False,):
                 pass  # each round asks again; the server's answer is the condition
-        # The primary keeps what it needs while it is away.
+        # While the standby restarts, its slot keeps the WAL that it needs.
         standby.restart()
         assert primary.psql("SELECT slot_name FROM pg_replication_slots").split() == [standby.slot]
         primary.stop("immediate")
@@ -31,8 +31,8 @@ def test_it_follows_its_primary_and_is_one_after_its_promotion() -> None:
     assert not folder.exists()
 
 
-def test_without_its_primary_there_is_none() -> None:
+def test_a_stopped_primary_cannot_be_copied() -> None:
     with EmbeddedServer(settings=NO_FSYNC) as primary:
         primary.stop()
-        with pytest.raises(ConfigError, match="pg_basebackup failed"):
+        with pytest.raises(ConfigError, match=r"pg_basebackup of PostgreSQL \S+ failed"):
             Standby(primary)

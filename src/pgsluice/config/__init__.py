@@ -17,6 +17,7 @@ from pgsluice.config.model import (
     SpoolConfig,
     SubscriptionConfig,
 )
+from pgsluice.config.template import render_config
 
 __all__ = [
     "Config",
@@ -30,4 +31,5 @@ __all__ = [
     "load_config",
     "mask_dsn",
     "parse_config",
+    "render_config",
 ]

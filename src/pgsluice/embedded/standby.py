@@ -1,8 +1,9 @@
-"""A standby of an embedded server, to be promoted.
+"""A hot standby of an embedded server, which can be promoted.
 
-It is a copy by pg_basebackup that streams from its primary through a physical slot of its
-own, so that the primary keeps the WAL that it needs; its settings are fit for synchronising
-the primary's failover slots (17 and newer; the manual, section "Logical Replication Failover").
+The standby is a copy made by pg_basebackup. It streams from its primary through a physical
+slot of its own, so that the primary keeps the WAL that it needs. Its settings allow it to
+synchronise the primary's failover slots (17 and newer; the manual, section "Logical
+Replication Failover").
 
 ::
 
@@ -14,7 +15,6 @@ the primary's failover slots (17 and newer; the manual, section "Logical Replica
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 
 import psycopg
@@ -26,12 +26,12 @@ _PROMOTED_WITHIN_S = 60
 
 
 class Standby(EmbeddedServer):
-    """A hot standby of a server that runs.
+    """A hot standby of a running server.
 
     Args:
-        primary: the server to copy and to follow; version and settings are its own.
-        settings: added to the primary's; ``sync_replication_slots`` keeps failover slots in
-            step without being asked.
+        primary: the server to copy and to follow; its version and settings are used.
+        settings: added to the primary's; ``sync_replication_slots`` makes it
+            synchronise failover slots by itself.
 
     Raises:
         ConfigError: the copy could not be made.
@@ -57,10 +57,10 @@ class Standby(EmbeddedServer):
             connection.execute("SELECT pg_create_physical_replication_slot(%s, true)", [self.slot])
 
     def promote(self) -> None:
-        """Make it a primary on a new timeline, and wait until it is.
+        """Promote the standby and wait until it is the primary of a new timeline.
 
         Raises:
-            ConfigError: it was not within a minute.
+            ConfigError: it was not promoted within a minute.
         """
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
             row = connection.execute(
@@ -69,30 +69,16 @@ class Standby(EmbeddedServer):
         if row is None or not row[0]:
             raise ConfigError(f"the standby in {self.directory} was not promoted")
 
-    def _initdb(self) -> None:
-        """A copy of the primary instead of a new cluster."""
-        command = [
-            str(self.programs.path("pg_basebackup")),
+    def _create_cluster(self) -> None:
+        """Copy the primary's data directory."""
+        self._run(
+            "pg_basebackup",
             f"--dbname={self._primary.dsn()}",
             f"--pgdata={self.data_dir}",
             "--checkpoint=fast",
             "--wal-method=stream",
             "--no-sync",
-        ]
-        done = subprocess.run(
-            command,
-            cwd=self.directory,
-            capture_output=True,
-            text=True,
-            check=False,
-            **self._account.run_as(),
         )
-        if done.returncode != 0:
-            self.close()
-            raise ConfigError(
-                f"pg_basebackup failed: {done.stderr.strip()[-800:]}",
-                hint="does the primary run, and have a walsender free?",
-            )
         signal_file = self.data_dir / "standby.signal"
         signal_file.touch()
         self._account.give(signal_file)

@@ -1,9 +1,9 @@
-"""A server must not outlive the process that started it, however that process ends.
+"""Ends the server when the process that started it has ended, even by SIGKILL.
 
-A clean end stops the server; a SIGKILL runs no code of ours. So a tiny shell process waits on
-a pipe whose other end only we hold: when we are gone it reads the end of the file, stops the
-server (SIGQUIT, PostgreSQL's immediate shutdown) and removes the folder if it was temporary.
-It runs under the server's account, so it can end nothing else's processes.
+A clean exit stops the server itself, but a SIGKILL runs none of our code. So a small shell
+process waits on a pipe whose other end only we hold. When we are gone it reads end of file,
+stops the server (SIGQUIT, PostgreSQL's immediate shutdown) and removes the folder if it was
+temporary. It runs under the server's account, so it cannot end other users' processes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pgsluice.embedded.account import Account
 
-# $0: the server's folder, $1: yes if it goes with the server. A server that just started may
-# not have written its pid yet; one that is stopping is waited for before its folder goes.
+# $0: the server's folder; $1: "yes" to remove it. A server that just started may not have
+# written its pid yet. The folder is removed only after the server has ended.
 _SCRIPT = """
 read -r _
 cd /
@@ -33,7 +33,7 @@ if [ "$1" = yes ]; then rm -rf "$0"; fi
 
 
 class Watcher:
-    """Ends the server in ``folder`` when this process is gone."""
+    """Ends the server in ``folder`` when this process has ended."""
 
     def __init__(self, folder: Path, account: Account, *, is_temporary: bool) -> None:
         self._process = subprocess.Popen(
@@ -41,12 +41,12 @@ class Watcher:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal is ours to handle
+            start_new_session=True,  # Ctrl-C in the terminal must not reach it
             **account.run_as(),
         )
 
     def dismiss(self) -> None:
-        """End the watcher; the server is left alone."""
+        """End the watcher and leave the server running."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None

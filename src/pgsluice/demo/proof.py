@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pgsluice.cli.demo.stage import Stage
-from pgsluice.embedded.shop import TABLES
+from pgsluice.demo.shop import TABLES
+from pgsluice.demo.stage import Stage
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.wording import format_count
 from pgsluice.verification import Comparison, compare, one_snapshot

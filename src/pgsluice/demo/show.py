@@ -20,9 +20,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pgsluice.cli.demo.stage import Stage
 from pgsluice.config import Config
-from pgsluice.embedded.shop import TABLES, Workload
+from pgsluice.demo.shop import TABLES, Workload
+from pgsluice.demo.stage import Stage
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import Status, SubscriptionStatus, read_status

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pgsluice.demo.shop import TABLES, Workload
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.embedded.shop import TABLES, Workload
 
 OPERATIONS = {
     "inserts", "updates", "deletes", "upserts", "key changes", "key swaps", "rolled back",

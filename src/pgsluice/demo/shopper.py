@@ -1,7 +1,7 @@
-"""What one connection does in the shop: small transactions, chosen at random.
+"""The operations of one worker in the shop: small transactions, chosen at random.
 
-Each worker changes customers, products and shelves of its own only, so that workers rarely
-wait for each other. Every operation returns what it did by name.
+Each worker changes only customers, products and shelves of its own, so that workers rarely
+wait for each other. Every operation returns how many changes of each kind it made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Shopper:
     """One worker on one connection.
 
     Args:
-        rng: its decisions.
+        rng: makes the decisions.
         worker: its number, of ``workers``.
         large: rows of :meth:`import_orders`.
     """
@@ -50,8 +50,7 @@ class Shopper:
 
     def choose(self) -> Callable[[Shopper], Done]:
         """The next operation."""
-        operations = list(_OPERATIONS)
-        return self._rng.choices(operations, [_OPERATIONS[one] for one in operations])[0]
+        return self._rng.choices(list(_OPERATIONS), list(_OPERATIONS.values()))[0]
 
     # Customers
 
@@ -104,7 +103,7 @@ class Shopper:
         return Counter(inserts=1)
 
     def reprice(self) -> Done:
-        """Update a product and leave the manual alone: the stream does not carry it."""
+        """Update a product but not its manual, which the stream then leaves out."""
         done = self._connection.execute(
             "UPDATE products SET price = %s, rating = %s WHERE sku = %s",
             [self._cents(50_000), self._rng.random() * 5, self._own_product()],
@@ -120,7 +119,7 @@ class Shopper:
         return Counter(updates=done.rowcount)
 
     def rename_product(self) -> Done:
-        """Change a product's key, and nothing else."""
+        """Change only a product's key."""
         done = self._connection.execute(
             "UPDATE products SET sku = %s WHERE sku = %s",
             [self._new_sku(), self._own_product()],
@@ -128,7 +127,7 @@ class Shopper:
         return Counter({"key changes": done.rowcount})
 
     def replace_product(self) -> Done:
-        """Delete a product and insert another under its key, in one transaction."""
+        """Delete a product and insert another with the same key, in one transaction."""
         with self._connection.transaction():
             row = self._connection.execute(
                 "DELETE FROM products WHERE sku = %s RETURNING sku",
@@ -149,7 +148,7 @@ class Shopper:
         return Counter(inserts=1)
 
     def swap_shelves(self) -> Done:
-        """Swap two keys in one transaction; the labels stay where they are stored."""
+        """Swap two keys in one transaction, without touching the big labels."""
         with self._connection.transaction():
             rows = self._connection.execute(
                 "SELECT place FROM shelves WHERE place %% %s = %s ORDER BY md5(place || %s)"
@@ -181,7 +180,7 @@ class Shopper:
         return Counter(inserts=1 + lines)
 
     def advance_order(self) -> Done:
-        """Move an order on: its status is part of its key and decides its partition."""
+        """Advance an order's status, which is part of its key and decides its partition."""
         done = self._connection.execute(
             "UPDATE orders SET status = CASE status WHEN 'new' THEN 'paid' WHEN 'paid' THEN"
             " 'shipped' ELSE 'done' END::order_status WHERE id = (SELECT id FROM orders"
@@ -204,14 +203,14 @@ class Shopper:
         return Counter(deletes=1 + lines.rowcount)
 
     def change_mind(self) -> Done:
-        """A transaction that is rolled back."""
+        """Roll a whole transaction back."""
         with self._undone():
             self.place_order()
             self.reprice()
         return Counter({"rolled back": 1})
 
     def hesitate(self) -> Done:
-        """Savepoints: one is rolled back, one stays; the transaction commits."""
+        """Commit a transaction with two savepoints, one of them rolled back."""
         with self._connection.transaction():
             self.place_order(1)
             with self._undone():
@@ -222,11 +221,11 @@ class Shopper:
         return Counter({"savepoints": 2, "inserts": 6})
 
     def import_orders(self) -> Done:
-        """The large transaction: many new lines, some of them changed or deleted again."""
+        """Commit a large transaction: many new lines, some changed or deleted again."""
         with self._connection.transaction():
             row = self._connection.execute("SELECT nextval('order_ids')").fetchone()
             assert row is not None
-            # Their order numbers are far from those that the sequence gives.
+            # Order numbers that the sequence never reaches.
             first = 1_000_000_000 + row[0] * 100_000
             self._connection.execute(
                 "INSERT INTO order_lines (order_id, line, sku, quantity, price, note)"
@@ -237,16 +236,16 @@ class Shopper:
             changed = self._connection.execute(
                 "UPDATE order_lines SET quantity = -1 WHERE order_id >= %s AND line = 3", [first]
             )
-            gone = self._connection.execute(
+            deleted = self._connection.execute(
                 "DELETE FROM order_lines WHERE order_id >= %s AND line = 7", [first]
             )
-        rows = Counter(inserts=self._large, updates=changed.rowcount, deletes=gone.rowcount)
+        rows = Counter(inserts=self._large, updates=changed.rowcount, deletes=deleted.rowcount)
         return rows + Counter({"large transactions": 1})
 
     # Carts, rates, page views
 
     def fill_cart(self) -> Done:
-        """Insert a cart, or update the one that is there."""
+        """Insert a cart, or update the existing one."""
         items = [self._word(5) for _ in range(self._rng.randint(0, 4))]
         self._connection.execute(
             "INSERT INTO carts VALUES (%s, %s, %s, localtimestamp, '20:00:00.5')"
@@ -257,7 +256,7 @@ class Shopper:
         return Counter(upserts=1)
 
     def clear_carts(self) -> Done:
-        """TRUNCATE and fill again, in one transaction, with rows after and before."""
+        """Insert, then TRUNCATE and insert again in one transaction."""
         self.fill_cart()
         with self._connection.transaction():
             self._connection.execute("TRUNCATE carts")
@@ -285,7 +284,7 @@ class Shopper:
         )
         return Counter(inserts=views)
 
-    # What they share
+    # Steps that operations share
 
     def _add_lines(self, order: int, lines: int) -> None:
         with self._connection.cursor() as cursor:
@@ -310,19 +309,19 @@ class Shopper:
             pass
 
     def _own_customer(self) -> int | None:
-        """One of the worker's own, by chance."""
-        found: int | None = self._pick(
+        """A random customer of this worker's."""
+        customer: int | None = self._pick(
             "SELECT id FROM customers WHERE id %% %s = %s ORDER BY md5(id::text || %s) LIMIT 1"
         )
-        return found
+        return customer
 
     def _own_product(self) -> str | None:
-        """One of the worker's own (by its name, which never changes), by chance."""
-        found: str | None = self._pick(
+        """A random product of this worker's, decided by its name, which never changes."""
+        sku: str | None = self._pick(
             "SELECT sku FROM products WHERE (hashtext(name) & 1023) %% %s = %s"
             " ORDER BY md5(sku || %s) LIMIT 1"
         )
-        return found
+        return sku
 
     def _pick(self, query: LiteralString) -> Any:
         parameters = [self._workers, self._worker, self._word(6)]
@@ -366,7 +365,7 @@ _OPERATIONS: dict[Callable[[Shopper], Done], int] = {
     Shopper.browse: 10,
 }
 
-#: What a run does at least once, in this order.
+#: Operations that every run makes at least once, in this order.
 EVENTS: tuple[Callable[[Shopper], Done], ...] = (
     Shopper.rename_product,
     Shopper.swap_shelves,

@@ -1,11 +1,10 @@
-"""A small shop that is busy: tables of all kinds, and a workload that does all kinds of things.
+"""The tables of a small shop, and a workload that changes them in many ways.
 
-Used by ``pgsluice demo`` and by tests. Eight tables: big values stored out of line, numeric,
-timestamptz, jsonb, arrays, uuid, an enum, a composite key, a table without a key that only
-takes inserts, a partitioned table whose rows move between partitions. The work itself is in
-:mod:`pgsluice.embedded.shopper`.
+Used by ``pgsluice demo`` and by tests. The eight tables have big values stored out of line,
+numeric, timestamptz, jsonb, arrays, uuid and an enum, a composite key, no key at all (inserts
+only), and partitions between which rows move. :mod:`pgsluice.demo.shopper` has the operations.
 
-The same seed gives the same decisions; how many are made depends on the machine.
+The same seed gives the same random decisions; how many are made depends on the machine.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from typing import LiteralString
 
 import psycopg
 
-from pgsluice.embedded.shopper import EVENTS, Shopper
+from pgsluice.demo.shopper import EVENTS, Shopper
 
-#: ``schema.table`` of everything that is to be replicated.
+#: ``schema.table`` of each table to replicate.
 TABLES = (
     "public.customers",
     "public.products",
@@ -34,7 +33,7 @@ TABLES = (
     "public.page_views",
 )
 
-# Random text does not compress; EXTERNAL keeps PostgreSQL from trying: out of line it goes.
+# EXTERNAL: big values are stored out of line, uncompressed.
 _SCHEMA: LiteralString = """
 CREATE TYPE tier AS ENUM ('guest', 'regular', 'gold');
 CREATE TYPE order_status AS ENUM ('new', 'paid', 'shipped', 'done');
@@ -150,13 +149,13 @@ _SEED: tuple[LiteralString, ...] = (
 
 
 class Workload:
-    """The shop's tables and those who are busy in them.
+    """Creates the shop's tables and changes their rows on several connections.
 
     Args:
-        dsn: a database that is ours alone.
-        seed: of all random decisions.
-        connections: how many work at once.
-        operations_per_s: what they aim at together; the big operations come on top.
+        dsn: a database that nothing else uses.
+        seed: for all random decisions.
+        connections: how many workers run at once.
+        operations_per_s: the rate of all workers together; :data:`EVENTS` come on top.
         large_rows: rows of the one large transaction.
     """
 
@@ -179,19 +178,19 @@ class Workload:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was done so far, by name; may be asked for while it runs."""
+        """How many of each kind of change were made so far; safe from any thread."""
         with self._lock:
             return dict(self._counts)
 
     def create(self) -> None:
-        """Make the tables."""
+        """Create the tables."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(_SCHEMA)
 
     def seed_rows(
         self, *, customers: int = 2_000, orders: int = 4_000, page_views: int = 10_000
     ) -> int:
-        """Fill them; returns how many rows there are then."""
+        """Insert the first rows, and return how many there are."""
         sizes = {"customers": customers, "orders": orders, "page_views": page_views}
         rng = random.Random(self.seed)  # noqa: S311 - reproducible on purpose
         with psycopg.connect(self.dsn) as connection:
@@ -205,27 +204,27 @@ class Workload:
         return sum(self.rows().values())
 
     def rows(self) -> dict[str, int]:
-        """How many rows each table has now."""
+        """The number of rows of each table."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             return {table: _count(connection, table) for table in TABLES}
 
     def do_one(self) -> None:
-        """One small transaction: an order is placed."""
+        """Make one small transaction: an order is placed."""
         rng = random.Random(self.seed)  # noqa: S311 - reproducible on purpose
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             self._do(Shopper(connection, rng, worker=0, workers=1), Shopper.place_order)
 
     def run(self, seconds: float, stop: threading.Event | None = None) -> dict[str, int]:
-        """Work for a while, on several connections; then return :attr:`counts`.
+        """Work on several connections for some seconds, and return :attr:`counts`.
 
-        Each of :data:`~pgsluice.embedded.shopper.EVENTS` (a TRUNCATE, the large transaction,
-        a swap of keys ...) happens at least once, however short the time is.
+        Each of :data:`~pgsluice.demo.shopper.EVENTS` (a TRUNCATE, the large transaction,
+        a swap of keys ...) happens at least once, even in no time.
 
         Args:
-            stop: set it to end the work early.
+            stop: ends the work early when set.
 
         Raises:
-            psycopg.Error: the server failed, or a statement of ours is wrong.
+            psycopg.Error: the server failed, or refused a statement.
         """
         stop = stop if stop is not None else threading.Event()
         over = threading.Event()
@@ -234,13 +233,13 @@ class Workload:
         timer.start()
         try:
             with ThreadPoolExecutor(self.connections, "shopper") as pool:
-                working = [
+                workers = [
                     pool.submit(self._work, number, seconds, over, stop)
                     for number in range(self.connections)
                 ]
                 try:
-                    for one in working:
-                        one.result()
+                    for worker in workers:
+                        worker.result()
                 except BaseException:
                     stop.set()
                     over.set()
@@ -274,11 +273,11 @@ class Workload:
                     stop.wait(rng.uniform(0.2, 1.8) * pause_s)
 
     def _do(self, shopper: Shopper, operation: Callable[[Shopper], Counter[str]]) -> None:
-        # Two that wait for each other: the server ends one of them, a shop tries again later.
+        # The server ends one of two transactions that wait for each other. Skip that operation.
         with suppress(psycopg.errors.DeadlockDetected):
-            found = operation(shopper)
+            changes = operation(shopper)
             with self._lock:
-                self._counts += found
+                self._counts += changes
 
 
 def _count(connection: psycopg.Connection[tuple[int]], table: str) -> int:

@@ -14,10 +14,9 @@ from types import TracebackType
 
 import psycopg
 
-from pgsluice.cli.init import render
-from pgsluice.config import Config, load_config
+from pgsluice.config import Config, load_config, render_config
+from pgsluice.demo.shop import Workload
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.embedded.shop import Workload
 from pgsluice.errors import ConfigError, PgsluiceError
 
 SUBSCRIPTION = "lake"
@@ -106,7 +105,7 @@ class Stage:
 
     def write_config(self) -> Config:
         """Write the configuration as ``pgsluice init`` does, and read it."""
-        text = render(
+        text = render_config(
             dsn=self.dsn,
             slot="pgsluice",
             spool="spool",

@@ -1,0 +1,72 @@
+"""The configuration that ``pgsluice init`` writes, with comments."""
+
+from __future__ import annotations
+
+import json
+
+_TEMPLATE = """\
+# pgsluice: what is replicated, and where to. Relative paths start from this file's folder.
+
+[source]
+# libpq's connection string. Service files, ~/.pgpass, PG* variables and TLS options work,
+# so the password can be kept elsewhere.
+dsn = {dsn}
+# The replication slot: created by the first run.
+slot = {slot}
+# Publications on the server: created by the first run if they are missing.
+publications = [{publication}]
+# streaming = "parallel"     # send open transactions early: "off", "on" (14+), "parallel" (16+)
+# two_phase = false          # send prepared transactions at PREPARE; cannot be changed later (15+)
+# binary = false             # send values in binary form (14+)
+# messages = false           # send what pg_logical_emit_message writes (14+)
+# origin = "any"             # "none": not what the source itself received by replication (16+)
+# catalog_poll_s = 10        # seconds between looks at the server's catalog
+# connect_timeout_s = 30     # seconds that connecting may take
+
+[spool]
+# Changes that were received and not yet applied: a folder on a durable local disk.
+path = {spool}
+# segment_bytes = "16 MiB"   # a segment ends at this size,
+# segment_ms = 200           # or at this age
+# retention = "0s"           # how long segments are kept after every subscription applied them
+# max_bytes = "20 GiB"       # the spool's limit (default: 90 % of the disk). All transactions
+#                            # that are open or prepared at the same time have to fit
+
+# pgsluice's own publications choose the rows and columns of a subscription, in the syntax of
+# PostgreSQL 15+ (CREATE PUBLICATION orders_eu FOR TABLE orders WHERE (region = 'EU')):
+#   [publications]
+#   file = "publications.sql"
+
+[[subscription]]
+name = {name}
+#   publications = ["orders_eu"]   # from [publications]; default: everything that the slot sends
+sink = {{ type = "delta", path = {target} }}
+# enabled = true
+# copy_data = true           # begin with a copy of the existing rows
+# max_rows_per_batch = 1_000_000
+# max_bytes_per_batch = "256 MiB"
+# apply_interval_s = 0       # seconds between two writes to a table, at least
+# numeric = "string"         # numeric without precision: "string", "double", "decimal(38,10)"
+# key = {{ "public.t" = ["a", "b"] }}   # for a table without a key
+
+[spark]
+# Any Spark setting.
+"spark.master" = "local[*]"
+"""
+
+
+def render_config(*, dsn: str, slot: str, spool: str, target: str, name: str) -> str:
+    """The file's text. Values are quoted, not checked."""
+    return _TEMPLATE.format(
+        dsn=_quoted(dsn),
+        slot=_quoted(slot),
+        publication=_quoted(slot),
+        spool=_quoted(spool),
+        target=_quoted(target),
+        name=_quoted(name),
+    )
+
+
+def _quoted(value: str) -> str:
+    """A TOML basic string. TOML knows all of JSON's escapes; only DEL has to be added."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
