@@ -32,6 +32,7 @@ from tests.support.scripted_server import (
     rows,
     stream,
 )
+from tests.support.spool_changes import changes
 from tests.support.transactions import new_spool
 from tests.support.wire_streams import Streams
 
@@ -43,36 +44,11 @@ from pgsluice.errors import ProtocolError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter
 from pgsluice.wire import (
-    Commit,
-    LogicalMessage,
     Prepare,
     StreamAbort,
-    StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
-    decode_message,
 )
-
-
-def placed(script: list[bytes], *, parallel: bool) -> tuple[list[bytes], set[int]]:
-    """The model's messages with LSNs that rise, and which transactions stay prepared."""
-    lsn, prepared, result, is_inside = 1000, set(), [], False
-    for data in script:
-        one = decode_message(data, in_stream=is_inside, parallel=parallel)
-        lsn += 10
-        match one:
-            case StreamStart() | StreamStop():
-                is_inside = isinstance(one, StreamStart)
-            case Commit() | StreamCommit():
-                one = replace(one, end_lsn=Lsn(lsn))
-            case StreamPrepare():
-                prepared.add(one.xid)
-                one = replace(one, prepare_lsn=Lsn(lsn - 5), end_lsn=Lsn(lsn), gid=str(lsn))
-            case LogicalMessage(is_transactional=False):
-                one = replace(one, lsn=Lsn(lsn - 1))
-        result.append(one.encode())
-    return result, prepared
 
 
 @settings(
@@ -82,14 +58,15 @@ def placed(script: list[bytes], *, parallel: bool) -> tuple[list[bytes], set[int
 def test_what_a_server_commits_is_what_is_read(tmp_path_factory, seed, parallel, small):
     path = tmp_path_factory.mktemp("model") / "spool"
     model = Streams(random.Random(seed), parallel=parallel)
-    script, prepared = placed(list(model.messages(40)), parallel=parallel)
+    script = list(model.messages(40))
     receive(path, script, parallel=parallel, segment_bytes=150 if small else 2**20)
-    expected = {xid: one for xid, one in model.committed.items() if one and xid not in prepared}
-    assert rows(path) == expected
+    inserted = [row for action, row in changes(path) if action == "I"]
+    expected = [row for rows in model.committed.values() for row in rows]
+    assert inserted == [{column: value.decode()} for column, value in expected]
     # What was prepared waits, and nothing is left on the disk that nobody names.
     before = files(path)
     with SpoolWriter(Spool.open(path)) as writer:
-        assert {header.xid for header in writer.parts.prepared()} == prepared
+        assert {header.xid for header in writer.parts.prepared()} == set(model.prepared)
     assert files(path) == before
 
 

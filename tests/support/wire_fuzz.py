@@ -1,7 +1,7 @@
 """Wrong bytes by the thousand: mutations of every golden message.
 
 What must hold for each input: it decodes, and encodes to the same bytes; or it is a
-:class:`ProtocolError`. The same for sequences of messages and the transaction tracker.
+:class:`ProtocolError`. The same for sequences of messages and the transaction machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tests.support.wire_vectors import FRAME_VECTORS, VECTORS
 
 from pgsluice.errors import ProtocolError
-from pgsluice.wire import TransactionTracker, decode_copy_data, decode_message
+from pgsluice.wire import TransactionMachine, decode_copy_data, decode_message
 
 _SEEDS = tuple((vector.data, vector.options, False) for vector in VECTORS) + tuple(
     (vector.data, vector.options, True) for vector in FRAME_VECTORS
@@ -154,20 +154,20 @@ def fuzz_sequences(seed: int, count: int) -> int:
     """
     generator = random.Random(seed)
     taken = 0
-    tracker = TransactionTracker()
+    machine = TransactionMachine()
     for number in range(count):
         if number % 200 == 0:
-            tracker = TransactionTracker(parallel=generator.random() < 0.5)
+            machine = TransactionMachine(parallel=generator.random() < 0.5)
         data = generator.choice(VECTORS).data
         if generator.random() < 0.2:
             data = mutate(generator, data)
-        before = (tracker.state, tracker.xid, tracker.open_streams)
+        before = (machine.state, machine.xid, machine.open_streams)
         try:
-            tracker.feed(data)
+            machine.feed(data)
             taken += 1
         except ProtocolError:
             # A refused message leaves everything as it was.
-            assert (tracker.state, tracker.xid, tracker.open_streams) == before
+            assert (machine.state, machine.xid, machine.open_streams) == before
         except Exception as error:
             error.add_note(f"input: {data.hex()} in state {before}")
             raise

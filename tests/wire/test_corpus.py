@@ -18,7 +18,7 @@ from pgsluice.wire import (
     Event,
     Insert,
     StreamAbort,
-    TransactionTracker,
+    TransactionMachine,
     Truncate,
     TupleData,
     Update,
@@ -33,20 +33,20 @@ each_capture = pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: 
 
 @each_capture
 def test_every_message_comes_back_as_it_was(capture: Capture) -> None:
-    tracker = TransactionTracker(parallel=capture.is_parallel)
+    machine = TransactionMachine(parallel=capture.is_parallel)
     for _, data in capture.messages():
-        message, _ = tracker.feed(data)
+        message, _ = machine.feed(data)
         assert message.encode() == data
-    assert not tracker.open_streams
+    assert not machine.open_streams
 
 
 @each_capture
 def test_every_message_tells_where_it_ends(capture: Capture) -> None:
     """Without a frame around it: followed by anything, and cut short anywhere."""
-    tracker = TransactionTracker(parallel=capture.is_parallel)
+    machine = TransactionMachine(parallel=capture.is_parallel)
     for _, data in capture.messages():
-        place = {"in_stream": tracker.in_stream, "parallel": capture.is_parallel}
-        message, _ = tracker.feed(data)
+        place = {"in_stream": machine.in_stream, "parallel": capture.is_parallel}
+        message, _ = machine.feed(data)
         assert decode_first_message(data + b"\nB", **place) == (message, len(data))
         for end in {0, len(data) // 2, len(data) - 1}:
             with pytest.raises(ProtocolError):
@@ -70,17 +70,17 @@ def committed(capture: Capture) -> list[list[tuple[Any, ...]]]:
     By names, since OIDs are each database's own; of binary values, which can hold OIDs, only
     that they are there.
     """
-    tracker = TransactionTracker(parallel=capture.is_parallel)
+    machine = TransactionMachine(parallel=capture.is_parallel)
     open_ones: dict[int | None, list[tuple[Any, ...]]] = {}
     prepared: dict[int | None, list[tuple[Any, ...]]] = {}
     done = []
     for _, data in capture.messages():
-        message, step = tracker.feed(data)
+        message, step = machine.feed(data)
         match step.event:
             case Event.CONTENT:
-                change = _change(message, tracker, has_values=not capture.options["binary"])
+                change = _change(message, machine, has_values=not capture.options["binary"])
                 open_ones.setdefault(step.xid, []).append(change)
-            case Event.TAKEN_BACK:
+            case Event.SUBTRANSACTION_ABORTED:
                 del open_ones[step.xid][step.length :]
             case Event.ABORTED:
                 open_ones.pop(step.xid, None)
@@ -96,9 +96,9 @@ def committed(capture: Capture) -> list[list[tuple[Any, ...]]]:
     return [transaction for transaction in changes if transaction]
 
 
-def _change(message: Any, tracker: TransactionTracker, *, has_values: bool) -> tuple[Any, ...]:
+def _change(message: Any, machine: TransactionMachine, *, has_values: bool) -> tuple[Any, ...]:
     def name(oid: int) -> str:
-        relation = tracker.relation(oid)
+        relation = machine.relation(oid)
         assert relation is not None
         return relation.name
 
@@ -153,9 +153,9 @@ def test_it_has_every_pair_of_options_that_a_server_knows() -> None:
 def test_it_has_both_aborts_in_both_forms() -> None:
     seen = set()
     for capture in CAPTURES:
-        tracker = TransactionTracker(parallel=capture.is_parallel)
+        machine = TransactionMachine(parallel=capture.is_parallel)
         for _, data in capture.messages():
-            message, _ = tracker.feed(data)
+            message, _ = machine.feed(data)
             if isinstance(message, StreamAbort):
                 seen.add((capture.version, message.is_top_level, message.at is not None))
     assert seen == {

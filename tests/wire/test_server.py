@@ -27,7 +27,7 @@ from pgsluice.wire import (
     ReplicaIdentity,
     Step,
     StreamAbort,
-    TransactionTracker,
+    TransactionMachine,
     Truncate,
     Type,
     Update,
@@ -83,15 +83,15 @@ def peek(database: Database, **options: str) -> list[bytes]:
 
 def read(stream: list[bytes], *, parallel: bool = False) -> list[tuple[Message, Step]]:
     """Follow the stream; every message's bytes must come back."""
-    tracker = TransactionTracker(parallel=parallel)
+    machine = TransactionMachine(parallel=parallel)
     seen = []
     for data in stream:
-        in_stream = tracker.in_stream
-        message, step = tracker.feed(data)
+        in_stream = machine.in_stream
+        message, step = machine.feed(data)
         assert message.encode() == data
         assert decode_message(data, in_stream=in_stream, parallel=parallel) == message
         if isinstance(message, Insert | Update):
-            relation = tracker.relation(message.oid)
+            relation = machine.relation(message.oid)
             assert relation is not None
             assert len(message.new) == len(relation.columns)
         seen.append((message, step))
@@ -111,7 +111,7 @@ def contents(seen: list[tuple[Message, Step]]) -> dict[int, list[Message]]:
         match step.event:
             case Event.CONTENT:
                 contents.setdefault(step.xid, []).append(message)
-            case Event.TAKEN_BACK | Event.ABORTED:
+            case Event.SUBTRANSACTION_ABORTED | Event.ABORTED:
                 del contents.get(step.xid, [])[step.length :]
     return contents
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.wire_streams import Streams
+from tests.support.wire_streams import Row, Streams
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
@@ -39,7 +40,7 @@ from pgsluice.wire import (
     StreamStart,
     StreamState,
     StreamStop,
-    TransactionTracker,
+    TransactionMachine,
     Truncate,
     TupleData,
     Type,
@@ -52,6 +53,7 @@ ROW = TupleData.of("1")
 
 BEGIN = Begin(LSN, 0, 7)
 COMMIT = Commit(0, LSN, END, 0)
+LATER = Commit(0, LSN, Lsn(300), 0)
 BEGIN_PREPARE = BeginPrepare(LSN, END, 0, 7, "g")
 PREPARE = Prepare(0, LSN, END, 0, 7, "g")
 FIRST, NEXT, STOP = StreamStart(7, True), StreamStart(7, False), StreamStop()
@@ -73,27 +75,27 @@ def logical(xid: int | None = None, *, transactional: bool = True) -> LogicalMes
     return LogicalMessage(int(transactional), LSN, "p", b"", xid)
 
 
-def follow(tracker: TransactionTracker, *messages: Message) -> list[Step]:
+def follow(machine: TransactionMachine, *messages: Message) -> list[Step]:
     """Feed messages as bytes, so that decoding follows the state too."""
     steps = []
     for message in messages:
-        decoded, step = tracker.feed(message.encode())
+        decoded, step = machine.feed(message.encode())
         assert decoded == message
         steps.append(step)
     return steps
 
 
-def followed(*messages: Message) -> TransactionTracker:
-    tracker = TransactionTracker()
-    follow(tracker, *messages)
-    return tracker
+def followed(*messages: Message) -> TransactionMachine:
+    machine = TransactionMachine()
+    follow(machine, *messages)
+    return machine
 
 
-def refused(tracker: TransactionTracker, message: Message) -> ProtocolError:
-    before = (tracker.state, tracker.xid, tracker.open_streams)
+def refused(machine: TransactionMachine, message: Message) -> ProtocolError:
+    before = (machine.state, machine.xid, machine.open_streams)
     with pytest.raises(ProtocolError) as caught:
-        tracker.receive(message)
-    assert (tracker.state, tracker.xid, tracker.open_streams) == before
+        machine.receive(message)
+    assert (machine.state, machine.xid, machine.open_streams) == before
     error = caught.value
     assert error.tag == message.tag
     assert type(message).__name__ in str(error)
@@ -158,18 +160,18 @@ def test_each_state_takes_what_its_table_has_and_nothing_else(state: State) -> N
     messages = every_message(7 if state is State.STREAM else None)
     assert messages.keys() == {name for legal in TRANSITIONS.values() for name in legal}
     for name, message in messages.items():
-        tracker = followed(*PREFIXES[state])
-        assert tracker.state is state
+        machine = followed(*PREFIXES[state])
+        assert machine.state is state
         if name in TRANSITIONS[state]:
             after, _ = TRANSITIONS[state][name]
-            tracker.receive(message)
-            assert tracker.state is after
+            machine.receive(message)
+            assert machine.state is after
         else:
-            refused(tracker, message)
+            refused(machine, message)
 
 
 def test_an_illegal_message_says_what_would_be_legal() -> None:
-    error = refused(TransactionTracker(), COMMIT)
+    error = refused(TransactionMachine(), COMMIT)
     assert error.state == "outside of a transaction"
     assert error.expected.startswith("one of B, b, S")
     assert "Commit message (C) cannot come here (outside of a transaction)" in str(error)
@@ -177,13 +179,13 @@ def test_an_illegal_message_says_what_would_be_legal() -> None:
 
 @pytest.mark.parametrize("message", [NEXT, STREAM_COMMIT, STREAM_PREPARE])
 def test_a_stream_that_is_not_open_cannot_go_on(message: Message) -> None:
-    for tracker in (
-        TransactionTracker(),
+    for machine in (
+        TransactionMachine(),
         followed(FIRST, STOP, ABORT),
         followed(FIRST, STOP, STREAM_COMMIT),
         followed(FIRST, STOP, STREAM_PREPARE),
     ):
-        error = refused(tracker, message)
+        error = refused(machine, message)
         assert error.state == "not open"
         assert "transaction 7 is not open" in str(error)
 
@@ -196,8 +198,8 @@ def test_a_stream_opens_once() -> None:
 
 
 def test_a_transaction() -> None:
-    tracker = TransactionTracker()
-    steps = follow(tracker, BEGIN, Origin(LSN, "o"), relation(), insert(), logical(), COMMIT)
+    machine = TransactionMachine()
+    steps = follow(machine, BEGIN, Origin(LSN, "o"), relation(), insert(), logical(), COMMIT)
     assert [step.event for step in steps] == [
         Event.OPENED,
         *[Event.CONTENT] * 4,
@@ -205,11 +207,11 @@ def test_a_transaction() -> None:
     ]
     assert [step.length for step in steps] == [0, 1, 2, 3, 4, 4]
     assert {step.xid for step in steps} == {7}
-    assert (tracker.state, tracker.xid) == (State.OUTSIDE, None)
+    assert (machine.state, machine.xid) == (State.OUTSIDE, None)
 
 
 def test_an_empty_transaction_and_a_repeated_relation() -> None:
-    steps = follow(TransactionTracker(), BEGIN, COMMIT, BEGIN, relation(), relation(), COMMIT)
+    steps = follow(TransactionMachine(), BEGIN, COMMIT, BEGIN, relation(), relation(), LATER)
     assert [step.length for step in steps] == [0, 0, 0, 1, 2, 2]
 
 
@@ -220,13 +222,15 @@ def test_a_commit_names_its_transaction() -> None:
 
 
 def test_a_message_outside_of_all_transactions() -> None:
-    tracker = TransactionTracker()
+    machine = TransactionMachine()
     standalone = logical(transactional=False)
-    assert follow(tracker, standalone) == [Step(Event.STANDALONE, None, 0)]
+    assert follow(machine, standalone) == [Step(Event.STANDALONE, None, 0)]
+    assert machine.position == LSN + 1
     # Between the blocks of a transaction in progress too: then without an xid.
-    follow(tracker, FIRST, STOP)
-    assert follow(tracker, standalone) == [Step(Event.STANDALONE, None, 0)]
-    assert tracker.open_streams == {7}
+    follow(machine, FIRST, STOP)
+    later = replace(standalone, lsn=Lsn(LSN + 1))
+    assert follow(machine, later) == [Step(Event.STANDALONE, None, 0)]
+    assert machine.open_streams == {7}
 
 
 @pytest.mark.parametrize(
@@ -236,38 +240,92 @@ def test_a_message_outside_of_all_transactions() -> None:
 )
 def test_a_change_comes_after_its_relation(message: Message) -> None:
     error = refused(followed(BEGIN, relation(oid=1)), message)
-    assert f"relation {OID} is sent before its changes" in error.expected
+    assert f"a Relation message of relation {OID} before its changes" in error.expected
 
 
 def test_all_of_a_truncates_relations_are_known() -> None:
-    tracker = followed(BEGIN, relation())
-    refused(tracker, Truncate((OID, 1), 0))
-    follow(tracker, relation(oid=1), Truncate((OID, 1), 0), COMMIT)
+    machine = followed(BEGIN, relation())
+    refused(machine, Truncate((OID, 1), 0))
+    follow(machine, relation(oid=1), Truncate((OID, 1), 0), COMMIT)
 
 
 def test_relations_stay_for_the_connection() -> None:
-    tracker = followed(BEGIN, Type(1, "s", "mood"), relation(), COMMIT)
-    assert tracker.relation(OID) == relation()
-    assert tracker.type_name(1) == Type(1, "s", "mood")
-    assert (tracker.relation(1), tracker.type_name(OID)) == (None, None)
-    follow(tracker, BEGIN, insert(), COMMIT, BEGIN, relation(name="renamed"), COMMIT)
-    assert tracker.relation(OID) == relation(name="renamed")
+    machine = followed(BEGIN, Type(1, "s", "mood"), relation(), COMMIT)
+    assert machine.relation(OID) == relation()
+    assert machine.type_name(1) == Type(1, "s", "mood")
+    assert (machine.relation(1), machine.type_name(OID)) == (None, None)
+    follow(machine, BEGIN, insert(), LATER, BEGIN, relation(name="renamed"))
+    assert machine.relation(OID) == relation(name="renamed")
+
+
+# ── positions ───────────────────────────────────────────────────────────────────────────────
+
+
+def ends_at(position: int) -> dict[str, tuple[list[Message], Message]]:
+    """Whatever has a position: what precedes it on an empty connection, and the message."""
+    end = Lsn(position)
+    return {
+        "C": ([BEGIN], replace(COMMIT, end_lsn=end)),
+        "c": ([FIRST, STOP], replace(STREAM_COMMIT, end_lsn=end)),
+        "K": ([], CommitPrepared(0, LSN, end, 0, 7, "g")),
+        STANDALONE: ([], LogicalMessage(0, Lsn(max(position - 1, 0)), "p", b"")),
+    }
+
+
+@pytest.mark.parametrize("before", ends_at(0))
+@pytest.mark.parametrize("name", ends_at(0))
+def test_positions_rise_within_a_connection(before: str, name: str) -> None:
+    """A position that repeats or goes back would look like a duplicate of what is durable."""
+    prefix, end = ends_at(200)[before]
+    for position in (150, 200):
+        machine = followed(*prefix, end)
+        opening, message = ends_at(position)[name]
+        follow(machine, *opening)
+        error = refused(machine, message)
+        assert error.expected == "a position past 0/C8, the last of this connection"
+    machine = followed(*prefix, end)
+    opening, message = ends_at(201)[name]
+    follow(machine, *opening, message)
+    assert machine.position == 201
+
+
+@pytest.mark.parametrize("name", ["C", "c", "K"])
+def test_no_position_is_zero(name: str) -> None:
+    prefix, end = ends_at(0)[name]
+    refused(followed(*prefix), end)
+
+
+@pytest.mark.parametrize("position", [-1, 2**63, 2**64 - 1])
+def test_a_position_fits_a_signed_number(position: int) -> None:
+    with pytest.raises(ProtocolError):
+        followed(BEGIN).commit(LSN, position)
+    if position > 0:
+        refused(TransactionMachine(), LogicalMessage(0, Lsn(2**63 - 1), "p", b""))
+
+
+def test_a_prepare_has_no_position() -> None:
+    later = Lsn(1000)
+    machine = followed(
+        BeginPrepare(later, later, 0, 7, "g"), Prepare(0, later, later, 0, 7, "g"), BEGIN, COMMIT
+    )
+    follow(machine, StreamStart(8, True), STOP, StreamPrepare(0, LSN, END, 0, 8, "h"))
+    assert machine.position == END
 
 
 # ── two-phase ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_prepared_transaction_is_decided_later() -> None:
-    tracker = TransactionTracker()
+    machine = TransactionMachine()
     steps = follow(
-        tracker,
+        machine,
         BEGIN_PREPARE,
         relation(),
         insert(),
         PREPARE,
         BEGIN,  # others may come between
         COMMIT,
-        CommitPrepared(0, LSN, END, 0, 7, "g"),
+        CommitPrepared(0, LSN, Lsn(300), 0, 7, "g"),
         RollbackPrepared(0, LSN, END, 0, 0, 8, "unknown here: of an earlier connection"),
     )
     assert [(step.event, step.xid, step.length) for step in steps[3:]] == [
@@ -293,21 +351,21 @@ def test_a_prepare_names_its_transaction(prepare: Prepare) -> None:
 
 
 def test_a_streamed_transaction_can_be_prepared() -> None:
-    tracker = TransactionTracker()
-    steps = follow(tracker, FIRST, relation(7), insert(7), STOP, STREAM_PREPARE)
+    machine = TransactionMachine()
+    steps = follow(machine, FIRST, relation(7), insert(7), STOP, STREAM_PREPARE)
     assert steps[-1] == Step(Event.PREPARED, 7, 2)
     # What it learnt is not committed: the server sends the relation again.
-    assert tracker.relation(OID) is None
-    assert tracker.open_streams == frozenset()
+    assert machine.relation(OID) is None
+    assert machine.open_streams == frozenset()
 
 
 # ── streams ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_transaction_in_progress() -> None:
-    tracker = TransactionTracker()
-    steps = follow(tracker, FIRST, Origin(Lsn(0), "o"), relation(7), insert(7), STOP)
-    steps += follow(tracker, NEXT, insert(8), logical(7), STOP, STREAM_COMMIT)
+    machine = TransactionMachine()
+    steps = follow(machine, FIRST, Origin(Lsn(0), "o"), relation(7), insert(7), STOP)
+    steps += follow(machine, NEXT, insert(8), logical(7), STOP, STREAM_COMMIT)
     assert [(step.event, step.length) for step in steps] == [
         (Event.OPENED, 0),
         (Event.CONTENT, 1),
@@ -327,115 +385,159 @@ def test_in_a_stream_changes_have_an_xid_and_only_there() -> None:
     refused(followed(FIRST, relation(7)), insert())
     refused(followed(FIRST), relation())
     refused(followed(BEGIN, relation()), insert(7))
-    refused(TransactionTracker(), logical(7, transactional=False))
+    refused(TransactionMachine(), logical(7, transactional=False))
 
 
 def test_an_abort_takes_back_from_the_subtransactions_first_message_on() -> None:
-    tracker = followed(FIRST, relation(7), insert(7), insert(8), insert(9), insert(8), STOP)
-    (step,) = follow(tracker, StreamAbort(7, 8))
-    assert step == Step(Event.TAKEN_BACK, 7, 2)
+    machine = followed(FIRST, relation(7), insert(7), insert(8), insert(9), insert(8), STOP)
+    (step,) = follow(machine, StreamAbort(7, 8))
+    assert step == Step(Event.SUBTRANSACTION_ABORTED, 7, 2)
     # Its child's own abort comes after it, and one that had nothing streamed: no change.
-    assert follow(tracker, StreamAbort(7, 9), StreamAbort(7, 99)) == [step, step]
+    assert follow(machine, StreamAbort(7, 9), StreamAbort(7, 99)) == [step, step]
     # The relation came before the savepoint, and is still in force.
-    follow(tracker, NEXT, insert(7), STOP)
-    assert follow(tracker, STREAM_COMMIT) == [Step(Event.COMMITTED, 7, 3)]
+    follow(machine, NEXT, insert(7), STOP)
+    only = frozenset({OID})
+    assert follow(machine, STREAM_COMMIT) == [Step(Event.COMMITTED, 7, 3, only, only)]
 
 
 def test_an_abort_of_the_child_alone() -> None:
-    tracker = followed(FIRST, relation(7), insert(8), insert(9), STOP)
-    assert follow(tracker, StreamAbort(7, 9)) == [Step(Event.TAKEN_BACK, 7, 2)]
-    assert follow(tracker, StreamAbort(7, 8)) == [Step(Event.TAKEN_BACK, 7, 1)]
+    machine = followed(FIRST, relation(7), insert(8), insert(9), STOP)
+    assert follow(machine, StreamAbort(7, 9)) == [Step(Event.SUBTRANSACTION_ABORTED, 7, 2)]
+    assert follow(machine, StreamAbort(7, 8)) == [Step(Event.SUBTRANSACTION_ABORTED, 7, 1)]
 
 
 def test_a_subtransactions_id_is_not_remembered_after_its_abort() -> None:
-    tracker = followed(FIRST, relation(7), insert(8), STOP, StreamAbort(7, 8))
-    follow(tracker, NEXT, insert(7), STOP)
-    assert follow(tracker, StreamAbort(7, 8)) == [Step(Event.TAKEN_BACK, 7, 2)]
+    machine = followed(FIRST, relation(7), insert(8), STOP, StreamAbort(7, 8))
+    follow(machine, NEXT, insert(7), STOP)
+    assert follow(machine, StreamAbort(7, 8)) == [Step(Event.SUBTRANSACTION_ABORTED, 7, 2)]
 
 
 def test_an_abort_of_an_unknown_transaction_means_nothing() -> None:
-    tracker = TransactionTracker()
+    machine = TransactionMachine()
     for abort in (ABORT, StreamAbort(7, 8)):
-        assert follow(tracker, abort) == [Step(Event.IGNORED, 7, 0)]
-    assert tracker.open_streams == frozenset()
+        assert follow(machine, abort) == [Step(Event.IGNORED, 7, 0)]
+    assert machine.open_streams == frozenset()
 
 
 def test_an_abort_of_the_whole() -> None:
-    tracker = followed(FIRST, relation(7), insert(7), STOP)
-    assert follow(tracker, ABORT) == [Step(Event.ABORTED, 7, 0)]
-    assert tracker.open_streams == frozenset()
-    assert tracker.relation(OID) is None
+    machine = followed(FIRST, relation(7), insert(7), STOP)
+    assert follow(machine, ABORT) == [Step(Event.ABORTED, 7, 0)]
+    assert machine.open_streams == frozenset()
+    assert machine.relation(OID) is None
 
 
 def test_under_parallel_streaming_an_abort_says_where() -> None:
-    tracker = TransactionTracker(parallel=True)
+    machine = TransactionMachine(parallel=True)
     abort = StreamAbort.decode(b"A\0\0\0\7\0\0\0\7" + bytes(16), parallel=True)
-    _, step = tracker.feed(abort.encode())
+    _, step = machine.feed(abort.encode())
     assert step.event is Event.IGNORED
     with pytest.raises(ProtocolError, match="abort_lsn"):
-        tracker.feed(ABORT.encode())
+        machine.feed(ABORT.encode())
 
 
 def test_a_relation_learnt_in_an_aborted_subtransaction_is_forgotten() -> None:
-    tracker = followed(FIRST, relation(7), Type(1, "s", "mood", 8), relation(8, "new"), insert(8))
-    assert tracker.relation(OID) == relation(8, "new")
-    follow(tracker, STOP, StreamAbort(7, 8), NEXT)
-    assert tracker.relation(OID) == relation(7)
-    assert tracker.type_name(1) is None
-    follow(tracker, STOP, STREAM_COMMIT)
-    assert tracker.relation(OID) == relation()
+    machine = followed(FIRST, relation(7), Type(1, "s", "mood", 8), relation(8, "new"), insert(8))
+    assert machine.relation(OID) == relation(8, "new")
+    follow(machine, STOP, StreamAbort(7, 8), NEXT)
+    assert machine.relation(OID) == relation(7)
+    assert machine.type_name(1) is None
+    follow(machine, STOP, STREAM_COMMIT)
+    assert machine.relation(OID) == relation()
 
 
 def test_in_a_stream_only_its_own_relations_count() -> None:
-    tracker = followed(BEGIN, relation(), COMMIT, FIRST)
-    assert tracker.relation(OID) is None
-    refused(tracker, insert(7))
-    follow(tracker, relation(7, "new"), STOP)
-    assert tracker.relation(OID) == relation()  # until it is committed
-    follow(tracker, STREAM_COMMIT)
-    assert tracker.relation(OID) == relation(name="new")
+    machine = followed(BEGIN, relation(), COMMIT, FIRST)
+    assert machine.relation(OID) is None
+    refused(machine, insert(7))
+    follow(machine, relation(7, "new"), STOP)
+    assert machine.relation(OID) == relation()  # until it is committed
+    follow(machine, replace(STREAM_COMMIT, end_lsn=Lsn(300)))
+    assert machine.relation(OID) == relation(name="new")
 
 
 def test_a_stream_does_not_bring_back_an_older_relation() -> None:
     """After ALTER PUBLICATION another transaction can bring other columns meanwhile."""
-    tracker = followed(FIRST, relation(7, "old"), STOP, BEGIN, relation(name="new"), COMMIT)
-    follow(tracker, STREAM_COMMIT)
-    assert tracker.relation(OID) == relation(name="new")
+    machine = followed(FIRST, relation(7, "old"), relation(7, oid=1), STOP)
+    follow(machine, BEGIN, relation(name="new"), COMMIT)
+    (step,) = follow(machine, replace(STREAM_COMMIT, end_lsn=Lsn(300)))
+    assert (step.relations, step.joining) == ({OID, 1}, {1})
+    assert machine.relation(OID) == relation(name="new")
 
 
 def test_of_two_streams_the_newer_relation_counts_whichever_commits_first() -> None:
     second = StreamStart(9, True)
-    for commits in ((7, 9), (9, 7)):
-        tracker = followed(FIRST, relation(7, "old"), STOP, second, relation(9, "new"), STOP)
-        follow(tracker, *(StreamCommit(xid, 0, LSN, END, 0) for xid in commits))
-        assert tracker.relation(OID) == relation(name="new")
+    for commits in ([(0, 7), (1, 9)], [(0, 9), (1, 7)]):
+        machine = followed(FIRST, relation(7, "old"), STOP, second, relation(9, "new"), STOP)
+        follow(machine, *(StreamCommit(xid, 0, LSN, Lsn(200 + n), 0) for n, xid in commits))
+        assert machine.relation(OID) == relation(name="new")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_what_is_committed_is_what_was_not_rolled_back(
     generator: random.Random, parallel: bool
 ) -> None:
-    """Transactions with savepoints, interleaved as a server streams them."""
+    """Each row with the columns that were announced for it, from a model of a server."""
     streams = Streams(generator, parallel=parallel)
-    tracker = TransactionTracker(parallel=parallel)
-    contents: dict[int, list[Message]] = {}
-    committed: dict[int, list[bytes | None]] = {}
+    machine = TransactionMachine(parallel=parallel)
+    contents: dict[int, list[Row | None]] = {}
+    prepared: dict[int, list[Row | None]] = {}
+    committed: dict[int, list[Row | None]] = {}
     for data in streams.messages(80):
-        message, step = tracker.feed(data)
+        message, step = machine.feed(data)
         if step.event is Event.STANDALONE or step.event is Event.IGNORED:
             continue
         assert step.xid is not None
         content = contents.setdefault(step.xid, [])
         match step.event:
             case Event.CONTENT:
-                content.append(message)
-            case Event.TAKEN_BACK | Event.ABORTED:
+                content.append(row_of(message, machine))
+            case Event.SUBTRANSACTION_ABORTED | Event.ABORTED:
                 del content[step.length :]
-            case Event.COMMITTED | Event.PREPARED:
-                committed[step.xid] = [
-                    message.new.values[0] for message in content if isinstance(message, Insert)
-                ]
-        assert len(content) == step.length
-    assert committed == streams.committed
-    assert not tracker.open_streams
+            case Event.COMMITTED:
+                committed[step.xid] = content
+            case Event.PREPARED:
+                prepared[step.xid] = content
+            case Event.COMMIT_PREPARED:
+                committed[step.xid] = prepared.pop(step.xid)
+            case Event.ROLLBACK_PREPARED:
+                del prepared[step.xid]
+        if step.event not in (Event.COMMIT_PREPARED, Event.ROLLBACK_PREPARED):
+            assert len(content) == step.length
+    assert {xid: rows_of(content) for xid, content in committed.items()} == streams.committed
+    assert {xid: rows_of(content) for xid, content in prepared.items()} == streams.prepared
+    assert not machine.open_streams
+
+
+def row_of(message: Message, machine: TransactionMachine) -> Row | None:
+    """An Insert's column name and value."""
+    if not isinstance(message, Insert):
+        return None
+    announced, (value,) = machine.relation(message.oid), message.new.values
+    assert announced is not None
+    assert value is not None
+    return announced.columns[0].name, value
+
+
+def rows_of(content: list[Row | None]) -> list[Row]:
+    return [row for row in content if row is not None]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_rows_in_one_go_are_as_rows_one_by_one(generator: random.Random) -> None:
+    """Capture tells the machine of all rows between two other messages at once."""
+    by_message, by_run = TransactionMachine(), TransactionMachine()
+    run: list[Insert] = []
+    last = None
+    for data in Streams(generator, parallel=False).messages(60):
+        message, expected = by_message.feed(data)
+        if isinstance(message, Insert):
+            run.append(message)
+            last = expected
+            continue
+        if run:
+            xids = [row.xid for row in run if row.xid is not None]
+            assert by_run.changes([row.oid for row in run], xids or None) == last
+            run.clear()
+        assert by_run.receive(message) == expected

@@ -40,7 +40,7 @@ from pgsluice.wire.streaming import (
     StreamStart,
     StreamStop,
 )
-from pgsluice.wire.transactions import Step, TransactionTracker
+from pgsluice.wire.transactions import Step, TransactionMachine
 from pgsluice.wire.transitions import (
     FIRST_BLOCK,
     STANDALONE,
@@ -99,7 +99,7 @@ __all__ = [
     "StreamStart",
     "StreamState",
     "StreamStop",
-    "TransactionTracker",
+    "TransactionMachine",
     "Truncate",
     "TupleData",
     "Type",

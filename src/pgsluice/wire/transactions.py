@@ -1,42 +1,56 @@
-"""Which transaction a message belongs to, and what has become of it: a pure state machine.
+"""Which transaction a message belongs to, and what becomes of it: a pure state machine.
 
-What may follow what is data, in :mod:`pgsluice.wire.transitions`. Here is what it means:
+``pgsluice decode`` feeds it messages; capture feeds it the few fields that it needs and keeps
+the bytes. The machine never sees a row's values. It decides what is legal, where a transaction
+begins and ends, and how many of its messages are still valid; its users only follow.
 
-- A takes back by position: from the subtransaction's first message on, everything of the
-  transaction is void, its children with it. A child's own A may come later, and a
-  subtransaction of which nothing was streamed is unknown: neither changes anything.
-- A logical message in a stream carries the top-level xid: one that precedes its
-  subtransaction's first change cannot be told from the top level's, and survives its A. So it
-  is in PostgreSQL.
-- Relations and types learnt in a stream count for that stream only, go with the
-  subtransaction that brought them, and join the connection's at Stream Commit, unless the
-  connection has learnt something newer meanwhile: after ALTER PUBLICATION another transaction
-  can bring a relation with other columns while the stream is open. Those of plain and
-  prepared transactions join at once, since the next one may use them without another R;
-  those of a stream that is prepared never, since the server sends them again.
-- A new connection begins with a new tracker.
-- Memory: one entry for each open subtransaction and each R and Y, none for a row.
+:mod:`pgsluice.wire.transitions` has, as tables, which message may follow which. The other
+rules are here:
+
+- **Announcements.** A change names a relation that was announced (R) before. A stream's own
+  announcements count for that stream only; those of plain and prepared transactions count for
+  the connection at once, because the next transaction may use them without another R.
+- **Stream Commit.** A stream's announcements become the connection's, except those that the
+  connection has received anew in the meantime: after ALTER PUBLICATION, another transaction
+  can announce a relation with other columns while the stream is open. Those of a stream that
+  is prepared are forgotten: the server sends them again.
+- **Abort of a subtransaction.** It invalidates every message of the transaction from the
+  subtransaction's first one on, announcements included. A child's own abort may come after
+  its parent's. Aborting an unknown subtransaction is a no-op: none of its changes were streamed.
+- **Logical messages in a stream** carry the top-level xid. One that precedes the first change
+  of its subtransaction looks like the top level's and survives the abort, as in PostgreSQL.
+- **Positions.** C, c, K and a logical message outside a transaction each have a position, and
+  positions rise strictly within a connection. P and p have none.
+- **Ends.** C and P repeat what their B and b said.
+
+A new connection begins with a new machine. Its memory grows with open subtransactions and with
+announcements, never with rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, NoReturn
 
 from pgsluice.errors import ProtocolError
+from pgsluice.lsn import Lsn
 from pgsluice.wire.basic import (
     Begin,
     Commit,
     Delete,
     Insert,
     LogicalMessage,
+    Origin,
     Relation,
     Truncate,
     Type,
     Update,
 )
-from pgsluice.wire.decoder import Message, decode_message
-from pgsluice.wire.streaming import StreamAbort, StreamCommit, StreamStart
+from pgsluice.wire.decoder import MESSAGES, Message, decode_message
+from pgsluice.wire.open_transactions import Announcement, Scope, Stream, Transaction
+from pgsluice.wire.reading import MAX_LSN
+from pgsluice.wire.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgsluice.wire.transitions import (
     FIRST_BLOCK,
     STANDALONE,
@@ -55,88 +69,45 @@ from pgsluice.wire.two_phase import (
     StreamPrepare,
 )
 
-_WithXid = Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
+_NO_RELATIONS: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What a message did.
+class Step(NamedTuple):
+    """What a message did to its transaction.
 
     Attributes:
-        event: what.
-        xid: the top-level transaction's; None for a standalone message.
-        length: how many of the transaction's content messages are valid after this one. A
-            list of them follows by ``append`` at content, ``del list[length:]`` at taken back.
+        event: what happened.
+        xid: the top-level transaction's; None for a message outside of transactions.
+        length: how many content messages of the transaction are valid now. Whoever keeps them
+            appends at CONTENT, and drops those from ``length`` on at SUBTRANSACTION_ABORTED.
+        relations: at a stream's commit, the OIDs of all relations that it announced.
+        joining: those of them whose announcement now counts for the connection.
     """
 
     event: Event
     xid: int | None
     length: int
+    relations: frozenset[int] = _NO_RELATIONS
+    joining: frozenset[int] = _NO_RELATIONS
 
 
-_Key = tuple[str, int]
-"""R or Y, and the OID."""
+class TransactionMachine:
+    """Follows the messages of one connection.
 
-
-@dataclass(frozen=True, slots=True)
-class _Learnt:
-    """A relation or type, and when it came.
-
-    Attributes:
-        fact: the message.
-        serial: rises with each R and Y of the connection.
-        position: of the message in its transaction's content.
-    """
-
-    fact: Relation | Type
-    serial: int
-    position: int
-
-    @property
-    def key(self) -> _Key:
-        return self.fact.tag, self.fact.oid
-
-
-@dataclass(slots=True)
-class _Open:
-    """A transaction that is open: its first message, and what has come since."""
-
-    first: Begin | BeginPrepare | StreamStart
-    length: int = 0
-    # Of a stream only; the first two in the order of their positions.
-    subtransactions: dict[int, int] = field(default_factory=dict)  # subxid -> first position
-    history: list[_Learnt] = field(default_factory=list)
-    in_force: dict[_Key, _Learnt] = field(default_factory=dict)
-
-    def learn(self, learnt: _Learnt) -> None:
-        self.history.append(learnt)
-        self.in_force[learnt.key] = learnt
-
-    def take_back(self, subxid: int) -> None:
-        """Void everything from the subtransaction's first message on."""
-        start = self.subtransactions.get(subxid)
-        if start is None:
-            return
-        self.length = start
-        self.subtransactions = {x: at for x, at in self.subtransactions.items() if at < start}
-        self.history = [learnt for learnt in self.history if learnt.position < start]
-        self.in_force = {learnt.key: learnt for learnt in self.history}
-
-
-class TransactionTracker:
-    """Follows one connection's messages.
+    A method that raises has changed nothing.
 
     Args:
-        parallel: START_REPLICATION asked for ``streaming 'parallel'``.
+        parallel: START_REPLICATION asked for ``streaming 'parallel'``; for :meth:`feed`.
     """
 
     def __init__(self, *, parallel: bool = False) -> None:
         self._parallel = parallel
         self._state = State.OUTSIDE
-        self._current: _Open | None = None
-        self._streams: dict[int, _Open] = {}
-        self._in_force: dict[_Key, _Learnt] = {}
+        self._current: Transaction | None = None
+        self._streams: dict[int, Stream] = {}
+        self._scope = Scope()
         self._serial = 0
+        self._position = 0
 
     @property
     def state(self) -> State:
@@ -151,35 +122,39 @@ class TransactionTracker:
     @property
     def xid(self) -> int | None:
         """The top-level transaction that the connection stands in."""
-        return None if self._current is None else self._current.first.xid
+        return None if self._current is None else self._current.xid
 
     @property
     def open_streams(self) -> frozenset[int]:
         """The top-level xids of the transactions in progress."""
         return frozenset(self._streams)
 
-    def relation(self, oid: int) -> Relation | None:
-        """The relation in force where the connection stands; None if it has not come.
+    @property
+    def position(self) -> Lsn:
+        """The last position on this connection; 0/0 before the first."""
+        return Lsn(self._position)
 
-        In a stream the server sends every relation anew, so that the connection's own are
-        not asked there: after a subtransaction's A they could be of the wrong time.
+    def relation(self, oid: int) -> Relation | None:
+        """The relation as announced where the connection stands; None if it was not.
+
+        Inside a stream only its own announcements count: the server sends every relation
+        anew there, and the connection's could date from another moment.
         """
-        found = self._find(Relation.tag, oid)
-        return found if isinstance(found, Relation) else None
+        found = self._here().relations.get(oid)
+        return found.message if found and isinstance(found.message, Relation) else None
 
     def type_name(self, oid: int) -> Type | None:
-        """The same for a type; those that are built in never come."""
-        found = self._find(Type.tag, oid)
-        return found if isinstance(found, Type) else None
+        """The same for a type; built-in types are never announced."""
+        found = self._here().types.get(oid)
+        return found.message if found and isinstance(found.message, Type) else None
 
-    def _find(self, tag: str, oid: int) -> Relation | Type | None:
-        current = self._current
-        in_force = current.in_force if current and self.in_stream else self._in_force
-        learnt = in_force.get((tag, oid))
-        return None if learnt is None else learnt.fact
+    def _here(self) -> Scope:
+        return self._current.scope if isinstance(self._current, Stream) else self._scope
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────
 
     def feed(self, data: bytes) -> tuple[Message, Step]:
-        """Decode the next message, as its place demands, and follow it.
+        """Decode the next message as its place demands, and follow it.
 
         Raises:
             ProtocolError: the bytes are no message, or it cannot come here.
@@ -188,71 +163,140 @@ class TransactionTracker:
         return message, self.receive(message)
 
     def receive(self, message: Message) -> Step:
-        """Follow the next message. After an error nothing has changed.
+        """Follow the next message.
 
         Raises:
             ProtocolError: the message cannot come here; facts ``tag``, ``state``,
                 ``expected``, ``xid``.
         """
-        name = message.tag
-        if isinstance(message, LogicalMessage) and not message.is_transactional:
-            name = STANDALONE
-        try:
-            state, event = TRANSITIONS[self._state][name]
-        except KeyError:
-            raise self._illegal(message, name, self._state, TRANSITIONS[self._state]) from None
         match message:
+            case Begin():
+                return self.begin(message.final_lsn, message.xid)
+            case Commit():
+                return self.commit(message.commit_lsn, message.end_lsn)
+            case Insert() | Update() | Delete():
+                xids = None if message.xid is None else (message.xid,)
+                return self.changes((message.oid,), xids, tag=message.tag)
+            case LogicalMessage() if not message.is_transactional:
+                return self._standalone(message)
+            case Origin() | Relation() | Type() | Truncate() | LogicalMessage():
+                return self._content(message)
+            case BeginPrepare():
+                return self._open("b", Transaction(message.xid, _identity(message)))
+            case Prepare():
+                return self._close("P", _identity(message))
+            case StreamStop():
+                return self._close("E", ())
+            case CommitPrepared():
+                _, event = self._transition("K")
+                self._advance("K", message.end_lsn)
+                return Step(event, message.xid, 0)
+            case RollbackPrepared():
+                _, event = self._transition("r")
+                return Step(event, message.xid, 0)
             case StreamStart() | StreamCommit() | StreamPrepare() | StreamAbort():
-                step = self._streamed(message)
-            case Begin() | BeginPrepare():
-                self._current = _Open(message)
-                step = Step(event, message.xid, 0)
-            case CommitPrepared() | RollbackPrepared():
-                step = Step(event, message.xid, 0)
-            case LogicalMessage() if name == STANDALONE:
-                self._check_xid(message)
-                step = Step(event, None, 0)
-            case _:
-                step = self._inside(message, event)
-        self._state = state
-        return step
+                return self._follow_stream(message)
 
-    def _inside(self, message: Message, event: Event) -> Step:
-        """What lies in a bracket, and what closes one."""
+    def begin(self, final_lsn: int, xid: int) -> Step:
+        """Follow a Begin (B); as :meth:`receive`, without the message object."""
+        return self._open("B", Transaction(xid, (final_lsn,)))
+
+    def commit(self, commit_lsn: int, end_lsn: int) -> Step:
+        """Follow a Commit (C); as :meth:`receive`, without the message object."""
+        return self._close("C", (commit_lsn,), end_lsn)
+
+    def changes(
+        self, oids: Sequence[int], xids: Sequence[int] | None = None, *, tag: str = "I"
+    ) -> Step:
+        """Follow Insert, Update and Delete messages that come one after another.
+
+        Args:
+            oids: the relation of each; at least one.
+            xids: the (sub)transaction of each inside a stream; None outside of streams.
+            tag: of the first one, for errors.
+
+        Raises:
+            ProtocolError: as :meth:`receive`.
+        """
+        _, event = self._transition(tag)
+        current = self._current
+        assert current is not None  # every state in which changes are legal has one
+        if (xids is not None) != self.in_stream:
+            self._refuse(tag, "an xid inside a stream, and only there")
+        self._check_announced(tag, oids)
+        if xids is not None:
+            self._note_subtransactions(xids)
+        current.length += len(oids)
+        return Step(event, current.xid, current.length)
+
+    # ── inside a bracket ────────────────────────────────────────────────────────────────────
+
+    def _transition(self, name: str) -> tuple[State, Event]:
+        legal = TRANSITIONS[self._state]
+        try:
+            return legal[name]
+        except KeyError:
+            self._refuse(name, "one of " + ", ".join(legal))
+
+    def _open(self, name: str, transaction: Transaction) -> Step:
+        self._state, event = self._transition(name)
+        self._current = transaction
+        return Step(event, transaction.xid, transaction.length)
+
+    def _close(self, name: str, ending: tuple[object, ...], position: int | None = None) -> Step:
+        state, event = self._transition(name)
         current = self._current
         assert current is not None  # every state but OUTSIDE has one
-        if isinstance(message, Commit | Prepare):
-            self._check_end(message, current.first)
-        elif isinstance(message, _WithXid):
-            self._content(message, current)
-        if event is Event.CONTENT:
-            current.length += 1
-        else:
-            self._current = None
-        return Step(event, current.first.xid, current.length)
+        if ending != current.ending:
+            self._refuse(name, "the fields with which its transaction began")
+        if position is not None:
+            self._advance(name, position)
+        self._state, self._current = state, None
+        return Step(event, current.xid, current.length)
 
-    def _content(self, message: _WithXid, current: _Open) -> None:
-        self._check_xid(message)
-        match message:
-            case Insert() | Update() | Delete():
-                self._check_known(message, message.oid)
-            case Truncate():
-                for oid in message.oids:
-                    self._check_known(message, oid)
-            case Relation() | Type():
-                self._serial += 1
-                learnt = _Learnt(message, self._serial, current.length)
-                if self.in_stream:
-                    current.learn(learnt)
-                else:
-                    self._in_force[learnt.key] = learnt
-            case LogicalMessage():
-                pass
-        if message.xid is not None and message.xid != current.first.xid:
-            current.subtransactions.setdefault(message.xid, current.length)
+    def _content(self, message: Origin | Relation | Type | Truncate | LogicalMessage) -> Step:
+        _, event = self._transition(message.tag)
+        current = self._current
+        assert current is not None  # every state in which content is legal has one
+        if not isinstance(message, Origin):
+            if (message.xid is not None) != self.in_stream:
+                self._refuse(message.tag, "an xid inside a stream, and only there")
+            if isinstance(message, Truncate):
+                self._check_announced(message.tag, message.oids)
+            if message.xid is not None:
+                self._note_subtransactions((message.xid,))
+        if isinstance(message, Relation | Type):
+            self._serial += 1
+            announcement = Announcement(message, self._serial, current.length)
+            if isinstance(current, Stream):
+                current.announce(announcement)
+            else:
+                self._scope.add(announcement)
+        current.length += 1
+        return Step(event, current.xid, current.length)
 
-    def _streamed(self, message: StreamStart | StreamCommit | StreamPrepare | StreamAbort) -> Step:
-        """What acts on a transaction in progress as a whole."""
+    def _note_subtransactions(self, xids: Sequence[int]) -> None:
+        """Remember where each subtransaction begins; the messages come next."""
+        stream = self._current
+        assert isinstance(stream, Stream)
+        for xid in set(xids) - stream.first_index.keys():
+            if xid != stream.xid:
+                stream.first_index[xid] = stream.length + xids.index(xid)
+
+    def _standalone(self, message: LogicalMessage) -> Step:
+        _, event = self._transition(STANDALONE)
+        if message.xid is not None:
+            self._refuse(STANDALONE, "no xid outside of a stream")
+        self._advance(STANDALONE, message.lsn + 1)
+        return Step(event, None, 0)
+
+    # ── transactions in progress ────────────────────────────────────────────────────────────
+
+    def _follow_stream(
+        self, message: StreamStart | StreamCommit | StreamPrepare | StreamAbort
+    ) -> Step:
+        """A message that acts on a transaction in progress as a whole."""
+        state, _ = self._transition(message.tag)
         name = message.tag
         if isinstance(message, StreamStart) and message.is_first:
             name = FIRST_BLOCK
@@ -260,81 +304,75 @@ class TransactionTracker:
             name = SUBTRANSACTION_ABORT
         stream = self._streams.get(message.xid)
         before = StreamState.UNKNOWN if stream is None else StreamState.OPEN
-        try:
-            after, event = STREAM_TRANSITIONS[before][name]
-        except KeyError:
-            raise self._illegal(message, name, before, STREAM_TRANSITIONS[before]) from None
+        if name not in STREAM_TRANSITIONS[before]:
+            expected = "one of " + ", ".join(STREAM_TRANSITIONS[before])
+            self._refuse(name, expected, before, message.xid)
+        after, event = STREAM_TRANSITIONS[before][name]
+        if isinstance(message, StreamCommit):
+            self._advance("c", message.end_lsn)
         if stream is None:
             if after is StreamState.UNKNOWN:
                 return Step(event, message.xid, 0)
-            assert isinstance(message, StreamStart)
-            stream = self._streams[message.xid] = _Open(message)
+            stream = self._streams[message.xid] = Stream(message.xid)
+        elif after is StreamState.UNKNOWN:
+            del self._streams[message.xid]
+        self._state = state
         match message:
             case StreamStart():
                 self._current = stream
-            case StreamAbort() if event is Event.TAKEN_BACK:
-                stream.take_back(message.subxid)
+            case StreamAbort() if event is Event.SUBTRANSACTION_ABORTED:
+                stream.abort(message.subxid)
             case StreamCommit():
-                self._join(stream)
-        if after is StreamState.UNKNOWN:
-            del self._streams[message.xid]
-        length = 0 if event is Event.ABORTED else stream.length
-        return Step(event, message.xid, length)
+                relations, joining = frozenset(stream.scope.relations), self._join(stream)
+                return Step(event, message.xid, stream.length, relations, joining)
+        return Step(event, message.xid, 0 if event is Event.ABORTED else stream.length)
 
-    def _join(self, stream: _Open) -> None:
-        """What a committed stream has learnt holds for the connection."""
-        for key, learnt in stream.in_force.items():
-            known = self._in_force.get(key)
-            if known is None or known.serial < learnt.serial:
-                self._in_force[key] = replace(learnt, fact=replace(learnt.fact, xid=None))
+    def _join(self, stream: Stream) -> frozenset[int]:
+        """Make a committed stream's announcements the connection's, unless it has newer ones.
 
-    def _check_known(self, message: Message, oid: int) -> None:
-        if self.relation(oid) is None:
-            raise self._wrong(message, f"relation {oid} is sent before its changes")
+        Returns:
+            the OIDs of the relations among them.
+        """
+        joining = set()
+        for announcement in stream.history:
+            message = announcement.message
+            known = self._scope.relations if isinstance(message, Relation) else self._scope.types
+            before = known.get(message.oid)
+            if before is None or before.serial < announcement.serial:
+                known[message.oid] = replace(announcement, message=replace(message, xid=None))
+                if isinstance(message, Relation):
+                    joining.add(message.oid)
+        return frozenset(joining)
 
-    def _check_xid(self, message: _WithXid) -> None:
-        if (message.xid is not None) != self.in_stream:
-            raise self._wrong(message, "it has an xid in a stream, and only there")
+    # ── rules ───────────────────────────────────────────────────────────────────────────────
 
-    def _check_end(self, end: Commit | Prepare, first: Begin | BeginPrepare | StreamStart) -> None:
-        match end, first:
-            case Commit(), Begin():
-                fits = end.commit_lsn == first.final_lsn
-            case Prepare(), BeginPrepare():
-                fits = (end.prepare_lsn, end.end_lsn, end.xid, end.gid) == (
-                    first.prepare_lsn,
-                    first.end_lsn,
-                    first.xid,
-                    first.gid,
-                )
-            case _:
-                fits = False
-        if not fits:
-            raise self._wrong(end, "it names the transaction that it ends")
+    def _check_announced(self, name: str, oids: Sequence[int]) -> None:
+        announced = self._here().relations.keys()
+        if not announced >= set(oids):
+            missing = next(oid for oid in oids if oid not in announced)
+            self._refuse(name, f"a Relation message of relation {missing} before its changes")
 
-    def _illegal(
-        self, message: Message, name: str, state: State | StreamState, legal: Mapping[str, object]
-    ) -> ProtocolError:
-        xid = getattr(message, "xid", None) or self.xid
-        where = f"transaction {xid} is {state}" if isinstance(state, StreamState) else state
-        expected = "one of " + ", ".join(legal)
-        return ProtocolError(
-            f"{type(message).__name__} message ({name}) cannot come here ({where}): "
+    def _advance(self, name: str, position: int) -> None:
+        if not self._position < position <= MAX_LSN:
+            self._refuse(name, f"a position past {self.position}, the last of this connection")
+        self._position = position
+
+    def _refuse(
+        self, name: str, expected: str, state: State | StreamState | None = None, xid: int = 0
+    ) -> NoReturn:
+        """Raise for a message that cannot come; ``state`` is its stream's if that forbids it."""
+        xid_here = xid or self.xid
+        where = f"transaction {xid} is {state}" if state else str(self._state)
+        raise ProtocolError(
+            f"{MESSAGES[ord(name[0])].__name__} message ({name}) cannot come here ({where}): "
             f"expected {expected}",
-            tag=message.tag,
+            tag=name[0],
             offset=0,
-            state=str(state),
+            state=str(state or self._state),
             expected=expected,
-            xid=xid,
+            xid=xid_here,
         )
 
-    def _wrong(self, message: Message, expected: str) -> ProtocolError:
-        return ProtocolError(
-            f"{type(message).__name__} message ({message.tag}) does not fit here "
-            f"({self._state}, transaction {self.xid}): expected that {expected}",
-            tag=message.tag,
-            offset=0,
-            state=str(self._state),
-            expected=expected,
-            xid=self.xid,
-        )
+
+def _identity(message: BeginPrepare | Prepare) -> tuple[object, ...]:
+    return message.prepare_lsn, message.end_lsn, message.xid, message.gid

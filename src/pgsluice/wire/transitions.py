@@ -45,7 +45,7 @@ class Event(StrEnum):
     RESUMED = "resumed"  # another S
     PAUSED = "paused"  # E
     CONTENT = "content"  # O R Y I U D T M
-    TAKEN_BACK = "taken back"  # A of a subtransaction
+    SUBTRANSACTION_ABORTED = "subtransaction aborted"  # A of a subtransaction
     ABORTED = "aborted"  # A of the whole
     COMMITTED = "committed"  # C, c
     PREPARED = "prepared"  # P, p
@@ -106,7 +106,7 @@ STREAM_TRANSITIONS: Mapping[StreamState, Mapping[str, tuple[StreamState, Event]]
                 "c": (StreamState.UNKNOWN, Event.COMMITTED),
                 "p": (StreamState.UNKNOWN, Event.PREPARED),
                 "A": (StreamState.UNKNOWN, Event.ABORTED),
-                SUBTRANSACTION_ABORT: (StreamState.OPEN, Event.TAKEN_BACK),
+                SUBTRANSACTION_ABORT: (StreamState.OPEN, Event.SUBTRANSACTION_ABORTED),
             },
         }
     )

@@ -1,6 +1,6 @@
 """What a message means where it stands: its transaction, and the relations in force.
 
-A whole stream is followed by :class:`~pgsluice.wire.TransactionTracker`, which refuses what
+A whole stream is followed by :class:`~pgsluice.wire.TransactionMachine`, which refuses what
 cannot come. A fragment (and a file of the spool, which holds pieces of transactions) is read
 for what it is: only S and E count, and the newest R and Y of each OID are in force.
 """
@@ -31,7 +31,7 @@ from pgsluice.wire import (
     StreamPrepare,
     StreamStart,
     StreamStop,
-    TransactionTracker,
+    TransactionMachine,
     Type,
     decode_first_message,
     decode_message,
@@ -148,7 +148,7 @@ class Follower:
         self, *, is_fragment: bool = False, in_stream: bool = False, is_parallel: bool = False
     ) -> None:
         self._is_parallel = is_parallel
-        self._tracker = None if is_fragment else TransactionTracker()
+        self._machine = None if is_fragment else TransactionMachine()
         self._in_stream = in_stream
         self._xid: int | None = None
         self._relations: dict[int, Relation] = {}
@@ -156,11 +156,11 @@ class Follower:
 
     def relation(self, oid: int) -> Relation | None:
         """The relation in force; None if it has not come."""
-        return self._tracker.relation(oid) if self._tracker else self._relations.get(oid)
+        return self._machine.relation(oid) if self._machine else self._relations.get(oid)
 
     def type_name(self, oid: int) -> Type | None:
         """The type in force; None if it has not come."""
-        return self._tracker.type_name(oid) if self._tracker else self._types.get(oid)
+        return self._machine.type_name(oid) if self._machine else self._types.get(oid)
 
     def begin_piece(
         self, relations: Iterable[Relation], *, in_stream: bool, xid: int | None
@@ -172,7 +172,7 @@ class Follower:
             in_stream: its messages came between Stream Start and Stream Stop.
             xid: of its transaction, None where each is begun by its B.
         """
-        self._tracker = None
+        self._machine = None
         self._in_stream = in_stream
         self._xid = xid
         self._relations = {relation.oid: relation for relation in relations}
@@ -194,7 +194,7 @@ class Follower:
 
     @property
     def _stands_in_stream(self) -> bool:
-        return self._tracker.in_stream if self._tracker else self._in_stream
+        return self._machine.in_stream if self._machine else self._in_stream
 
     def take(self, raw: Raw) -> Seen:
         """Decode the next message.
@@ -204,23 +204,23 @@ class Follower:
         """
         try:
             message = self._decode(raw.data)
-            if self._tracker is None:
+            if self._machine is None:
                 return Seen(raw, message, self._follow(message) or raw.xid)
             assert not isinstance(message, Facts)  # only the spool has them
-            return Seen(raw, message, self._tracker.receive(message).xid)
+            return Seen(raw, message, self._machine.receive(message).xid)
         except ProtocolError as error:
             raise raw.wrong(error) from None
 
     def _decode(self, data: bytes) -> Message | Facts:
         tag = data[0] if data else 0
         in_stream = self._stands_in_stream and tag in _WITH_XID
-        if tag == FACTS_TAG and self._tracker is None:
+        if tag == FACTS_TAG and self._machine is None:
             return _facts(data, in_stream)
         parallel = self._is_parallel or (tag == _ABORT and len(data) > 9)
         return decode_message(data, in_stream=in_stream, parallel=parallel)
 
     def _follow(self, message: Message | Facts) -> int | None:
-        """Without a tracker: the transaction that the message belongs to."""
+        """Without a machine: the transaction that the message belongs to."""
         match message:
             case Relation():
                 self._relations[message.oid] = message
