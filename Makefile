@@ -43,11 +43,13 @@ soak: env java ## the full figures of every requirement (AREA=main to narrow)
 fuzz: env ## a million wrong bytes for the wire decoder
 	@$(BIN)/python scripts/fuzz_wire.py $(ARGS)
 
-lint: env ## ruff, mypy, import-linter
+lint: env ## ruff, mypy, import contracts, dead code, unused dependencies
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/vulture
+	@$(BIN)/deptry src
 
 format: env ## rewrite to the house's format
 	@$(BIN)/ruff check --fix-only .

@@ -27,12 +27,12 @@ from tests.support.capturing import (
     running,
 )
 from tests.support.databases import Database
+from tests.support.standby import Standby
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.cli.app import run_command
 from pgsluice.config import Config
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.embedded.standby import Standby
 from pgsluice.errors import ForeignSource, SlotLost, SourceRefused
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
@@ -143,7 +143,7 @@ def make_pair() -> Iterator[MakePair]:
 
         def make(version: int) -> Pair:
             primary = stack.enter_context(EmbeddedServer(version, settings=_SETTINGS))
-            primary.psql("CREATE DATABASE shop")
+            Database(primary, "postgres").execute("CREATE DATABASE shop")
             standby = stack.enter_context(Standby(primary))
             pair = Pair(primary, standby, "shop")
             pair.on_primary.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")

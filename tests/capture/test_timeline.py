@@ -124,15 +124,15 @@ def test_it_never_starts_past_what_both_have_nor_drops_what_is_there(pair, last,
 
 SLOT = SlotInfo(
     name="s", plugin="pgoutput", database="d", is_temporary=False, is_active=False,
-    active_pid=None, restart_lsn=Lsn(1), confirmed_flush_lsn=Lsn(2), retained_bytes=0,
+    active_pid=None, confirmed_flush_lsn=Lsn(2), retained_bytes=0,
     wal_status="reserved", invalidation_reason=None, two_phase=False, failover=True,
     is_synced=False,
 )  # fmt: skip
 PRIMARY = ServerInfo(
-    version_num=180004, version="18.4", system_id="1", database="d", user="u", encoding="UTF8",
+    version_num=180004, version="18.4", system_id="1", database="d", user="u",
     wal_level="logical", max_replication_slots=10, used_replication_slots=1, max_wal_senders=10,
-    used_wal_senders=1, max_slot_wal_keep_bytes=None, is_standby=False, is_superuser=True,
-    has_replication=True, may_create=True,
+    used_wal_senders=1, max_slot_wal_keep_bytes=None, is_standby=False, has_replication=True,
+    may_create=True,
 )  # fmt: skip
 STANDBY = replace(PRIMARY, is_standby=True)
 SYNCED = replace(SLOT, is_synced=True)

@@ -54,7 +54,6 @@ def test_what_is_left_out_has_the_defaults_of_the_design() -> None:
 
 def test_relative_paths_start_from_the_file() -> None:
     config = _parse(_SOURCE + _SPOOL + _LAKE)
-    assert config.base_dir == Path("/etc/pgsluice")
     assert config.spool.path == Path("/etc/pgsluice/spool")
     assert config.subscriptions[0].sink.target == "/etc/pgsluice/lake/{schema}/{table}"
     folder = config.spool.subscription_folder("lake")

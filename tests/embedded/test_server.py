@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.support.databases import Database
 
 from pgsluice.embedded import EmbeddedServer, find_programs
 from pgsluice.embedded.account import Account
@@ -42,17 +43,13 @@ def test_it_is_ready_when_started_and_gone_after_the_block() -> None:
         assert server.version.startswith("18.")
         assert _ask(server.dsn(), "SHOW wal_level") == "logical"
         assert _ask(server.dsn(), "SHOW server_encoding") == "UTF8"
-        assert _ask(server.socket_dsn(), "SELECT inet_server_addr() IS NULL") == "True"
+        over_the_socket = server.dsn(host=str(server.directory))
+        assert _ask(over_the_socket, "SELECT inet_server_addr() IS NULL") == "True"
         pid, folder = server.pid, server.directory
         assert pid is not None
     assert not _is_alive(pid)
     assert not folder.exists()
     assert server.pid is None
-
-
-def test_without_tcp_it_listens_on_its_socket_only() -> None:
-    with EmbeddedServer(settings=NO_FSYNC, tcp=False) as server:
-        assert _ask(server.dsn(), "SHOW listen_addresses") == ""
 
 
 def test_a_restart_keeps_port_and_data_and_reads_settings_again() -> None:
@@ -96,7 +93,7 @@ def open_folder() -> Iterator[Path]:
 def test_a_named_folder_is_kept_and_opened_again(open_folder: Path) -> None:
     folder = open_folder / "server"
     with EmbeddedServer(directory=folder, settings=NO_FSYNC) as server:
-        server.psql("CREATE TABLE t AS SELECT 42 AS answer")
+        Database(server, "postgres").execute("CREATE TABLE t AS SELECT 42 AS answer")
     with EmbeddedServer(directory=folder, settings=NO_FSYNC) as server:
         assert _ask(server.dsn(), "SELECT answer FROM t") == "42"
 
@@ -153,12 +150,6 @@ def test_a_missing_program_says_which_versions_have_it(pg18: EmbeddedServer) -> 
     assert pg18.program("pgbench").exists()
     with pytest.raises(ConfigError, match="no program pg_nothing"):
         pg18.program("pg_nothing")
-
-
-def test_psql_prints_and_raises(pg18: EmbeddedServer) -> None:
-    assert pg18.psql("SELECT 1, 'a'") == "1|a\n"
-    with pytest.raises(subprocess.CalledProcessError):
-        pg18.psql("SELECT 1 FROM nothing")
 
 
 def test_a_version_that_nobody_packages_is_refused() -> None:

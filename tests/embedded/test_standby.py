@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from tests.support.databases import Database
+from tests.support.standby import Standby
 
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.embedded.standby import Standby
 from pgsluice.errors import ConfigError
 
 NO_FSYNC = {"fsync": "off"}
@@ -15,18 +16,21 @@ NO_FSYNC = {"fsync": "off"}
 def test_a_standby_follows_its_primary_and_can_be_promoted() -> None:
     with EmbeddedServer(settings=NO_FSYNC) as primary, Standby(primary) as standby:
         assert standby.version == primary.version
-        primary.psql("CREATE TABLE t AS SELECT 1 AS i")
-        end = primary.psql("SELECT pg_current_wal_flush_lsn()").strip()
+        ((end,),) = Database(primary, "postgres").execute(
+            "CREATE TABLE t AS SELECT 1 AS i", "SELECT pg_current_wal_flush_lsn()::text"
+        )
         with psycopg.connect(standby.dsn(), autocommit=True) as connection:
             reached = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"
             while connection.execute(reached).fetchone() == (False,):
                 pass  # each round asks again; the server's answer is the condition
         # While the standby restarts, its slot keeps the WAL that it needs.
         standby.restart()
-        assert primary.psql("SELECT slot_name FROM pg_replication_slots").split() == [standby.slot]
+        slots = Database(primary, "postgres").execute("SELECT slot_name FROM pg_replication_slots")
+        assert slots == [(standby.slot,)]
         primary.stop("immediate")
         standby.promote()
-        assert standby.psql("INSERT INTO t VALUES (2) RETURNING pg_is_in_recovery()") == "f\n"
+        insert = "INSERT INTO t VALUES (2) RETURNING pg_is_in_recovery()"
+        assert Database(standby, "postgres").execute(insert) == [(False,)]
         folder = standby.directory
     assert not folder.exists()
 

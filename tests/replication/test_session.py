@@ -89,7 +89,7 @@ def test_a_service_file_is_enough(
 
 
 def test_a_socket_is_as_good_as_tcp(server: EmbeddedServer) -> None:
-    with ReplicationConnection.connect(server.socket_dsn()) as connection:
+    with ReplicationConnection.connect(server.dsn(host=str(server.directory))) as connection:
         assert connection.identify_system().timeline >= 1
 
 

@@ -82,7 +82,7 @@ def test_frames_are_what_the_server_sends_by_its_other_way(
         *(f"INSERT INTO t (id) VALUES ({10000 + i})" for i in range(50)),
     )
     end = _flushed(db)
-    dsn = db.dsn if way == "tcp" else db.server.socket_dsn(db.name)
+    dsn = db.dsn if way == "tcp" else db.server.dsn(db.name, host=str(db.server.directory))
     with ReplicationConnection.connect(dsn) as walsender:
         walsender.start_replication(slot, Lsn(0), V1)
         messages = _receive_until(walsender, end)

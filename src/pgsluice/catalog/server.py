@@ -23,9 +23,8 @@ class ServerInfo:
             replication connection's IDENTIFY_SYSTEM always says it).
         max_slot_wal_keep_bytes: how much WAL slots may hold back; None: without limit.
         is_standby: the server is in recovery.
-        encoding: of the database.
-        is_superuser, has_replication: of our role; the second also for a member of a managed
-            service's replication role.
+        has_replication: our role may replicate: as a superuser, by its REPLICATION attribute, or
+            as a member of a managed service's replication role.
         may_create: the role may create publications in this database.
     """
 
@@ -34,7 +33,6 @@ class ServerInfo:
     system_id: str | None
     database: str
     user: str
-    encoding: str
     wal_level: str
     max_replication_slots: int
     used_replication_slots: int
@@ -42,26 +40,25 @@ class ServerInfo:
     used_wal_senders: int
     max_slot_wal_keep_bytes: int | None
     is_standby: bool
-    is_superuser: bool
     has_replication: bool
     may_create: bool
 
 
 _SERVER = """
 SELECT current_setting('server_version'), current_database(), current_user,
-       pg_catalog.pg_encoding_to_char(d.encoding), current_setting('wal_level'),
+       current_setting('wal_level'),
        current_setting('max_replication_slots')::int,
        (SELECT count(*) FROM pg_catalog.pg_replication_slots),
        current_setting('max_wal_senders')::int,
        (SELECT count(*) FROM pg_catalog.pg_stat_get_wal_senders()),
        pg_catalog.pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size', true), '-1')),
-       pg_catalog.pg_is_in_recovery(), r.rolsuper,
-       r.rolreplication OR EXISTS (
+       pg_catalog.pg_is_in_recovery(),
+       r.rolsuper OR r.rolreplication OR EXISTS (
            SELECT FROM pg_catalog.pg_roles managed WHERE managed.rolname = 'rds_replication'
            AND pg_catalog.pg_has_role(current_user, managed.oid, 'MEMBER')),
        pg_catalog.has_database_privilege(current_database(), 'CREATE')
-FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
-WHERE d.datname = current_database() AND r.rolname = current_user
+FROM pg_catalog.pg_roles r
+WHERE r.rolname = current_user
 """
 
 
@@ -75,17 +72,15 @@ def server_info(connection: Connection) -> ServerInfo:
         system_id=_system_id(connection),
         database=row[1],
         user=row[2],
-        encoding=row[3],
-        wal_level=row[4],
-        max_replication_slots=row[5],
-        used_replication_slots=row[6],
-        max_wal_senders=row[7],
-        used_wal_senders=row[8],
-        max_slot_wal_keep_bytes=row[9],
-        is_standby=row[10],
-        is_superuser=row[11],
-        has_replication=row[12] or row[11],
-        may_create=row[13],
+        wal_level=row[3],
+        max_replication_slots=row[4],
+        used_replication_slots=row[5],
+        max_wal_senders=row[6],
+        used_wal_senders=row[7],
+        max_slot_wal_keep_bytes=row[8],
+        is_standby=row[9],
+        has_replication=row[10],
+        may_create=row[11],
     )
 
 
@@ -119,10 +114,10 @@ class SlotInfo:
     Attributes:
         plugin, database: None for a physical slot.
         active_pid: the walsender that has it.
-        restart_lsn: where the WAL that it holds begins; None when that is lost.
         confirmed_flush_lsn: up to where it was acknowledged; None for a physical slot, or
             one whose creation has not ended.
-        retained_bytes: WAL from restart_lsn to the server's end.
+        retained_bytes: WAL from the slot's restart_lsn to the server's end; None when the slot
+            holds none, or lost it.
         wal_status: ``reserved``, ``extended``, ``unreserved``, ``lost``; None before 13.
         invalidation_reason: why it can't be used any more; before 17 only known as lost.
         two_phase: made for prepared transactions.
@@ -135,7 +130,6 @@ class SlotInfo:
     is_temporary: bool
     is_active: bool
     active_pid: int | None
-    restart_lsn: Lsn | None
     confirmed_flush_lsn: Lsn | None
     retained_bytes: int | None
     wal_status: str | None
@@ -170,7 +164,6 @@ def slot_info(connection: Connection, name: str) -> SlotInfo | None:
         is_temporary=row["temporary"],
         is_active=row["active"],
         active_pid=row["active_pid"],
-        restart_lsn=_lsn(row["restart_lsn"]),
         confirmed_flush_lsn=_lsn(row["confirmed_flush_lsn"]),
         retained_bytes=None if found[1] is None else max(0, found[1]),
         wal_status=row.get("wal_status"),

@@ -28,7 +28,6 @@ class UserTable:
         has_identity: an UPDATE or DELETE can be published. For a partitioned table: of every
             leaf, and of those to come (it has a primary key itself, which they inherit).
         may_publish: our role owns the table, as adding it to a publication needs.
-        row_estimate: pg_class.reltuples; -1 or 0 when never analysed.
     """
 
     oid: int
@@ -42,7 +41,6 @@ class UserTable:
     identity_key: tuple[str, ...]
     has_identity: bool
     may_publish: bool
-    row_estimate: int
 
 
 # System tables lie below OID 16384 or in schemas of theirs; temporary, unlogged and foreign
@@ -60,7 +58,7 @@ WITH RECURSIVE wanted AS (
 ), {roots}, {keys}
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relispartition, roots.root,
        c.relreplident::text, k.primary_key, k.identity_key,
-       pg_catalog.pg_has_role(c.relowner, 'USAGE'), c.reltuples::bigint
+       pg_catalog.pg_has_role(c.relowner, 'USAGE')
 FROM wanted w
 JOIN roots ON roots.oid = w.oid
 JOIN pg_catalog.pg_class c ON c.oid = w.oid
@@ -100,7 +98,6 @@ def user_tables(connection: Connection) -> tuple[UserTable, ...]:
                 identity_key=tuple(row[8] or ()),
                 has_identity=has_identity,
                 may_publish=row[9],
-                row_estimate=row[10],
             )
         )
     return tuple(tables)

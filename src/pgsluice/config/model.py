@@ -291,11 +291,6 @@ class Config(Section):
     spark: dict[str, str] = {}
     path: Path | None = None
 
-    @property
-    def base_dir(self) -> Path:
-        """The folder that the file's relative paths start from."""
-        return self.path.parent if self.path is not None else Path.cwd()
-
     def subscription(self, name: str) -> SubscriptionConfig:
         """One subscription by its name.
 

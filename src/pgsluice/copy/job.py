@@ -17,7 +17,6 @@ from pgsluice.errors import Failure, Remedy, TableError
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Position
 from pgsluice.sinks.target import TableOptions, column_type, target_table
-from pgsluice.spark.results import result_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,6 @@ class CopyResult:
     remedy: Remedy | None = None
     error: str | None = None
     details: str | None = None
-
-
-COPY_SCHEMA, COPY_DDL = result_types(CopyResult)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,6 @@ class EmbeddedServer:
         directory: a folder for the server, which is kept; None: a temporary one, which is not.
         settings: added to :data:`DEFAULT_SETTINGS` in ``postgresql.conf``; change
             :attr:`settings` and restart to apply others.
-        tcp: listen on 127.0.0.1 and let :meth:`dsn` use it; False: the Unix socket only.
 
     Raises:
         ConfigError: there are no programs of that version, or the folder cannot be used.
@@ -76,11 +75,9 @@ class EmbeddedServer:
         version: int = 18,
         directory: str | Path | None = None,
         settings: Mapping[str, str] | None = None,
-        tcp: bool = True,
     ) -> None:
         self.settings: dict[str, str] = {**DEFAULT_SETTINGS, **(settings or {})}
         self.port = _free_port()
-        self._tcp = tcp
         self._account = Account.choose()
         self.programs: Programs = find_programs(version, self._account)
         self._is_temporary = directory is None
@@ -125,13 +122,9 @@ class EmbeddedServer:
         return self.pid is not None
 
     def dsn(self, dbname: str = "postgres", user: str = "postgres", **parameters: str) -> str:
-        """A libpq connection string."""
-        host = "127.0.0.1" if self._tcp else str(self.directory)
-        return make_conninfo(host=host, port=self.port, dbname=dbname, user=user, **parameters)
-
-    def socket_dsn(self, dbname: str = "postgres", user: str = "postgres") -> str:
-        """A libpq connection string over the Unix socket."""
-        return make_conninfo(host=str(self.directory), port=self.port, dbname=dbname, user=user)
+        """A libpq connection string, over TCP unless ``parameters`` name another host."""
+        parameters = {"host": "127.0.0.1", **parameters}
+        return make_conninfo(port=self.port, dbname=dbname, user=user, **parameters)
 
     def program(self, name: str) -> Path:
         """The path of a client program such as ``pgbench``.
@@ -140,16 +133,6 @@ class EmbeddedServer:
             ConfigError: this PostgreSQL does not include it (those from npm have none).
         """
         return self.programs.path(name)
-
-    def psql(self, sql: str, dbname: str = "postgres") -> str:
-        """Run SQL in psql and return its output, unaligned and without headers.
-
-        Raises:
-            subprocess.CalledProcessError: the SQL failed; ``stderr`` has the reason.
-        """
-        command = [str(self.program("psql")), "-XAtq", "-v", "ON_ERROR_STOP=1", self.dsn(dbname)]
-        done = subprocess.run(command, input=sql, capture_output=True, text=True, check=True)
-        return done.stdout
 
     # Starting and stopping
 
@@ -300,7 +283,7 @@ class EmbeddedServer:
         """Write the file that postgresql.conf includes; ALTER SYSTEM overrides it."""
         settings = {
             **self.settings,
-            "listen_addresses": "127.0.0.1" if self._tcp else "",
+            "listen_addresses": "127.0.0.1",
             "port": str(self.port),
             "unix_socket_directories": str(self.directory),
         }

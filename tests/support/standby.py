@@ -8,14 +8,12 @@ Replication Failover").
 ::
 
     with EmbeddedServer(18) as primary, Standby(primary) as standby:
-        standby.psql("SELECT pg_sync_replication_slots()")
+        Database(standby, "postgres").execute("SELECT pg_sync_replication_slots()")
         primary.stop("immediate")
         standby.promote()
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import psycopg
 
@@ -29,22 +27,16 @@ class Standby(EmbeddedServer):
     """A hot standby of a running server.
 
     Args:
-        primary: the server to copy and to follow; its version and settings are used.
-        settings: added to the primary's; ``sync_replication_slots`` makes it
-            synchronise failover slots by itself.
+        primary: the server to copy and to follow; the standby has its version and settings.
 
     Raises:
         ConfigError: the copy could not be made.
     """
 
-    def __init__(
-        self,
-        primary: EmbeddedServer,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, primary: EmbeddedServer) -> None:
         self._primary = primary
         major = int(primary.version.partition(".")[0])
-        super().__init__(major, settings={**primary.settings, **(settings or {})})
+        super().__init__(major, settings=primary.settings)
         #: The physical slot on the primary.
         self.slot = f"standby_{self.port}"
         self.settings.update(
