@@ -28,8 +28,8 @@ from enum import Enum
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import TableError
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.model import ACTIONS, Action, GeneratedColumns, Publication
+from pgsluice.sql import SqlRefused
 
 
 class Unfiltered(Enum):
@@ -127,7 +127,7 @@ def resolve(
         None when none of the publications has the relation.
 
     Raises:
-        PublicationError: the publications' columns do not agree.
+        SqlRefused: the publications' columns do not agree.
         TableError: the server sends the partitioned table, and one of the publications has
             rules for a partition.
     """
@@ -219,7 +219,7 @@ def _generated_columns(rules: Sequence[Rule], table: SourceTable) -> GeneratedCo
         return "none"
     found = list(dict.fromkeys(one.generated_columns for one in rules if one.columns is None))
     if len(found) > 1:
-        raise PublicationError(
+        raise SqlRefused(
             "cannot use different values of publish_generated_columns for table "
             f'"{table.namespace}.{table.name}" in different publications'
         )
@@ -236,7 +236,7 @@ def _columns(
     every = tuple(column.name for column in table.columns if column.generated in sent)
     lists = {every if rule.columns is None else rule.columns for rule in rules}
     if len(lists) > 1:
-        raise PublicationError(
+        raise SqlRefused(
             f'cannot use different column lists for table "{table.namespace}.{table.name}" '
             "in different publications"
         )

@@ -28,7 +28,7 @@ from pgsluice.errors import PgsluiceError, Remedy, SinkError
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
-from pgsluice.publication.publish import Publisher
+from pgsluice.publication import Publisher
 from pgsluice.sinks import make_sink
 from pgsluice.spark.results import collect_results, in_one_line, run_tasks
 from pgsluice.spark.session import SPARK_LOG

@@ -1,0 +1,12 @@
+"""A row filter that PostgreSQL accepts and pgsluice cannot evaluate exactly."""
+
+from __future__ import annotations
+
+from pgsluice.sql import SqlRefused
+
+
+class FilterNotExact(SqlRefused):
+    """PostgreSQL accepts this filter; pgsluice refuses it, because it cannot do exactly the same.
+
+    ``detail`` is the reason, ``server_hint`` what the user can do instead.
+    """
