@@ -24,7 +24,7 @@ from pgsluice.publication.object_list import read_relation_name
 from pgsluice.publication.of_server import OwnedPublication, server_publications
 from pgsluice.publication.publish import Publisher, publish_all
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
-from pgsluice.publication.resolve import Resolution, Rule, Unfiltered, resolve
+from pgsluice.publication.resolution import Resolution, Rule, Unfiltered, resolve
 
 __all__ = [
     "ACTIONS",

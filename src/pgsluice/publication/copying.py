@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pgsluice.catalog.publications import PublishedBy
 from pgsluice.publication.model import ACTIONS
-from pgsluice.publication.resolve import Resolution
+from pgsluice.publication.resolution import Resolution
 from pgsluice.sql import parenthesised
 
 

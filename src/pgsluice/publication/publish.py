@@ -47,7 +47,7 @@ from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.model import Action, Publication
 from pgsluice.publication.projection import Projection
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
-from pgsluice.publication.resolve import Resolution, resolve
+from pgsluice.publication.resolution import Resolution, resolve
 from pgsluice.publication.rows import RowPool
 from pgsluice.publication.truncates import Place, leaves_of, whole_truncates
 from pgsluice.publication.truth import Truth, check_plans, judge
@@ -107,7 +107,7 @@ class Publisher:
 
         Raises:
             SqlRefused: the publications' columns do not agree.
-            TableError: see :func:`~pgsluice.publication.resolve.resolve`.
+            TableError: see :func:`~pgsluice.publication.resolution.resolve`.
             SqlRefused: a filter does not fit the relation's columns any more; or
                 FilterNotExact: it cannot be computed exactly.
         """

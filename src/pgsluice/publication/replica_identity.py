@@ -21,7 +21,7 @@ from typing import Literal
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
 from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.model import Publication
-from pgsluice.publication.resolve import has, topmost_ancestor
+from pgsluice.publication.resolution import has, topmost_ancestor
 from pgsluice.sql import SqlRefused
 
 _FULL = "f"

@@ -24,12 +24,11 @@ from pgsluice.errors import EvaluationError
 from pgsluice.row_filter.batches import Batch, Mask, mask_of, truth_array
 from pgsluice.row_filter.bind import BoundFilter
 from pgsluice.row_filter.connective_plans import truth_column
-from pgsluice.row_filter.errors import FilterNotExact
+from pgsluice.row_filter.errors import CannotCompute, FilterNotExact
 from pgsluice.row_filter.kernels.arrow import NoColumn
 from pgsluice.row_filter.nodes import Bool, Connective, Node
 from pgsluice.row_filter.planner import Planner
 from pgsluice.row_filter.plans import Constant, Plan, runner
-from pgsluice.row_filter.unsupported import CannotCompute, Unsupported
 from pgsluice.row_filter.values import CannotKnow, SqlError
 
 _KEPT_PLANS = 4096
@@ -51,18 +50,9 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
         return plan_expression(expressions[0] if single else Bool(Connective.OR, expressions))
     except CannotCompute as error:
         raise FilterNotExact(
-            f"pgsluice cannot evaluate this row filter exactly: {error.unsupported.reason}",
-            server_hint=f"What can be done: {error.unsupported.way_out}.",
+            f"pgsluice cannot evaluate this row filter exactly: {error.reason}",
+            server_hint=f"What can be done: {error.way_out}.",
         ) from None
-
-
-def unsupported(expression: Node) -> Unsupported | None:
-    """The first node that cannot be computed exactly as PostgreSQL does; None if all can."""
-    try:
-        plan_expression(expression)
-    except CannotCompute as error:
-        return error.unsupported
-    return None
 
 
 @lru_cache(maxsize=_KEPT_PLANS)

@@ -14,6 +14,7 @@ from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.column_plans import call_column, is_null_column, not_column
 from pgsluice.row_filter.composite_plans import nested_array, pair_keys, row_comparison
 from pgsluice.row_filter.connective_plans import connective, truth_test
+from pgsluice.row_filter.errors import SERVER_CAN, CannotCompute
 from pgsluice.row_filter.kernels import KERNELS
 from pgsluice.row_filter.kernels.comparison import order_key
 from pgsluice.row_filter.kernels.kernel import Compute, Kernel, Known, Refused, Site
@@ -30,7 +31,6 @@ from pgsluice.row_filter.plans import (
     runner,
 )
 from pgsluice.row_filter.tree import type_of
-from pgsluice.row_filter.unsupported import SERVER_CAN, CannotCompute, Unsupported
 from pgsluice.row_filter.values import (
     ELEMENTS,
     NAMES,
@@ -76,9 +76,9 @@ class Planner:
             return self._plan(node)
         except Refused as refused:
             way_out = f"{refused.way_out}, or {SERVER_CAN}" if refused.way_out else SERVER_CAN
-            raise CannotCompute(Unsupported(node, refused.reason, way_out)) from None
+            raise CannotCompute(node, refused.reason, way_out) from None
         except CannotKnow as error:
-            raise CannotCompute(Unsupported(node, error.message)) from None
+            raise CannotCompute(node, error.message) from None
 
     def _plan(self, node: n.Node) -> Plan:
         match node:
