@@ -22,9 +22,9 @@ from pgsluice.publication import Publisher, publish_all
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
 from pgsluice.sinks.target import TableOptions, target_table
-from pgsluice.spark.results import result_batches, result_types
-from pgsluice.spark.tasks import NO_TABLE, TableWork
+from pgsluice.spark.tasks import result_batches, result_types
 from pgsluice.spool import SpoolReader
+from pgsluice.subscription.planning import NO_TABLE, TableWork
 
 
 @dataclass(frozen=True, slots=True)

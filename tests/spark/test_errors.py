@@ -1,14 +1,14 @@
-"""What Spark says, in one line."""
+"""Spark's errors in one line."""
 
 from __future__ import annotations
 
 import pytest
 
-from pgsluice.spark.results import in_one_line
+from pgsluice.spark.errors import summarize_error
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("message", "line"),
     [
         ("it broke", "it broke"),
         ("", "RuntimeError"),
@@ -44,5 +44,5 @@ from pgsluice.spark.results import in_one_line
         ),
     ],
 )
-def test_in_one_line(said: str, line: str) -> None:
-    assert in_one_line(RuntimeError(said)) == line
+def test_a_spark_error_becomes_one_line(message: str, line: str) -> None:
+    assert summarize_error(RuntimeError(message)) == line
