@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them."""
+"""Parsing sizes and durations with units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1", "1 MB", "1 kB", "1e3", "1 2 KiB", "²"])
-def test_no_sizes(text: str) -> None:
+def test_invalid_sizes(text: str) -> None:
     with pytest.raises(ValueError, match="has to be a number of bytes"):
         parse_size(text)
 
@@ -31,6 +31,6 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "-1s", "1 year", "10 minutes", "1s,2s"])
-def test_no_durations(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="has to be seconds"):
         parse_duration(text)

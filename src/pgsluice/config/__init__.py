@@ -1,8 +1,8 @@
-"""The configuration: a TOML file, checked whole before anything is started.
+"""The configuration: a TOML file, validated as a whole before anything starts.
 
-:func:`load_config` reads it; :class:`Config` and its sections are frozen. Every mistake is
-found in one go and said in plain sentences; what this version cannot do yet is refused by
-name (:mod:`pgsluice.config.not_yet`). A password is never shown (:func:`mask_dsn`).
+:func:`load_config` reads it; :class:`Config` and its sections are frozen. All mistakes are
+reported together, each as a sentence. Settings that this version does not support are refused
+(:mod:`pgsluice.config.unsupported`). No message has a password (:func:`mask_dsn`).
 """
 
 from pgsluice.config.dsn import mask_dsn

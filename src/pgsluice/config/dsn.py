@@ -1,6 +1,6 @@
-"""Connection strings: is it one, and how it may be shown.
+"""Connection strings: validation, and masking of secrets.
 
-libpq takes two forms, a URI and ``keyword=value`` pairs; a password can stand in either.
+libpq accepts two forms, a URI and ``keyword=value`` pairs. Either can contain a password.
 Source: the manual, "libpq - Connection Strings".
 """
 
@@ -21,15 +21,15 @@ _KEYWORD = re.compile(
 
 
 def mask_dsn(dsn: str) -> str:
-    """The connection string with every secret in it replaced by ``***``."""
+    """The connection string with each secret replaced by ``***``."""
     if _IS_URI.match(dsn):
         return _URI_PARAMETER.sub(rf"\1{MASK}", _URI_PASSWORD.sub(rf"\1:{MASK}@", dsn))
     return _KEYWORD.sub(rf"\1{MASK}", dsn)
 
 
 def is_dsn(dsn: str) -> bool:
-    """Whether libpq can read the connection string (it does not connect)."""
-    import psycopg  # here, because only a configuration's check needs libpq so early
+    """Whether libpq can parse the connection string; nothing is connected."""
+    import psycopg  # imported late: only validation needs libpq this early
 
     try:
         psycopg.conninfo.conninfo_to_dict(dsn)

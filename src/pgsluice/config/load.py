@@ -1,7 +1,7 @@
-"""From the TOML file to a :class:`~pgsluice.config.model.Config`.
+"""Reads the TOML file into a :class:`~pgsluice.config.model.Config`.
 
-All mistakes are found before anything is said, and said together: a configuration is put right
-in one go. No mistake shows a value that could be a secret.
+All mistakes are reported together, so that a file can be corrected in one go. No message has
+a value that could be a secret.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from pgsluice.config.mistakes import nearest, sentences
 from pgsluice.config.model import (
     Config,
     PublicationsConfig,
@@ -22,7 +21,8 @@ from pgsluice.config.model import (
     SpoolConfig,
     SubscriptionConfig,
 )
-from pgsluice.config.not_yet import refusals
+from pgsluice.config.unsupported import unsupported_settings
+from pgsluice.config.validation_errors import nearest, sentences
 from pgsluice.errors import ConfigError
 
 _SECTIONS = ("source", "spool", "publications", "subscription", "spark")
@@ -30,30 +30,31 @@ _S = TypeVar("_S", bound=Section)
 
 
 def load_config(path: Path | str) -> Config:
-    """Read and check a configuration file.
+    """Read and validate a configuration file.
 
     Raises:
-        ConfigError: it cannot be read, or something in it is wrong; all mistakes in one
-            message, and as the fact ``mistakes``.
+        ConfigError: the file cannot be read, or has mistakes; the message and the fact
+            ``mistakes`` have all of them.
     """
     path = Path(path).expanduser().absolute()
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
-            f"there is no configuration {path}", hint=f"pgsluice init {path.name} writes one"
+            f"there is no configuration {path}",
+            hint=f"pgsluice init {path.name} creates one",
         ) from error
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigError(f"{path} cannot be read: {reason}") from error
     return parse_config(text, path)
 
 
 def parse_config(text: str, path: Path) -> Config:
-    """Check a configuration's text; relative paths start from ``path``'s folder.
+    """Validate a configuration's text; relative paths start from the folder of ``path``.
 
     Raises:
-        ConfigError: something in it is wrong.
+        ConfigError: as :func:`load_config`.
     """
     try:
         tree = tomllib.loads(text)
@@ -64,14 +65,14 @@ def parse_config(text: str, path: Path) -> Config:
 
 
 class _Reader:
-    """One reading: collects mistakes, makes the configuration when there are none."""
+    """Collects mistakes, and builds the configuration if there are none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.mistakes: list[str] = []
 
     def read(self, tree: Mapping[str, Any]) -> Config:
-        self._unknown_sections(tree)
+        self._check_section_names(tree)
         source = self._section(tree, "source", SourceConfig)
         spool = self._section(tree, "spool", SpoolConfig)
         publications = (
@@ -81,11 +82,11 @@ class _Reader:
         )
         subscriptions = self._subscriptions(tree.get("subscription", ()))
         spark = self._spark(tree.get("spark", {}))
-        self._names_and_targets(subscriptions)
+        self._check_names_and_targets(subscriptions)
         if publications is None and "publications" not in tree:
-            self._no_publications(subscriptions)
+            self._refuse_publications(subscriptions)
         if spool is not None:
-            self._shared_spool(spool, spark)
+            self._check_shared_spool(spool, spark)
         if self.mistakes or source is None or spool is None:
             raise self._error()
         return Config(
@@ -101,19 +102,19 @@ class _Reader:
         if len(self.mistakes) == 1:
             what = f"{self.path.name}: {self.mistakes[0]}"
         else:
-            lines = "\n".join(f"  {one}" for one in self.mistakes)
+            lines = "\n".join(f"  {mistake}" for mistake in self.mistakes)
             what = f"{self.path.name} has {len(self.mistakes)} mistakes:\n{lines}"
         return ConfigError(what, mistakes=tuple(self.mistakes))
 
-    def _unknown_sections(self, tree: Mapping[str, Any]) -> None:
+    def _check_section_names(self, tree: Mapping[str, Any]) -> None:
         for name in tree:
             if name in _SECTIONS:
                 continue
-            found = nearest(name, _SECTIONS)
-            hint = f"; did you mean {_heading(found)}?" if found else ""
-            what = "section" if isinstance(tree[name], dict | list) else "key"
-            shown = f"[{name}]" if what == "section" else f'"{name}"'
-            self.mistakes.append(f"unknown {what} {shown}{hint}")
+            known = nearest(name, _SECTIONS)
+            hint = f"; did you mean {_heading(known)}?" if known else ""
+            is_section = isinstance(tree[name], dict | list)
+            shown = f"section [{name}]" if is_section else f'key "{name}"'
+            self.mistakes.append(f"unknown {shown}{hint}")
 
     def _section(self, tree: Mapping[str, Any], name: str, model: type[_S]) -> _S | None:
         raw = tree.get(name)
@@ -124,7 +125,7 @@ class _Reader:
 
     def _validated(self, raw: Any, model: type[_S], place: str) -> _S | None:
         if not isinstance(raw, dict):
-            self.mistakes.append(f"{place} has to be a section, with its keys below it")
+            self.mistakes.append(f"{place} has to be a section with keys below it")
             return None
         try:
             section = model.model_validate(
@@ -133,34 +134,35 @@ class _Reader:
         except ValidationError as error:
             self.mistakes += sentences(error, model, place)
             return None
-        self.mistakes += (f"{place}: {one}" for one in refusals(section))
+        self.mistakes += (f"{place}: {problem}" for problem in unsupported_settings(section))
         if isinstance(section, SubscriptionConfig):
-            self.mistakes += (f"{place}, sink: {one}" for one in refusals(section.sink))
+            problems = unsupported_settings(section.sink)
+            self.mistakes += (f"{place}, sink: {problem}" for problem in problems)
         return section
 
     def _subscriptions(self, raw: Any) -> list[SubscriptionConfig]:
         if not isinstance(raw, list | tuple):
-            self.mistakes.append("write [[subscription]], with double brackets, for each of them")
+            self.mistakes.append("write each subscription as [[subscription]], in double brackets")
             return []
-        found = []
-        for number, one in enumerate(raw, start=1):
-            name = one.get("name") if isinstance(one, dict) else None
+        subscriptions = []
+        for number, table in enumerate(raw, start=1):
+            name = table.get("name") if isinstance(table, dict) else None
             shown = f'"{name}"' if isinstance(name, str) else f"number {number}"
-            section = self._validated(one, SubscriptionConfig, f"[subscription] {shown}")
+            section = self._validated(table, SubscriptionConfig, f"[subscription] {shown}")
             if section is not None:
-                found.append(section)
-        return found
+                subscriptions.append(section)
+        return subscriptions
 
     def _spark(self, raw: Any) -> dict[str, str]:
         if not isinstance(raw, dict):
-            self.mistakes.append("[spark] has to be a section, with Spark's settings below it")
+            self.mistakes.append("[spark] has to be a section with Spark's settings below it")
             return {}
         settings: dict[str, str] = {}
         self._flatten(raw, "", settings)
         return settings
 
     def _flatten(self, raw: Mapping[str, Any], prefix: str, into: dict[str, str]) -> None:
-        """Without quotes around ``spark.master``, TOML reads tables in tables."""
+        """Join nested names: TOML reads an unquoted ``spark.master`` as a table in a table."""
         for key, value in raw.items():
             match value:
                 case dict():
@@ -171,38 +173,38 @@ class _Reader:
                     into[prefix + key] = str(value)
                 case _:
                     self.mistakes.append(
-                        f'[spark]: "{prefix}{key}" has to be text, a number, or true or false'
+                        f'[spark]: "{prefix}{key}" has to be text, a number, true or false'
                     )
 
-    def _no_publications(self, subscriptions: list[SubscriptionConfig]) -> None:
+    def _refuse_publications(self, subscriptions: list[SubscriptionConfig]) -> None:
         self.mistakes += (
-            f'[subscription] "{one.name}": "publications" names pgsluice\'s own, and there is no '
-            "section [publications] that makes them; the server's are named in [source]"
-            for one in subscriptions
-            if one.publications is not None
+            f'[subscription] "{subscription.name}": "publications" names publications of the '
+            "section [publications], which is missing; the server's belong in [source]"
+            for subscription in subscriptions
+            if subscription.publications is not None
         )
 
-    def _names_and_targets(self, subscriptions: list[SubscriptionConfig]) -> None:
+    def _check_names_and_targets(self, subscriptions: list[SubscriptionConfig]) -> None:
         names: dict[str, str] = {}
         targets: dict[str, str] = {}
-        for one in subscriptions:
-            # Folders: equal without case is the same folder on some file systems.
-            if (before := names.setdefault(one.name.lower(), one.name)) is not one.name:
-                self.mistakes.append(f'two subscriptions are named "{before}"')
-            elif (other := targets.setdefault(one.sink.target, one.name)) != one.name:
+        for subscription in subscriptions:
+            name, target = subscription.name, subscription.sink.target
+            # Names become folders, and some file systems ignore case.
+            if (first := names.setdefault(name.lower(), name)) is not name:
+                self.mistakes.append(f'two subscriptions are named "{first}"')
+            elif (first := targets.setdefault(target, name)) != name:
                 self.mistakes.append(
-                    f'[subscription] "{one.name}": writes to the same target as "{other}"; '
-                    "each needs its own"
+                    f'[subscription] "{name}" writes to the same target as "{first}"; '
+                    "each needs a target of its own"
                 )
 
-    def _shared_spool(self, spool: SpoolConfig, spark: Mapping[str, str]) -> None:
+    def _check_shared_spool(self, spool: SpoolConfig, spark: Mapping[str, str]) -> None:
         for key in ("spark.master", "spark.remote"):
             master = spark.get(key, "local")
             if not master.startswith("local") and not spool.shared:
                 self.mistakes.append(
                     f'[spool]: executors of "{key}" = "{master}" cannot see a folder of this '
-                    "machine; if it is mounted on all of them at the same path, say so with "
-                    "shared = true"
+                    "machine; set shared = true if it is mounted at the same path on all of them"
                 )
 
 
@@ -211,9 +213,9 @@ def _heading(name: str) -> str:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples, all the way down: what frozen models hold."""
+    """Lists as tuples at every depth, as frozen models need them."""
     if isinstance(value, dict):
-        return {key: _tuples(one) for key, one in value.items()}
+        return {key: _tuples(item) for key, item in value.items()}
     if isinstance(value, list):
-        return tuple(_tuples(one) for one in value)
+        return tuple(_tuples(item) for item in value)
     return value

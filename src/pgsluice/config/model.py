@@ -1,8 +1,8 @@
-"""The configuration as values: what each section holds, and what a key's value may be.
+"""The sections of the configuration, their keys, and the values that each key accepts.
 
-Attributes are named as the keys of the file, with their units in the name or here. Paths are
-absolute once read. Models are frozen; a wrong value is a pydantic error whose message is the
-end of a sentence that begins with the key, which :mod:`pgsluice.config.load` makes readable.
+Attributes have the names of the keys in the file. Paths are absolute once read. A wrong value
+is a pydantic error whose message continues a sentence that begins with the key; see
+:mod:`pgsluice.config.validation_errors`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _duration(value: Any) -> Any:
 
 
 def _base(info: ValidationInfo) -> Path:
-    """The folder that relative paths start from: the file's, or the current one."""
+    """The folder that relative paths start from: the file's folder, or the current one."""
     base = (info.context or {}).get("base_dir")
     return base if isinstance(base, Path) else Path.cwd()
 
@@ -43,27 +43,25 @@ def _base(info: ValidationInfo) -> Path:
 def _path(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, str):
         if _URL.match(value):
-            raise ValueError("has to be a folder or file on a disk; other stores are not there yet")
+            raise ValueError("has to be a path on a disk; other stores are not supported yet")
         if not value:
             raise ValueError("must not be empty")
         value = Path(value)
     if isinstance(value, Path):
         path = (_base(info) / value.expanduser()).absolute()
-        # From JSON (a configuration handed to another process) a path has to stay a text here.
+        # In JSON mode (a configuration handed to another process) pydantic wants the path as text.
         return str(path) if info.mode == "json" else path
     return value
 
 
 def _template(value: str, *, needs: str = "table") -> str:
-    """A path or name with {schema} and {table} in it."""
+    """Validate a path or name that contains {table}, and perhaps {schema}."""
     try:
         fields = {name for _, name, _, _ in Formatter().parse(value) if name is not None}
     except ValueError as error:
-        raise ValueError(
-            "has a single { or }; only {schema} and {table} can stand there"
-        ) from error
+        raise ValueError("has a single { or }; only {schema} and {table} are allowed") from error
     if unknown := sorted(fields - {"schema", "table"}):
-        raise ValueError(f"knows {{schema}} and {{table}}, not {{{unknown[0]}}}")
+        raise ValueError(f"may contain {{schema}} and {{table}}, not {{{unknown[0]}}}")
     if needs not in fields:
         raise ValueError(f"has to contain {{{needs}}}, else all tables would share one target")
     return value
@@ -77,13 +75,13 @@ def _target_path(value: Any, info: ValidationInfo) -> Any:
         return value
     path = Path(value).expanduser()
     if not path.is_absolute() and {"{", "}"} & set(str(_base(info))):
-        raise ValueError("is relative to a folder with { or } in its name; write it absolute")
+        raise ValueError("is relative to a folder with { or } in its name; write an absolute path")
     return str((_base(info) / path).absolute())
 
 
 def _slot(value: str) -> str:
     if _SLOT.match(value) is None:
-        raise ValueError("has to be a slot's name: 1 to 63 of a-z, 0-9 and _")
+        raise ValueError("has to be a slot's name: 1 to 63 characters of a-z, 0-9 and _")
     return value
 
 
@@ -96,7 +94,7 @@ def _identifier(value: str) -> str:
 def _folder(value: str) -> str:
     if _FOLDER.match(value) is None:
         raise ValueError(
-            "becomes a folder's name: letters, digits, _, - and . (100 at most, not - or . first)"
+            "becomes a folder's name: at most 100 letters, digits, _, - and ., not - or . first"
         )
     return value
 
@@ -104,7 +102,7 @@ def _folder(value: str) -> str:
 def _dsn(value: str) -> str:
     if not is_dsn(value):
         raise ValueError(
-            'is not a connection string that libpq can read, such as "postgresql://app@db/shop" '
+            'is not a libpq connection string, such as "postgresql://app@db/shop" '
             'or "host=db dbname=shop user=app"'
         )
     return value
@@ -134,7 +132,7 @@ Identifier = Annotated[str, After(_identifier)]
 
 
 class Section(BaseModel):
-    """Base of all sections: frozen, strict, no unknown keys, values hidden in errors."""
+    """The base of all sections: frozen, strict, no unknown keys, no values in errors."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, populate_by_name=True
@@ -142,12 +140,13 @@ class Section(BaseModel):
 
 
 class SourceConfig(Section):
-    """``[source]``: the server, the slot and what it sends.
+    """``[source]``: the server, the slot, and what the slot sends.
 
     Attributes:
-        dsn: libpq's connection string; hidden from repr, shown as :attr:`shown_dsn`.
-        proto_version: None: the newest that the server knows.
-        streaming: None: ``parallel`` from 16, ``on`` in 14 and 15, ``off`` with ``messages``.
+        dsn: libpq's connection string; not in repr, see :attr:`shown_dsn`.
+        proto_version: None for the newest that the server supports.
+        streaming: None for ``parallel`` from 16 on, ``on`` in 14 and 15, ``off`` before, and
+            ``off`` with ``messages``.
     """
 
     dsn: Dsn = Field(repr=False)
@@ -175,14 +174,14 @@ class SourceConfig(Section):
 
 
 class SpoolConfig(Section):
-    """``[spool]``: where what was received is kept.
+    """``[spool]``: where received changes are kept.
 
     Attributes:
         segment_bytes: a segment ends at this size.
-        segment_ms: and at this age.
-        retention: seconds that segments stay after everyone has applied them.
-        max_bytes: the spool's limit; None: 90 % of the disk.
-        shared: executors on other machines see the same folder.
+        segment_ms: a segment ends at this age.
+        retention: seconds that segments are kept after every subscription applied them.
+        max_bytes: the spool's limit; None for 90 % of the disk.
+        shared: the folder is mounted at the same path on all executors.
     """
 
     path: FilePath
@@ -193,12 +192,12 @@ class SpoolConfig(Section):
     shared: bool = False
 
     def subscription_folder(self, name: str) -> Path:
-        """Where a subscription's record and checkpoint lie."""
+        """The folder of a subscription's record and checkpoint."""
         return self.path / "subscriptions" / name
 
 
 class PublicationsConfig(Section):
-    """``[publications]``: pgsluice's own, in a file or right here."""
+    """``[publications]``: the statements of pgsluice's own publications, or their file."""
 
     file: FilePath | None = None
     sql: str | None = None
@@ -206,7 +205,7 @@ class PublicationsConfig(Section):
     @_model_validator(mode="after")
     def _one_of_two(self) -> PublicationsConfig:
         if (self.file is None) == (self.sql is None):
-            raise ValueError('needs "file" or "sql", one of the two')
+            raise ValueError('needs either "file" or "sql"')
         return self
 
 
@@ -219,7 +218,7 @@ class DeltaSinkConfig(Section):
 
     @property
     def target(self) -> str:
-        """Where it writes: two subscriptions must not have the same."""
+        """Where the sink writes. No two subscriptions may have the same target."""
         return self.path
 
 
@@ -232,7 +231,7 @@ class PostgresSinkConfig(Section):
 
     @property
     def target(self) -> str:
-        """Where it writes: two subscriptions must not have the same."""
+        """Where the sink writes. No two subscriptions may have the same target."""
         return f"{mask_dsn(self.dsn)} {self.table}"
 
 
@@ -240,15 +239,15 @@ SinkConfig = Annotated[DeltaSinkConfig | PostgresSinkConfig, Field(discriminator
 
 
 class SubscriptionConfig(Section):
-    """``[[subscription]]``: one target, one streaming query.
+    """``[[subscription]]``: one target and one streaming query.
 
     Attributes:
-        publications: pgsluice's own; None: everything that the slot sends.
-        copy_workers: readers of an initial copy, at most.
-        copy_rate: bytes a second that a copy may read; None: no limit.
-        key: table -> columns that identify a row, where the table has no key of its own.
+        publications: names of pgsluice's own; None for everything that the slot sends.
+        copy_workers: the most readers that an initial copy uses.
+        copy_rate: bytes per second that a copy may read; None for no limit.
+        key: table -> columns that identify a row, for tables without a key.
         types: column -> type, as ``"public.t.c" = "decimal(20,4)"``.
-        json_as: the key ``json``: how json and jsonb travel.
+        json_as: the key ``json``: the target's type for json and jsonb.
     """
 
     name: Annotated[str, After(_folder)]
@@ -279,9 +278,9 @@ class Config(Section):
     """The whole file.
 
     Attributes:
-        subscription: the table ``[[subscription]]``, in the file's order.
-        spark: Spark's settings as strings.
-        path: the file; None for a configuration made in Python.
+        subscriptions: the sections ``[[subscription]]``, in the file's order.
+        spark: Spark's settings, as strings.
+        path: the file; None for a configuration built in Python.
     """
 
     source: SourceConfig
@@ -292,15 +291,15 @@ class Config(Section):
     path: Path | None = None
 
     def subscription(self, name: str) -> SubscriptionConfig:
-        """One subscription by its name.
+        """The subscription of this name.
 
         Raises:
-            ConfigError: there is none of this name.
+            ConfigError: there is none.
         """
-        for one in self.subscriptions:
-            if one.name == name:
-                return one
-        names = ", ".join(f'"{one.name}"' for one in self.subscriptions) or "none"
+        for subscription in self.subscriptions:
+            if subscription.name == name:
+                return subscription
+        names = ", ".join(f'"{known.name}"' for known in self.subscriptions) or "none"
         raise ConfigError(
             f'there is no subscription "{name}"', hint=f"the configuration has: {names}"
         )

@@ -1,7 +1,7 @@
 """Sizes and durations as people write them: ``"16 MiB"``, ``"10m"``.
 
-Only binary units are taken (KiB, MiB, GiB, TiB): PostgreSQL reads ``MB`` as 1024 x 1024 bytes
-and most others as a million, so that unit would mean one or the other by taste.
+Only binary units are accepted (KiB, MiB, GiB, TiB). ``MB`` is ambiguous: 1024 x 1024 bytes in
+PostgreSQL, a million almost everywhere else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def parse_size(text: str) -> int:
     """Bytes of a size such as ``"16 MiB"`` or ``"4096"``.
 
     Raises:
-        ValueError: the text is not a size; the message is a sentence's end, for people.
+        ValueError: the text is not a size; the message is what follows a key in a sentence.
     """
     match = _SIZE.match(text)
     factor = _SIZE_UNITS.get((match[2] or "b").lower()) if match else None
@@ -32,7 +32,7 @@ def parse_duration(text: str) -> float:
     """Seconds of a duration such as ``"10m"``, ``"0s"`` or ``"1h 30m"``.
 
     Raises:
-        ValueError: the text is not a duration; the message is a sentence's end, for people.
+        ValueError: the text is not a duration; the message is what follows a key in a sentence.
     """
     if _DURATION.match(text) is None:
         raise ValueError('has to be seconds, or text such as "10m" (ms, s, m, h, d)')

@@ -1,4 +1,4 @@
-"""pydantic's errors as sentences that name the key, its value's fault and the nearest name."""
+"""Turns pydantic's errors into sentences: the section, the key, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from pgsluice.config.model import DeltaSinkConfig, PostgresSinkConfig
-from pgsluice.config.not_yet import SINK_TYPES
+from pgsluice.config.unsupported import SINK_TYPES
 
 _SINKS: dict[str, type[BaseModel]] = {"delta": DeltaSinkConfig, "postgres": PostgresSinkConfig}
 
-_KINDS = {
+_EXPECTED_TYPES = {
     "string_type": "text in quotes",
     "bool_type": "true or false",
     "int_type": "a whole number",
@@ -29,40 +29,42 @@ _KINDS = {
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """The keys of a section as the file has them."""
+    """The keys of a section, as written in the file."""
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a mistyped one most likely means."""
-    by_lower = {one.lower(): one for one in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
+    """The known name closest to a misspelt one; None if none is close."""
+    by_lower_name = {known_name.lower(): known_name for known_name in known}
+    matches = difflib.get_close_matches(name.lower(), by_lower_name, n=1, cutoff=0.6)
+    return by_lower_name[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean "x"?``, or nothing."""
-    found = nearest(name, known)
-    return f'; did you mean "{found}"?' if found else ""
+    """``; did you mean "x"?``, or empty if no known name is close."""
+    close_name = nearest(name, known)
+    return f'; did you mean "{close_name}"?' if close_name else ""
 
 
 def sentences(error: ValidationError, model: type[BaseModel], place: str) -> list[str]:
-    """Each mistake in a section as ``place: what is wrong``.
+    """Each mistake in a section, as ``place: what is wrong``.
 
-    Values are only shown where a key takes one of a few words, so that no secret is printed.
+    A value is shown only if its key takes one of a few words, so that no secret is printed.
     """
-    return [_sentence(one, model, place) for one in error.errors(include_url=False)]
+    return [_sentence(details, model, place) for details in error.errors(include_url=False)]
 
 
-def _sentence(one: Any, model: type[BaseModel], place: str) -> str:
-    loc = list(one["loc"])
+def _sentence(details: Any, model: type[BaseModel], place: str) -> str:
+    loc = list(details["loc"])
     if loc and loc[0] == "sink":
         sink = loc[1] if len(loc) > 1 else None
         if sink in _SINKS and len(loc) > 2:
-            return _sentence({**one, "loc": tuple(loc[2:])}, _SINKS[str(sink)], f"{place}, sink")
+            return _sentence(
+                {**details, "loc": tuple(loc[2:])}, _SINKS[str(sink)], f"{place}, sink"
+            )
     key = str(loc[0]) if loc else ""
-    kind = one["type"]
-    context = one.get("ctx", {})
+    kind = details["type"]
+    context = details.get("ctx", {})
     match kind:
         case "extra_forbidden":
             return f'{place}: unknown key "{key}"{did_you_mean(key, keys_of(model))}'
@@ -75,10 +77,12 @@ def _sentence(one: Any, model: type[BaseModel], place: str) -> str:
             if tag in SINK_TYPES:
                 return f'{place}, sink: "type" = "{tag}": {SINK_TYPES[tag]}'
             known = (*_SINKS, *SINK_TYPES)
-            return f'{place}, sink: unknown type "{tag}"{did_you_mean(tag, known) or _of(known)}'
+            return (
+                f'{place}, sink: unknown type "{tag}"{did_you_mean(tag, known) or _choices(known)}'
+            )
         case "literal_error":
             words = str(context["expected"]).replace("'", '"')
-            return f'{place}: "{key}" {_shown(one["input"])}can be {words}'
+            return f'{place}: "{key}" {_shown(details["input"])}can be {words}'
         case "value_error" if key:
             return f'{place}: "{key}" {context["error"]}'
         case "value_error":
@@ -87,19 +91,19 @@ def _sentence(one: Any, model: type[BaseModel], place: str) -> str:
             return f'{place}: "{key}" has to be {_bound(kind, context)}'
         case "too_short" | "string_too_short":
             return f'{place}: "{key}" must not be empty'
-        case _ if kind in _KINDS:
-            return f'{place}: "{key}" has to be {_KINDS[kind]}'
+        case _ if kind in _EXPECTED_TYPES:
+            return f'{place}: "{key}" has to be {_EXPECTED_TYPES[kind]}'
         case _:
-            message = str(one["msg"])
+            message = str(details["msg"])
             return f'{place}: "{key}": {message[:1].lower()}{message[1:]}'
 
 
-def _of(known: Iterable[str]) -> str:
-    return "; it can be " + ", ".join(f'"{one}"' for one in known)
+def _choices(known: Iterable[str]) -> str:
+    return "; it can be " + ", ".join(f'"{name}"' for name in known)
 
 
 def _shown(value: Any) -> str:
-    """A short word that was given where one of a few was wanted."""
+    """The value, if it is a short word."""
     return f'is "{value}"; it ' if isinstance(value, str) and len(value) <= 30 else ""
 
 

@@ -1,0 +1,74 @@
+"""Settings that are planned but not supported yet: refused by name, never ignored.
+
+Refusing a setting is better than accepting it without effect. Whoever implements one deletes
+its line here; nothing else has to change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from pgsluice.config.model import (
+    DeltaSinkConfig,
+    PostgresSinkConfig,
+    SubscriptionConfig,
+)
+
+_NUMERIC = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\))\Z")
+
+Rule = tuple[str, Callable[[Any], bool], str]
+"""A key as written in the file, whether its value is unsupported, and a sentence about it."""
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+def _is_not(*known: object) -> Callable[[Any], bool]:
+    return lambda value: value not in known
+
+
+_UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
+    SubscriptionConfig: (
+        ("mode", _is_not("current"), 'only mode "current" is supported yet'),
+        ("copy_rate", _always, "limiting the copy's rate is not supported yet"),
+        (
+            "types",
+            lambda types: any(not _NUMERIC.match(name) for name in types.values()),
+            'only "string", "double" and "decimal(p,s)", for numeric columns, are supported yet',
+        ),
+        ("rename", bool, "renaming is not supported yet"),
+        ("json", _is_not("string"), 'only "string" is supported yet'),
+        (
+            "on_unrepresentable",
+            _is_not("fail"),
+            'only "fail" is supported yet: a value that its column cannot hold parks the table',
+        ),
+        ("deleted_column", _always, "a column for deleted rows is not supported yet"),
+    ),
+    DeltaSinkConfig: (
+        ("engine", _is_not("auto", "native"), 'only "native" (and "auto") is supported yet'),
+    ),
+    PostgresSinkConfig: (("type", _always, 'only sinks of type "delta" are supported yet'),),
+}
+
+SINK_TYPES: dict[str, str] = {"iceberg": 'only sinks of type "delta" are supported yet'}
+"""Planned types of sinks without a model."""
+
+
+def unsupported_settings(model: BaseModel) -> Iterator[str]:
+    """A sentence for each key whose value this version does not support."""
+    keys = {name: field.alias or name for name, field in type(model).model_fields.items()}
+    names = {key: name for name, key in keys.items()}
+    for key, is_unsupported, what in _UNSUPPORTED.get(type(model), ()):
+        name = names[key]
+        if name not in model.model_fields_set:
+            continue
+        value = getattr(model, name)
+        if value is not None and is_unsupported(value):
+            shown = f' = "{value}"' if isinstance(value, str) and len(value) < 40 else ""
+            yield f'"{key}"{shown}: {what}'
