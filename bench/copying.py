@@ -9,7 +9,7 @@ from bench.positions import commits_of
 from bench.report import Line, rate, ratio
 from bench.stage import Shop, Stage, wait_for
 from pgsluice.config import Config
-from pgsluice.spool import SubscriptionRecord, TableState
+from pgsluice.spool import TableState, find_record
 from pgsluice.subscription.run import run
 
 ROUNDS = 2
@@ -47,7 +47,7 @@ def copy_to_delta(stage: Stage, config: Config) -> float:
     given_up = threading.Event()
 
     def copies() -> bool:
-        record = SubscriptionRecord.find(config.spool.path, "lake")
+        record = find_record(config.spool.path, "lake")
         return given_up.is_set() or (
             record is not None
             and any(one.state is not TableState.INITIALISE for one in record.tables.values())

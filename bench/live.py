@@ -23,7 +23,7 @@ from bench.report import Line
 from bench.stage import Shop, Stage, wait_for
 from pgsluice.config import Config
 from pgsluice.errors import SpoolError
-from pgsluice.spool import SpoolReader, SubscriptionRecord, TableState
+from pgsluice.spool import SpoolReader, TableState, find_record
 
 TRANSACTIONS_PER_S = 500
 TABLES = 10
@@ -118,7 +118,7 @@ def _is_ready(
         raise RuntimeError(f"pgsluice run ended: {log_path.read_text()[-2000:]}")
     record = None
     with suppress(SpoolError):  # no spool yet
-        record = SubscriptionRecord.find(config.spool.path, "lake")
+        record = find_record(config.spool.path, "lake")
     if record is None or len(record.tables) < tables:
         return False
     copied = all(
@@ -163,7 +163,7 @@ def _wait_applied(stage: Stage, shop: Shop, config: Config, tables: int) -> None
     wait_for(lambda: reader.position() > end, "the last changes received", 0.1)
 
     def applied() -> bool:
-        record = SubscriptionRecord.find(config.spool.path, "lake")
+        record = find_record(config.spool.path, "lake")
         return record is not None and all(
             one.applied_through >= end for one in record.tables.values()
         )

@@ -192,10 +192,11 @@ def a_subscription(tmp_path: Path):
 
 def register(config: Config) -> None:
     """A subscription that has applied everything, now and for ever."""
-    from pgsluice.spool import Owner, SubscriptionRecord
+    from pgsluice.spool import Owner, RecordStore, SubscriptionRecord
 
     far = Lsn(2**62)
-    SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", far, far).save(config.spool.path)
+    record = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", far, far)
+    RecordStore.create(config.spool.path, record)
 
 
 def test_a_first_start_cut_off_after_the_slot_is_done_again(db, config):

@@ -14,12 +14,15 @@ from tests.support.databases import Database, MakeDatabase
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
     Owner,
+    RecordStore,
     Spool,
     SpoolReader,
     SpoolWriter,
     SubscriptionRecord,
     TableRecord,
     TableState,
+    find_record,
+    load_record,
 )
 
 
@@ -37,7 +40,7 @@ def captured(shop: Database, pgsluice: Command, write_config: WriteConfig) -> It
     assert pgsluice("capture", path, "--once").code == 0
     spool = path.parent / "spool"
     begin = SpoolReader(spool).frontier()
-    SubscriptionRecord(
+    record = SubscriptionRecord(
         name="lake",
         owner=Owner.CONFIG,
         mode="current",
@@ -48,7 +51,8 @@ def captured(shop: Database, pgsluice: Command, write_config: WriteConfig) -> It
             1: TableRecord("public", "t", TableState.READY, begin, rows=7),
             2: TableRecord("public", "bad", TableState.PARKED, begin, error="why"),
         },
-    ).save(spool)
+    )
+    RecordStore.create(spool, record)
     shop.execute("INSERT INTO t VALUES (1)")
     assert pgsluice("capture", path, "--once").code == 0
     return path
@@ -100,10 +104,12 @@ class TestStatus:
     ) -> None:
         spool = captured.parent / "spool"
         reader = SpoolReader(spool)
-        record = SubscriptionRecord.load(spool, "lake")
-        SubscriptionRecord(
-            "lake", Owner.CONFIG, "current", "x", record.registered, reader.position()
-        ).save(spool)
+        record = load_record(spool, "lake")
+        position = reader.position()
+        RecordStore.create(
+            spool,
+            SubscriptionRecord("lake", Owner.CONFIG, "current", "x", record.registered, position),
+        )
         found = _status(pgsluice, captured)
         (lake,) = found["subscriptions"]
         assert lake["lag_s"] == 0
@@ -197,7 +203,7 @@ class TestDrop:
         spool = captured.parent / "spool"
         outcome = pgsluice("drop", captured, "--subscription", "lake", "--yes")
         assert outcome.code == 0, outcome.err
-        assert SubscriptionRecord.find(spool, "lake") is None
+        assert find_record(spool, "lake") is None
         assert Spool.exists(spool)
 
     @pytest.mark.parametrize("name", ["leak", "..", "../../x"])

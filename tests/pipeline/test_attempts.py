@@ -14,10 +14,10 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from pgsluice.capture import run_capture
 from pgsluice.errors import Remedy
 from pgsluice.lsn import Lsn
-from pgsluice.spool import SpoolReader, SubscriptionRecord
+from pgsluice.spark.tasks import TableWork, plan_payloads
+from pgsluice.spool import SpoolReader, load_record
 from pgsluice.subscription.apply import ApplyTables, TaskResult
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.planning import TableWork, plan_tables
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -31,9 +31,9 @@ def received(one: Pipeline, *statements: str) -> Lsn:
 
 def planned(one: Pipeline, end: Lsn) -> TableWork:
     """The one table's work up to a position, as the source hands it to a task."""
-    record = SubscriptionRecord.load(one.spool, "lake")
-    (work,) = plan_tables(SpoolReader(one.spool), record, end)
-    return work
+    record = load_record(one.spool, "lake")
+    (payload,) = plan_payloads(one.spool, "lake", record.position, end)
+    return TableWork.from_bytes(payload)
 
 
 def attempt(one: Pipeline, work: TableWork) -> TaskResult:
@@ -95,7 +95,7 @@ def test_attempted_twice_at_once_and_once_more_late(
     # The query's own batch finds the work done, whatever the record knew.
     one.once()
     assert one.delta("t").version() == version + 1
-    assert one.table("t")["committed"] == str(end)
+    assert one.table("t").committed == str(end)
 
 
 def test_a_target_that_was_rolled_back_is_parked_and_copied_again(

@@ -27,8 +27,8 @@ INSERT INTO rewritten VALUES (-:n, 0);
 
 def is_ready(one: Pipeline, name: str, copies: int = 1) -> bool:
     """A table of that name is copied so often; until the next commit it stays at f."""
-    tables = [t for t in one.record()["tables"].values() if t["name"] == name]
-    return any(t["state"] in "fr" and t["copy_number"] >= copies for t in tables)
+    tables = [t for t in one.record().tables.values() if t.name == name]
+    return any(t.is_active and t.copy_number >= copies for t in tables)
 
 
 def test_tables_come_and_go_while_it_runs(pipeline: MakePipeline) -> None:
@@ -81,7 +81,7 @@ def test_tables_come_and_go_while_it_runs(pipeline: MakePipeline) -> None:
         shop.execute("ALTER TABLE other RENAME TO renamed")
         one.assert_equal("renamed")
         assert one.delta("gone").to_pyarrow_table().to_pylist() == [{"id": 1}]
-        states = {table["name"]: table["state"] for table in one.record()["tables"].values()}
+        states = {table.name: table.state for table in one.record().tables.values()}
         assert {states["t"], states["late"], states["again"]} <= {"f", "r"}
 
 
@@ -139,9 +139,9 @@ def test_a_copied_table_is_ready_also_while_nothing_happens(
     one.once()
     with one.live():
         shop.execute("INSERT INTO t VALUES (2)")
-        one.wait_until(lambda: one.table("t")["rows"] > 1, why="the run follows")
+        one.wait_until(lambda: one.table("t").rows > 1, why="the run follows")
         one.copy("t")
         one.wait_until(
-            lambda: one.table("t")["state"] == "r" and one.table("t")["copy_number"] == 2,
+            lambda: one.table("t").state == "r" and one.table("t").copy_number == 2,
             why="t is copied and ready",
         )

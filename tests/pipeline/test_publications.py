@@ -249,7 +249,7 @@ def test_a_filter_that_fails_parks_its_table_alone(
         one.once()
     assert "(0" not in str(caught.value), "no value of the row"
     assert lake(one, "lake", "t1") == [(1, 1, "x")]
-    assert one.table("t2")["state"] == "p"
+    assert one.table("t2").state == "p"
 
 
 def test_a_column_outside_the_replica_identity_parks_at_the_first_update(

@@ -27,8 +27,8 @@ def ids(one: Pipeline, name: str, table: str) -> list[Any]:
 
 
 def copies(one: Pipeline, subscription: str, table: str) -> int:
-    tables = one.record(subscription)["tables"].values()
-    return next(int(found["copy_number"]) for found in tables if found["name"] == table)
+    tables = one.record(subscription).tables.values()
+    return next(found.copy_number for found in tables if found.name == table)
 
 
 def test_truncates_of_a_partitioned_table_are_those_of_its_root(
@@ -75,7 +75,7 @@ def test_a_subscription_gets_publications_and_loses_them(
     one.once()
     assert ids(one, "lake", "parts") == [1, 2, 3, 4, 101, 104]
     assert ids(one, "lake", "low") == [1, 2, 3]
-    assert {found["name"] for found in one.record()["tables"].values()} == {"parts"}
+    assert {found.name for found in one.record().tables.values()} == {"parts"}
 
 
 def test_a_table_that_becomes_a_partition_goes_on_as_itself(

@@ -9,6 +9,8 @@ import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.pipeline import MakePipeline
 
+from pgsluice.spool import RecordStore, TableState
+
 pytestmark = pytest.mark.usefixtures("spark")
 
 
@@ -81,9 +83,10 @@ def test_a_copy_that_was_cut_off_is_made_again(
     one = pipeline(shop := database())
     shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     one.once()
-    path = one.spool / "subscriptions" / "lake" / "record.json"
-    path.write_text(path.read_text().replace('"state": "r"', '"state": "d"'))
+    store = RecordStore.open(one.spool, "lake")
+    (oid,) = store.record.tables
+    store.save(store.record.with_table(oid, state=TableState.DATA_COPY))
     shop.execute("INSERT INTO t VALUES (2)")
     one.once()
     one.assert_equal("t")
-    assert one.table("t")["copy_number"] == 2
+    assert one.table("t").copy_number == 2

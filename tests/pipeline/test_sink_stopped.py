@@ -56,7 +56,7 @@ def test_the_sink_stopped_while_the_source_writes(
     shop.execute("INSERT INTO bad VALUES (2, 'infinity')", "INSERT INTO t (v) VALUES ('parked')")
     with pytest.raises(Exception, match="1 table is parked"):
         one.once()
-    assert one.table("bad")["state"] == "p"
+    assert one.table("bad").state == "p"
 
     capture = one.start("capture")
     _grows_while_the_slot_stays_flat(one)
@@ -69,11 +69,11 @@ def test_the_sink_stopped_while_the_source_writes(
     shop.execute("DELETE FROM bad WHERE id = 2", "INSERT INTO bad VALUES (3, '2024-01-01')")
     one.once()
     one.assert_equal("t", "bad")
-    assert one.table("bad")["copy_number"] == 2
+    assert one.table("bad").copy_number == 2
     one.write(OTHER.format(enabled="true"), spool=SPOOL)
     one.once()
     one.assert_equal("t", "bad", lake="other")
-    assert {table["copy_number"] for table in one.record("other")["tables"].values()} == {2}
+    assert {table.copy_number for table in one.record("other").tables.values()} == {2}
     assert _released(one) == {}
     _taken_out_it_holds_nothing(one)
 
@@ -102,7 +102,7 @@ def _fills_up_and_lives(one: Pipeline) -> None:
         if _is_full(one):
             break
     assert _is_full(one)
-    bad = str(next(oid for oid, t in one.record()["tables"].items() if t["name"] == "bad"))
+    bad = str(next(oid for oid, t in one.record().tables.items() if t.name == "bad"))
     # In the order in which they were let go; the running subscription is never among them.
     assert [(name, list(what)) for name, what in _released(one).items()] == [
         ("lake", [bad]),
@@ -131,7 +131,7 @@ def _taken_out_it_holds_nothing(one: Pipeline) -> None:
     one.start("capture")
     one.wait_until(lambda: SpoolReader(one.spool).start() > stood, why="let go")
     record = one.record("other")
-    assert record["position"] < one.record()["position"], "it has not gone on"
+    assert record.position < one.record().position, "it has not gone on"
     one.stop()
 
 

@@ -91,10 +91,10 @@ def test_every_table_equals_its_source_after_a_copy_and_after_changes(
     one.once()
     one.assert_equal(*SHOP_TABLES)
     versions = {table: one.delta(table).version() for table in SHOP_TABLES}
-    applied = {table: one.table(table)["rows"] for table in SHOP_TABLES}
+    applied = {table: one.table(table).rows for table in SHOP_TABLES}
     one.once()
     assert {table: one.delta(table).version() for table in SHOP_TABLES} == versions
-    assert {table: one.table(table)["rows"] for table in SHOP_TABLES} == applied
+    assert {table: one.table(table).rows for table in SHOP_TABLES} == applied
 
 
 def test_two_keys_swapped_while_their_big_columns_stay(
@@ -152,7 +152,7 @@ def test_one_bad_table_stops_no_other(database: MakeDatabase, pipeline: MakePipe
     with pytest.raises(Exception, match=r"1 table is parked:\nlake: public\.bad: "):
         one.once()
     one.assert_equal("good")
-    assert one.table("bad")["state"] == "p"
+    assert one.table("bad").state == "p"
     shop.execute("DELETE FROM bad WHERE id = 2", "INSERT INTO bad VALUES (3, NULL)")
     one.copy("public.bad")
     one.assert_equal("good", "bad")
@@ -191,7 +191,7 @@ def test_what_the_stream_cannot_tell_is_seen_in_the_catalog(
         "INSERT INTO p3 SELECT generate_series(200, 210)",
     )
     one.once()
-    copies = {name: one.table(name)["copy_number"] for name in ("t", "p")}
+    copies = {name: one.table(name).copy_number for name in ("t", "p")}
     # Neither a new file nor a new empty partition is a reason to copy again.
     shop.execute(
         "VACUUM FULL t",
@@ -200,7 +200,7 @@ def test_what_the_stream_cannot_tell_is_seen_in_the_catalog(
     )
     one.once()
     one.assert_equal("t", "p")
-    again = {name: one.table(name)["copy_number"] - number for name, number in copies.items()}
+    again = {name: one.table(name).copy_number - number for name, number in copies.items()}
     # But 10 sends no TRUNCATE, and there a new file may be one. Before 13 a new partition has to
     # be added to the publication: what is written to it until then does not come.
     assert again == {"t": int(major < 11), "p": int(major < 13)}
@@ -221,4 +221,4 @@ def test_what_the_stream_cannot_tell_is_seen_in_the_catalog(
     shop.execute("ALTER TABLE t ALTER a TYPE int USING a * 2", "INSERT INTO t VALUES (11, 11)")
     with pytest.raises(PgsluiceError, match=r"public\.t was rewritten"):
         one.once()
-    assert one.table("t")["state"] == "p"
+    assert one.table("t").state == "p"

@@ -127,7 +127,7 @@ def test_a_target_with_the_position_of_another_source(
     shutil.copytree(one.lake, other.lake)
     refused(other, capfd, 1, "position of another source")
     assert other.delta("t").version() == one.delta("t").version()
-    assert other.table("t")["state"] == "p"
+    assert other.table("t").state == "p"
     # Only a copy that the user asks for takes it over.
     other.copy("t")
     other.once()

@@ -1,8 +1,13 @@
-"""Subscriptions' records: what is written is read, also by versions that know less."""
+"""The file of a subscription's record: what a save writes, who reads it, and crashes between."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
+import signal
+import zlib
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,61 +15,391 @@ from hypothesis import strategies as st
 from tests.support.transactions import new_spool
 
 from pgsluice.errors import ForeignSpool, SpoolError
+from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
-from pgsluice.spool import Cut, Owner, Spool, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool import (
+    Cut,
+    Owner,
+    RecordStore,
+    Spool,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+    find_record,
+    load_record,
+)
+from pgsluice.spool.record_codec import RecordBuilder, decode_line, encode_change, encode_line
 
 LSNS = st.integers(0, 2**63 - 1).map(Lsn)
+FEW_LSNS = st.integers(0, 3).map(Lsn)  # equal ones are what matters
 TABLES = st.builds(
     TableRecord, namespace=st.text(), name=st.text(), state=st.sampled_from(TableState),
-    applied_through=LSNS, committed=LSNS, copy_number=st.integers(0, 9), rows=st.integers(0, 2**62),
-    error=st.none() | st.text(), merge_s=st.floats(0, 1e6), version=st.integers(-1, 2**40),
+    applied_through=FEW_LSNS, committed=LSNS, copy_number=st.integers(0, 9),
+    rows=st.integers(0, 2**62), error=st.none() | st.text(), merge_s=st.floats(0, 1e6),
+    version=st.integers(-1, 2**40), may_replace_foreign_target=st.booleans(),
+    predecessor_oids=st.lists(st.integers(1, 9), max_size=2).map(tuple),
+    relations=st.lists(st.integers(1, 9), max_size=2).map(tuple), copied_at=LSNS,
 )  # fmt: skip
-OIDS = st.integers(1, 2**32 - 1)
+OIDS = st.integers(1, 5) | st.integers(1, 2**32 - 1)
 CUTS = st.builds(
     Cut, lsn=LSNS, made_at=st.floats(0, 1e12),
-    versions=st.dictionaries(OIDS, st.integers(0, 2**40), max_size=3),
+    versions=st.dictionaries(OIDS, st.integers(0, 9), max_size=3),
 )  # fmt: skip
 RECORDS = st.builds(
     SubscriptionRecord, name=st.just("lake"), owner=st.sampled_from(Owner), mode=st.just("current"),
-    sink=st.text(), registered=LSNS, position=LSNS,
+    sink=st.text(), registered=LSNS, position=FEW_LSNS,
     tables=st.dictionaries(OIDS, TABLES, max_size=3), cut=st.none() | CUTS,
-    cuts=st.lists(CUTS, max_size=2).map(tuple),
+    cuts=st.lists(CUTS, max_size=3).map(tuple),
+    unpublished=st.dictionaries(OIDS, TABLES, max_size=2),
 )  # fmt: skip
 
 
-@given(RECORDS)
-def test_what_is_written_is_read(record):
-    assert SubscriptionRecord.from_json(record.to_json(), "r") == record
-
-
-def a_record(name="lake", **more):
+def a_record(name: str = "lake", **more) -> SubscriptionRecord:
     return SubscriptionRecord(name, Owner.CONFIG, "current", "delta", Lsn(1), Lsn(2), **more)
 
 
-def test_keys_of_a_newer_version_are_kept():
-    raw = {**json.loads(a_record().to_json()), "verify_at": "0/5"}
-    record = SubscriptionRecord.from_json(json.dumps(raw).encode(), "r")
-    assert json.loads(record.to_json()) == raw
+def written(path: Path, name: str = "lake") -> Path:
+    return path / "subscriptions" / name / "record.json"
 
 
-def test_a_newer_format_is_refused():
-    raw = {**json.loads(a_record().to_json()), "format": 3}
-    with pytest.raises(ForeignSpool, match="format 3"):
-        SubscriptionRecord.from_json(json.dumps(raw).encode(), "r")
-    with pytest.raises(SpoolError):
-        SubscriptionRecord.from_json(b"{}", "r")
+# What a line says
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=4))
+def test_the_lines_make_the_last_record(records):
+    builder, before = RecordBuilder(), None
+    for record in records:
+        line = encode_line({"key": 0, **encode_change(before, record)})
+        change = decode_line(line)
+        assert change is not None
+        del change["key"]
+        builder.apply(change)
+        before = record
+        assert builder.build() == record
+
+
+@given(RECORDS)
+def test_an_equal_record_changes_nothing(record):
+    same = replace(record, tables={oid: replace(table) for oid, table in record.tables.items()})
+    assert encode_change(record, same) == {}
+
+
+@given(RECORDS, FEW_LSNS)
+def test_tables_at_the_position_move_with_it(record, position):
+    tables = {
+        oid: replace(table, applied_through=position)
+        if table.applied_through == record.position
+        else table
+        for oid, table in record.tables.items()
+        if table.applied_through in (record.position, Lsn(9))
+    }
+    before = replace(record, tables={oid: record.tables[oid] for oid in tables})
+    change = encode_change(before, replace(before, tables=tables, position=position))
+    assert set(change) <= {"position"}
+
+
+def test_a_cut_says_only_which_versions_differ():
+    old, cut = Cut(Lsn(1), 1.0, {5: 1, 6: 1, 7: 1}), Cut(Lsn(2), 2.0, {5: 1, 6: 2})
+    before = a_record(cut=old, cuts=(old,))
+    change = encode_change(before, replace(before, cut=cut, cuts=(old, cut)))
+    assert change["cut"]["versions"] == {"6": 2, "7": None}
+    assert [cut["versions"] for cut in change["cuts"]["added"]] == [{}]
+
+
+# The file
 
 
 def test_records_lie_in_the_spool(tmp_path):
     spool = new_spool(tmp_path / "spool")
     assert spool.subscription("lake") is None
     with pytest.raises(SpoolError, match="not known"):
-        SubscriptionRecord.load(spool.path, "lake")
-    a_record("lake").save(spool.path)
-    a_record("other").save(spool.path)
+        load_record(spool.path, "lake")
+    with pytest.raises(SpoolError, match="not known"):
+        RecordStore.open(spool.path, "lake")
+    store = RecordStore.create(spool.path, a_record("lake"))
+    RecordStore.create(spool.path, a_record("other"))
+    assert spool.subscription("lake") == a_record("lake")
     changed = a_record(tables={5: TableRecord("public", "t")}).with_table(5, rows=7)
-    changed.save(spool.path)
-    assert SubscriptionRecord.load(spool.path, "lake") == changed
-    assert [one.name for one in Spool.open(spool.path).subscriptions()] == ["lake", "other"]
+    store.save(changed)
+    assert load_record(spool.path, "lake") == spool.subscription("lake") == changed
+    assert [record.name for record in Spool.open(spool.path).subscriptions()] == ["lake", "other"]
     with pytest.raises(SpoolError, match="cannot name"):
-        a_record("../evil").save(spool.path)
+        RecordStore.create(spool.path, a_record("../evil"))
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=6), st.data())
+def test_saved_reopened_and_read_again(tmp_path_factory, records, data):
+    path = tmp_path_factory.mktemp("spool")
+    store = RecordStore.create(path, records[0])
+    reader = new_spool(path)
+    for record in records:
+        if data.draw(st.booleans()):
+            store = RecordStore.open(path, "lake")
+        store.save(record)
+        if data.draw(st.booleans()):
+            assert reader.subscription("lake") == record
+    assert find_record(path, "lake") == RecordStore.open(path, "lake").record == records[-1]
+
+
+def test_keys_of_a_newer_version_are_kept(tmp_path):
+    RecordStore.create(tmp_path, a_record(extra={"verify_at": "0/5"}))
+    store = RecordStore.open(tmp_path, "lake")
+    store.save(replace(store.record, position=Lsn(9)))
+    assert load_record(tmp_path, "lake").extra == {"verify_at": "0/5"}
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    RecordStore.create(tmp_path, a_record())
+    path = written(tmp_path)
+    path.write_bytes(encode_line({"format": 4, "file": "0" * 16}) + b"\n")
+    with pytest.raises(ForeignSpool, match="format 4"):
+        load_record(tmp_path, "lake")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"{}\n", b"{\n}", b"[]\n", b'{"format": 3}\n'])
+def test_what_is_no_record_is_refused(tmp_path, content):
+    RecordStore.create(tmp_path, a_record())
+    written(tmp_path).write_bytes(content)
+    with pytest.raises(SpoolError, match="not a subscription's record"):
+        load_record(tmp_path, "lake")
+
+
+FORMAT_2 = {
+    "verify_at": "0/5",
+    "format": 2,
+    "name": "lake",
+    "owner": "config",
+    "mode": "current",
+    "sink": "delta",
+    "registered": "0/1",
+    "position": "0/64",
+    "tables": {
+        "16385": {
+            "namespace": "public", "name": "t", "state": "r", "applied_through": "0/64",
+            "committed": "0/50", "copy_number": 1, "fingerprint": "f", "rows": 3, "error": None,
+            "merge_s": 0.5, "deferred": False, "next_due": 0.0, "target": "/lake/t", "version": 2,
+            "adopts": True, "replaces": [16380], "relations": [16386], "copied_at": "0/40",
+            "copied_on": 1,
+        },
+    },
+    "left": {
+        "16390": {
+            "namespace": "public", "name": "gone", "state": "i", "applied_through": "0/64",
+            "committed": "0/0",
+        },
+    },
+    "cut": {"lsn": "0/64", "made_at": 2.0, "versions": {"16385": 2}},
+    "cuts": [{"lsn": "0/50", "made_at": 1.0, "versions": {"16385": 1}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written_format", [1, 2])
+def test_one_document_of_an_older_version_is_read_and_replaced(tmp_path, written_format):
+    old = json.dumps({**FORMAT_2, "format": written_format}, indent=1)
+    RecordStore.create(tmp_path, a_record())
+    written(tmp_path).write_text(old)
+    table = TableRecord(
+        "public", "t", TableState.READY, Lsn(0x64), Lsn(0x50), 1, "f", 3, merge_s=0.5,
+        target="/lake/t", version=2, may_replace_foreign_target=True, predecessor_oids=(16380,),
+        relations=(16386,), copied_at=Lsn(0x40), copied_on=1,
+    )  # fmt: skip
+    expected = SubscriptionRecord(
+        "lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(0x64), {16385: table},
+        Cut(Lsn(0x64), 2.0, {16385: 2}), (Cut(Lsn(0x50), 1.0, {16385: 1}),), {"verify_at": "0/5"},
+        {16390: TableRecord("public", "gone", applied_through=Lsn(0x64))},
+    )  # fmt: skip
+    assert load_record(tmp_path, "lake") == expected
+    store = RecordStore.open(tmp_path, "lake")
+    assert written(tmp_path).read_text() == old, "nothing changed yet"
+    store.save(replace(expected, position=Lsn(0x65)))
+    assert load_record(tmp_path, "lake") == replace(expected, position=Lsn(0x65))
+    assert decode_line(written(tmp_path).read_bytes().rstrip(b"\n")) is not None
+
+
+# How much is written
+
+
+def many_tables(count: int) -> SubscriptionRecord:
+    tables = {
+        oid: TableRecord(
+            "public", f"table_{oid}", TableState.READY, Lsn(2), Lsn(2), 1, "0" * 64, version=1,
+            target=f"/lake/public/table_{oid}",
+        )
+        for oid in range(16384, 16384 + count)
+    }  # fmt: skip
+    return a_record(tables=tables)
+
+
+def after_batch(record: SubscriptionRecord, batch: int) -> SubscriptionRecord:
+    """One table changed; all are applied through the batch's end, and a cut is made."""
+    oid, position = 16384 + batch % len(record.tables), Lsn(record.position + 100)
+    tables = {
+        other: replace(table, applied_through=position) for other, table in record.tables.items()
+    }
+    changed = tables[oid]
+    tables[oid] = replace(
+        changed, rows=changed.rows + 1, committed=position, version=changed.version + 1
+    )
+    versions = {other: table.version for other, table in tables.items()}
+    cut = Cut(position, float(batch), versions)
+    cuts = (*record.cuts, cut)[-5:] if batch % 10 == 0 else record.cuts
+    return replace(record, position=position, tables=tables, cut=cut, cuts=cuts)
+
+
+def test_a_batch_writes_what_it_changes_though_there_are_5000_tables(tmp_path):
+    store = RecordStore.create(tmp_path, record := many_tables(5000))
+    store.save(record := after_batch(record, 1))
+    path = written(tmp_path)
+    for batch in range(2, 30):
+        before = path.stat()
+        store.save(record := after_batch(record, batch))
+        assert path.stat().st_ino == before.st_ino, "appended"
+        assert path.stat().st_size - before.st_size < 1024
+    assert load_record(tmp_path, "lake") == record
+
+
+def test_the_file_is_replaced_before_it_outgrows_its_first_line(tmp_path):
+    store = RecordStore.create(tmp_path, record := many_tables(20))
+    path = written(tmp_path)
+    first, replaced, appended = path.stat().st_size, 0, 0
+    for batch in range(1, 1000):
+        before = path.stat()
+        store.save(record := after_batch(record, batch))
+        after = path.stat()
+        if after.st_ino == before.st_ino:
+            appended += 1
+        else:
+            replaced, first = replaced + 1, after.st_size
+        assert after.st_size <= first + max(first, 64 * 1024)
+    assert replaced >= 2
+    assert appended > 100 * replaced, "replacing is rare"
+    assert load_record(tmp_path, "lake") == record
+
+
+def test_an_unchanged_record_is_the_same_object_and_costs_no_write(tmp_path):
+    spool = new_spool(tmp_path)
+    store = RecordStore.create(tmp_path, a_record())
+    known, before = spool.subscription("lake"), written(tmp_path).read_bytes()
+    store.save(replace(a_record()))
+    assert spool.subscription("lake") is known
+    assert written(tmp_path).read_bytes() == before
+
+
+def test_readers_see_each_save_whole_while_the_file_is_written(tmp_path):
+    """Appended to and replaced under a reader's eyes: what it sees was saved, in order."""
+    record = many_tables(3)
+    states = {record.position: record}
+    for batch in range(400):
+        record = after_batch(record, batch)
+        states[record.position] = record
+    RecordStore.create(tmp_path, next(iter(states.values())))
+    child = CHILDREN.Process(target=save_all, args=(tmp_path, list(states.values())))
+    child.start()
+    spool, seen = new_spool(tmp_path), Lsn(0)
+    while seen < record.position:
+        found = spool.subscription("lake")
+        assert found is not None
+        assert found == states[found.position] == found
+        assert found.position >= seen
+        seen = found.position
+        assert child.exitcode in (None, 0)
+    child.join()
+
+
+# Crashes
+
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload(["pgsluice.spool"])
+PLACES = [
+    "record.write@1", "record.write@3", "record.before_fsync@1", "record.before_newline@2",
+    "record.after_newline@1", "spool.write@1", "spool.before_fsync@1", "spool.before_rename@1",
+    "spool.after_rename@1",
+]  # fmt: skip
+
+
+def save_all(path: Path, records: list[SubscriptionRecord], failpoints: str = "") -> None:
+    """In the child; says by an empty file which saves returned."""
+    arm(failpoints)
+    store = RecordStore.open(path, "lake")
+    for number, record in enumerate(records):
+        store.save(record)
+        (path / f"saved {number}").touch()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_killed_anywhere_a_save_is_whole_or_not_there(tmp_path, place):
+    record = many_tables(3)
+    RecordStore.create(tmp_path, record)
+    records = [record]
+    # The fourth save is too large to be appended.
+    for batch, sink in enumerate(("s", "s", "s", "s" * 100_000, "s", "s")):
+        records.append(replace(after_batch(records[-1], batch), sink=sink))
+    name, _, times = place.partition("@")
+    child = CHILDREN.Process(target=save_all, args=(tmp_path, records[1:], f"{name}=kill@{times}"))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    saved = len(list(tmp_path.glob("saved *")))
+    seen = load_record(tmp_path, "lake")
+    store = RecordStore.open(tmp_path, "lake")
+    assert seen in (records[saved], records[saved + 1])
+    assert store.record in (records[saved], records[saved + 1])
+    assert store.record.position >= seen.position
+    for record in records[saved + 1 :]:
+        store.save(record)
+        assert load_record(tmp_path, "lake") == RecordStore.open(tmp_path, "lake").record == record
+    assert not [line for line in _lines(tmp_path) if decode_line(line) is None]
+
+
+def _lines(path: Path) -> list[bytes]:
+    content = written(path).read_bytes()
+    assert content.endswith(b"\n")
+    return content[:-1].split(b"\n")
+
+
+def test_cut_off_at_any_byte_the_saves_before_it_are_read(tmp_path):
+    """What a crash of the machine leaves of an append: any beginning of it, or zeros."""
+    store = RecordStore.create(tmp_path, first := many_tables(2))
+    begin = written(tmp_path).stat().st_size
+    store.save(second := after_batch(first, 1))
+    whole = written(tmp_path).read_bytes()
+    for end in range(begin, len(whole)):
+        for tail in (b"", bytes(7)):
+            written(tmp_path).write_bytes(whole[:end] + tail)
+            assert load_record(tmp_path, "lake") == first
+            store = RecordStore.open(tmp_path, "lake")
+            is_whole = end == len(whole) - 1 and not tail
+            assert store.record == (second if is_whole else first)
+            assert load_record(tmp_path, "lake") == store.record
+            store.save(third := after_batch(second, 2))
+            assert load_record(tmp_path, "lake") == third
+
+
+def test_a_damaged_line_is_an_error_and_never_skipped(tmp_path):
+    store = RecordStore.create(tmp_path, record := many_tables(2))
+    begin = written(tmp_path).stat().st_size
+    for batch in (1, 2):
+        store.save(record := after_batch(record, batch))
+    content = bytearray(written(tmp_path).read_bytes())
+    content[begin + 20] ^= 1
+    written(tmp_path).write_bytes(content)
+    with pytest.raises(SpoolError, match="damaged"):
+        load_record(tmp_path, "lake")
+
+
+@pytest.mark.parametrize("place", ["record.write", "record.before_fsync", "record.before_newline"])
+def test_a_full_disk_leaves_the_record_as_it_was(tmp_path, place):
+    store = RecordStore.create(tmp_path, first := many_tables(2))
+    arm(f"{place}=enospc")
+    try:
+        with pytest.raises(SpoolError, match="no room"):
+            store.save(second := after_batch(first, 1))
+    finally:
+        arm("")
+    assert load_record(tmp_path, "lake") == store.record == first
+    store.save(second)
+    assert load_record(tmp_path, "lake") == second
+
+
+def test_a_checksum_is_that_of_the_line(tmp_path):
+    assert encode_line({"a": 1}) == b'{"a":1,"crc32":%d}' % zlib.crc32(b'{"a":1')

@@ -6,7 +6,14 @@ import pytest
 from tests.support.transactions import insert, new_spool, raw, transaction
 
 from pgsluice.lsn import Lsn
-from pgsluice.spool import Owner, SpoolWriter, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool import (
+    Owner,
+    RecordStore,
+    SpoolWriter,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+)
 from pgsluice.spool.retention import Retention, RetentionPolicy
 
 NO_LIMIT = 2**60
@@ -44,28 +51,28 @@ def start(writer):
 
 
 def test_what_every_table_has_passed_goes(writer):
-    record("a", 6500, ready=5500, new=0).save(writer.spool.path)
+    RecordStore.create(writer.spool.path, record("a", 6500, ready=5500, new=0))
     step(writer, configured={"a": True})
     assert start(writer) == 5000
 
 
 def test_a_parked_table_holds(writer):
-    record("a", 6500, ready=6500, parked=3000).save(writer.spool.path)
+    RecordStore.create(writer.spool.path, record("a", 6500, ready=6500, parked=3000))
     state, _ = step(writer, configured={"a": True})
     assert start(writer) == 3000
     assert "parked" in str(state.lowest)
 
 
 def test_retention_keeps_what_is_young(writer):
-    record("a", 6500).save(writer.spool.path)
+    RecordStore.create(writer.spool.path, record("a", 6500))
     step(writer, configured={"a": True}, retention_s=3600)
     assert start(writer) == 1000
 
 
 def test_the_configuration_says_who_counts(writer):
-    record("gone", 2000).save(writer.spool.path)
-    record("query", 5000, owner=Owner.SOURCE).save(writer.spool.path)
-    record("a", 7000).save(writer.spool.path)
+    RecordStore.create(writer.spool.path, record("gone", 2000))
+    RecordStore.create(writer.spool.path, record("query", 5000, owner=Owner.SOURCE))
+    RecordStore.create(writer.spool.path, record("a", 7000))
     step(writer, configured={"a": True})
     assert start(writer) == 5000
     step(writer, configured={"a": True, "never_started": True})
@@ -84,8 +91,8 @@ def test_without_anybody_only_the_size_limit_drops(writer):
 
 def test_the_size_limit_lets_go_of_parked_tables_first(writer):
     path = writer.spool.path
-    record("a", 11000, ready=11000, parked=2000).save(path)
-    record("off", 9000).save(path)
+    RecordStore.create(path, record("a", 11000, ready=11000, parked=2000))
+    RecordStore.create(path, record("off", 9000))
     limit = writer.size_bytes() // 2
     state, warnings = step(writer, configured={"a": True, "off": False}, max_bytes=limit)
     assert (start(writer), state.is_full) == (9000, False)
@@ -93,26 +100,26 @@ def test_the_size_limit_lets_go_of_parked_tables_first(writer):
     assert len(warnings) == 1
     assert "parked" in warnings[0]
     # The driver takes it up: the table will be copied again.
-    record("a", 11000, ready=11000, new=0).save(path)
+    RecordStore.create(path, record("a", 11000, ready=11000, new=0))
     step(writer, configured={"a": True, "off": False})
     assert writer.spool.released() == {}
 
 
 def test_then_of_disabled_subscriptions_and_then_it_is_full(writer):
     path = writer.spool.path
-    record("a", 4000).save(path)
-    record("off", 2000).save(path)
+    RecordStore.create(path, record("a", 4000))
+    RecordStore.create(path, record("off", 2000))
     limit = writer.size_bytes() // 2
     configured = {"a": True, "off": False}
     state, warnings = step(writer, configured=configured, max_bytes=limit)
     assert (start(writer), state.is_full) == (4000, True)
     assert "disabled" in warnings[0]
     assert writer.spool.released() == {"off": {"*": "0/7D0"}}
-    record("a", 10000).save(path)
+    RecordStore.create(path, record("a", 10000))
     state, _ = step(writer, configured=configured, max_bytes=limit)
     assert (start(writer), state.is_full) == (10000, False)
     # Enabled again, and its driver started it over from what there is.
-    record("off", 10000).save(path)
+    RecordStore.create(path, record("off", 10000))
     step(writer, configured={"a": True, "off": True})
     assert writer.spool.released() == {}
 
@@ -123,22 +130,22 @@ def test_what_is_in_progress_weighs_and_stays(writer):
     writer.parts.append("open", raw([(10500, insert(5))]))
     writer.parts.append("kept", raw([(10500, insert(5))]))
     writer.parts.prepare("kept", gid="g", xid=7, prepare_lsn=Lsn(10500))
-    record("a", 11000).save(writer.spool.path)
+    RecordStore.create(writer.spool.path, record("a", 11000))
     state, _ = step(writer, configured={"a": True}, max_bytes=before // 10)
     assert (start(writer), state.is_full) == (11000, True)
     assert state.waiting_bytes == state.size_bytes > 0
     writer.parts.abandon("open")
     writer.parts.commit_prepared("g", 7, position=Lsn(12000), commit_timestamp=0, facts={})
     assert step(writer, configured={"a": True})[0].waiting_bytes == 0
-    record("a", 12000).save(writer.spool.path)
+    RecordStore.create(writer.spool.path, record("a", 12000))
     assert step(writer, configured={"a": True})[0].size_bytes == 0
 
 
 def test_full_until_there_is_clearly_room(writer):
-    record("a", 1000).save(writer.spool.path)
+    RecordStore.create(writer.spool.path, record("a", 1000))
     limit = writer.size_bytes() - 1
     policy = RetentionPolicy({"a": True}, 0.0, limit)
     retention = Retention(writer, policy, pytest.fail)
     assert retention.step().is_full
-    record("a", 11000).save(writer.spool.path)
+    RecordStore.create(writer.spool.path, record("a", 11000))
     assert not retention.step().is_full

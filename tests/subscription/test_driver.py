@@ -14,11 +14,18 @@ from pgsluice.config import Config
 from pgsluice.errors import Remedy, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
-from pgsluice.spool import Owner, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spark.tasks import plan_tables
+from pgsluice.spool import (
+    Owner,
+    RecordStore,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+    load_record,
+)
 from pgsluice.subscription.apply import TaskResult
 from pgsluice.subscription.copying import TableCopies
 from pgsluice.subscription.driver import ATTEMPTS, SubscriptionDriver
-from pgsluice.subscription.planning import plan_tables
 
 QUIET, GONE = OID + 1, OID + 2
 
@@ -50,10 +57,10 @@ def driver_of(maker: SpoolMaker, **keys: Any) -> SubscriptionDriver:
     record = SubscriptionRecord(
         "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), tables
     )
-    record.save(maker.path)
+    store = RecordStore.create(maker.path, record)
     reported: list[MetricsEvent] = []
     return SubscriptionDriver(
-        cast(Any, None), config, config.subscription("lake"), record, reported.append
+        cast(Any, None), config, config.subscription("lake"), store, reported.append
     )
 
 
@@ -64,7 +71,7 @@ def applied(end: Lsn, **more: Any) -> TaskResult:
 
 def take(driver: SubscriptionDriver, end: Lsn, *results: TaskResult) -> SubscriptionRecord:
     driver.take(end, results, time.monotonic())
-    saved = SubscriptionRecord.load(driver.config.spool.path, "lake")
+    saved = load_record(driver.config.spool.path, "lake")
     assert saved == driver.record
     return saved
 
@@ -186,6 +193,6 @@ def test_a_copy_holds_the_spool_before_its_snapshot_is_taken(maker: SpoolMaker) 
     assert copies.pending() == [QUIET]
     with pytest.raises(SourceUnreachable):
         copies.run()
-    table = SubscriptionRecord.load(maker.path, "lake").tables[QUIET]
+    table = load_record(maker.path, "lake").tables[QUIET]
     assert (table.state, table.applied_through) == (TableState.DATA_COPY, end)
     assert copies.pending() == [QUIET]

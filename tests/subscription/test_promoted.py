@@ -15,7 +15,15 @@ from tests.support.spools import SpoolMaker, orders, stream
 from pgsluice.copy import CopyResult, Snapshot
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool import (
+    Owner,
+    RecordStore,
+    SpoolIdentity,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+    load_record,
+)
 from pgsluice.subscription.copying import _after
 from pgsluice.subscription.known_tables import followed
 from pgsluice.subscription.run import _registered
@@ -64,8 +72,8 @@ def test_the_record_keeps_where_a_copy_was_taken(tmp_path: Path) -> None:
     record = SubscriptionRecord(
         "lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1), {7: copied(501, 3)}
     )
-    record.save(tmp_path)
-    table = SubscriptionRecord.load(tmp_path, "lake").tables[7]
+    RecordStore.create(tmp_path, record)
+    table = load_record(tmp_path, "lake").tables[7]
     assert (table.copied_at, table.copied_on) == (Lsn(501), 3)
 
 
@@ -86,7 +94,7 @@ def test_who_registers_late_misses_nothing_of_a_new_primary(maker: SpoolMaker) -
     maker.writer.advance_frontier(Lsn(last + 0x5000))
     configured = driver_of(maker)  # the spool's first; the next ones start at its end
     late = configured.config.subscriptions[0].model_copy(update={"name": "late"})
-    record = _registered(configured.config, late)
+    record = _registered(configured.config, late).record
     query = stream(maker, subscription="a_query")
     begin = query.initialOffset()
     # Promoted right at the last commit; the new primary commits where the frontier was.

@@ -26,6 +26,8 @@ from tests.support.oracle import assert_equal
 
 from pgsluice.cli.app import run_command
 from pgsluice.config import Config, load_config
+from pgsluice.errors import SpoolError
+from pgsluice.spool import SubscriptionRecord, TableRecord, load_record
 from pgsluice.subscription.run import raise_parked, run
 
 MakePipeline = Callable[..., "Pipeline"]
@@ -104,13 +106,12 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
         if self.errors:
             raise self.errors.pop()
 
-    def record(self, subscription: str = "lake") -> dict[str, Any]:
-        path = self.spool / "subscriptions" / subscription / "record.json"
-        return dict(json.loads(path.read_text()))
+    def record(self, subscription: str = "lake") -> SubscriptionRecord:
+        return load_record(self.spool, subscription)
 
-    def table(self, name: str) -> dict[str, Any]:
+    def table(self, name: str) -> TableRecord:
         """A table's record by its name."""
-        return next(one for one in self.record()["tables"].values() if one["name"] == name)
+        return next(table for table in self.record().tables.values() if table.name == name)
 
     def assert_equal(self, *tables: str, lake: str = "lake") -> None:
         """Every table's rows are the source's rows, by the server's own word."""
@@ -175,18 +176,17 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
         target = _number(str(now))
 
         def reached() -> bool:
-            with suppress(FileNotFoundError, StopIteration, KeyError):
-                record = self.record()
+            with suppress(FileNotFoundError, SpoolError, StopIteration, KeyError):
+                tables = self.record().tables.values()
                 spool = json.loads((self.spool / "frontier.json").read_text())
-                tables = record["tables"].values()
                 return (
                     bool(tables)
-                    and all(one["state"] in "frp" for one in tables)
+                    and not any(table.is_to_copy for table in tables)
                     and _number(spool["frontier"]) >= target
                     and all(
-                        _number(one["applied_through"]) >= self._last_position(target)
-                        for one in tables
-                        if one["state"] in "fr"
+                        table.applied_through >= self._last_position(target)
+                        for table in tables
+                        if table.is_active
                     )
                 )
             return False

@@ -6,7 +6,7 @@ import time
 
 from pgsluice.config import Config
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy
-from pgsluice.spool import SubscriptionRecord
+from pgsluice.spool import RecordStore, find_record
 from pgsluice.subscription.exclusive import Exclusive
 from pgsluice.subscription.requests import request_copy
 
@@ -28,7 +28,7 @@ def find_table(config: Config, table: str, subscription: str | None) -> dict[str
     known: set[str] = set()
     found = {}
     for one in chosen:
-        record = SubscriptionRecord.find(config.spool.path, one.name)
+        record = find_record(config.spool.path, one.name)
         for oid, entry in {} if record is None else record.tables.items():
             name = f"{entry.namespace}.{entry.name}"
             known.add(name)
@@ -50,8 +50,8 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
     folder = config.spool.subscription_folder(name)
     try:
         with Exclusive(folder, f"the subscription {name}"):
-            record = SubscriptionRecord.load(config.spool.path, name)
-            record.to_copy(oid, adopts=True).save(config.spool.path)
+            store = RecordStore.open(config.spool.path, name)
+            store.save(store.record.to_copy(oid, may_replace_foreign_target=True))
             return False
     except SpoolBusy:
         request = request_copy(folder, oid)

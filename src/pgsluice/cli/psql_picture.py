@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len
 
 from pgsluice.catalog.source_tables import SourceColumn, SourceTable
-from pgsluice.publication import OwnedPublication, Publication, PublicationTable
+from pgsluice.publication.model import Publication, PublicationTable
+from pgsluice.publication.of_server import OwnedPublication
 
 _KINDS = {
     "r": "Table",

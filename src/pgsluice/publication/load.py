@@ -13,17 +13,18 @@ from pathlib import Path
 from pgsluice.catalog.source_tables import SourceCatalog
 from pgsluice.config import PublicationsConfig
 from pgsluice.errors import ConfigError
+from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.execute import execute
 from pgsluice.publication.model import Publication, Publications
 from pgsluice.publication.parse import parse_statements
-from pgsluice.sql import SqlRefused
+from pgsluice.publication.row_filter.errors import FilterNotExact
 
 
 def load_publications(text: str, catalog: SourceCatalog) -> Publications:
     """The publications that a text of statements makes.
 
     Raises:
-        SqlRefused: the first statement that PostgreSQL refuses; the fact ``line`` is
+        PublicationError: the first statement that PostgreSQL refuses; the fact ``line`` is
             where it begins.
         FilterNotExact: a filter that PostgreSQL takes and we cannot evaluate exactly.
     """
@@ -31,7 +32,7 @@ def load_publications(text: str, catalog: SourceCatalog) -> Publications:
     for one in parse_statements(text):
         try:
             publications = execute(publications, one.statement, catalog)
-        except SqlRefused as error:
+        except (PublicationError, FilterNotExact) as error:
             located = error.located_in(text, 0)
             located.facts["line"] = text.count("\n", 0, one.start) + 1
             raise located from None
@@ -83,7 +84,7 @@ class Statements:
         """
         try:
             return load_publications(self.text, catalog)
-        except SqlRefused as error:
+        except (PublicationError, FilterNotExact) as error:
             if self.file is None:
                 raise ConfigError(f"[publications] sql: {error}", **error.facts) from error
             line = error.facts.get("line") or self.text.count("\n", 0, error.position or 0) + 1
@@ -112,12 +113,12 @@ def subscribed(publications: Publications, names: Iterable[str]) -> tuple[Public
     """Those that a subscription names, in its order.
 
     Raises:
-        SqlRefused: one does not exist.
+        PublicationError: one does not exist.
     """
     found = []
     for name in names:
         publication = publications.get(name)
         if publication is None:
-            raise SqlRefused(f'publication "{name}" does not exist')
+            raise PublicationError(f'publication "{name}" does not exist')
         found.append(publication)
     return tuple(found)

@@ -14,6 +14,7 @@ from pgsluice.spool.block import (
 from pgsluice.spool.identity import SpoolIdentity
 from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after
 from pgsluice.spool.record import Cut, Owner, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool.record_file import RecordStore, find_record, load_record
 from pgsluice.spool.scan import RawMessages, RelationCounts, part_block, plain_block
 from pgsluice.spool.segment import PartReference, SegmentHeader
 from pgsluice.spool.spool import ChainStart, Spool
@@ -27,6 +28,7 @@ __all__ = [
     "Owner",
     "PartReference",
     "RawMessages",
+    "RecordStore",
     "RelationCounts",
     "RelationInForce",
     "SegmentHeader",
@@ -39,6 +41,8 @@ __all__ = [
     "SubscriptionRecord",
     "TableRecord",
     "TableState",
+    "find_record",
+    "load_record",
     "part_block",
     "plain_block",
     "relations_after",

@@ -114,15 +114,17 @@ class SpoolIdentity:
             raise SpoolError(f"{path} is not the identity of a spool", path=path) from error
 
 
-def check_format(found: object, path: str) -> None:
-    """Refuse what this version cannot read.
+def check_format(
+    found: object, path: str, *, oldest: int = FORMAT - 1, newest: int = FORMAT
+) -> None:
+    """Refuse a file of a format that this version does not read.
 
     Raises:
         ForeignSpool: the format is newer or older than what is read.
     """
-    if not isinstance(found, int) or not FORMAT - 1 <= found <= FORMAT:
+    if not isinstance(found, int) or not oldest <= found <= newest:
         raise ForeignSpool(
-            f"{path} has format {found}; this pgsluice reads {FORMAT - 1} and {FORMAT}",
+            f"{path} has format {found}; this pgsluice reads {oldest} to {newest}",
             hint="use the version of pgsluice that wrote it, or a newer one",
             path=path,
             format=found,

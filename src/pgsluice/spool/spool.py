@@ -25,7 +25,8 @@ from typing import Any
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.identity import FORMAT, SpoolIdentity, check_format
-from pgsluice.spool.record import SubscriptionRecord, record_name
+from pgsluice.spool.record import SubscriptionRecord
+from pgsluice.spool.record_file import RecordReader, record_name
 from pgsluice.spool.storage import LocalStorage, make_folder
 
 IDENTITY, START, FRONTIER, RELEASED = (
@@ -59,6 +60,7 @@ class Spool:
         self.path = path
         self.identity = identity
         self.storage = LocalStorage(path)
+        self._records: dict[str, RecordReader] = {}
 
     @classmethod
     def create(
@@ -169,7 +171,8 @@ class Spool:
 
     def subscription(self, name: str) -> SubscriptionRecord | None:
         """One subscription's record; None before it registered."""
-        return SubscriptionRecord.find(self.path, name)
+        reader = self._records.setdefault(name, RecordReader(self.path, name))
+        return reader.read()
 
     def subscription_folder(self, name: str) -> Path:
         """Where a subscription keeps its checkpoint and record."""

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol
 
@@ -93,7 +94,7 @@ class LocalStorage:
     def replace(self, name: str, data: bytes) -> None:
         path = self.root / name
         make_folder(path.parent)
-        _write_durably(path, lambda file: _write_all(file, data))
+        _write_durably(path, lambda file: write_all(file, data))
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -221,7 +222,8 @@ def _write_durably(path: Path, fill: Callable[[BinaryIO], None]) -> int:
     return size
 
 
-def _write_all(file: BinaryIO, data: bytes) -> None:
+def write_all(file: BinaryIO | FileIO, data: bytes) -> None:
+    """Write all of ``data`` to an unbuffered file, which may take less at a time."""
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]

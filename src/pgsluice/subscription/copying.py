@@ -34,7 +34,7 @@ from pgsluice.events import CopyProgress
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.spark.tasks import run_tasks
+from pgsluice.spark.results import run_tasks
 from pgsluice.spool import Spool, TableRecord, TableState
 from pgsluice.subscription.discovery import SourceTable, source_tables
 from pgsluice.subscription.driver import SubscriptionDriver
@@ -76,7 +76,7 @@ class TableCopies:
             tables = source_tables(connection, self._publications(), self._driver.own)
             with self._driver.lock:
                 record = self._driver.record
-                known, left = dict(record.tables), dict(record.left)
+                known, left = dict(record.tables), dict(record.unpublished)
                 live = {table.facts.oid for table in tables}
                 for table in tables:
                     oid = table.facts.oid
@@ -89,8 +89,8 @@ class TableCopies:
                         self._driver.rules[oid] = table.rules
                 remove(known, left, known.keys() - live, has_own=self._driver.own is not None)
                 self._driver.needs_look = False
-                if (known, left) != (record.tables, record.left):
-                    self._driver.record = replace(record, tables=known, left=left)
+                if (known, left) != (record.tables, record.unpublished):
+                    self._driver.record = replace(record, tables=known, unpublished=left)
                     self._driver.save()
 
     def _publications(self) -> tuple[str, ...]:
@@ -114,7 +114,9 @@ class TableCopies:
         """Mark one table to be copied again, if the subscription still has it."""
         with self._driver.lock:
             if oid in self._driver.record.tables:
-                self._driver.record = self._driver.record.to_copy(oid, adopts=True)
+                self._driver.record = self._driver.record.to_copy(
+                    oid, may_replace_foreign_target=True
+                )
                 self._driver.save()
 
     def pending(self) -> list[int]:
@@ -205,8 +207,8 @@ class TableCopies:
                     columns=table.columns,
                     row_filter=table.row_filter,
                     copy_number=number,
-                    replaces=record.replaces,
-                    adopts=record.adopts,
+                    replaces=record.predecessor_oids,
+                    adopts=record.may_replace_foreign_target,
                 )
             )
         driver.record = replace(driver.record, tables=records)
@@ -316,8 +318,8 @@ def _after(
             rows=result.rows,
             error=None,
             deferred=False,
-            adopts=False,
-            replaces=(),
+            may_replace_foreign_target=False,
+            predecessor_oids=(),
         )
     may_pass = result.remedy in (Remedy.STOP, Remedy.WAIT) or not is_last
     if result.remedy is Remedy.PARK or not may_pass:

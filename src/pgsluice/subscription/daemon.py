@@ -13,7 +13,7 @@ _LOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
     "pgsluice.sinks.delta",
-    "pgsluice.subscription.source",
+    "pgsluice.spark.stream",
     "pgsluice.copy",
     "pgsluice.subscription.apply",
 )

@@ -3,8 +3,8 @@
 The driver is the record's only writer. One lock stands around everything that changes it: a
 batch's results, a copy, a catch-up. What a batch does:
 
-1. Spark asks the source for the tables with work (:mod:`pgsluice.subscription.source`) and runs
-   one task for each (:mod:`pgsluice.subscription.apply`); ``foreachBatch`` only collects.
+1. Spark asks the source for the tables with work (:mod:`pgsluice.spark.tasks`) and runs one
+   task for each (:mod:`pgsluice.subscription.apply`); ``foreachBatch`` only collects.
 2. The results go into the record: new positions, parked tables, what a merge cost.
 3. Tables without changes up to the batch's end are applied through it as well. This is worked
    out from the spool again, not from the absence of a result: a table may have been copied
@@ -28,17 +28,22 @@ from pgsluice.errors import PgsluiceError, Remedy, SinkError
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
-from pgsluice.publication import Publisher
+from pgsluice.publication.publish import Publisher
 from pgsluice.sinks import make_sink
-from pgsluice.spark.errors import summarize_error
+from pgsluice.spark.results import collect_results, in_one_line, run_tasks
 from pgsluice.spark.session import SPARK_LOG
-from pgsluice.spark.tasks import collect_results, run_tasks
-from pgsluice.spool import Cut, SpoolReader, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spark.tasks import NO_TABLE, plan_tables
+from pgsluice.spool import (
+    Cut,
+    RecordStore,
+    SpoolReader,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+)
 from pgsluice.subscription.apply import RESULT_DDL, ApplyTables, TaskResult
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.own_publications import OwnPublications
-from pgsluice.subscription.planning import NO_TABLE, plan_tables
-from pgsluice.subscription.source import read_table_work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +70,7 @@ class SubscriptionDriver:
         spark: the session.
         config: the whole configuration.
         subscription: which subscription of it.
-        record: its durable state; from here on the driver's own.
+        store: holds its durable record, which from here on is the driver's to write.
         report: takes events.
     """
 
@@ -74,7 +79,7 @@ class SubscriptionDriver:
         spark: SparkSession,
         config: Config,
         subscription: SubscriptionConfig,
-        record: SubscriptionRecord,
+        store: RecordStore,
         report: Callable[[MetricsEvent], None],
     ) -> None:
         self.spark = spark
@@ -87,7 +92,8 @@ class SubscriptionDriver:
         self.reader = SpoolReader(config.spool.path)
         self.spool = self.reader.spool
         self.spool_id = self.spool.identity.spool_id
-        self.record = record
+        self.record = store.record
+        self._store = store
         self.own = _own_publications(config, subscription)
         self.rules: dict[int, Mapping[int, Publisher]] = {}
         self.needs_look = False
@@ -105,7 +111,7 @@ class SubscriptionDriver:
 
     def save(self) -> None:
         """Make the record durable."""
-        self.record.save(self.config.spool.path)
+        self._store.save(self.record)
 
     def take_over(self, config: Config) -> None:
         """What another configuration says of our own publications; the rest stays as it is.
@@ -125,12 +131,14 @@ class SubscriptionDriver:
     def start(self, *, once: bool) -> StreamingQuery:
         """Start the streaming query; ``once``: it ends by itself at the spool's position."""
         folder = self.config.spool.subscription_folder(self.subscription.name)
-        frame = read_table_work(
-            self.spark,
-            self.config.spool.path,
-            self.subscription.name,
-            max_rows=self.subscription.max_rows_per_batch,
-            max_bytes=self.subscription.max_bytes_per_batch,
+        frame = (
+            self.spark.readStream.format("pgoutput")
+            .option("spool", str(self.config.spool.path))
+            .option("subscription", self.subscription.name)
+            .option("task_mode", "true")
+            .option("max_rows_per_batch", str(self.subscription.max_rows_per_batch))
+            .option("max_bytes_per_batch", str(self.subscription.max_bytes_per_batch))
+            .load()
         )
         self._batches = 0
         self._trouble = None
@@ -150,7 +158,7 @@ class SubscriptionDriver:
         except Exception as error:
             # Spark matches the traceback of what is raised here against a pattern that
             # overflows the JVM's stack when it holds a Java stack trace.
-            self._trouble = summarize_error(error)
+            self._trouble = in_one_line(error)
             raise PgsluiceError(self._trouble) from None
 
     def _apply(self, frame: DataFrame) -> None:
@@ -284,7 +292,7 @@ class SubscriptionDriver:
         error = query.exception() if query is not None else None
         if error is None:
             return
-        what = self._trouble or summarize_error(error)
+        what = self._trouble or in_one_line(error)
         if not final_only:
             raise PgsluiceError(
                 f"the query of {self.subscription.name} failed: {what}",

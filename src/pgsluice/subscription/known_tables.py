@@ -75,7 +75,7 @@ def add(
                 added,
                 state=TableState.INITIALISE,
                 copy_number=other.copy_number,
-                replaces=(*other.replaces, oid),
+                predecessor_oids=(*other.predecessor_oids, oid),
             )
     known[table.facts.oid] = added
 

@@ -31,10 +31,10 @@ from pgsluice.errors import (
 from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
-from pgsluice.spark.errors import summarize_error
 from pgsluice.spark.java import require_java
+from pgsluice.spark.results import in_one_line
 from pgsluice.spark.session import SPARK_LOG, build_session, require_spark, start_session
-from pgsluice.spool import Owner, SpoolReader, SubscriptionRecord
+from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
 from pgsluice.subscription.copying import TableCopies
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.exclusive import Exclusive
@@ -112,7 +112,7 @@ def _run(
     prepared = stack.enter_context(
         prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
     )
-    records = [_registered(config, one) for one in chosen]
+    stores = [_registered(config, one) for one in chosen]
     target = _flush_lsn(config)
     capture = stack.enter_context(CaptureProcess(config, once=once))
 
@@ -124,10 +124,10 @@ def _run(
     spark = stack.enter_context(_session(config, look))
     running = [
         _Running(
-            driver := SubscriptionDriver(spark, config, one, record, report),
+            driver := SubscriptionDriver(spark, config, one, store, report),
             TableCopies(driver, config),
         )
-        for one, record in zip(chosen, records, strict=True)
+        for one, store in zip(chosen, stores, strict=True)
     ]
     _Run(config, spark, capture, running, stop, reread).go(prepared, target if once else None)
 
@@ -168,26 +168,25 @@ def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionCon
     return chosen
 
 
-def _registered(config: Config, subscription: SubscriptionConfig) -> SubscriptionRecord:
+def _registered(config: Config, subscription: SubscriptionConfig) -> RecordStore:
     """The subscription's record, made durably at the spool's end when it is new.
 
     That is the last position, not the frontier: after a promotion commits may come between.
     """
     reader = SpoolReader(config.spool.path)
-    record = SubscriptionRecord.find(config.spool.path, subscription.name)
-    if record is None:
-        # The spool's first subscription may have all that it holds.
-        begin = reader.position() if reader.spool.subscriptions() else reader.start()
-        record = SubscriptionRecord(
-            name=subscription.name,
-            owner=Owner.CONFIG,
-            mode=subscription.mode,
-            sink=subscription.sink.target,
-            registered=begin,
-            position=begin,
-        )
-        record.save(config.spool.path)
-    return record
+    if find_record(config.spool.path, subscription.name) is not None:
+        return RecordStore.open(config.spool.path, subscription.name)
+    # The spool's first subscription may have all that it holds.
+    begin = reader.position() if reader.spool.subscriptions() else reader.start()
+    record = SubscriptionRecord(
+        name=subscription.name,
+        owner=Owner.CONFIG,
+        mode=subscription.mode,
+        sink=subscription.sink.target,
+        registered=begin,
+        position=begin,
+    )
+    return RecordStore.create(config.spool.path, record)
 
 
 def _flush_lsn(config: Config) -> Lsn:
@@ -392,7 +391,7 @@ class _Run:
             # A job broke, with its workers perhaps; a query would be started again, too.
             if self._stop.is_set():
                 raise
-            message = f"a Spark job failed and is tried again: {summarize_error(error)}"
+            message = f"a Spark job failed and is tried again: {in_one_line(error)}"
         else:
             return
         one.driver.note(message)
@@ -429,7 +428,7 @@ def raise_parked(config: Config, names: Sequence[str] | None = None) -> None:
     parked = [
         (record.name, table)
         for one in _chosen(config, names)
-        if (record := SubscriptionRecord.find(config.spool.path, one.name)) is not None
+        if (record := find_record(config.spool.path, one.name)) is not None
         for table in record.tables.values()
         if table.is_parked
     ]

@@ -1,0 +1,1 @@
+"""The row filter language: SQL text -> syntax -> bound expression -> truth, three-valued."""

@@ -1,0 +1,257 @@
+"""The lines of a subscription's record file: what changed from one record to the next.
+
+The first line describes a whole record, as the change from nothing; each later line says what
+its save changed. A line is one JSON object whose last key is the CRC-32 of what stands before
+it. Keys that are not there did not change:
+
+* ``name``, ``owner``, ``mode``, ``sink``, ``registered``, ``position``;
+* ``tables`` and ``unpublished``: by relation OID, the whole table; null: it was removed.
+  Fields with their default value are left out. A table without ``applied_through`` is *level*:
+  it stands at the record's position and moves with it. So a batch that changes one table of
+  many writes one table, though all of them are applied through its end;
+* ``cut``: its ``versions`` are those that differ from the cut before, null for a table that
+  it does not have any more;
+* ``cuts``: how many of the oldest were ``dropped``, and which were ``added``, the newest first,
+  each as its difference to the one after it, the newest to ``cut``.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, replace
+from operator import attrgetter
+from typing import Any
+
+from pgsluice.lsn import Lsn
+from pgsluice.spool.record import Cut, Owner, SubscriptionRecord, TableRecord, TableState
+
+RECORD_FORMAT = 3
+"""The format that is written. 3: a line for each save; 1 and 2, one JSON document for all, are
+read and replaced at the next save."""
+
+_CHECKSUM = b',"crc32":'
+_DEFAULTS = {one.name: one.default for one in fields(TableRecord) if one.default is not MISSING}
+_all_but_position = attrgetter(
+    *(one.name for one in fields(TableRecord) if one.name != "applied_through")
+)
+_RENAMED = {"adopts": "may_replace_foreign_target", "replaces": "predecessor_oids"}
+"""Fields of tables as formats 1 and 2 name them."""
+_OTHER_FIELDS = ("name", "mode", "sink")
+
+
+def encode_change(before: SubscriptionRecord | None, after: SubscriptionRecord) -> dict[str, Any]:
+    """What a save has to write; empty when nothing changed.
+
+    Args:
+        before: as it was saved last; None for the change from nothing.
+        after: the record to save.
+    """
+    raw: dict[str, Any] = {
+        name: value
+        for name, value in _simple_fields(after).items()
+        if before is None or _simple_fields(before).get(name) != value
+    }
+    tables = _changed_tables(before, after)
+    if tables:
+        raw["tables"] = tables
+    known = {} if before is None else before.unpublished
+    unpublished: dict[str, Any] = {str(oid): None for oid in known.keys() - after.unpublished}
+    for oid, table in after.unpublished.items():
+        if known.get(oid) != table:
+            unpublished[str(oid)] = _encode_table(table, None)
+    if unpublished:
+        raw["unpublished"] = unpublished
+    old_cut, old_cuts = (None, ()) if before is None else (before.cut, before.cuts)
+    if after.cut != old_cut:
+        raw["cut"] = _encode_cut(after.cut, old_cut)
+    if after.cuts != old_cuts:
+        raw["cuts"] = _encode_cuts(after, old_cuts)
+    return raw
+
+
+class RecordBuilder:
+    """Puts a record together from the lines of its file."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
+        self._tables: dict[int, TableRecord] = {}
+        self._level: set[int] = set()
+        self._unpublished: dict[int, TableRecord] = {}
+        self._cut: Cut | None = None
+        self._cuts: tuple[Cut, ...] = ()
+
+    def apply(self, raw: dict[str, Any]) -> None:
+        """Apply one line's change.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: it is not a change of a record.
+        """
+        for key, table in raw.pop("tables", {}).items():
+            oid = int(key)
+            self._level.discard(oid)
+            if table is None:
+                del self._tables[oid]
+                continue
+            self._tables[oid] = _decode_table(table)
+            if "applied_through" not in table:
+                self._level.add(oid)
+        for key, table in raw.pop("unpublished", {}).items():
+            if table is None:
+                del self._unpublished[int(key)]
+            else:
+                self._unpublished[int(key)] = _decode_table(table)
+        if "cut" in raw:
+            self._cut = _decode_cut(raw.pop("cut"), self._cut)
+        cuts = raw.pop("cuts", None)
+        if cuts is not None:
+            added: list[Cut] = []
+            for cut in cuts["added"]:
+                decoded = _decode_cut(cut, added[-1] if added else self._cut)
+                if decoded is not None:
+                    added.append(decoded)
+            self._cuts = (*self._cuts[cuts["dropped"] :], *reversed(added))
+        self._fields.update(raw)
+
+    def apply_document(self, raw: dict[str, Any]) -> None:
+        """Apply a record as formats 1 and 2 have it: all of it in one JSON document.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: it is not a record.
+        """
+        cuts = [_decode_cut(cut, None) for cut in raw.pop("cuts")]
+        self.apply({**raw, "unpublished": raw.pop("left", {})})
+        self._fields.pop("left", None)
+        self._cuts = tuple(cut for cut in cuts if cut is not None)
+
+    def build(self) -> SubscriptionRecord:
+        """The record as of the last line.
+
+        Raises:
+            ValueError, KeyError, TypeError: the lines do not make a whole record.
+        """
+        raw = dict(self._fields)
+        position = Lsn.parse(raw.pop("position"))
+        for oid in self._level:
+            table = self._tables[oid]
+            if table.applied_through != position:
+                self._tables[oid] = replace(table, applied_through=position)
+        return SubscriptionRecord(
+            **{name: raw.pop(name) for name in _OTHER_FIELDS},
+            owner=Owner(raw.pop("owner")),
+            registered=Lsn.parse(raw.pop("registered")),
+            position=position,
+            tables=dict(self._tables),
+            unpublished=dict(self._unpublished),
+            cut=self._cut,
+            cuts=self._cuts,
+            extra=raw,
+        )
+
+
+def encode_line(raw: Mapping[str, Any]) -> bytes:
+    """One line of the file, without its newline: JSON, its checksum the last key."""
+    content = json.dumps(raw, separators=(",", ":")).encode()[:-1]
+    return b"%s%s%d}" % (content, _CHECKSUM, zlib.crc32(content))
+
+
+def decode_line(line: bytes) -> dict[str, Any] | None:
+    """Read a line; None when it is cut short or its checksum is wrong."""
+    content, separator, checksum = line.rpartition(_CHECKSUM)
+    if not separator or checksum != b"%d}" % zlib.crc32(content):
+        return None
+    return dict(json.loads(content + b"}"))
+
+
+def _simple_fields(record: SubscriptionRecord) -> dict[str, Any]:
+    return {
+        **record.extra,
+        **{name: getattr(record, name) for name in _OTHER_FIELDS},
+        "owner": record.owner.value,
+        "registered": str(record.registered),
+        "position": str(record.position),
+    }
+
+
+def _changed_tables(
+    before: SubscriptionRecord | None, after: SubscriptionRecord
+) -> dict[str, dict[str, Any] | None]:
+    """By OID: tables that are not what the lines so far and the new position make of them."""
+    known = {} if before is None else before.tables
+    raw: dict[str, dict[str, Any] | None] = {str(oid): None for oid in known.keys() - after.tables}
+    for oid, table in after.tables.items():
+        old = known.get(oid)
+        if before is not None and old is not None:
+            was_level = old.applied_through == before.position
+            is_level = table.applied_through == after.position
+            if (
+                was_level == is_level
+                and (is_level or table.applied_through == old.applied_through)
+                and (table is old or _all_but_position(table) == _all_but_position(old))
+            ):
+                continue
+        raw[str(oid)] = _encode_table(table, after.position)
+    return raw
+
+
+def _encode_table(table: TableRecord, position: Lsn | None) -> dict[str, Any]:
+    raw: dict[str, Any] = {}
+    for name in TableRecord.__slots__:
+        value = getattr(table, name)
+        if name == "applied_through":
+            if value != position:
+                raw[name] = str(value)
+        elif name not in _DEFAULTS or value != _DEFAULTS[name]:
+            raw[name] = str(value) if isinstance(value, Lsn) else value
+    return raw
+
+
+def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
+    values = {_RENAMED.get(name, name): value for name, value in raw.items()}
+    known: dict[str, Any] = {}
+    for name in TableRecord.__slots__:
+        if name in values:
+            value, default = values[name], _DEFAULTS.get(name)
+            if isinstance(default, Lsn):
+                value = Lsn.parse(value)
+            elif isinstance(default, tuple):
+                value = tuple(value)
+            known[name] = value
+    if "state" in known:
+        known["state"] = TableState(known["state"])
+    return TableRecord(**known)
+
+
+def _encode_cut(cut: Cut | None, base: Cut | None) -> dict[str, Any] | None:
+    if cut is None:
+        return None
+    known = {} if base is None else base.versions
+    versions: dict[str, int | None] = {str(oid): None for oid in known.keys() - cut.versions}
+    for oid, version in cut.versions.items():
+        if known.get(oid) != version:
+            versions[str(oid)] = version
+    return {"lsn": str(cut.lsn), "made_at": cut.made_at, "versions": versions}
+
+
+def _decode_cut(raw: Mapping[str, Any] | None, base: Cut | None) -> Cut | None:
+    if raw is None:
+        return None
+    versions = {} if base is None else dict(base.versions)
+    for key, version in raw["versions"].items():
+        if version is None:
+            del versions[int(key)]
+        else:
+            versions[int(key)] = version
+    return Cut(lsn=Lsn.parse(raw["lsn"]), made_at=raw["made_at"], versions=versions)
+
+
+def _encode_cuts(after: SubscriptionRecord, old: tuple[Cut, ...]) -> dict[str, Any]:
+    """Older cuts leave at the front and come at the end."""
+    dropped = next((n for n in range(len(old)) if after.cuts[: len(old) - n] == old[n:]), len(old))
+    added = []
+    base = after.cut
+    for cut in reversed(after.cuts[len(old) - dropped :]):
+        added.append(_encode_cut(cut, base))
+        base = cut
+    return {"dropped": dropped, "added": added}

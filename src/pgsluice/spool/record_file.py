@@ -1,0 +1,291 @@
+"""The file of a subscription's record: read by anybody, written by the subscription's owner.
+
+``record.json`` has one line for each save (:mod:`pgsluice.spool.record_codec`), so a save
+writes what changed and not what is known. When the lines after the first weigh more than the
+first, the next save replaces the file by one with a single line, by a temporary name and a
+rename.
+
+No reader needs a lock, and none sees a record that a crash could take back:
+
+* A save appends the line, makes it durable, and only then appends the newline. Readers ignore
+  a last line without newline; the owner, when it opens the file, takes it if it is whole.
+* What follows the last newline was cut off by a crash or a full disk. Opening the file, or
+  the next save, then replaces the file.
+* A file keeps its place until it is replaced, so a reader that knows the file reads only what
+  was appended, and nothing when nothing was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from pgsluice.errors import SpoolError
+from pgsluice.failpoints import failpoint
+from pgsluice.spool.identity import check_format
+from pgsluice.spool.record import SubscriptionRecord
+from pgsluice.spool.record_codec import (
+    RECORD_FORMAT,
+    RecordBuilder,
+    decode_line,
+    encode_change,
+    encode_line,
+)
+from pgsluice.spool.storage import LocalStorage, spool_error, write_all
+
+_SUBSCRIPTION_NAME = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_DOCUMENT_START = b"{\n"
+"""How a file of format 1 or 2 begins: one indented JSON document."""
+_HEAD_BYTES = 39
+"""The first line begins with the format and a random name, so no two files begin alike."""
+_SMALL_BYTES = 64 * 1024
+"""Lines that weigh less than this are not worth replacing the file for."""
+_NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
+
+
+def record_name(name: str) -> str:
+    """Where a subscription's record lies below the spool.
+
+    Raises:
+        SpoolError: the name cannot be a folder's.
+    """
+    if not _SUBSCRIPTION_NAME.match(name):
+        raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
+    return f"subscriptions/{name}/record.json"
+
+
+def find_record(spool_path: str | Path, name: str) -> SubscriptionRecord | None:
+    """Read a subscription's record; None before it registered.
+
+    Raises:
+        SpoolError: the record cannot be read.
+    """
+    return RecordReader(spool_path, name).read()
+
+
+def load_record(spool_path: str | Path, name: str) -> SubscriptionRecord:
+    """Read a registered subscription's record.
+
+    Raises:
+        SpoolError: it has not registered, or its record cannot be read.
+    """
+    return _registered(find_record(spool_path, name), spool_path, name)
+
+
+def _registered(
+    record: SubscriptionRecord | None, spool_path: str | Path, name: str
+) -> SubscriptionRecord:
+    if record is None:
+        raise SpoolError(
+            f"the subscription {name} is not known to the spool {spool_path}",
+            hint="`pgsluice run` registers it at its first start",
+        )
+    return record
+
+
+@dataclass(slots=True)
+class _Content:
+    """What was read of one file.
+
+    Attributes:
+        builder: the record so far.
+        head: the file's first bytes, which tell it from the file that replaces it.
+        first_bytes: the length of the first line.
+        whole_bytes: the length of all whole lines.
+    """
+
+    builder: RecordBuilder = field(default_factory=RecordBuilder)
+    head: bytes = b""
+    first_bytes: int = 0
+    whole_bytes: int = 0
+
+
+class RecordReader:
+    """Reads a subscription's record again and again; cheap when it did not change.
+
+    Args:
+        spool_path: the spool's folder.
+        name: the subscription's.
+        is_owner: accept a last line that is whole but for its newline. Only the owner may: it
+            alone knows that nobody is writing the line.
+
+    Attributes:
+        path: the record's file.
+        content: what was read of it; None without a file, and for one of format 1 or 2.
+
+    Raises:
+        SpoolError: the name cannot be a subscription's.
+    """
+
+    def __init__(self, spool_path: str | Path, name: str, *, is_owner: bool = False) -> None:
+        self.path = Path(spool_path) / record_name(name)
+        self.content: _Content | None = None
+        self._is_owner = is_owner
+        self._status: tuple[int, int, int] | None = None
+        self._record: SubscriptionRecord | None = None
+
+    def read(self) -> SubscriptionRecord | None:
+        """The record as it was saved last; None before the subscription registered.
+
+        Raises:
+            ForeignSpool: of a format that this version does not read.
+            SpoolError: the file cannot be read, or is damaged.
+        """
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+                if seen != self._status:
+                    self._record = self._read(file)
+                    self._status = seen
+        except FileNotFoundError:
+            self._status = self.content = self._record = None
+        except OSError as error:
+            raise spool_error(error, self.path) from error
+        return self._record
+
+    def _read(self, file: FileIO) -> SubscriptionRecord:
+        content, self.content = self.content, None
+        if content is None or file.read(_HEAD_BYTES) != content.head:
+            content = _Content()
+        file.seek(content.whole_bytes)
+        data = file.readall()
+        try:
+            if not content.whole_bytes and data.startswith(_DOCUMENT_START):
+                return self._read_document(json.loads(data))
+            *lines, unfinished = data.split(b"\n")
+            for line in lines:
+                self._apply(content, line)
+            if self._is_owner and (change := decode_line(unfinished)) is not None:
+                content.builder.apply(change)
+            record = content.builder.build()
+        except _NOT_A_RECORD as error:
+            raise SpoolError(
+                f"{self.path} is not a subscription's record, or it is damaged",
+                hint="restore the file; without it, `pgsluice drop` the subscription and start "
+                "again: its tables are copied again",
+                path=str(self.path),
+            ) from error
+        self.content = content
+        return record
+
+    def _read_document(self, raw: dict[str, Any]) -> SubscriptionRecord:
+        self._check_format(raw)
+        builder = RecordBuilder()
+        builder.apply_document(raw)
+        return builder.build()
+
+    def _apply(self, content: _Content, line: bytes) -> None:
+        change = decode_line(line)
+        if change is None:
+            raise ValueError("the checksum of a line is wrong")
+        size = len(line) + 1
+        if not content.whole_bytes:
+            self._check_format(change)
+            del change["file"]
+            content.head = line[:_HEAD_BYTES]
+            content.first_bytes = size
+        content.builder.apply(change)
+        content.whole_bytes += size
+
+    def _check_format(self, raw: dict[str, Any]) -> None:
+        check_format(raw.pop("format"), str(self.path), oldest=1, newest=RECORD_FORMAT)
+
+
+class RecordStore:
+    """A subscription's record in the hands of its owner, the one process that may write it.
+
+    Attributes:
+        record: as it was saved last.
+    """
+
+    def __init__(self, spool_path: str | Path, record: SubscriptionRecord) -> None:
+        self.record = record
+        self._storage = LocalStorage(Path(spool_path))
+        self._name = record_name(record.name)
+        self._path = Path(spool_path) / self._name
+        self._first_bytes = 0
+        self._status: tuple[int, int] | None = None
+        """Inode and size of the file that may be appended to; None: replace it."""
+
+    @classmethod
+    def open(cls, spool_path: str | Path, name: str) -> RecordStore:
+        """Take up the record of a registered subscription.
+
+        A save that a crash cut off is finished if its line is whole, else taken out.
+
+        Raises:
+            SpoolError: it has not registered, or its record cannot be read or written.
+        """
+        reader = RecordReader(spool_path, name, is_owner=True)
+        store = cls(spool_path, _registered(reader.read(), spool_path, name))
+        if reader.content is not None:
+            status = reader.path.stat()
+            store._first_bytes = reader.content.first_bytes
+            store._status = (status.st_ino, status.st_size)
+            if status.st_size > reader.content.whole_bytes:
+                store._replace(store.record)
+        return store
+
+    @classmethod
+    def create(cls, spool_path: str | Path, record: SubscriptionRecord) -> RecordStore:
+        """Register a subscription: write its record durably, in place of any that is there.
+
+        Raises:
+            SpoolError: it could not be written.
+        """
+        store = cls(spool_path, record)
+        store._replace(record)
+        return store
+
+    def save(self, record: SubscriptionRecord) -> None:
+        """Make a record durable; writes what changed since the last save.
+
+        Raises:
+            SpoolError: it could not be written; others read the record before it.
+        """
+        change = encode_change(self.record, record)
+        if change and not self._append(encode_line(change)):
+            self._replace(record)
+        self.record = record
+
+    def _append(self, line: bytes) -> bool:
+        """Append a line durably; False when the file has to be replaced instead."""
+        status, self._status = self._status, None
+        if status is None:
+            return False
+        inode, size = status
+        if size - self._first_bytes + len(line) > max(self._first_bytes, _SMALL_BYTES):
+            return False
+        try:
+            with self._path.open("r+b", buffering=0) as file:
+                found = os.fstat(file.fileno())
+                if (found.st_ino, found.st_size) != status:
+                    return False
+                file.seek(size)
+                failpoint("record.write")
+                write_all(file, line)
+                failpoint("record.before_fsync")
+                os.fsync(file.fileno())
+                failpoint("record.before_newline")
+                write_all(file, b"\n")
+                failpoint("record.after_newline")
+        except OSError as error:
+            raise spool_error(error, self._path) from error
+        self._status = (inode, size + len(line) + 1)
+        return True
+
+    def _replace(self, record: SubscriptionRecord) -> None:
+        """Replace the file by one with a single line."""
+        self._status = None
+        first = {"format": RECORD_FORMAT, "file": secrets.token_hex(8)}
+        line = encode_line({**first, **encode_change(None, record)}) + b"\n"
+        self._storage.replace(self._name, line)
+        self._first_bytes = len(line)
+        self._status = (self._path.stat().st_ino, len(line))
