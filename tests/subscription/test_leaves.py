@@ -52,4 +52,4 @@ def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: Make
             leaves = _leaves_in(snapshot, connection, [root])[root]
     ((p1, p2),) = shop.execute("SELECT 'p1'::regclass::oid::int8, 'p2'::regclass::oid::int8")
     assert set(leaves) == {p1}
-    assert set(table.shape.filenodes) - set(leaves) == {p2}
+    assert set(table.fingerprint.filenodes) - set(leaves) == {p2}

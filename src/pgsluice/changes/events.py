@@ -33,8 +33,7 @@ from pgsluice.columnar.changes import (
     Tuples,
 )
 from pgsluice.errors import Remedy, TableError
-
-COPY_AGAIN = "copy the table again: pgsluice copy CONFIG TABLE"
+from pgsluice.schema_rules import COPY_AGAIN, raise_unless_possible, reconcile_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +128,18 @@ class _Part:
     ) -> _Part:
         places = {name: i for i, name in enumerate(run.schema.names)}
         _check_actions(run, key)
+        verdict = reconcile_target(
+            table_name(run), schema, run.schema, key=key, backfilled=backfilled if len(run) else ()
+        )
+        raise_unless_possible(verdict, table_name(run))
         row_count, old_count = _count(run.new_index), _count(run.old_index)
         columns: list[pa.Array] = []
         absent: dict[str, Mask] = {}
         for field in schema:
             place = places.get(field.name)
             if place is None:
-                _check_missing_column(run, field.name, key, backfilled)
                 columns.append(pa.nulls(row_count, field.type))
                 continue
-            _check_type(run, place, field)
             _check_fit(run, field.name, run.new.unfit.get(place))
             values, mask = _filled(run, place, is_key=field.name in key)
             if field.name in key:
@@ -183,40 +184,6 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
         )
     if (run.old_index[run.actions == DELETE] < 0).any():
         raise TableError(f"a DELETE of {table} came without an old tuple", table=table)
-
-
-def _check_missing_column(
-    run: RelationChanges, name: str, key: tuple[str, ...], backfilled: frozenset[str]
-) -> None:
-    table = table_name(run)
-    if name in key:
-        raise TableError(
-            f"key column {name!r} of {table} is missing in part of the stream",
-            hint=COPY_AGAIN,
-            table=table,
-            column=name,
-        )
-    if name in backfilled and len(run):
-        raise TableError(
-            f"column {name!r} was added to {table} with a value for existing rows, which the"
-            " stream does not carry",
-            hint=COPY_AGAIN,
-            table=table,
-            column=name,
-        )
-
-
-def _check_type(run: RelationChanges, place: int, field: pa.Field) -> None:
-    have = run.schema.field(place).type
-    if have.equals(field.type) or _is_same_kind_of_text(have, field.type):
-        return
-    table = table_name(run)
-    raise TableError(
-        f"column {field.name!r} of {table} changed its type: {have}, the target has {field.type}",
-        hint=COPY_AGAIN,
-        table=table,
-        column=field.name,
-    )
 
 
 def _check_fit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
@@ -307,15 +274,6 @@ def _unknown(runs: Sequence[RelationChanges]) -> frozenset[str]:
         if run.facts is not None
         for column in run.relation.columns
         if column.name not in {known.name for known in run.facts.columns}
-    )
-
-
-def _is_same_kind_of_text(have: pa.DataType, want: pa.DataType) -> bool:
-    texts = (pa.types.is_string, pa.types.is_large_string)
-    bytes_ = (pa.types.is_binary, pa.types.is_large_binary)
-    return any(
-        any(is_kind(have) for is_kind in kinds) and any(is_kind(want) for is_kind in kinds)
-        for kinds in (texts, bytes_)
     )
 
 

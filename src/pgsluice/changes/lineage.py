@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.changes.events import COPY_AGAIN, Events
+from pgsluice.changes.events import Events
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask
 from pgsluice.errors import TableError
+from pgsluice.schema_rules import COPY_AGAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.events import COPY_AGAIN, Events, lay_out, table_name
+from pgsluice.changes.events import Events, lay_out, table_name
 from pgsluice.changes.lineage import Keys, Lineages, follow, number_keys
 from pgsluice.columnar.changes import (
     DELETE,
@@ -33,6 +33,7 @@ from pgsluice.columnar.changes import (
     RelationChanges,
 )
 from pgsluice.errors import TableError
+from pgsluice.schema_rules import COPY_AGAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.publication.row_filter.batches import mask_of
 from pgsluice.publication.row_filter.evaluate import Evaluator
 from pgsluice.publication.rows import RowPool
+from pgsluice.schema_rules import raise_unless_possible, reconcile_filter_column
 from pgsluice.types import resolve_type
 
 
@@ -134,13 +135,13 @@ def _columns(
                 table=_table(changes),
                 column=name,
             )
-        if changes.relation.columns[place].type_oid != type_oid:
-            raise TableError(
-                f"{_table(changes)}: the column {name!r} of the row filter changed its type",
-                hint="copy the table again: pgsluice copy CONFIG TABLE",
-                table=_table(changes),
-                column=name,
-            )
+        verdict = reconcile_filter_column(
+            _table(changes),
+            name,
+            planned_oid=type_oid,
+            type_oid=changes.relation.columns[place].type_oid,
+        )
+        raise_unless_possible(verdict, _table(changes))
         rows = pool.completed(place, asked.rows)
         absent = pool.absent(place, rows)
         if absent is not None:

@@ -19,6 +19,7 @@ from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.publication.publish import Publisher, publish_all
+from pgsluice.schema_rules import raise_unless_possible, reconcile_key
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
 from pgsluice.sinks.target import TableOptions, target_table
@@ -220,8 +221,8 @@ def _target(
 ) -> TargetTable:
     """The target as it has to be after the batch: what it has, and columns that were added.
 
-    Whether those can be added, and whether types still agree, is for the changes to say
-    (:mod:`pgsluice.changes`) and the sink.
+    Whether those can be added, and whether types still agree, is asked where the changes are
+    laid out and where the sink adds them, both times of :mod:`pgsluice.schema_rules`.
 
     Raises:
         TableError: the table's facts are not known, or its key changed.
@@ -238,13 +239,8 @@ def _target(
                 table=work.title,
             )
         table = target_table(run.facts, options, [c.name for c in run.relation.columns])
-        if key is not None and key != table.key:
-            raise TableError(
-                f"{work.title}: its key changed from ({', '.join(key)}) to "
-                f"({', '.join(table.key)})",
-                hint="copy the table again: pgsluice copy CONFIG " + work.title,
-                table=work.title,
-            )
+        if key is not None:
+            raise_unless_possible(reconcile_key(work.title, key, table.key), work.title)
         key = table.key
         for column in table.schema:
             merged.setdefault(column.name, column)

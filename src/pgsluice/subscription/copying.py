@@ -189,11 +189,11 @@ class TableCopies:
                 )
                 continue
             number = record.copy_number + 1
-            shape = replace(table.shape, filenodes=leaves[oid])
+            fingerprint = replace(table.fingerprint, filenodes=leaves[oid])
             records[oid] = replace(
                 record,
                 copy_number=number,
-                fingerprint=shape.to_text(),
+                fingerprint=fingerprint.to_text(),
                 relations=table.relations,
                 error=None,
             )

@@ -25,8 +25,8 @@ from pgsluice.catalog.publications import PublishedBy
 from pgsluice.catalog.tables import Filenode
 from pgsluice.publication import copy_condition, fingerprint
 from pgsluice.publication.publish import Publisher
+from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.subscription.own_publications import OwnPublications
-from pgsluice.subscription.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class SourceTable:
         facts: of the table or root.
         columns: what the publications send; None: all columns that are not generated.
         row_filter: what a copy has to read, as an SQL condition; None: all rows.
-        shape: what later looks are compared with.
+        fingerprint: what later looks are compared with.
         rules: of our own publications, by the relation that the server sends; None without.
     """
 
     facts: RelationFacts
     columns: tuple[str, ...] | None
     row_filter: str | None
-    shape: Shape
+    fingerprint: SourceFingerprint
     rules: Mapping[int, Publisher] | None = None
 
     @property
@@ -173,7 +173,7 @@ def _table(
     acting = {
         fingerprint(ours.get(one.oid), [_listed(by, facts) for by in one.by]) for one in relations
     }
-    shape = Shape(
+    source_fingerprint = SourceFingerprint(
         {leaf: file.in_snapshot for leaf, file in files.items()},
         {column.name: column.row_version for column in facts.columns},
         {column.name: column.attnum for column in facts.columns},
@@ -181,7 +181,7 @@ def _table(
         " ".join(sorted(acting)),
         frozenset[int]().union(*(leaves.get(one.oid, (one.oid,)) for one in relations)),
     )
-    return SourceTable(facts, columns, rows, shape, mine)
+    return SourceTable(facts, columns, rows, source_fingerprint, mine)
 
 
 def _columns(relations: Sequence[PublishedRelation]) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
 """What a look at the source makes of the tables that a subscription's record knows.
 
 New ones come in, those that are not sent any more go or wait, and those whose rows changed
-without the stream telling (:mod:`.shape`) are marked to be copied again.
+without the stream telling (:mod:`pgsluice.schema_rules`) are marked to be copied again.
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ from typing import Any
 
 import psycopg
 
+from pgsluice.schema_rules import (
+    CopyAgain,
+    Look,
+    Park,
+    SourceFingerprint,
+    added_leaves,
+    reconcile_source,
+)
 from pgsluice.spool import SpoolIdentity, TableRecord, TableState
 from pgsluice.subscription.discovery import SourceTable, born_as_partitions
-from pgsluice.subscription.shape import (
-    Shape,
-    came,
-    is_moved,
-    is_renamed,
-    is_rewritten,
-    is_ruled_otherwise,
-    is_sent_again,
-    is_widened,
-    went,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -109,43 +106,37 @@ def remove(
 def compared(
     connection: psycopg.Connection[Any], record: TableRecord, table: SourceTable
 ) -> TableRecord:
-    """A table's record after a look at its shape.
+    """A table's record after a look at its source.
 
-    Before the first copy there is nothing to compare; a shape that is merely other (VACUUM
-    FULL) is the one to compare with from now on. Server 10 sends no TRUNCATE, so there a new
-    file may be one.
+    Before the first copy there is nothing to compare; a harmless difference, such as a new file
+    after VACUUM FULL, becomes the new baseline.
     """
     if not record.is_active:
         return record
     if record.fingerprint == UNSENT:
         return replace(record, state=TableState.INITIALISE)
-    before = Shape.parse(record.fingerprint)
+    before = SourceFingerprint.parse(record.fingerprint)
     if before is None:
         return record
     title = f"{record.namespace}.{record.name}"
-    if is_rewritten(before, table.shape):
-        return replace(
-            record,
-            state=TableState.PARKED,
-            error=f"{title} was rewritten by an ALTER TABLE, and the stream does not carry what "
-            f"became of its rows\n  → copy the table again: pgsluice copy CONFIG {title}",
-        )
-    has_truncate = connection.info.server_version >= 110000
-    if (
-        (is_moved(before, table.shape) and not has_truncate)
-        or is_renamed(before, table.shape)
-        or is_widened(before, table.shape)
-        or is_ruled_otherwise(before, table.shape)
-        or is_sent_again(before, table.shape)
-        or went(before, table.shape)
-    ):
-        return replace(record, state=TableState.INITIALISE)
-    new = came(before, table.shape)
-    # Of a table that has only some partitions of its root, a new one's first rows are not known
-    # to be its own.
-    if new if record.relations else new - born_as_partitions(connection, new):
-        return replace(record, state=TableState.INITIALISE)
-    return replace(record, fingerprint=table.shape.to_text(), relations=table.relations)
+    look = Look(
+        title,
+        before,
+        table.fingerprint,
+        server_version=connection.info.server_version,
+        created_empty=born_as_partitions(connection, added_leaves(before, table.fingerprint)),
+        has_some_leaves=bool(record.relations),
+    )
+    match reconcile_source(look):
+        case Park(why, hint):
+            return replace(record, state=TableState.PARKED, error=f"{why}\n  → {hint}")
+        case CopyAgain(why):
+            logger.info("%s: it is copied again", why)
+            return replace(record, state=TableState.INITIALISE)
+        case _:
+            return replace(
+                record, fingerprint=table.fingerprint.to_text(), relations=table.relations
+            )
 
 
 def followed(record: TableRecord, identity: SpoolIdentity) -> TableRecord:

@@ -10,6 +10,7 @@ from deltalake import Field as DeltaField
 from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import TableError
+from pgsluice.schema_rules import raise_unless_possible, reconcile_key_columns, reconcile_target
 
 
 def existing_schema(handle: DeltaTable) -> pa.Schema:
@@ -58,36 +59,9 @@ def added_columns(
     Raises:
         TableError: a change that the stream alone does not tell.
     """
-    copy_again = "copy the table again: pgsluice copy CONFIG TABLE"
-    known = set(have.names)
-    added: list[pa.Field] = []
-    for field in want:
-        if field.name not in known:
-            if field.name in backfilled or field.name in key:
-                raise TableError(
-                    f"column {field.name!r} was added to {table} with a value for existing rows,"
-                    " which the stream does not carry",
-                    hint=copy_again,
-                    table=table,
-                    column=field.name,
-                )
-            added.append(field)
-        elif not have.field(field.name).type.equals(field.type):
-            raise TableError(
-                f"column {field.name!r} of {table} changed its type: the target has"
-                f" {have.field(field.name).type}, the source now {field.type}",
-                hint=copy_again,
-                table=table,
-                column=field.name,
-            )
-    loose = [name for name in key if name in known and have.field(name).nullable]
-    if loose:
-        raise TableError(
-            f"key column {', '.join(map(repr, loose))} of the target of {table} allows NULL",
-            hint=copy_again,
-            table=table,
-        )
-    return added
+    raise_unless_possible(reconcile_key_columns(table, have, key), table)
+    verdict = reconcile_target(table, have, want, key=key, backfilled=backfilled)
+    return list(raise_unless_possible(verdict, table))
 
 
 def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

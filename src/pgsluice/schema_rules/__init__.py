@@ -1,0 +1,45 @@
+"""What a change of a table's definition means for its target, decided in one place.
+
+Two questions, each with its rules on top of its module:
+
+- :mod:`.source`: a look at the catalog. Did rows change in a way that the stream does not tell?
+- :mod:`.target`: a batch of changes. Can the target take these columns as it is?
+
+Answers are values (:mod:`.verdicts`); who asked acts on them: the subscription's look, a task,
+or a sink. A new rule is one entry here and its test.
+"""
+
+from pgsluice.schema_rules.source import Look, SourceFingerprint, added_leaves, reconcile_source
+from pgsluice.schema_rules.target import (
+    COPY_AGAIN,
+    reconcile_filter_column,
+    reconcile_key,
+    reconcile_key_columns,
+    reconcile_target,
+)
+from pgsluice.schema_rules.verdicts import (
+    AddColumns,
+    CopyAgain,
+    Park,
+    Same,
+    Verdict,
+    raise_unless_possible,
+)
+
+__all__ = [
+    "COPY_AGAIN",
+    "AddColumns",
+    "CopyAgain",
+    "Look",
+    "Park",
+    "Same",
+    "SourceFingerprint",
+    "Verdict",
+    "added_leaves",
+    "raise_unless_possible",
+    "reconcile_filter_column",
+    "reconcile_key",
+    "reconcile_key_columns",
+    "reconcile_source",
+    "reconcile_target",
+]
