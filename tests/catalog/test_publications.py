@@ -229,7 +229,7 @@ def test_without_the_right_the_sql_is_shown(each_server: EmbeddedServer, databas
 def test_a_locked_table_delays_the_others_not_the_caller(
     database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.catalog.own_publications._LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr("pgsluice.catalog.managed_publications._LOCK_TIMEOUT", "50ms")
     db = database()
     _ensure(db)
     db.execute("CREATE TABLE busy (id int PRIMARY KEY)")

@@ -14,9 +14,9 @@ import psycopg
 from psycopg import sql
 
 from pgsluice.verification import (
+    ComparedColumn,
+    ComparedTable,
     DeltaRows,
-    SourceColumn,
-    SourceTable,
     TargetRows,
     compare,
     one_snapshot,
@@ -61,7 +61,7 @@ def compare_exact(
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         with one_snapshot(connection):
-            table = SourceTable.find(connection, qualified_name)
+            table = ComparedTable.find(connection, qualified_name)
             source = sql.Identifier(table.namespace, table.name)
             loaded = sql.Identifier("pg_temp", "pgsluice_loaded")
             connection.execute(
@@ -76,7 +76,7 @@ def compare_exact(
             return _except_all(connection, ours, theirs), _except_all(connection, theirs, ours)
 
 
-def _load(connection: psycopg.Connection[Any], table: SourceTable, rows: TargetRows) -> None:
+def _load(connection: psycopg.Connection[Any], table: ComparedTable, rows: TargetRows) -> None:
     names = [column.name for column in table.columns if column.name in rows.schema.names]
     forms = {column.name: TextForm(column.delimiter) for column in table.columns}
     # The source's constraints are not the question here: NULLs must load to be seen.
@@ -96,7 +96,7 @@ def _load(connection: psycopg.Connection[Any], table: SourceTable, rows: TargetR
                 copy.write_row(row)
 
 
-def _comparable(column: SourceColumn) -> sql.Composable:
+def _comparable(column: ComparedColumn) -> sql.Composable:
     """A form that every type can be compared in: what the server prints.
 
     Numerics are compared by value, since a decimal at the target has its own scale.

@@ -19,7 +19,7 @@ from tests.support.oracle import assert_equal, compare_exact
 import pgsluice.verification
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification import ArrowRows, SourceTable, compare
+from pgsluice.verification import ArrowRows, ComparedTable, compare
 
 # Generated columns, and floats in their shortest form; the oldest server has its own test.
 pytestmark = pytest.mark.pg(">= 12")
@@ -266,7 +266,7 @@ def test_the_key_is_the_index_in_its_own_order(connection: Connection) -> None:
         CREATE UNIQUE INDEX t_key ON t (b, a) INCLUDE (c);
         ALTER TABLE t REPLICA IDENTITY USING INDEX t_key
     """)
-    assert SourceTable.find(connection, "public.t").key == ("b", "a")
+    assert ComparedTable.find(connection, "public.t").key == ("b", "a")
 
 
 ROWS = st.dictionaries(

@@ -8,7 +8,7 @@ otherwise; ``replication.source_errors`` maps them.
 """
 
 from pgsluice.catalog.facts import ColumnFacts, RelationFacts
-from pgsluice.catalog.own_publications import (
+from pgsluice.catalog.managed_publications import (
     PublicationReport,
     drop_publications,
     ensure_publications,

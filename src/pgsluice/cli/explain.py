@@ -50,7 +50,7 @@ def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:
 
 def _of_server(view: SourceView, config: Config) -> list[Publication]:
     """The publications that the slot sends; before the first run, what that will make."""
-    from pgsluice.catalog.own_publications import INSERT_SUFFIX
+    from pgsluice.catalog.managed_publications import INSERT_SUFFIX
     from pgsluice.publication.model import Publication
 
     named = config.source.publications

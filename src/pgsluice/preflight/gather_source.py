@@ -21,7 +21,7 @@ from pgsluice.catalog import (
     slot_info,
     user_tables,
 )
-from pgsluice.catalog.own_publications import INSERT_SUFFIX
+from pgsluice.catalog.managed_publications import INSERT_SUFFIX
 from pgsluice.catalog.publications import PublishedBy
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.config import Config, SourceConfig

@@ -1,6 +1,7 @@
-"""PostgreSQL types to Arrow and Spark, and back: text and binary.
+"""How PostgreSQL's types map to Arrow and Spark, in text and in binary form.
 
-:func:`resolve_type` gives a column's :class:`ColumnType`; the registry holds one entry a type.
+:func:`resolve_type` returns the :class:`ColumnType` of a column; the registry has an entry for
+each built-in type.
 """
 
 from pgsluice.types.codec import ColumnType, Decoded

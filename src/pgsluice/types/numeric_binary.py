@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from pgsluice.types.binary_to_text.scalars import print_numeric
 from pgsluice.types.codec import (
     Bytes,
     Int64s,
@@ -25,7 +26,6 @@ from pgsluice.types.codec import (
     malformed,
     ragged,
 )
-from pgsluice.types.printing.scalars import print_numeric
 
 _HEADER: Final = 8
 _POSITIVE, _NEGATIVE = 0x0000, 0x4000

@@ -1,8 +1,8 @@
-"""The one place that says how each PostgreSQL type travels.
+"""The one place that says how each PostgreSQL type maps to Arrow and Spark.
 
-An entry is a pg_type row's name, its OID, its array's OID, and the way of its values. A type
-without an entry is found by its definition (enum, domain, array), and else travels as the
-text that the server prints.
+An entry has a pg_type row's name, its OID, its array's OID, and the factory of its column type.
+A type without an entry is resolved from its definition (enum, domain, array). Any other type
+maps to a string: the text that the server prints.
 Source: src/include/catalog/pg_type.dat.
 """
 
@@ -15,6 +15,23 @@ from typing import Final
 import pyarrow as pa
 
 from pgsluice.types.arrays import ListType
+from pgsluice.types.binary_to_text import (
+    Printer,
+    datetimes,
+    floats,
+    geometry,
+    network,
+    scalars,
+    textsearch,
+)
+from pgsluice.types.binary_to_text.containers import (
+    ArrayPrinter,
+    MultirangePrinter,
+    RangePrinter,
+    RecordPrinter,
+    VectorPrinter,
+)
+from pgsluice.types.binary_to_text.extensions import EXTENSION_PRINTERS
 from pgsluice.types.bytea import ByteaType
 from pgsluice.types.clock import TimeType
 from pgsluice.types.codec import ColumnType
@@ -23,19 +40,10 @@ from pgsluice.types.definition import TypeDefinition
 from pgsluice.types.numbers import BoolType, FloatType, IntegerType
 from pgsluice.types.numeric import numeric_type
 from pgsluice.types.options import TypeOptions
-from pgsluice.types.printing import Printer, floats, geometry, moments, network, scalars, textsearch
-from pgsluice.types.printing.containers import (
-    ArrayPrinter,
-    MultirangePrinter,
-    RangePrinter,
-    RecordPrinter,
-    VectorPrinter,
-)
-from pgsluice.types.printing.extensions import EXTENSION_PRINTERS
 from pgsluice.types.text import JsonbType, PrintedType, TextType, UuidType
 
-Way = Callable[[int, TypeOptions], ColumnType]
-"""From a column's type modifier (-1 without one) and the options to its type."""
+TypeFactory = Callable[[int, TypeOptions], ColumnType]
+"""Makes a column's type from its type modifier (-1 for none) and the options."""
 
 _MAX_DEPTH: Final = 64
 
@@ -48,21 +56,21 @@ class Entry:
         name: pg_type.typname.
         oid: pg_type.oid.
         array_oid: pg_type.typarray, 0 without one.
-        way: how it travels.
-        printer: its text from its binary form, for where it is inside another value; None
-            where there is no way.
+        make_type: makes the type of a column.
+        printer: prints the text of a value from its binary form, for values inside others; None
+            when that cannot be done.
         delimiter: pg_type.typdelim.
     """
 
     name: str
     oid: int
     array_oid: int
-    way: Way
+    make_type: TypeFactory
     printer: Printer | None
     delimiter: str = ","
 
 
-def _always(column_type: ColumnType) -> Way:
+def _always(column_type: ColumnType) -> TypeFactory:
     return lambda typmod, options: column_type
 
 
@@ -73,50 +81,54 @@ def _text(name: str, oid: int, array_oid: int) -> Entry:
 def _printed(
     name: str, oid: int, array_oid: int, printer: Printer | None, delimiter: str = ","
 ) -> Entry:
-    way = _always(PrintedType(name, printer=printer))
-    return Entry(name, oid, array_oid, way, printer, delimiter)
+    factory = _always(PrintedType(name, printer=printer))
+    return Entry(name, oid, array_oid, factory, printer, delimiter)
 
 
 def _ranges(
     of: str, bound: Printer, oids: tuple[int, int], multi_oids: tuple[int, int]
 ) -> tuple[Entry, Entry]:
-    one = RangePrinter(bound)
+    printer = RangePrinter(bound)
     return (
-        _printed(f"{of}range", *oids, one),
-        _printed(f"{of}multirange", *multi_oids, MultirangePrinter(one)),
+        _printed(f"{of}range", *oids, printer),
+        _printed(f"{of}multirange", *multi_oids, MultirangePrinter(printer)),
     )
 
 
-def _one(name: str, oid: int, array_oid: int, way: ColumnType, printer: Printer) -> Entry:
-    return Entry(name, oid, array_oid, _always(way), printer)
+def _fixed(name: str, oid: int, array_oid: int, column_type: ColumnType, printer: Printer) -> Entry:
+    return Entry(name, oid, array_oid, _always(column_type), printer)
 
 
 ENTRIES: Final[tuple[Entry, ...]] = (
-    _one("bool", 16, 1000, BoolType(), scalars.print_bool),
-    _one("int2", 21, 1005, IntegerType("int2", pa.int16(), "smallint", ">i2"), scalars.print_int2),
-    _one("int4", 23, 1007, IntegerType("int4", pa.int32(), "int", ">i4"), scalars.print_int4),
-    _one("int8", 20, 1016, IntegerType("int8", pa.int64(), "bigint", ">i8"), scalars.print_int8),
-    _one("oid", 26, 1028, IntegerType("oid", pa.int64(), "bigint", ">u4"), scalars.print_unsigned4),
-    _one("float4", 700, 1021, FloatType("float4", pa.float32(), "float"), floats.print_float4),
-    _one("float8", 701, 1022, FloatType("float8", pa.float64(), "double"), floats.print_float8),
+    _fixed("bool", 16, 1000, BoolType(), scalars.print_bool),
+    _fixed(
+        "int2", 21, 1005, IntegerType("int2", pa.int16(), "smallint", ">i2"), scalars.print_int2
+    ),
+    _fixed("int4", 23, 1007, IntegerType("int4", pa.int32(), "int", ">i4"), scalars.print_int4),
+    _fixed("int8", 20, 1016, IntegerType("int8", pa.int64(), "bigint", ">i8"), scalars.print_int8),
+    _fixed(
+        "oid", 26, 1028, IntegerType("oid", pa.int64(), "bigint", ">u4"), scalars.print_unsigned4
+    ),
+    _fixed("float4", 700, 1021, FloatType("float4", pa.float32(), "float"), floats.print_float4),
+    _fixed("float8", 701, 1022, FloatType("float8", pa.float64(), "double"), floats.print_float8),
     Entry("numeric", 1700, 1231, numeric_type, scalars.print_numeric),
     _text("text", 25, 1009),
     _text("varchar", 1043, 1015),
     _text("bpchar", 1042, 1014),
     _text("name", 19, 1003),
     _printed("char", 18, 1002, scalars.print_char),
-    _one("bytea", 17, 1001, ByteaType(), scalars.print_bytea),
-    _one("date", 1082, 1182, DATE, moments.print_date),
-    _one("timestamp", 1114, 1115, TIMESTAMP, moments.print_timestamp),
-    _one("timestamptz", 1184, 1185, TIMESTAMPTZ, moments.print_timestamptz),
-    _one("uuid", 2950, 2951, UuidType("uuid"), scalars.print_uuid),
+    _fixed("bytea", 17, 1001, ByteaType(), scalars.print_bytea),
+    _fixed("date", 1082, 1182, DATE, datetimes.print_date),
+    _fixed("timestamp", 1114, 1115, TIMESTAMP, datetimes.print_timestamp),
+    _fixed("timestamptz", 1184, 1185, TIMESTAMPTZ, datetimes.print_timestamptz),
+    _fixed("uuid", 2950, 2951, UuidType("uuid"), scalars.print_uuid),
     _text("json", 114, 199),
-    _one("jsonb", 3802, 3807, JsonbType("jsonb"), scalars.print_versioned),
+    _fixed("jsonb", 3802, 3807, JsonbType("jsonb"), scalars.print_versioned),
     _text("xml", 142, 143),
     _text("refcursor", 1790, 2201),
-    _one("time", 1083, 1183, TimeType("time"), moments.print_time),
-    _printed("timetz", 1266, 1270, moments.print_timetz),
-    _printed("interval", 1186, 1187, moments.print_interval),
+    _fixed("time", 1083, 1183, TimeType("time"), datetimes.print_time),
+    _printed("timetz", 1266, 1270, datetimes.print_timetz),
+    _printed("interval", 1186, 1187, datetimes.print_interval),
     _printed("money", 790, 791, scalars.print_money),
     _printed("inet", 869, 1041, network.print_inet),
     _printed("cidr", 650, 651, network.print_inet),
@@ -126,7 +138,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _printed("varbit", 1562, 1563, scalars.print_bits),
     _printed("tsvector", 3614, 3643, textsearch.print_tsvector),
     _printed("tsquery", 3615, 3645, textsearch.print_tsquery),
-    _one("jsonpath", 4072, 4073, JsonbType("jsonpath"), scalars.print_versioned),
+    _fixed("jsonpath", 4072, 4073, JsonbType("jsonpath"), scalars.print_versioned),
     _printed("point", 600, 1017, geometry.print_point),
     _printed("lseg", 601, 1018, geometry.print_lseg),
     _printed("path", 602, 1019, geometry.print_path),
@@ -136,9 +148,9 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _printed("circle", 718, 719, geometry.print_circle),
     *_ranges("int4", scalars.print_int4, (3904, 3905), (4451, 6150)),
     *_ranges("num", scalars.print_numeric, (3906, 3907), (4532, 6151)),
-    *_ranges("ts", moments.print_timestamp, (3908, 3909), (4533, 6152)),
-    *_ranges("tstz", moments.print_timestamptz, (3910, 3911), (4534, 6153)),
-    *_ranges("date", moments.print_date, (3912, 3913), (4535, 6155)),
+    *_ranges("ts", datetimes.print_timestamp, (3908, 3909), (4533, 6152)),
+    *_ranges("tstz", datetimes.print_timestamptz, (3910, 3911), (4534, 6153)),
+    *_ranges("date", datetimes.print_date, (3912, 3913), (4535, 6155)),
     *_ranges("int8", scalars.print_int8, (3926, 3927), (4536, 6157)),
     _printed("pg_lsn", 3220, 3221, scalars.print_lsn),
     _printed("xid", 28, 1011, scalars.print_unsigned4),
@@ -149,9 +161,9 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _printed("pg_snapshot", 5038, 5039, scalars.print_snapshot),
     _printed("int2vector", 22, 1006, VectorPrinter(scalars.print_int2)),
     _printed("oidvector", 30, 1013, VectorPrinter(scalars.print_unsigned4)),
-    # It has no send function, so it comes as text in binary mode too.
+    # It has no send function, so the server sends it as text in binary mode too.
     _printed("aclitem", 1033, 1034, None),
-    # OIDs in binary form, and names in text form: only the server knows these.
+    # Their binary form is an OID, their text form a name that only the server can look up.
     _printed("regclass", 2205, 2210, None),
     _printed("regtype", 2206, 2211, None),
     _printed("regproc", 24, 1008, None),
@@ -175,19 +187,19 @@ def resolve_type(
     definitions: Mapping[int, TypeDefinition],
     options: TypeOptions = TypeOptions(),  # noqa: B008 - frozen
 ) -> ColumnType:
-    """How a column travels.
+    """The Arrow and Spark type that a column maps to.
 
     Args:
         type_oid: the column's type, as the Relation message has it.
         typmod: its modifier, -1 for none.
-        definitions: by OID, what pg_type says of types that are not built in.
+        definitions: the pg_type rows of types that are not built in, by OID.
         options: the user's choices.
     """
     return _resolve(type_oid, typmod, definitions, options, _MAX_DEPTH)
 
 
 def printed_type(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> PrintedType:
-    """A column of any type as the text that the server prints, whatever the user chose."""
+    """A column of any type mapped to a string, whatever the options say."""
     name = resolve_type(type_oid, -1, definitions).name
     return PrintedType(name, printer=_printer(type_oid, definitions, _MAX_DEPTH))
 
@@ -201,10 +213,10 @@ def _resolve(
 ) -> ColumnType:
     entry = _BY_OID.get(type_oid)
     if entry is not None:
-        return entry.way(typmod, options)
+        return entry.make_type(typmod, options)
     entry = _BY_ARRAY_OID.get(type_oid)
     if entry is not None:
-        return ListType.of(entry.way(typmod, options), entry.delimiter)
+        return ListType.of(entry.make_type(typmod, options), entry.delimiter)
     definition = definitions.get(type_oid)
     if definition is None or not depth:
         return PrintedType(f"type {type_oid}" if definition is None else definition.name)
@@ -222,7 +234,7 @@ def _resolve(
 def _printer(
     type_oid: int, definitions: Mapping[int, TypeDefinition], depth: int
 ) -> Printer | None:
-    """From a type's binary form to its text; None where there is no way, or none is known."""
+    """The printer from a type's binary form to its text; None when there is none."""
     entry = _BY_OID.get(type_oid)
     if entry is not None:
         return entry.printer

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from pgsluice.types.binary_to_text import NoTextForm, Printer
 from pgsluice.types.codec import (
     ColumnType,
     Decoded,
@@ -21,7 +22,6 @@ from pgsluice.types.codec import (
     shrink,
 )
 from pgsluice.types.numbers import fixed_width_bytes
-from pgsluice.types.printing import NoTextForm, Printer
 
 _ARROW: Final = pa.string()
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)

@@ -8,17 +8,17 @@ taken of is written in :mod:`.digest`; :func:`compare` says equal, or which keys
 
 from pgsluice.verification.compare import Comparison, compare
 from pgsluice.verification.digest import Digest
-from pgsluice.verification.source import SourceColumn, SourceSide, SourceTable, one_snapshot
+from pgsluice.verification.source import ComparedColumn, ComparedTable, SourceSide, one_snapshot
 from pgsluice.verification.target import ArrowRows, DeltaRows, TargetRows, TargetSide
 
 __all__ = [
     "ArrowRows",
+    "ComparedColumn",
+    "ComparedTable",
     "Comparison",
     "DeltaRows",
     "Digest",
-    "SourceColumn",
     "SourceSide",
-    "SourceTable",
     "TargetRows",
     "TargetSide",
     "compare",

@@ -18,7 +18,7 @@ import psycopg
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import Digest, Key, Side
 from pgsluice.verification.postgres_text import TextForm
-from pgsluice.verification.source import SourceSide, SourceTable, one_snapshot
+from pgsluice.verification.source import ComparedTable, SourceSide, one_snapshot
 from pgsluice.verification.target import DeltaRows, TargetRows, TargetSide
 
 _ROWS_A_BUCKET = 500
@@ -80,7 +80,7 @@ class Comparison:
 
 def compare(
     connection: psycopg.Connection[Any],
-    table: str | SourceTable,
+    table: str | ComparedTable,
     target: str | Path | TargetRows,
     *,
     key: Sequence[str] | None = None,
@@ -97,7 +97,7 @@ def compare(
         connection: to the source. Outside a transaction, one of our own is used, so that all
             passes see one state.
         table: ``schema.table``, a partitioned table by its root; or what
-            :meth:`SourceTable.find` found.
+            :meth:`ComparedTable.find` found.
         target: a Delta table's folder (its newest version), or rows.
         key: the columns that tell rows apart; None: the table's own key.
         columns: what to compare; None: all but generated columns.
@@ -110,7 +110,7 @@ def compare(
     """
     rows = DeltaRows(target) if isinstance(target, str | Path) else target
     with one_snapshot(connection, snapshot):
-        facts = SourceTable.find(connection, table) if isinstance(table, str) else table
+        facts = ComparedTable.find(connection, table) if isinstance(table, str) else table
         by_name = {column.name: column for column in facts.columns}
         names = tuple(by_name) if columns is None else tuple(columns)
         key_names = tuple(facts.key if key is None else key)

@@ -61,7 +61,7 @@ ORDER BY a.attnum
 
 
 @dataclass(frozen=True, slots=True)
-class SourceColumn:
+class ComparedColumn:
     """One column, as far as its text form depends on it.
 
     Attributes:
@@ -97,7 +97,7 @@ class SourceColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceTable:
+class ComparedTable:
     """A table, or a partitioned table's root.
 
     Attributes:
@@ -109,7 +109,7 @@ class SourceTable:
 
     namespace: str
     name: str
-    columns: tuple[SourceColumn, ...]
+    columns: tuple[ComparedColumn, ...]
     key: tuple[str, ...]
     is_partitioned: bool = False
 
@@ -118,7 +118,7 @@ class SourceTable:
         return f"{self.namespace}.{self.name}"
 
     @classmethod
-    def find(cls, connection: psycopg.Connection[Any], title: str) -> SourceTable:
+    def find(cls, connection: psycopg.Connection[Any], title: str) -> ComparedTable:
         """Look a table up by ``schema.table``: exact names, split at the first dot.
 
         Raises:
@@ -139,7 +139,7 @@ class SourceTable:
         rows = connection.execute(
             sql.SQL(_COLUMNS).format(stored=sql.SQL(stored)), [oid]
         ).fetchall()
-        columns = tuple(SourceColumn(*row) for row in rows)
+        columns = tuple(ComparedColumn(*row) for row in rows)
         return cls(namespace, name, columns, tuple(key), kind == "p")
 
 
@@ -172,7 +172,7 @@ class SourceSide:
     """Digests of a table by PostgreSQL; to be used within :func:`one_snapshot`.
 
     Args:
-        target_schema: the target's columns; see :meth:`SourceColumn.expression`.
+        target_schema: the target's columns; see :meth:`ComparedColumn.expression`.
         columns: names of the columns to compare.
         key: names of the key's columns; empty: rows are told apart by their content.
     """
@@ -180,7 +180,7 @@ class SourceSide:
     def __init__(
         self,
         connection: psycopg.Connection[Any],
-        table: SourceTable,
+        table: ComparedTable,
         target_schema: pa.Schema,
         columns: Sequence[str],
         key: Sequence[str],
@@ -229,7 +229,7 @@ def _bucket(count: int) -> sql.Composable:
 
 
 def _hashes(
-    table: SourceTable, target_schema: pa.Schema, columns: Sequence[str], key: Sequence[str]
+    table: ComparedTable, target_schema: pa.Schema, columns: Sequence[str], key: Sequence[str]
 ) -> sql.Composable:
     """The subquery (hash, key, key_hash) of every row."""
     by_name = {column.name: column for column in table.columns}

@@ -12,7 +12,7 @@ from decimal import Decimal
 import numpy as np
 
 from pgsluice.publication.row_filter.bad_literals import BadLiteral, invalid, not_exact
-from pgsluice.types.printing.floats import format_float4, format_float8
+from pgsluice.types.binary_to_text.floats import format_float4, format_float8
 
 
 def integer(bits: int, name: str) -> Callable[[str], str]:

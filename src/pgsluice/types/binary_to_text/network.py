@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from pgsluice.types.printing.cursor import Cursor, Misshapen
+from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen
 
 _FAMILIES = {2: 4, 3: 16}
 """The server's number of an address family, and its bytes."""

@@ -10,6 +10,6 @@ A printer raises :class:`ValueError` (also UnicodeDecodeError) for bytes that no
 makes, and :class:`NoTextForm` for a type inside whose text is not in its binary form.
 """
 
-from pgsluice.types.printing.cursor import Misshapen, NoTextForm, Printer
+from pgsluice.types.binary_to_text.cursor import Misshapen, NoTextForm, Printer
 
 __all__ = ["Misshapen", "NoTextForm", "Printer"]

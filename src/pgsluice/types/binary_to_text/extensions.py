@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pgsluice.types.printing.cursor import Cursor, Misshapen, Printer
-from pgsluice.types.printing.floats import format_float4
-from pgsluice.types.printing.scalars import print_text, print_versioned
+from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen, Printer
+from pgsluice.types.binary_to_text.floats import format_float4
+from pgsluice.types.binary_to_text.scalars import print_text, print_versioned
 
 
 def print_hstore(value: bytes) -> str:

@@ -7,8 +7,8 @@ timestamp.c.
 
 from __future__ import annotations
 
+from pgsluice.types.binary_to_text.cursor import Misshapen, fields
 from pgsluice.types.calendar import civil_from_days
-from pgsluice.types.printing.cursor import Misshapen, fields
 
 _DAY_US = 86_400_000_000
 _EPOCH_DAYS = 10957  # 2000-01-01, counted from 1970-01-01

@@ -5,7 +5,7 @@ Source: src/backend/utils/adt/tsvector.c (``tsvectorout``), tsquery.c (``infix``
 
 from __future__ import annotations
 
-from pgsluice.types.printing.cursor import Cursor, Misshapen
+from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen
 
 _WEIGHTS = ("", "C", "B", "A")
 """Of a tsvector's position, by its two upper bits; D is not written."""

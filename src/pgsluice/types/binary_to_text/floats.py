@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from pgsluice.types.printing.cursor import Misshapen
+from pgsluice.types.binary_to_text.cursor import Misshapen
 
 Neighbour = Callable[[float, float], float]
 """The next value of the type from one towards another."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgsluice.types.printing.cursor import Cursor, Misshapen
-from pgsluice.types.printing.floats import format_float8
+from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen
+from pgsluice.types.binary_to_text.floats import format_float8
 
 
 def print_point(value: bytes) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pgsluice.types.printing.cursor import Cursor, Misshapen, NoTextForm, Printer
+from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen, NoTextForm, Printer
 
 _MAX_DIMENSIONS: Final = 6
 _SPACES: Final = " \t\n\r\v\f"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 
-from pgsluice.types.printing.cursor import Cursor, Misshapen, fields
+from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen, fields
 
 _POSITIVE, _NEGATIVE = 0x0000, 0x4000
 _SPECIAL = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
