@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.report import Line, rate
-from pgsluice.publication.row_filter.bind import FilterColumn, bind_row_filter
-from pgsluice.publication.row_filter.evaluate import Evaluator
+from pgsluice.row_filter import FilterColumn, bind_row_filter, plan_filters
 
 COLUMNS = (FilterColumn("n", 23), FilterColumn("region", 25), FilterColumn("document", 3802))
 #: The filter, and how many of the rows it is tried on (the slow ones on fewer).
@@ -49,7 +48,7 @@ def _columns(rows: int) -> dict[str, pa.Array]:
 
 
 def _line(text: str, table: Mapping[str, pa.Array], rows: int) -> Line:
-    evaluator = Evaluator(bind_row_filter(text, COLUMNS).expression)
+    evaluator = plan_filters([bind_row_filter(text, COLUMNS)])
     columns = {name: column.slice(0, rows) for name, column in table.items()}
     best = float("inf")
     for _ in range(REPEATS):

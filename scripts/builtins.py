@@ -3,9 +3,10 @@
     python scripts/builtins.py [VERSION]
 
 What a row filter may name is what the server's own parser would find, so the binder works on
-the server's own catalog. This writes it to ``src/pgsluice/publication/row_filter/data/``, one
-file of tab-separated lines a catalog, without a header, ordered by OID or name. They are facts
-of PostgreSQL 18 (newer than any server that we read from); ``catalog.py`` there reads them.
+the server's own catalog. This writes it to ``src/pgsluice/row_filter/data/``, and the keywords
+to ``src/pgsluice/sql/data/``: one file of tab-separated lines for each catalog, without a
+header, ordered by OID or name. They are facts of PostgreSQL 18 (newer than any server that we
+read from); ``row_filter/catalog.py`` and ``sql/keywords.py`` read them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import psycopg
 
 from pgsluice.embedded import EmbeddedServer
 
-DATA = Path(__file__).resolve().parent.parent / "src/pgsluice/publication/row_filter/data"
+DATA = Path(__file__).resolve().parent.parent / "src/pgsluice/row_filter/data"
+KEYWORDS = DATA.parent.parent / "sql/data/keywords.tsv"
 
 # Functions that SQL can call: none that takes or gives what only C can hold.
 _NOT_CALLABLE = """ARRAY['internal', 'trigger', 'event_trigger', 'language_handler', 'fdw_handler',
@@ -81,7 +83,8 @@ def main() -> None:
         for name, query in QUERIES.items():
             rows = connection.execute(query).fetchall()
             lines = ["\t".join(_text(value) for value in row) for row in rows]
-            (DATA / f"{name}.tsv").write_text("".join(f"{line}\n" for line in lines))
+            path = KEYWORDS if name == "keywords" else DATA / f"{name}.tsv"
+            path.write_text("".join(f"{line}\n" for line in lines))
             print(f"{name}: {len(rows)} rows")
 
 

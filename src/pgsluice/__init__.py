@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pgsluice.publication.model import Publication, PublicationTable
+    from pgsluice.publication import Publication, PublicationTable
     from pgsluice.subscription import Subscription
 
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
 
         return Subscription
     if name in ("Publication", "PublicationTable"):
-        from pgsluice.publication import model
+        from pgsluice import publication
 
-        return getattr(model, name)
+        return getattr(publication, name)
     raise AttributeError(name)

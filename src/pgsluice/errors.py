@@ -4,8 +4,8 @@
 
     PgsluiceError                 exit code 1: the work failed
     ├── ConfigError               exit code 2: usage, configuration, Java
-    │   └── PublicationError      a statement of our own publications (pgsluice.publication)
-    │       └── RowFilterError    its filter; FilterNotExact: PostgreSQL would take it
+    │   └── SqlRefused            a publication's statement that PostgreSQL refuses (sql)
+    │       └── FilterNotExact    a row filter that only pgsluice refuses (row_filter)
     ├── ProtocolError             bytes that are not pgoutput (wire)
     ├── ConversionError           a value that is not of its type's text or binary form
     ├── SourceUnreachable         no connection to the server

@@ -14,10 +14,10 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from pgsluice.capture import run_capture
 from pgsluice.errors import Remedy
 from pgsluice.lsn import Lsn
-from pgsluice.spark.tasks import TableWork, plan_payloads
 from pgsluice.spool import SpoolReader, load_record
 from pgsluice.subscription.apply import ApplyTables, TaskResult
 from pgsluice.subscription.options import sink_options, table_options
+from pgsluice.subscription.planning import TableWork, plan_tables
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -32,8 +32,8 @@ def received(one: Pipeline, *statements: str) -> Lsn:
 def planned(one: Pipeline, end: Lsn) -> TableWork:
     """The one table's work up to a position, as the source hands it to a task."""
     record = load_record(one.spool, "lake")
-    (payload,) = plan_payloads(one.spool, "lake", record.position, end)
-    return TableWork.from_bytes(payload)
+    (work,) = plan_tables(SpoolReader(one.spool), record, end)
+    return work
 
 
 def attempt(one: Pipeline, work: TableWork) -> TaskResult:

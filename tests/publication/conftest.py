@@ -10,8 +10,7 @@ from tests.support.publication_statements import PUBLICATIONS, SETUP
 
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.publication.load import load_publications
-from pgsluice.publication.model import Publications
+from pgsluice.publication import Publications, load_publications
 from pgsluice.replication import connect_sql
 
 

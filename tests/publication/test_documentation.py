@@ -10,9 +10,7 @@ from tests.support.databases import fresh_database
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.cli.psql_picture import publication_lines, publication_picture
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.publication.load import load_publications
-from pgsluice.publication.of_server import OwnedPublication
-from pgsluice.publication.resolve import resolve
+from pgsluice.publication import OwnedPublication, load_publications, resolve
 from pgsluice.replication import connect_sql
 
 _TABLES = """

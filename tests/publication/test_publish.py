@@ -19,8 +19,7 @@ from tests.support.publish_cases import Compared
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import EvaluationError, TableError
-from pgsluice.publication.load import load_publications
-from pgsluice.publication.publish import Publisher, publish_all
+from pgsluice.publication import Publisher, load_publications, publish_all
 
 MakeDatabase = Callable[..., Database]
 FILTERS = 80

@@ -12,9 +12,8 @@ from tests.support.databases import fresh_database
 
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.publication.errors import PublicationError
-from pgsluice.publication.load import load_publications
-from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
+from pgsluice.publication import ReplicaIdentity, check_replica_identity, load_publications
+from pgsluice.sql import SqlRefused
 
 _TABLES = """
 CREATE TABLE t (a int PRIMARY KEY, b int NOT NULL, c text,
@@ -109,6 +108,6 @@ def _server(session: psycopg.Connection[Any], dml: str) -> tuple[str | None, ...
 def _ours(action: Any, *arguments: Any) -> tuple[str | None, ...] | None:
     try:
         check_replica_identity(action, *arguments)
-    except PublicationError as error:
+    except SqlRefused as error:
         return error.message, error.detail, error.server_hint
     return None

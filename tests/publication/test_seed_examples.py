@@ -19,9 +19,7 @@ from tests.support.publication_stream import Stream
 
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.publication.copying import copy_condition
-from pgsluice.publication.load import load_publications, subscribed
-from pgsluice.publication.resolve import resolve
+from pgsluice.publication import copy_condition, load_publications, resolve, subscribed
 from pgsluice.replication import connect_sql
 
 MakeDatabase = Callable[..., Database]

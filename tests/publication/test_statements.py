@@ -11,10 +11,10 @@ from tests.support.databases import Database
 from tests.support.publication_statements import CASES, REPARSED, UNPLACED
 
 from pgsluice.catalog.source_tables import SourceCatalog
-from pgsluice.publication.errors import PublicationError
+from pgsluice.publication import Publications
 from pgsluice.publication.execute import execute
-from pgsluice.publication.model import Publications
 from pgsluice.publication.parse import parse_statements
+from pgsluice.sql import SqlRefused
 
 _STATE = """
 SELECT p.pubname, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
@@ -67,7 +67,7 @@ def _execute_all(text: str, publications: Publications, catalog: SourceCatalog) 
 def _of_ours(text: str, publications: Publications, catalog: SourceCatalog) -> Any:
     try:
         return _execute_all(text, publications, catalog)
-    except PublicationError as error:
+    except SqlRefused as error:
         return (error.message, error.detail, error.server_hint, error.position)
 
 

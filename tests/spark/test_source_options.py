@@ -6,8 +6,8 @@ import pytest
 
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
-from pgsluice.spark.in_force import refuse_other_options
 from pgsluice.spark.options import SourceOptions, TableName
+from pgsluice.spark.walsender_options import refuse_other_options
 from pgsluice.spool import SpoolIdentity
 
 
@@ -38,7 +38,6 @@ def test_defaults() -> None:
     assert options.max_rows_per_batch == 1_000_000
     assert options.max_bytes_per_batch == 268_435_456
     assert options.change_column_prefix == "_"
-    assert not options.task_mode
 
 
 def test_what_was_asked_of_the_walsender_by_name_reaches_it() -> None:
@@ -110,7 +109,7 @@ def test_what_is_not_a_table_is_refused(text: str) -> None:
         ({"spool": "s", "proto_version": "5"}, "not one of 1, 2, 3, 4"),
         ({"spool": "s", "origin": "here"}, "any, none"),
         ({"spool": "s", "subscription": "../x"}, "option subscription"),
-        ({"spool": "s", "task_mode": "true"}, "needs the option subscription"),
+        ({"spool": "s", "task_mode": "true"}, "unknown option 'task_mode'"),
         ({"spool": "s", "dsn": ""}, "option dsn is empty"),
         ({"spool": "s", "publication_names": " , "}, "names nothing"),
     ],

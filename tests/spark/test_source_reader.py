@@ -22,24 +22,14 @@ from pyspark.sql.types import (
     IntegerType,
     StructType,
 )
-from tests.support.spools import (
-    OID,
-    SCHEMA,
-    START,
-    SpoolMaker,
-    configured,
-    orders,
-    stream,
-    transactional,
-)
+from tests.support.spools import SCHEMA, START, SpoolMaker, configured, orders, stream
 
 from pgsluice.errors import ConfigError, SourceUnreachable, SpoolError, SpoolHole
 from pgsluice.lsn import Lsn
 from pgsluice.spark.reading import PARTITION_BYTES, plan
+from pgsluice.spark.retry import retry_transient
 from pgsluice.spark.source import PgoutputDataSource
 from pgsluice.spark.stream import PgoutputStreamReader
-from pgsluice.spark.stream import _again as again
-from pgsluice.spark.tasks import NO_TABLE, TableWork
 from pgsluice.spool import Spool, SpoolIdentity, SpoolReader, load_record
 
 FIRST = {"lsn": str(Lsn(START))}
@@ -108,7 +98,7 @@ def test_nothing_new_gives_the_start_again(spool_maker: SpoolMaker) -> None:
 def test_it_waits_a_while_for_something_new(
     spool_maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.spark.stream.LONG_POLL_S", 60.0)
+    monkeypatch.setattr("pgsluice.spark.spool_stream.LONG_POLL_S", 60.0)
     reader = stream(spool_maker)
     reader.initialOffset()
     writing = threading.Timer(0.05, lambda: spool_maker.segment(orders(1)))
@@ -233,39 +223,6 @@ def test_a_configurations_subscription_is_not_for_queries(spool_maker: SpoolMake
         stream(spool_maker).initialOffset()
 
 
-def test_a_querys_subscription_is_not_for_task_mode(spool_maker: SpoolMaker) -> None:
-    stream(spool_maker).initialOffset()
-    with pytest.raises(ConfigError, match="q belongs to a query"):
-        stream(spool_maker, task_mode="true").initialOffset()
-
-
-def test_task_mode_leaves_the_record_to_its_driver(spool_maker: SpoolMaker) -> None:
-    configured(spool_maker)
-    record = load_record(spool_maker.path, "q")
-    first = spool_maker.segment(orders(1))
-    reader = stream(spool_maker, task_mode="true")
-    assert reader.initialOffset() == FIRST
-    reader.latestOffset(at(first), ReadAllAvailable())
-    assert load_record(spool_maker.path, "q") == record
-    (partition,) = reader.partitions(FIRST, at(first))
-    (batch,) = reader.read(partition)
-    assert batch.schema.names == ["task"]
-    assert json.loads(batch.column(0)[0].as_py())["relation_oid"] == OID
-    assert json.loads(batch.column(0)[0].as_py())["relation_oid"] != NO_TABLE
-
-
-def test_messages_move_a_subscription_on_and_give_no_table_work(spool_maker: SpoolMaker) -> None:
-    configured(spool_maker)
-    spool_maker.message("outbox", b"alone")
-    end = spool_maker.segment([transactional("outbox", b"in a transaction")])
-    reader = stream(spool_maker, task_mode="true")
-    assert reader.latestOffset(FIRST, ReadAllAvailable()) == at(end)
-    (partition,) = reader.partitions(FIRST, at(end))
-    (batch,) = reader.read(partition)
-    work = TableWork.from_bytes(batch.column(0)[0].as_py())
-    assert (work.relation_oid, work.through) == (NO_TABLE, end)
-
-
 def test_the_schema_is_the_newest_definition_in_the_spool(spool_maker: SpoolMaker) -> None:
     spool_maker.segment(orders(1))
     source = PgoutputDataSource({"spool": str(spool_maker.path), "table": "public.orders"})
@@ -325,10 +282,10 @@ def test_a_given_schema_keeps_the_change_columns() -> None:
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_what_may_pass_is_tried_again(
+def test_transient_errors_are_retried(
     monkeypatch: pytest.MonkeyPatch, error: Exception, calls: int
 ) -> None:
-    monkeypatch.setattr("pgsluice.spark.stream.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("pgsluice.spark.retry.FIRST_PAUSE_S", 0.0)
     seen: list[int] = []
 
     def call() -> str:
@@ -338,10 +295,10 @@ def test_what_may_pass_is_tried_again(
         return "done"
 
     if calls == 3:
-        assert again(call) == "done"
+        assert retry_transient(call) == "done"
     else:
         with pytest.raises(type(error)):
-            again(call)
+            retry_transient(call)
     assert len(seen) == calls
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.spools import OID, SpoolMaker, configured, orders
+from tests.support.spools import SpoolMaker, orders
 
 from pgsluice.lsn import Lsn
-from pgsluice.spark.tasks import NO_TABLE
 
 
 class Query:
@@ -104,21 +103,3 @@ def test_a_running_query_follows_the_spool(spark: Any, spool_maker: SpoolMaker) 
     facts = json.loads(progress.sources[0].latestOffset)
     assert facts["lsn"] == facts["frontier"] == str(Lsn(spool_maker.at))
     assert set(facts) == {"lsn", "frontier", "lag_bytes", "slot"}
-
-
-def test_task_mode_hands_out_planned_tasks(spark: Any, spool_maker: SpoolMaker) -> None:
-    configured(spool_maker)
-    spool_maker.segment(orders(1))
-    query = Query(spark, spool_maker, task_mode="true")
-    assert query.frame.schema.simpleString() == "struct<task:binary>"
-    seen: list[list[int]] = []
-
-    def apply(batch: Any, _number: int) -> None:
-        seen.append([json.loads(row.task)["relation_oid"] for row in batch.collect()])
-
-    query.run(apply)
-    assert seen == [[OID]]
-    configured(spool_maker)
-    spool_maker.segment([])
-    query.run(apply)
-    assert seen == [[OID], [NO_TABLE]], "a batch in which no table changes"

@@ -18,9 +18,9 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Position, TargetTable
 from pgsluice.sinks.target import TableOptions
-from pgsluice.spark.tasks import TableWork
 from pgsluice.spool.block import FACTS_TAG
 from pgsluice.subscription.apply import ApplyTables
+from pgsluice.subscription.planning import TableWork
 
 FACTS = RelationFacts(
     OID, "public", "orders", "r", OID, "public", "orders", ("id",), ("id",), "d", 1,

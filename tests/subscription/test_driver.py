@@ -14,7 +14,6 @@ from pgsluice.config import Config
 from pgsluice.errors import Remedy, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
-from pgsluice.spark.tasks import plan_tables
 from pgsluice.spool import (
     Owner,
     RecordStore,
@@ -26,6 +25,7 @@ from pgsluice.spool import (
 from pgsluice.subscription.apply import TaskResult
 from pgsluice.subscription.copying import TableCopies
 from pgsluice.subscription.driver import ATTEMPTS, SubscriptionDriver
+from pgsluice.subscription.planning import plan_tables
 
 QUIET, GONE = OID + 1, OID + 2
 

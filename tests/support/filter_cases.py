@@ -26,10 +26,10 @@ from tests.support.filter_values import (
     sql_type,
 )
 
-from pgsluice.publication.row_filter import nodes as n
-from pgsluice.publication.row_filter.kernels import KERNELS
-from pgsluice.publication.row_filter.tree import type_of
-from pgsluice.publication.row_filter.values import ELEMENTS, NAMES, SUBTYPES
+from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter.kernels import KERNELS
+from pgsluice.row_filter.tree import type_of
+from pgsluice.row_filter.values import ELEMENTS, NAMES, SUBTYPES
 
 OIDS = {name: oid for oid, name in NAMES.items()}
 _ARRAYS = tuple(name for name in TYPES if name.startswith("_"))

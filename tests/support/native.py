@@ -24,12 +24,15 @@ from pgsluice.catalog import fetch_relation_facts
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.columnar import RelationChanges, Tuples, decode_segment
 from pgsluice.errors import EvaluationError, TableError
-from pgsluice.publication.errors import PublicationError
-from pgsluice.publication.load import load_publications
-from pgsluice.publication.model import Publication, Publications
-from pgsluice.publication.publish import Publisher, publish_all
-from pgsluice.publication.resolve import resolve
-from pgsluice.publication.row_filter.errors import RowFilterError
+from pgsluice.publication import (
+    Publication,
+    Publications,
+    Publisher,
+    load_publications,
+    publish_all,
+    resolve,
+)
+from pgsluice.sql import SqlRefused
 
 UNCHANGED = "(unchanged)"
 Row = dict[str, str | None]
@@ -194,7 +197,7 @@ class Scene:
         for statement in self.publications:
             try:
                 loaded: Publications = load_publications(statement, self.catalog)
-            except (PublicationError, RowFilterError) as error:
+            except SqlRefused as error:
                 self.refused[_publication_name(statement)] = str(error)
                 continue
             self.ours.update((one.name, one) for one in loaded)
@@ -258,7 +261,7 @@ class Scene:
                 for oid in {run.relation.oid for run in runs}
                 if resolve(given, self.catalog.tables[oid], self.catalog) is not None
             ]
-        except (PublicationError, TableError):
+        except (SqlRefused, TableError):
             return list(runs)
         return [run for run in runs if run.relation.oid in tables]
 
@@ -288,7 +291,7 @@ class Scene:
             oid = run.relation.oid
             try:
                 one = Publisher.of(publications, self.catalog.tables[oid], self.catalog)
-            except (RowFilterError, PublicationError, TableError) as error:
+            except (SqlRefused, TableError) as error:
                 errors.append((int(run.ordinals[0]), error))
                 continue
             if one is not None:
@@ -318,7 +321,7 @@ class Scene:
                 return Outcome(Verdict.DIFFERENT, cases, detail)
             begin, lsn = max(one for one in self._begins[everything] if one[0] < error.ordinal)
             return self._compared_before(names, runs, begin, lsn)
-        if isinstance(error, PublicationError) and failure:
+        if isinstance(error, SqlRefused) and failure:
             is_same = failure.split(" for table ")[0] == error.message.split(" for table ")[0]
             verdict = Verdict.SAME_ERROR if is_same else Verdict.DIFFERENT
             return Outcome(verdict, cases, f"{names}: {failure!r}, {error}")

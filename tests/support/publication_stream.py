@@ -12,8 +12,7 @@ from pgsluice import wire
 from pgsluice.catalog import fetch_relation_facts
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.columnar import RelationChanges, decode_segment
-from pgsluice.publication.load import load_publications
-from pgsluice.publication.publish import Publisher, publish_all
+from pgsluice.publication import Publisher, load_publications, publish_all
 from pgsluice.replication import connect_sql
 from pgsluice.types import TypeOptions
 

@@ -127,11 +127,11 @@ def orders(*ids: int) -> list[Message]:
     return [ORDERS, *(Insert(OID, TupleData.of(str(one), f"note {one}")) for one in ids)]
 
 
-def configured(maker: SpoolMaker, name: str = "q") -> None:
-    """Register a configuration's subscription here, with the one table ready."""
+def configured(maker: SpoolMaker, name: str = "q", owner: Owner = Owner.CONFIG) -> None:
+    """Register a subscription at the spool's position, with the one table ready."""
     at = Lsn(maker.at)
     table = TableRecord("public", "orders", TableState.READY, applied_through=at)
-    record = SubscriptionRecord(name, Owner.CONFIG, "current", "delta", at, at, {OID: table})
+    record = SubscriptionRecord(name, owner, "current", "delta", at, at, {OID: table})
     RecordStore.create(maker.path, record)
 
 

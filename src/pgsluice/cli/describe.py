@@ -14,7 +14,7 @@ from pgsluice.errors import ConfigError
 if TYPE_CHECKING:
     from pgsluice.catalog.source_tables import SourceTable
     from pgsluice.cli.source_view import SourceView
-    from pgsluice.publication.model import Publication
+    from pgsluice.publication import Publication
 
 
 def describe(

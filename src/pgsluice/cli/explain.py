@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from pgsluice.catalog.source_tables import SourceTable
     from pgsluice.cli.source_view import SourceView
     from pgsluice.config import Config
-    from pgsluice.publication.model import Action, Publication
-    from pgsluice.publication.resolve import Resolution
+    from pgsluice.publication import Action, Publication, Resolution
 
 
 def explain(
@@ -51,7 +50,7 @@ def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:
 def _of_server(view: SourceView, config: Config) -> list[Publication]:
     """The publications that the slot sends; before the first run, what that will make."""
     from pgsluice.catalog.managed_publications import INSERT_SUFFIX
-    from pgsluice.publication.model import Publication
+    from pgsluice.publication import Publication
 
     named = config.source.publications
     found = view.server_named([*named, *(one + INSERT_SUFFIX for one in named)])
@@ -63,8 +62,7 @@ def _of_server(view: SourceView, config: Config) -> list[Publication]:
 def _explain_leaf(
     view: SourceView, config: Config, leaf: SourceTable, server: Sequence[Publication]
 ) -> Iterator[str]:
-    from pgsluice.publication.load import subscribed
-    from pgsluice.publication.resolve import resolve
+    from pgsluice.publication import resolve, subscribed
 
     names = ", ".join(f'"{one.name}"' for one in server)
     yield f"  the server, publications {names}"
@@ -83,8 +81,7 @@ def _explain_leaf(
 
 
 def _lines(found: Resolution | None, table: SourceTable) -> Iterator[str]:
-    from pgsluice.publication.copying import any_of
-    from pgsluice.publication.model import ACTIONS
+    from pgsluice.publication import ACTIONS, any_of
 
     if found is None:
         yield "    nothing: none of them has the table"
@@ -109,7 +106,7 @@ def _action(found: Resolution, action: Action) -> str:
     if action == "truncate":
         is_leaf = found.published_as.oid == found.table.oid
         return "published; filters have no effect" if is_leaf else "a partition's own is not sent"
-    from pgsluice.publication.copying import any_of
+    from pgsluice.publication import any_of
 
     acting = [one for one in found.rules if action in one.actions]
     if filters := any_of(found.filters(action)):

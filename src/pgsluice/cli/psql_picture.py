@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len
 
 from pgsluice.catalog.source_tables import SourceColumn, SourceTable
-from pgsluice.publication.model import Publication, PublicationTable
-from pgsluice.publication.of_server import OwnedPublication
+from pgsluice.publication import OwnedPublication, Publication, PublicationTable
 
 _KINDS = {
     "r": "Table",

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable, source_catalog
 from pgsluice.config import Config
-from pgsluice.publication.load import load_configured
-from pgsluice.publication.model import Publication, Publications
-from pgsluice.publication.naming import find_table
-from pgsluice.publication.object_list import read_relation_name
-from pgsluice.publication.of_server import OwnedPublication, server_publications
+from pgsluice.publication import (
+    OwnedPublication,
+    Publication,
+    Publications,
+    find_table,
+    load_configured,
+    read_relation_name,
+    server_publications,
+)
 from pgsluice.replication import connect_sql, source_errors
 
 OWNER = "pgsluice"
@@ -46,7 +50,7 @@ class SourceView:
         """A table by its name as SQL writes it.
 
         Raises:
-            PublicationError: it is no name, or no table has it.
+            SqlRefused: it is no name, or no table has it.
         """
         return find_table(read_relation_name(name), self.catalog)
 

@@ -20,13 +20,13 @@ from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.publication import (
     Publication,
-    PublicationError,
     Publications,
+    Publisher,
     check_replica_identity,
     load_configured,
     subscribed,
 )
-from pgsluice.publication.publish import Publisher
+from pgsluice.sql import SqlRefused
 
 _SENT_LESS = "have the server's publications send it, or leave it out of ours"
 _VERBS: tuple[Literal["update", "delete"], ...] = ("update", "delete")
@@ -70,7 +70,7 @@ def _check_subscription(
             continue
         try:
             publisher = Publisher.of(own, table, facts.catalog)
-        except (PublicationError, TableError) as refusal:
+        except (SqlRefused, TableError) as refusal:
             findings.append(error(subscription.name, str(refusal), "correct the publication"))
             continue
         if publisher is not None:
@@ -109,7 +109,7 @@ def _check_relation(
         if verb in publisher.resolution.published and verb in relation.actions:
             try:
                 check_replica_identity(verb, own, table, catalog)
-            except PublicationError as refusal:
+            except SqlRefused as refusal:
                 detail = f": {refusal.detail}" if refusal.detail else ""
                 yield warning(
                     subscription.name,

@@ -10,7 +10,6 @@ src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutpu
 """
 
 from pgsluice.publication.copying import CopyCondition, any_of, copy_condition, fingerprint
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.load import (
     Statements,
@@ -19,19 +18,23 @@ from pgsluice.publication.load import (
     load_publications,
     subscribed,
 )
-from pgsluice.publication.model import ACTIONS, Publication, Publications, PublicationTable
+from pgsluice.publication.model import ACTIONS, Action, Publication, Publications, PublicationTable
+from pgsluice.publication.naming import find_table
+from pgsluice.publication.object_list import read_relation_name
 from pgsluice.publication.of_server import OwnedPublication, server_publications
+from pgsluice.publication.publish import Publisher, publish_all
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
-from pgsluice.publication.resolve import Resolution, Rule, Unfiltered, resolve
+from pgsluice.publication.resolution import Resolution, Rule, Unfiltered, resolve
 
 __all__ = [
     "ACTIONS",
+    "Action",
     "CopyCondition",
     "OwnedPublication",
     "Publication",
-    "PublicationError",
     "PublicationTable",
     "Publications",
+    "Publisher",
     "ReplicaIdentity",
     "Resolution",
     "Rule",
@@ -41,10 +44,13 @@ __all__ = [
     "bind_filter",
     "check_replica_identity",
     "copy_condition",
+    "find_table",
     "fingerprint",
     "load_configured",
     "load_file",
     "load_publications",
+    "publish_all",
+    "read_relation_name",
     "resolve",
     "server_publications",
     "subscribed",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pgsluice.catalog.source_tables import SourceTable
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.naming import NamedTable
+from pgsluice.sql import SqlRefused
 
 _SYSTEM_COLUMNS = frozenset(("tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"))
 
@@ -19,7 +19,7 @@ def check_columns(table: SourceTable, columns: tuple[str, ...] | None) -> tuple[
     """A column list in the table's order.
 
     Raises:
-        PublicationError: a column that is not there, twice there, or never published.
+        SqlRefused: a column that is not there, twice there, or never published.
     """
     if columns is None:
         return None
@@ -27,15 +27,15 @@ def check_columns(table: SourceTable, columns: tuple[str, ...] | None) -> tuple[
     for name in columns:
         column = table.column(name)
         if column is None and name in _SYSTEM_COLUMNS:
-            raise PublicationError(f'cannot use system column "{name}" in publication column list')
+            raise SqlRefused(f'cannot use system column "{name}" in publication column list')
         if column is None:
-            raise PublicationError(f'column "{name}" of relation "{table.name}" does not exist')
+            raise SqlRefused(f'column "{name}" of relation "{table.name}" does not exist')
         if column.generated == "v":
-            raise PublicationError(
+            raise SqlRefused(
                 f'cannot use virtual generated column "{name}" in publication column list'
             )
         if name in seen:
-            raise PublicationError(f'duplicate column "{name}" in publication column list')
+            raise SqlRefused(f'duplicate column "{name}" in publication column list')
         seen.add(name)
     return tuple(one.name for one in table.columns if one.name in seen)
 
@@ -46,7 +46,7 @@ def check_column_lists(
     """Refuse column lists where a publication can have none.
 
     Raises:
-        PublicationError: beside a schema, or on a partitioned table that is not published as
+        SqlRefused: beside a schema, or on a partitioned table that is not published as
             itself.
     """
     for one in tables:
@@ -64,7 +64,7 @@ def check_column_lists(
             )
         else:
             continue
-        raise PublicationError(
+        raise SqlRefused(
             f'cannot use column list for relation "{one.table.namespace}.{one.table.name}" '
             f'in publication "{publication}"',
             detail=detail,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from pgsluice.catalog.publications import PublishedBy
 from pgsluice.publication.model import ACTIONS
-from pgsluice.publication.quoting import parenthesised
-from pgsluice.publication.resolve import Resolution
+from pgsluice.publication.resolution import Resolution
+from pgsluice.sql import parenthesised
 
 
 @dataclass(frozen=True, slots=True)

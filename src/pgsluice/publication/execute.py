@@ -14,7 +14,6 @@ from typing import assert_never
 
 from pgsluice.catalog.source_tables import SourceCatalog
 from pgsluice.publication.columns import check_column_lists, check_columns
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.filters import bind_where
 from pgsluice.publication.model import Publication, Publications, PublicationTable
 from pgsluice.publication.naming import (
@@ -37,6 +36,7 @@ from pgsluice.publication.statements import (
     Statement,
     TableObject,
 )
+from pgsluice.sql import SqlRefused
 
 
 def execute(
@@ -45,7 +45,7 @@ def execute(
     """Execute one statement.
 
     Raises:
-        PublicationError: PostgreSQL refuses it, with its words.
+        SqlRefused: PostgreSQL refuses it, with its words.
         FilterNotExact: PostgreSQL would take its filter, and we cannot evaluate it exactly.
     """
     match statement:
@@ -74,13 +74,13 @@ def execute(
 def _existing(publications: Publications, name: str) -> Publication:
     found = publications.get(name)
     if found is None:
-        raise PublicationError(f'publication "{name}" does not exist')
+        raise SqlRefused(f'publication "{name}" does not exist')
     return found
 
 
 def _not_existing(publications: Publications, name: str) -> None:
     if name in publications:
-        raise PublicationError(f'publication "{name}" already exists')
+        raise SqlRefused(f'publication "{name}" already exists')
 
 
 def _create(
@@ -114,7 +114,7 @@ def _new_tables(
     filters = []
     for one in opened:
         if one.where is not None and one.table.is_partitioned and not via_root:
-            raise PublicationError(
+            raise SqlRefused(
                 f'cannot use publication WHERE clause for relation "{one.table.name}"',
                 detail="WHERE clause cannot be used for a partitioned table when "
                 "publish_via_partition_root is false.",
@@ -151,7 +151,7 @@ def _alter_parameters(
             if one.where is not None or one.columns is not None:
                 what = "WHERE clause" if one.where is not None else "column list"
                 parameter = "publish_via_partition_root"
-                raise PublicationError(
+                raise SqlRefused(
                     f'cannot set parameter "{parameter}" to false for publication '
                     f'"{publication.name}"',
                     detail=f'The publication contains a {what} for partitioned table "{one.name}"'
@@ -166,7 +166,7 @@ def _alter_objects(
     objects = named_objects(statement.objects, catalog)
     if publication.all_tables:
         what = "Schemas" if objects.schemas else "Tables"
-        raise PublicationError(
+        raise SqlRefused(
             f'publication "{publication.name}" is defined as FOR ALL TABLES',
             detail=f"{what} cannot be added to or dropped from FOR ALL TABLES publications.",
         )
@@ -188,7 +188,7 @@ def _add_tables(
     tables = list(publication.tables)
     for new in _new_tables(publication, opened, has_schemas=has_schemas):
         if publication.table(new[0].table.oid) is not None:
-            raise PublicationError(
+            raise SqlRefused(
                 f'relation "{new[0].table.name}" is already member of publication '
                 f'"{publication.name}"'
             )
@@ -200,13 +200,13 @@ def _add_schemas(publication: Publication, schemas: Iterable[str]) -> Publicatio
     added = list(publication.schemas)
     for name in schemas:
         if any(one.columns is not None for one in publication.tables):
-            raise PublicationError(
+            raise SqlRefused(
                 f'cannot add schema to publication "{publication.name}"',
                 detail="Schemas cannot be added if any tables that specify a column list are "
                 "already part of the publication.",
             )
         if name in added:
-            raise PublicationError(
+            raise SqlRefused(
                 f'schema "{name}" is already member of publication "{publication.name}"'
             )
         check_schema(name)
@@ -235,15 +235,11 @@ def _drop_tables(
     gone: set[int] = set()
     for one in open_tables(objects, catalog):
         if one.columns is not None:
-            raise PublicationError(
-                "column list must not be specified in ALTER PUBLICATION ... DROP"
-            )
+            raise SqlRefused("column list must not be specified in ALTER PUBLICATION ... DROP")
         if publication.table(one.table.oid) is None:
-            raise PublicationError(f'relation "{one.table.name}" is not part of the publication')
+            raise SqlRefused(f'relation "{one.table.name}" is not part of the publication')
         if one.where is not None:
-            raise PublicationError(
-                "cannot use a WHERE clause when removing a table from a publication"
-            )
+            raise SqlRefused("cannot use a WHERE clause when removing a table from a publication")
         gone.add(one.table.oid)
     left = tuple(one for one in publication.tables if one.oid not in gone)
     return replace(publication, tables=left)
@@ -252,7 +248,7 @@ def _drop_tables(
 def _drop_schemas(publication: Publication, schemas: Iterable[str]) -> Publication:
     for name in schemas:
         if name not in publication.schemas:
-            raise PublicationError(f'tables from schema "{name}" are not part of the publication')
+            raise SqlRefused(f'tables from schema "{name}" are not part of the publication')
     gone = frozenset(schemas)
     return replace(
         publication, schemas=tuple(one for one in publication.schemas if one not in gone)

@@ -7,13 +7,18 @@ relation that it acts on.
 
 from __future__ import annotations
 
+from pgsluice import row_filter
 from pgsluice.catalog.source_tables import SourceTable, SourceType
-from pgsluice.publication.row_filter.bind import BoundFilter, FilterColumn, bind_row_filter
-from pgsluice.publication.row_filter.catalog import Type
-from pgsluice.publication.row_filter.errors import FilterNotExact, RowFilterError
-from pgsluice.publication.row_filter.evaluate import unsupported
-from pgsluice.publication.row_filter.parse import parse_filter
 from pgsluice.publication.statements import WhereClause
+from pgsluice.row_filter import (
+    BoundFilter,
+    FilterColumn,
+    FilterNotExact,
+    FilterType,
+    bind_row_filter,
+    plan_filters,
+)
+from pgsluice.sql import SqlRefused
 
 
 def check_syntax(text: str, position: int) -> None:
@@ -24,11 +29,11 @@ def check_syntax(text: str, position: int) -> None:
         position: where it starts in its statement.
 
     Raises:
-        PublicationError: in PostgreSQL's words, at its place in the statement.
+        SqlRefused: in PostgreSQL's words, at its place in the statement.
     """
     try:
-        parse_filter(text)
-    except RowFilterError as error:
+        row_filter.check_syntax(text)
+    except SqlRefused as error:
         raise error.located_in(None, position) from None
 
 
@@ -36,7 +41,7 @@ def bind_filter(text: str, table: SourceTable, position: int = 0) -> BoundFilter
     """A filter bound to a relation's columns, by their names.
 
     Raises:
-        RowFilterError: PostgreSQL refuses it; its place is counted from ``position`` on.
+        SqlRefused: PostgreSQL refuses it; its place is counted from ``position`` on.
         FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
     """
     columns = [
@@ -65,21 +70,19 @@ def bind_where(where: WhereClause, table: SourceTable) -> BoundFilter:
     """Bind a statement's filter; an error's place is counted in the statement.
 
     Raises:
-        RowFilterError: PostgreSQL refuses it.
+        SqlRefused: PostgreSQL refuses it.
         FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
     """
     bound = bind_filter(where.text, table, where.position)
-    if (refused := unsupported(bound.expression)) is not None:
-        raise FilterNotExact(
-            f"pgsluice cannot evaluate this row filter exactly: {refused.reason}",
-            server_hint=f"What can be done: {refused.way_out}.",
-            position=where.position,
-        )
+    try:
+        plan_filters([bound])
+    except FilterNotExact as error:
+        raise error.located_in(None, where.position) from None
     return bound
 
 
-def _type(one: SourceType) -> Type:
-    return Type(
+def _type(one: SourceType) -> FilterType:
+    return FilterType(
         oid=one.oid,
         name=one.name,
         kind=one.kind,

@@ -13,18 +13,17 @@ from pathlib import Path
 from pgsluice.catalog.source_tables import SourceCatalog
 from pgsluice.config import PublicationsConfig
 from pgsluice.errors import ConfigError
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.execute import execute
 from pgsluice.publication.model import Publication, Publications
 from pgsluice.publication.parse import parse_statements
-from pgsluice.publication.row_filter.errors import FilterNotExact
+from pgsluice.sql import SqlRefused
 
 
 def load_publications(text: str, catalog: SourceCatalog) -> Publications:
     """The publications that a text of statements makes.
 
     Raises:
-        PublicationError: the first statement that PostgreSQL refuses; the fact ``line`` is
+        SqlRefused: the first statement that PostgreSQL refuses; the fact ``line`` is
             where it begins.
         FilterNotExact: a filter that PostgreSQL takes and we cannot evaluate exactly.
     """
@@ -32,7 +31,7 @@ def load_publications(text: str, catalog: SourceCatalog) -> Publications:
     for one in parse_statements(text):
         try:
             publications = execute(publications, one.statement, catalog)
-        except (PublicationError, FilterNotExact) as error:
+        except SqlRefused as error:
             located = error.located_in(text, 0)
             located.facts["line"] = text.count("\n", 0, one.start) + 1
             raise located from None
@@ -84,7 +83,7 @@ class Statements:
         """
         try:
             return load_publications(self.text, catalog)
-        except (PublicationError, FilterNotExact) as error:
+        except SqlRefused as error:
             if self.file is None:
                 raise ConfigError(f"[publications] sql: {error}", **error.facts) from error
             line = error.facts.get("line") or self.text.count("\n", 0, error.position or 0) + 1
@@ -113,12 +112,12 @@ def subscribed(publications: Publications, names: Iterable[str]) -> tuple[Public
     """Those that a subscription names, in its order.
 
     Raises:
-        PublicationError: one does not exist.
+        SqlRefused: one does not exist.
     """
     found = []
     for name in names:
         publication = publications.get(name)
         if publication is None:
-            raise PublicationError(f'publication "{name}" does not exist')
+            raise SqlRefused(f'publication "{name}" does not exist')
         found.append(publication)
     return tuple(found)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pgsluice.publication.quoting import parenthesised, quote_identifier, quote_literal
+from pgsluice.sql import parenthesised, quote_identifier, quote_literal
 
 Action = Literal["insert", "update", "delete", "truncate"]
 

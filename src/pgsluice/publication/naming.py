@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.statements import (
     PublicationObject,
     RelationName,
@@ -19,6 +18,7 @@ from pgsluice.publication.statements import (
     TableObject,
     WhereClause,
 )
+from pgsluice.sql import SqlRefused
 
 _KINDS = {
     "r": "tables",
@@ -56,7 +56,7 @@ def named_objects(objects: Iterable[PublicationObject], catalog: SourceCatalog) 
     """Part a list into tables, which are looked up later, and schemas.
 
     Raises:
-        PublicationError: a schema does not exist.
+        SqlRefused: a schema does not exist.
     """
     tables: list[TableObject] = []
     schemas: dict[str, None] = {}
@@ -71,10 +71,10 @@ def named_objects(objects: Iterable[PublicationObject], catalog: SourceCatalog) 
 def _schema(one: SchemaObject, catalog: SourceCatalog) -> str:
     if one.name is None:
         if not catalog.search_path:
-            raise PublicationError("no schema has been selected for CURRENT_SCHEMA")
+            raise SqlRefused("no schema has been selected for CURRENT_SCHEMA")
         return catalog.search_path[0]
     if one.name not in catalog.schemas:
-        raise PublicationError(f'schema "{one.name}" does not exist')
+        raise SqlRefused(f'schema "{one.name}" does not exist')
     return one.name
 
 
@@ -82,24 +82,22 @@ def find_table(name: RelationName, catalog: SourceCatalog) -> SourceTable:
     """The relation of a name.
 
     Raises:
-        PublicationError: there is none, or it is one that is never opened as a table.
+        SqlRefused: there is none, or it is one that is never opened as a table.
     """
     if name.database is not None and name.database != catalog.database:
         full = f"{name.database}.{name.namespace}.{name.name}"
-        raise PublicationError(f'cross-database references are not implemented: "{full}"')
+        raise SqlRefused(f'cross-database references are not implemented: "{full}"')
     if name.namespace is None:
         found, shown = catalog.visible(name.name), name.name
     else:
         if name.namespace not in catalog.schemas:
-            raise PublicationError(f'schema "{name.namespace}" does not exist')
+            raise SqlRefused(f'schema "{name.namespace}" does not exist')
         found = catalog.table(name.namespace, name.name)
         shown = f"{name.namespace}.{name.name}"
     if found is None:
-        raise PublicationError(f'relation "{shown}" does not exist')
+        raise SqlRefused(f'relation "{shown}" does not exist')
     if found.kind in _NEVER_OPENED:
-        raise PublicationError(
-            f'cannot open relation "{found.name}"', detail=_not_supported(found.kind)
-        )
+        raise SqlRefused(f'cannot open relation "{found.name}"', detail=_not_supported(found.kind))
     return found
 
 
@@ -107,7 +105,7 @@ def open_tables(objects: Iterable[TableObject], catalog: SourceCatalog) -> list[
     """All tables of a list, with what inherits from them, each once.
 
     Raises:
-        PublicationError: a relation that does not exist, or one twice with filters or columns.
+        SqlRefused: a relation that does not exist, or one twice with filters or columns.
     """
     found: dict[int, NamedTable] = {}
     for one in objects:
@@ -129,14 +127,14 @@ def _no_conflict(table: SourceTable, where: object, columns: object) -> None:
     """A table that comes twice may have neither a filter nor columns."""
     for given, what in ((where, "WHERE clauses"), (columns, "column lists")):
         if given is not None:
-            raise PublicationError(f'conflicting or redundant {what} for table "{table.name}"')
+            raise SqlRefused(f'conflicting or redundant {what} for table "{table.name}"')
 
 
 def check_table(table: SourceTable) -> None:
     """Refuse what cannot be published.
 
     Raises:
-        PublicationError: with the reason as its detail.
+        SqlRefused: with the reason as its detail.
     """
     if table.kind not in ("r", "p"):
         detail = _not_supported(table.kind)
@@ -148,14 +146,14 @@ def check_table(table: SourceTable) -> None:
         detail = "This operation is not supported for unlogged tables."
     else:
         return
-    raise PublicationError(f'cannot add relation "{table.name}" to publication', detail=detail)
+    raise SqlRefused(f'cannot add relation "{table.name}" to publication', detail=detail)
 
 
 def check_schema(name: str) -> None:
     """Refuse the server's own schemas.
 
     Raises:
-        PublicationError: with the reason as its detail.
+        SqlRefused: with the reason as its detail.
     """
     if name in ("pg_catalog", "pg_toast"):
         detail = "This operation is not supported for system schemas."
@@ -163,7 +161,7 @@ def check_schema(name: str) -> None:
         detail = "Temporary schemas cannot be replicated."
     else:
         return
-    raise PublicationError(f'cannot add schema "{name}" to publication', detail=detail)
+    raise SqlRefused(f'cannot add schema "{name}" to publication', detail=detail)
 
 
 def _not_supported(kind: str) -> str:

@@ -8,12 +8,10 @@ Source: src/backend/parser/gram.y (PublicationObjSpec, preprocess_pubobj_list).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from pgsluice.publication.errors import PublicationError
-from pgsluice.publication.row_filter.lexer import Kind, Token, tokenize
+from pgsluice.publication.filters import check_syntax
 from pgsluice.publication.statements import (
     PublicationObject,
     RelationName,
@@ -21,6 +19,7 @@ from pgsluice.publication.statements import (
     TableObject,
     WhereClause,
 )
+from pgsluice.sql import SqlRefused, Token, TokenCursor, tokenize
 
 
 class _Kind(Enum):
@@ -46,84 +45,7 @@ class _Written:
     position: int
 
 
-class Cursor:
-    """Where a parser stands in its tokens.
-
-    Args:
-        tokens: the last one is of kind END.
-        text: what they were cut from.
-        check_filter: raises for a filter's text that is no expression.
-    """
-
-    def __init__(
-        self, tokens: list[Token], text: str, check_filter: Callable[[str, int], None]
-    ) -> None:
-        self.tokens = tokens
-        self.text = text
-        self.index = 0
-        self._check_filter = check_filter
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.index]
-
-    def is_at_end(self) -> bool:
-        return self.token.kind is Kind.END
-
-    def ahead(self, count: int = 1) -> Token:
-        return self.tokens[min(self.index + count, len(self.tokens) - 1)]
-
-    def take(self) -> Token:
-        token = self.token
-        self.index = min(self.index + 1, len(self.tokens) - 1)
-        return token
-
-    def error(self) -> PublicationError:
-        """A syntax error where the parser stands."""
-        token = self.token
-        if token.kind is Kind.END:
-            return PublicationError("syntax error at end of input", position=token.start)
-        near = self.text[token.start : token.end]
-        return PublicationError(f'syntax error at or near "{near}"', position=token.start)
-
-    def accept(self, punctuation: str) -> bool:
-        """Take it if it is next."""
-        if found := self.token.is_punctuation(punctuation):
-            self.take()
-        return found
-
-    def accept_keyword(self, word: str) -> bool:
-        if found := self.token.is_keyword(word):
-            self.take()
-        return found
-
-    def accept_operator(self, operator: str) -> bool:
-        if found := self.token.is_operator(operator):
-            self.take()
-        return found
-
-    def expect(self, punctuation: str) -> None:
-        if not self.accept(punctuation):
-            raise self.error()
-
-    def expect_keyword(self, word: str) -> None:
-        if not self.accept_keyword(word):
-            raise self.error()
-
-    def column_id(self) -> str:
-        """A ColId: a name that is no reserved or function word."""
-        if self.token.kind is not Kind.NAME or self.token.keyword in ("T", "R"):
-            raise self.error()
-        return self.take().value
-
-    def label(self) -> str:
-        """A ColLabel: any word."""
-        if self.token.kind is not Kind.NAME:
-            raise self.error()
-        return self.take().value
-
-
-class ObjectListParser(Cursor):
+class ObjectListParser(TokenCursor):
     """Reads ``pub_obj_list``."""
 
     def objects(self) -> tuple[PublicationObject, ...]:
@@ -182,7 +104,7 @@ class ObjectListParser(Cursor):
                 raise self.error()
             names.append(self.label())
         if len(names) > 3:
-            raise PublicationError(
+            raise SqlRefused(
                 f"improper qualified name (too many dotted names): {'.'.join(names)}",
                 position=start,
             )
@@ -212,8 +134,8 @@ class ObjectListParser(Cursor):
         end = self.tokens[self.index - 1].start if is_closed else self.token.start
         text = self.text[first:end]
         try:
-            self._check_filter(text, first)
-        except PublicationError as error:
+            check_syntax(text, first)
+        except SqlRefused as error:
             if is_closed or error.position < first + len(text.rstrip()):
                 raise
         if not is_closed:
@@ -225,14 +147,14 @@ def read_relation_name(text: str) -> RelationName:
     """A table's name by itself: ``t``, ``s.t``, ``"S".t``.
 
     Raises:
-        PublicationError: it is none.
+        SqlRefused: it is none.
     """
-    cursor = ObjectListParser(tokenize(text), text, lambda *_: None)
+    cursor = ObjectListParser(tokenize(text), text)
     try:
         name = cursor.qualified_name()
         if not cursor.is_at_end():
             raise cursor.error()
-    except PublicationError as error:
+    except SqlRefused as error:
         raise error.located_in(text) from None
     return name
 
@@ -240,7 +162,7 @@ def read_relation_name(text: str) -> RelationName:
 def _meant(written: list[_Written]) -> tuple[PublicationObject, ...]:
     """Each object as the kind that the chain gives it."""
     if written[0].kind is _Kind.CONTINUATION:
-        raise PublicationError(
+        raise SqlRefused(
             "invalid publication object list",
             detail="One of TABLE or TABLES IN SCHEMA must be specified before a standalone table "
             "or schema name.",
@@ -256,17 +178,17 @@ def _meant(written: list[_Written]) -> tuple[PublicationObject, ...]:
 
 def _table(one: _Written) -> TableObject:
     if one.relation is None:
-        raise PublicationError("invalid table name", position=one.position)
+        raise SqlRefused("invalid table name", position=one.position)
     return TableObject(one.relation, one.columns, one.where)
 
 
 def _schema(one: _Written) -> SchemaObject:
     if one.where is not None:
-        raise PublicationError("WHERE clause not allowed for schema", position=one.position)
+        raise SqlRefused("WHERE clause not allowed for schema", position=one.position)
     if one.columns is not None:
-        raise PublicationError("column specification not allowed for schema", position=one.position)
+        raise SqlRefused("column specification not allowed for schema", position=one.position)
     if one.relation is None:
         return SchemaObject(None)
     if not one.is_bare:
-        raise PublicationError("invalid schema name", position=one.position)
+        raise SqlRefused("invalid schema name", position=one.position)
     return SchemaObject(one.relation.name)

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.model import Action, GeneratedColumns, Publication
 from pgsluice.publication.statements import Parameter
+from pgsluice.sql import SqlRefused
 
 _PUBLISH = "publish"
 _VIA_ROOT = "publish_via_partition_root"
@@ -25,12 +25,12 @@ def with_parameters(publication: Publication, parameters: Iterable[Parameter]) -
     """The publication with these parameters set, the others left as they are.
 
     Raises:
-        PublicationError: an unknown parameter or value, or one given twice.
+        SqlRefused: an unknown parameter or value, or one given twice.
     """
     given: set[str] = set()
     for one in parameters:
         if one.name in given:
-            raise PublicationError("conflicting or redundant options", position=one.position)
+            raise SqlRefused("conflicting or redundant options", position=one.position)
         match one.name:
             case "publish":
                 publication = replace(publication, publish=_actions(one))
@@ -39,21 +39,21 @@ def with_parameters(publication: Publication, parameters: Iterable[Parameter]) -
             case "publish_generated_columns":
                 publication = replace(publication, publish_generated_columns=_generated(one))
             case _:
-                raise PublicationError(f'unrecognized publication parameter: "{one.name}"')
+                raise SqlRefused(f'unrecognized publication parameter: "{one.name}"')
         given.add(one.name)
     return publication
 
 
 def _actions(parameter: Parameter) -> tuple[Action, ...]:
     if parameter.value is None:
-        raise PublicationError(f"{_PUBLISH} requires a parameter")
+        raise SqlRefused(f"{_PUBLISH} requires a parameter")
     found: list[Action] = []
     for name in _split_names(parameter.value):
         match name:
             case "insert" | "update" | "delete" | "truncate":
                 found.append(name)
             case _:
-                raise PublicationError(
+                raise SqlRefused(
                     f'unrecognized value for publication option "{_PUBLISH}": "{name}"'
                 )
     return tuple(found)
@@ -78,8 +78,8 @@ def _split_names(text: str) -> list[str]:
     return names
 
 
-def _bad_list() -> PublicationError:
-    return PublicationError(f'invalid list syntax in parameter "{_PUBLISH}"')
+def _bad_list() -> SqlRefused:
+    return SqlRefused(f'invalid list syntax in parameter "{_PUBLISH}"')
 
 
 def _boolean(parameter: Parameter) -> bool:
@@ -87,7 +87,7 @@ def _boolean(parameter: Parameter) -> bool:
         return True
     found = _BOOLEANS.get(parameter.value.lower())
     if found is None:
-        raise PublicationError(f"{_VIA_ROOT} requires a Boolean value")
+        raise SqlRefused(f"{_VIA_ROOT} requires a Boolean value")
     return found
 
 
@@ -98,7 +98,7 @@ def _generated(parameter: Parameter) -> GeneratedColumns:
             return "none"
         case "stored":
             return "stored"
-    raise PublicationError(
+    raise SqlRefused(
         f'invalid value for publication parameter "{_GENERATED}": "{value}"',
         detail='Valid values are "none" and "stored".',
     )

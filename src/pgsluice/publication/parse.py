@@ -13,11 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pgsluice.publication.errors import PublicationError
-from pgsluice.publication.filters import check_syntax
 from pgsluice.publication.object_list import ObjectListParser
-from pgsluice.publication.row_filter.errors import RowFilterError
-from pgsluice.publication.row_filter.lexer import Kind, tokenize
 from pgsluice.publication.statements import (
     AlterObjects,
     AlterParameters,
@@ -30,6 +26,7 @@ from pgsluice.publication.statements import (
     RenamePublication,
     Statement,
 )
+from pgsluice.sql import SqlRefused, TokenKind, tokenize
 
 _VERBS = ("create", "alter", "drop")
 
@@ -47,16 +44,11 @@ def parse_statements(text: str) -> list[Located]:
     """Read all statements of a text.
 
     Raises:
-        PublicationError: what PostgreSQL's parser refuses, with its words and place.
+        SqlRefused: what PostgreSQL's parser refuses, with its words and place.
     """
     try:
-        return _Parser(tokenize(text), text, check_syntax).statements()
-    except RowFilterError as error:  # of the scanner
-        raise PublicationError(
-            error.message, detail=error.detail, server_hint=error.server_hint,
-            position=error.position, source=text,
-        ) from None  # fmt: skip
-    except PublicationError as error:
+        return _Parser(tokenize(text), text).statements()
+    except SqlRefused as error:
         raise error.located_in(text) from None
 
 
@@ -88,7 +80,7 @@ class _Parser(ObjectListParser):
                 case _:
                     return self._drop()
         if verb.keyword:
-            raise PublicationError(
+            raise SqlRefused(
                 "only CREATE, ALTER and DROP PUBLICATION can stand here", position=verb.start
             )
         raise self.error()
@@ -142,7 +134,7 @@ class _Parser(ObjectListParser):
         is_role = self.token.keyword in ("", "U", "C", "T") or self.token.is_keyword(
             "current_role", "current_user", "session_user"
         )
-        if self.token.kind is not Kind.NAME or not is_role:
+        if self.token.kind is not TokenKind.NAME or not is_role:
             raise self.error()
         self.take()
 
@@ -158,7 +150,7 @@ class _Parser(ObjectListParser):
 
     def _parameter(self) -> Parameter:
         name = self.token
-        if name.kind is not Kind.NAME:
+        if name.kind is not TokenKind.NAME:
             raise self.error()
         self.take()
         value = self._value() if self.accept_operator("=") else None
@@ -169,11 +161,15 @@ class _Parser(ObjectListParser):
         sign = ""
         if self.token.is_operator("+", "-"):
             sign = self.take().value.replace("+", "")
-            if self.token.kind not in (Kind.INTEGER, Kind.NUMBER):
+            if self.token.kind not in (TokenKind.INTEGER, TokenKind.NUMBER):
                 raise self.error()
         if self.token.kind not in (
-            Kind.NAME, Kind.STRING, Kind.INTEGER, Kind.NUMBER, Kind.OPERATOR,
-        ):  # fmt: skip
+            TokenKind.NAME,
+            TokenKind.STRING,
+            TokenKind.INTEGER,
+            TokenKind.NUMBER,
+            TokenKind.OPERATOR,
+        ):
             raise self.error()
         value = sign + self.take().value
         while self.token.is_punctuation(".") and not sign:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pgsluice.catalog.facts import RelationFacts
 from pgsluice.columnar.changes import RelationChanges
-from pgsluice.publication.resolve import Resolution
+from pgsluice.publication.resolution import Resolution
 from pgsluice.publication.rows import project
 from pgsluice.wire import Relation
 

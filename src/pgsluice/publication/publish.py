@@ -43,18 +43,16 @@ from pgsluice.columnar.changes import (
 )
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.model import Action, Publication
 from pgsluice.publication.projection import Projection
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
-from pgsluice.publication.resolve import Resolution, resolve
-from pgsluice.publication.row_filter import nodes as n
-from pgsluice.publication.row_filter.errors import FilterNotExact
-from pgsluice.publication.row_filter.evaluate import Evaluator, unsupported
+from pgsluice.publication.resolution import Resolution, resolve
 from pgsluice.publication.rows import RowPool
 from pgsluice.publication.truncates import Place, leaves_of, whole_truncates
 from pgsluice.publication.truth import Truth, check_plans, judge
+from pgsluice.row_filter import FilterEvaluator, plan_filters
+from pgsluice.sql import SqlRefused
 from pgsluice.wire import ReplicaIdentity as WireIdentity
 
 _ACTIONS: Final[dict[Action, int]] = {
@@ -91,8 +89,8 @@ class Publisher:
     catalog: SourceCatalog
     leaves: frozenset[int]
     sends_root_truncates: bool
-    filters: Mapping[int, Evaluator | None]
-    _checked: dict[tuple[int, ReplicaIdentity], PublicationError | None] = field(
+    filters: Mapping[int, FilterEvaluator | None]
+    _checked: dict[tuple[int, ReplicaIdentity], SqlRefused | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -108,9 +106,9 @@ class Publisher:
             catalog: all the source's tables.
 
         Raises:
-            PublicationError: the publications' columns do not agree.
-            TableError: see :func:`~pgsluice.publication.resolve.resolve`.
-            RowFilterError: a filter does not fit the relation's columns any more; or
+            SqlRefused: the publications' columns do not agree.
+            TableError: see :func:`~pgsluice.publication.resolution.resolve`.
+            SqlRefused: a filter does not fit the relation's columns any more; or
                 FilterNotExact: it cannot be computed exactly.
         """
         resolution = resolve(publications, table, catalog)
@@ -195,7 +193,7 @@ class Publisher:
 
     def _violation(
         self, verb: Literal["update", "delete"], identity: ReplicaIdentity
-    ) -> PublicationError | None:
+    ) -> SqlRefused | None:
         found = _ACTIONS[verb], identity
         if found not in self._checked:
             self._checked[found] = None
@@ -203,7 +201,7 @@ class Publisher:
                 check_replica_identity(
                     verb, self.publications, self.resolution.table, self.catalog, identity
                 )
-            except PublicationError as error:
+            except SqlRefused as error:
                 self._checked[found] = error
         return self._checked[found]
 
@@ -246,18 +244,16 @@ def publish_all(
     return published
 
 
-def _evaluators(resolution: Resolution) -> dict[int, Evaluator | None]:
+def _evaluators(resolution: Resolution) -> dict[int, FilterEvaluator | None]:
     """By action; actions with the same filters share one."""
-    made: dict[tuple[str, ...], Evaluator | None] = {(): None}
+    made: dict[tuple[str, ...], FilterEvaluator | None] = {(): None}
     actions: tuple[Action, ...] = ("insert", "update", "delete")
     for action in actions:
         texts = resolution.filters(action)
         if texts not in made:
-            bound = [bind_filter(text, resolution.published_as).expression for text in texts]
-            either = bound[0] if len(bound) == 1 else n.Bool(n.Connective.OR, tuple(bound))
-            if (refused := unsupported(either)) is not None:
-                raise FilterNotExact(refused.reason, server_hint=refused.way_out)
-            made[texts] = Evaluator(either)
+            made[texts] = plan_filters(
+                [bind_filter(text, resolution.published_as) for text in texts]
+            )
     return {_ACTIONS[action]: made[resolution.filters(action)] for action in actions}
 
 
@@ -327,7 +323,7 @@ def _index(has: Mask) -> Int64s:
     return np.where(has, np.cumsum(has) - 1, -1)
 
 
-def _refused(error: PublicationError, changes: RelationChanges, change: int) -> TableError:
+def _refused(error: SqlRefused, changes: RelationChanges, change: int) -> TableError:
     table = f"{changes.relation.schema}.{changes.relation.name}"
     lsn = Lsn(int(changes.positions[change]))
     detail = f"\nDETAIL:  {error.detail}" if error.detail else ""

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
-from pgsluice.publication.errors import PublicationError
 from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.model import Publication
-from pgsluice.publication.resolve import has, topmost_ancestor
+from pgsluice.publication.resolution import has, topmost_ancestor
+from pgsluice.sql import SqlRefused
 
 _FULL = "f"
 _VERBS = {"update": "cannot update table", "delete": "cannot delete from table"}
@@ -63,7 +63,7 @@ def check_replica_identity(
         identity: of the Relation message in force; None: the catalog's.
 
     Raises:
-        PublicationError: it cannot, in PostgreSQL's words.
+        SqlRefused: it cannot, in PostgreSQL's words.
     """
     identity = identity or ReplicaIdentity.of(table)
     verb = f'{_VERBS[action]} "{table.name}"'
@@ -73,10 +73,10 @@ def check_replica_identity(
     for reason in (_bad_filter, _bad_columns, _bad_generated):
         for publication in acting:
             if detail := reason(publication, table, catalog, identity):
-                raise PublicationError(verb, detail=detail)
+                raise SqlRefused(verb, detail=detail)
     if acting and identity.kind != _FULL and not identity.columns:
         to_do = "updating" if action == "update" else "deleting from"
-        raise PublicationError(
+        raise SqlRefused(
             f"{verb} because it does not have a replica identity and publishes {action}s",
             server_hint=f"To enable {to_do} the table, set REPLICA IDENTITY using ALTER TABLE.",
         )

@@ -21,9 +21,8 @@ import pyarrow as pa
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask, RelationChanges
 from pgsluice.errors import EvaluationError, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.publication.row_filter.batches import mask_of
-from pgsluice.publication.row_filter.evaluate import Evaluator
 from pgsluice.publication.rows import RowPool
+from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import raise_unless_possible, reconcile_filter_column
 from pgsluice.types import resolve_type
 
@@ -37,7 +36,7 @@ class Truth:
     new: Mask
 
 
-def check_plans(changes: RelationChanges, filters: Iterable[Evaluator | None]) -> None:
+def check_plans(changes: RelationChanges, filters: Iterable[FilterEvaluator | None]) -> None:
     """Fail where the server does before it looks at a row: a filter's constants are computed
     when the table's first change comes, whatever its action.
 
@@ -50,7 +49,7 @@ def check_plans(changes: RelationChanges, filters: Iterable[Evaluator | None]) -
 
 
 def judge(
-    changes: RelationChanges, pool: RowPool, filters: Mapping[int, Evaluator | None]
+    changes: RelationChanges, pool: RowPool, filters: Mapping[int, FilterEvaluator | None]
 ) -> Truth:
     """Compute the filters.
 
@@ -74,7 +73,7 @@ def judge(
             continue
         columns = _columns(changes, pool, evaluator, asked)
         try:
-            passed = mask_of(evaluator.evaluate(columns, len(asked.rows)), null=False)
+            passed = evaluator.passing(columns, len(asked.rows))
         except EvaluationError as error:
             failures.append((int(asked.changes[error.row]), error))
             continue
@@ -119,7 +118,7 @@ class _Asked:
 
 
 def _columns(
-    changes: RelationChanges, pool: RowPool, evaluator: Evaluator, asked: _Asked
+    changes: RelationChanges, pool: RowPool, evaluator: FilterEvaluator, asked: _Asked
 ) -> dict[str, pa.Array]:
     """What a filter reads, by name."""
     places = {column.name: place for place, column in enumerate(changes.relation.columns)}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pgsluice.errors import ConfigError
-from pgsluice.spark.in_force import refuse_other_options
 from pgsluice.spark.options import SourceOptions
 from pgsluice.spark.reading import ChangePartition, RowReader, plan
+from pgsluice.spark.walsender_options import refuse_other_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,13 +21,11 @@ class PgoutputReader(DataSourceReader):
     """Reads (starting_lsn, ending_lsn]; without them from the first segment to the last.
 
     Raises:
-        ConfigError: the range is upside down, task mode was asked for, or an option of the
-            walsender that the spool was not written with.
+        ConfigError: the range is upside down, or an option of the walsender differs from what
+            the spool was written with.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        if options.task_mode:
-            raise ConfigError("task_mode is for streams", option="task_mode")
         start, end = options.starting_lsn, options.ending_lsn
         if start is not None and end is not None and end < start:
             raise ConfigError(

@@ -17,7 +17,7 @@ from pgsluice.capture import CaptureProcess, read_health
 from pgsluice.config import Config
 from pgsluice.errors import SlotInUse, SpoolBusy, SpoolError
 from pgsluice.events import CapturePhase
-from pgsluice.spark.in_force import refuse_other_options
+from pgsluice.spark.walsender_options import refuse_other_options
 from pgsluice.spool import Owner, Spool
 
 if TYPE_CHECKING:

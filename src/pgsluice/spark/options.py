@@ -39,7 +39,6 @@ KNOWN = (
     "starting_lsn",
     "ending_lsn",
     "snapshot",
-    "task_mode",
 )
 WALSENDER = ("proto_version", "streaming", "two_phase", "binary", "origin", "messages")
 """Options of START_REPLICATION: they reach the server through the capture that sends it."""
@@ -101,7 +100,6 @@ class SourceOptions:
         json: how json and jsonb travel.
         starting_lsn: a batch read's open start.
         ending_lsn: a batch read's closed end.
-        task_mode: rows are planned tasks for the subscription, not changes.
         proto_version, streaming, two_phase, binary, origin, messages: START_REPLICATION's,
             for a capture of our own; None: not given. :attr:`walsender` has those given.
     """
@@ -119,7 +117,6 @@ class SourceOptions:
     json: str = "string"
     starting_lsn: Lsn | None = None
     ending_lsn: Lsn | None = None
-    task_mode: bool = False
     proto_version: int | None = None
     streaming: str | None = None
     two_phase: bool | None = None
@@ -152,10 +149,7 @@ class SourceOptions:
         values: dict[str, Any] = {"spool": Path(given.pop("spool")).expanduser().absolute()}
         for name, text in given.items():
             values[name] = _READERS.get(name, _text)(name, text)
-        parsed = cls(**values)
-        if parsed.task_mode and parsed.subscription is None:
-            raise ConfigError("task_mode needs the option subscription", option="subscription")
-        return parsed
+        return cls(**values)
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
@@ -276,7 +270,6 @@ _READERS: Mapping[str, Any] = {
     "json": _json,
     "starting_lsn": _lsn,
     "ending_lsn": _lsn,
-    "task_mode": _boolean,
     "proto_version": _proto_version,
     "streaming": _choice("off", "on", "parallel"),
     "two_phase": _boolean,

@@ -29,12 +29,6 @@ ENVELOPE_COLUMNS = (
     ("content", "BINARY"),
 )
 """``prefix`` and ``content`` are a logical message's; a change has the others."""
-TASK_COLUMN = "task"
-
-
-def task_ddl() -> str:
-    """Task mode's one column: a planned task."""
-    return f"{TASK_COLUMN} BINARY"
 
 
 def envelope_ddl(options: SourceOptions) -> str:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 
 from pgsluice.errors import ConfigError
 from pgsluice.spark.options import SourceOptions
-from pgsluice.spark.schema import envelope_ddl, table_ddl, task_ddl
+from pgsluice.spark.schema import envelope_ddl, table_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -37,8 +37,6 @@ class PgoutputDataSource(DataSource):
             ConfigError: an option is wrong, or the table is not known.
         """
         options = SourceOptions.parse(self.options)
-        if options.task_mode:
-            return task_ddl()
         if options.table is None:
             return envelope_ddl(options)
         from pgsluice.spark.lookup import table_columns

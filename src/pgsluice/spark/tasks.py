@@ -1,121 +1,89 @@
-"""Which tables have work in a batch: the planning of task mode.
-
-A table's work is everything past *its own* ``applied_through`` up to the batch's end, whatever
-the batch's start: a table that was deferred, copied or behind catches up by the same rule, and
-a lost or restored checkpoint changes nothing.
-"""
+"""Run payloads as Spark tasks. A result is a dataclass: one row, with its fields as columns."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from pgsluice.lsn import Lsn
-from pgsluice.spool import SpoolReader, SubscriptionRecord, load_record
+import pyarrow as pa
 
-NO_TABLE = 0
-"""The relation OID of the one row that a batch without work has: it carries the batch's end."""
+from pgsluice.errors import Remedy
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-@dataclass(frozen=True, slots=True)
-class TableWork:
-    """One table's share of a batch: its changes in (after, through].
+R = TypeVar("R")
 
-    Attributes:
-        relation_oid: the table, or a partitioned table's root.
-        namespace: the target's schema name (what the source's was when it was first copied).
-        name: the target's table name, likewise.
-        after: what the table is applied through.
-        through: the batch's end.
-        committed: our newest commit in the target, as the record knows it.
-        copy_number: which copy the target has to carry.
-        oids: the relations with changes: the table, or its leaves.
-    """
-
-    relation_oid: int
-    namespace: str
-    name: str
-    after: Lsn
-    through: Lsn
-    committed: Lsn
-    copy_number: int
-    oids: tuple[int, ...]
-
-    @property
-    def title(self) -> str:
-        """The name for messages."""
-        return f"{self.namespace}.{self.name}"
-
-    def to_bytes(self) -> bytes:
-        """As it travels to a task."""
-        return json.dumps(
-            {name: getattr(self, name) for name in self.__slots__}, ensure_ascii=False
-        ).encode()
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> TableWork:
-        """Read what :meth:`to_bytes` wrote."""
-        raw = json.loads(payload)
-        for name in ("after", "through", "committed"):
-            raw[name] = Lsn(raw[name])
-        return cls(**{**raw, "oids": tuple(raw["oids"])})
+_TYPES: dict[Any, tuple[pa.DataType, str]] = {
+    int: (pa.int64(), "bigint"),
+    float: (pa.float64(), "double"),
+    bool: (pa.bool_(), "boolean"),
+    str | None: (pa.string(), "string"),
+    Remedy | None: (pa.string(), "string"),
+}
 
 
-def plan_tables(
-    reader: SpoolReader,
-    record: SubscriptionRecord,
-    end: Lsn,
+def result_types(result: type[Any]) -> tuple[pa.Schema, str]:
+    """The Arrow schema and Spark's DDL string of a result dataclass."""
+    hints = get_type_hints(result)
+    columns = [(field.name, *_TYPES[hints[field.name]]) for field in fields(result)]
+    schema = pa.schema([(name, arrow) for name, arrow, _ in columns])
+    return schema, ", ".join(f"{name} {ddl}" for name, _, ddl in columns)
+
+
+def collect_results(frame: DataFrame, result: type[R]) -> list[R]:
+    """Run a frame of result rows, and read the rows as their dataclass."""
+    remedies = [name for name, hint in get_type_hints(result).items() if hint == Remedy | None]
+    results = []
+    for row in frame.collect():
+        values = row.asDict()
+        for name in remedies:
+            values[name] = None if values[name] is None else Remedy(values[name])
+        results.append(result(**values))
+    return results
+
+
+def result_batches(
+    run: Callable[[bytes], Any], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run each payload of the first column; one result row for each."""
+    for batch in batches:
+        yield _run_all(run, schema, batch.column(0).to_pylist())
+
+
+def _run_all(
+    run: Callable[[bytes], Any], schema: pa.Schema, payloads: Sequence[bytes]
+) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([asdict(run(payload)) for payload in payloads], schema=schema)
+
+
+def run_tasks(
+    spark: SparkSession,
+    run: Callable[[bytes], R],
+    payloads: Sequence[bytes],
+    result: type[R],
     *,
-    with_deferred: bool = False,
-    only: Collection[int] | None = None,
-) -> list[TableWork]:
-    """The tables that have changes between their own position and ``end``.
+    most_tasks: int | None = None,
+) -> list[R]:
+    """Run payloads in one Spark job; the results come in no particular order.
 
-    Tables that are parked or not copied yet have none. Deferred ones (their
-    merges cost more than the cadence allows) are left out unless ``with_deferred``; the driver
-    clears the mark when the time has come, so that all who plan from one record agree.
+    Args:
+        spark: the session.
+        run: turns a payload into a result; it is pickled.
+        payloads: one for each piece of work.
+        result: the dataclass that ``run`` returns.
+        most_tasks: how many tasks share the payloads; None: each payload has its own task.
     """
-    tables = {
-        oid: table
-        for oid, table in record.tables.items()
-        if table.is_active
-        and table.applied_through < end
-        and (with_deferred or not table.deferred)
-        and (only is None or oid in only)
-    }
-    if not tables:
+    if not payloads:
         return []
-    begin = min(table.applied_through for table in tables.values())
-    owners = {oid: owner for owner, table in record.tables.items() for oid in table.relations}
-    oids: dict[int, set[int]] = {}
-    for info in reader.segments(begin, end):
-        for oid, root in info.header.roots.items():
-            owner = owners.get(oid)
-            if owner is None and root in tables and not tables[root].relations:
-                owner = root
-            if owner in tables and info.end > tables[owner].applied_through:
-                oids.setdefault(owner, set()).add(oid)
-    return [
-        TableWork(
-            relation_oid=owner,
-            namespace=tables[owner].namespace,
-            name=tables[owner].name,
-            after=tables[owner].applied_through,
-            through=end,
-            committed=tables[owner].committed,
-            copy_number=tables[owner].copy_number,
-            oids=tuple(sorted(changed)),
-        )
-        for owner, changed in sorted(oids.items())
-    ]
+    schema, ddl = result_types(result)
+    numbered = list(payloads)
 
+    def run_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _run_all(run, schema, [numbered[index] for index in batch.column(0).to_pylist()])
 
-def plan_payloads(spool_path: Path, subscription: str, start: Lsn, end: Lsn) -> list[bytes]:
-    """What the source's ``partitions(start, end)`` hands out in task mode."""
-    reader = SpoolReader(spool_path)
-    record = load_record(spool_path, subscription)
-    works = plan_tables(reader, record, end)
-    nothing = TableWork(NO_TABLE, "", "", end, end, Lsn(0), 0, ())
-    return [work.to_bytes() for work in works or [nothing]]
+    tasks = min(len(numbered), most_tasks or len(numbered))
+    frame = spark.range(0, len(numbered), 1, tasks).mapInArrow(run_numbers, ddl)
+    return collect_results(frame, result)

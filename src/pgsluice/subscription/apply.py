@@ -18,14 +18,14 @@ from pgsluice.changes.net import net_changes
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.publication.publish import Publisher, publish_all
+from pgsluice.publication import Publisher, publish_all
 from pgsluice.schema_rules import raise_unless_possible, reconcile_key
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
 from pgsluice.sinks.target import TableOptions, target_table
-from pgsluice.spark.results import result_batches, result_types
-from pgsluice.spark.tasks import NO_TABLE, TableWork
+from pgsluice.spark.tasks import result_batches, result_types
 from pgsluice.spool import SpoolReader
+from pgsluice.subscription.planning import NO_TABLE, TableWork
 
 
 @dataclass(frozen=True, slots=True)

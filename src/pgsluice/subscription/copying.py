@@ -34,7 +34,7 @@ from pgsluice.events import CopyProgress
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.spark.results import run_tasks
+from pgsluice.spark.tasks import run_tasks
 from pgsluice.spool import Spool, TableRecord, TableState
 from pgsluice.subscription.discovery import SourceTable, source_tables
 from pgsluice.subscription.driver import SubscriptionDriver

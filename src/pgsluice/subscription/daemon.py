@@ -13,7 +13,7 @@ _LOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
     "pgsluice.sinks.delta",
-    "pgsluice.spark.stream",
+    "pgsluice.subscription.source",
     "pgsluice.copy",
     "pgsluice.subscription.apply",
 )

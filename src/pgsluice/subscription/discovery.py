@@ -23,8 +23,7 @@ from pgsluice.catalog import (
 from pgsluice.catalog.facts import RelationFacts
 from pgsluice.catalog.publications import PublishedBy
 from pgsluice.catalog.tables import Filenode
-from pgsluice.publication import copy_condition, fingerprint
-from pgsluice.publication.publish import Publisher
+from pgsluice.publication import Publisher, copy_condition, fingerprint
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.subscription.own_publications import OwnPublications
 

@@ -3,8 +3,8 @@
 The driver is the record's only writer. One lock stands around everything that changes it: a
 batch's results, a copy, a catch-up. What a batch does:
 
-1. Spark asks the source for the tables with work (:mod:`pgsluice.spark.tasks`) and runs one
-   task for each (:mod:`pgsluice.subscription.apply`); ``foreachBatch`` only collects.
+1. Spark asks the source for the tables with work (:mod:`pgsluice.subscription.source`) and runs
+   one task for each (:mod:`pgsluice.subscription.apply`); ``foreachBatch`` only collects.
 2. The results go into the record: new positions, parked tables, what a merge cost.
 3. Tables without changes up to the batch's end are applied through it as well. This is worked
    out from the spool again, not from the absence of a result: a table may have been copied
@@ -28,11 +28,11 @@ from pgsluice.errors import PgsluiceError, Remedy, SinkError
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.events import TableState as StateChanged
 from pgsluice.lsn import Lsn
-from pgsluice.publication.publish import Publisher
+from pgsluice.publication import Publisher
 from pgsluice.sinks import make_sink
-from pgsluice.spark.results import collect_results, in_one_line, run_tasks
+from pgsluice.spark.errors import summarize_error
 from pgsluice.spark.session import SPARK_LOG
-from pgsluice.spark.tasks import NO_TABLE, plan_tables
+from pgsluice.spark.tasks import collect_results, run_tasks
 from pgsluice.spool import (
     Cut,
     RecordStore,
@@ -44,6 +44,8 @@ from pgsluice.spool import (
 from pgsluice.subscription.apply import RESULT_DDL, ApplyTables, TaskResult
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.own_publications import OwnPublications
+from pgsluice.subscription.planning import NO_TABLE, plan_tables
+from pgsluice.subscription.source import read_table_work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,14 +133,12 @@ class SubscriptionDriver:
     def start(self, *, once: bool) -> StreamingQuery:
         """Start the streaming query; ``once``: it ends by itself at the spool's position."""
         folder = self.config.spool.subscription_folder(self.subscription.name)
-        frame = (
-            self.spark.readStream.format("pgoutput")
-            .option("spool", str(self.config.spool.path))
-            .option("subscription", self.subscription.name)
-            .option("task_mode", "true")
-            .option("max_rows_per_batch", str(self.subscription.max_rows_per_batch))
-            .option("max_bytes_per_batch", str(self.subscription.max_bytes_per_batch))
-            .load()
+        frame = read_table_work(
+            self.spark,
+            self.config.spool.path,
+            self.subscription.name,
+            max_rows=self.subscription.max_rows_per_batch,
+            max_bytes=self.subscription.max_bytes_per_batch,
         )
         self._batches = 0
         self._trouble = None
@@ -158,7 +158,7 @@ class SubscriptionDriver:
         except Exception as error:
             # Spark matches the traceback of what is raised here against a pattern that
             # overflows the JVM's stack when it holds a Java stack trace.
-            self._trouble = in_one_line(error)
+            self._trouble = summarize_error(error)
             raise PgsluiceError(self._trouble) from None
 
     def _apply(self, frame: DataFrame) -> None:
@@ -292,7 +292,7 @@ class SubscriptionDriver:
         error = query.exception() if query is not None else None
         if error is None:
             return
-        what = self._trouble or in_one_line(error)
+        what = self._trouble or summarize_error(error)
         if not final_only:
             raise PgsluiceError(
                 f"the query of {self.subscription.name} failed: {what}",

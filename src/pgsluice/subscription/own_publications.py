@@ -16,10 +16,10 @@ import psycopg
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.config import PublicationsConfig, SubscriptionConfig
 from pgsluice.publication import (
+    Publisher,
     Statements,
     subscribed,
 )
-from pgsluice.publication.publish import Publisher
 
 
 class OwnPublications:

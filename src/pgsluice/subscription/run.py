@@ -31,8 +31,8 @@ from pgsluice.errors import (
 from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
+from pgsluice.spark.errors import summarize_error
 from pgsluice.spark.java import require_java
-from pgsluice.spark.results import in_one_line
 from pgsluice.spark.session import SPARK_LOG, build_session, require_spark, start_session
 from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
 from pgsluice.subscription.copying import TableCopies
@@ -391,7 +391,7 @@ class _Run:
             # A job broke, with its workers perhaps; a query would be started again, too.
             if self._stop.is_set():
                 raise
-            message = f"a Spark job failed and is tried again: {in_one_line(error)}"
+            message = f"a Spark job failed and is tried again: {summarize_error(error)}"
         else:
             return
         one.driver.note(message)

@@ -1,0 +1,264 @@
+"""Which rules act on a relation's changes: those of all publications of one subscription.
+
+The server asks this once per relation and walsender. The rules, in its order:
+
+1. A publication publishes a relation that it names, whose schema it names, that is a partition
+   of such a one, or any if it is for all tables.
+2. Its changes go under the relation's own name, or with ``publish_via_partition_root`` under
+   that of the top-most ancestor that the publication has. Over all publications the highest
+   ancestor wins, and only the publications at that level give filters and columns; what the
+   others publish still counts as published.
+3. For each action the filters of these publications are ORed. One without a filter cancels
+   them: it names the table without one, or is for all tables, or for the table's schema.
+4. Column lists have to agree, and so has ``publish_generated_columns``.
+
+Where the server itself publishes through the root, the relation that it sends is the
+partitioned table, and which partition a row came from cannot be known: rules of a partition
+alone are refused there.
+
+Source: src/backend/replication/pgoutput/pgoutput.c (get_rel_sync_entry,
+pgoutput_row_filter_init, check_and_init_gencol, pgoutput_column_list_init).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.errors import TableError
+from pgsluice.publication.model import ACTIONS, Action, GeneratedColumns, Publication
+from pgsluice.sql import SqlRefused
+
+
+class Unfiltered(Enum):
+    """Why a publication has no filter for a relation, and so cancels those of others."""
+
+    NO_WHERE = "it names the table without a WHERE clause"
+    ALL_TABLES = "it is FOR ALL TABLES"
+    SCHEMA = "it is FOR TABLES IN SCHEMA of the table's schema"
+    ANCESTOR = "it publishes the table as a partition, without a WHERE clause of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one publication publishes a relation, at the level that decides.
+
+    Attributes:
+        row_filter: its WHERE as SQL, or why it has none.
+        columns: its column list in the table's order; None: it has none.
+    """
+
+    publication: str
+    actions: tuple[Action, ...]
+    row_filter: str | Unfiltered
+    columns: tuple[str, ...] | None
+    generated_columns: GeneratedColumns
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What acts on one relation.
+
+    Attributes:
+        table: the relation whose changes the server sends.
+        published_as: it, or the ancestor that its changes are published under.
+        published: which actions are published at all.
+        rules: of the publications at the level that decides, in the subscription's order.
+        columns: the column list, in the order of ``published_as``; None: there is none.
+        generated_columns: whether stored generated columns are published without a list.
+    """
+
+    table: SourceTable
+    published_as: SourceTable
+    published: tuple[Action, ...]
+    rules: tuple[Rule, ...]
+    columns: tuple[str, ...] | None
+    generated_columns: GeneratedColumns
+
+    def filters(self, action: Action) -> tuple[str, ...]:
+        """The filters that are ORed for an action, each once; none: every row passes."""
+        acting = [rule for rule in self.rules if action in rule.actions]
+        if action == "truncate" or any(isinstance(one.row_filter, Unfiltered) for one in acting):
+            return ()
+        return _distinct(acting)
+
+    def cancelled(self, action: Action) -> tuple[Rule, ...]:
+        """The rules without a filter that cancel others' filters for an action."""
+        if action == "truncate":
+            return ()
+        acting = [rule for rule in self.rules if action in rule.actions]
+        without = tuple(one for one in acting if isinstance(one.row_filter, Unfiltered))
+        return without if len(without) < len(acting) else ()
+
+    @property
+    def copy_filters(self) -> tuple[str, ...]:
+        """The filters that are ORed for an initial copy, whatever ``publish`` says."""
+        if any(isinstance(rule.row_filter, Unfiltered) for rule in self.rules):
+            return ()
+        return _distinct(self.rules)
+
+    @property
+    def published_columns(self) -> tuple[str, ...]:
+        """The columns of ``table`` that are published, in its order."""
+        if self.columns is not None:
+            return tuple(one.name for one in self.table.columns if one.name in self.columns)
+        sent = ("", "s") if self.generated_columns == "stored" else ("",)
+        return tuple(one.name for one in self.table.columns if one.generated in sent)
+
+
+def _distinct(rules: Iterable[Rule]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.row_filter for one in rules if isinstance(one.row_filter, str)))
+
+
+def resolve(
+    publications: Sequence[Publication], table: SourceTable, catalog: SourceCatalog
+) -> Resolution | None:
+    """What acts on a relation's changes.
+
+    Args:
+        publications: of one subscription.
+        table: the relation that the server sends: a table, a leaf, or a partitioned table if
+            the server publishes it as itself.
+        catalog: all the source's tables.
+
+    Returns:
+        None when none of the publications has the relation.
+
+    Raises:
+        SqlRefused: the publications' columns do not agree.
+        TableError: the server sends the partitioned table, and one of the publications has
+            rules for a partition.
+    """
+    published: set[Action] = set()
+    level, published_as = 0, table
+    deciding: list[Publication] = []
+    for publication in publications:
+        if table.is_partitioned:
+            _no_rule_below(publication, table, catalog)
+        found = _published_as(publication, table, catalog)
+        if found is None:
+            continue
+        published.update(publication.publish)
+        if level > found[0]:
+            continue
+        if level < found[0]:
+            level, published_as, deciding = *found, []
+        deciding.append(publication)
+    if not deciding:
+        return None
+    rules = tuple(_rule(one, published_as) for one in deciding)
+    generated = _generated_columns(rules, published_as)
+    return Resolution(
+        table=table,
+        published_as=published_as,
+        published=tuple(one for one in ACTIONS if one in published),
+        rules=rules,
+        columns=_columns(rules, published_as, generated),
+        generated_columns=generated,
+    )
+
+
+def has(publication: Publication, table: SourceTable) -> bool:
+    """Whether a publication names a relation or its schema."""
+    return publication.table(table.oid) is not None or table.namespace in publication.schemas
+
+
+def topmost_ancestor(
+    publication: Publication, table: SourceTable, catalog: SourceCatalog
+) -> tuple[int, SourceTable] | None:
+    """The highest ancestor that a publication has, and how far up it is (1: the parent)."""
+    found = None
+    for level, oid in enumerate(table.ancestors, start=1):
+        ancestor = catalog.tables[oid]
+        if has(publication, ancestor):
+            found = level, ancestor
+    return found
+
+
+def _published_as(
+    publication: Publication, table: SourceTable, catalog: SourceCatalog
+) -> tuple[int, SourceTable] | None:
+    """The level and relation under which one publication publishes a table; None: it does not."""
+    via_root = publication.publish_via_partition_root
+    if publication.all_tables:
+        if not table.is_publishable:
+            return None
+        if via_root and table.ancestors:
+            return len(table.ancestors), catalog.tables[table.ancestors[-1]]
+        return 0, table
+    ancestor = topmost_ancestor(publication, table, catalog)
+    if ancestor is not None and via_root:
+        return ancestor
+    return (0, table) if ancestor is not None or has(publication, table) else None
+
+
+def _rule(publication: Publication, published_as: SourceTable) -> Rule:
+    named = publication.table(published_as.oid)
+    row_filter: str | Unfiltered
+    if publication.all_tables:
+        row_filter = Unfiltered.ALL_TABLES
+    elif published_as.namespace in publication.schemas:
+        row_filter = Unfiltered.SCHEMA
+    elif named is None:
+        row_filter = Unfiltered.ANCESTOR
+    else:
+        row_filter = Unfiltered.NO_WHERE if named.where is None else named.where
+    return Rule(
+        publication=publication.name,
+        actions=publication.publish,
+        row_filter=row_filter,
+        columns=None if named is None else named.columns,
+        generated_columns=publication.publish_generated_columns,
+    )
+
+
+def _generated_columns(rules: Sequence[Rule], table: SourceTable) -> GeneratedColumns:
+    if not any(column.generated for column in table.columns):
+        return "none"
+    found = list(dict.fromkeys(one.generated_columns for one in rules if one.columns is None))
+    if len(found) > 1:
+        raise SqlRefused(
+            "cannot use different values of publish_generated_columns for table "
+            f'"{table.namespace}.{table.name}" in different publications'
+        )
+    return found[0] if found else "none"
+
+
+def _columns(
+    rules: Sequence[Rule], table: SourceTable, generated: GeneratedColumns
+) -> tuple[str, ...] | None:
+    """The list that all agree on. None without any, or a list of all columns beside one."""
+    if all(rule.columns is None for rule in rules):
+        return None
+    sent = ("", "s") if generated == "stored" else ("",)
+    every = tuple(column.name for column in table.columns if column.generated in sent)
+    lists = {every if rule.columns is None else rule.columns for rule in rules}
+    if len(lists) > 1:
+        raise SqlRefused(
+            f'cannot use different column lists for table "{table.namespace}.{table.name}" '
+            "in different publications"
+        )
+    return lists.pop()
+
+
+def _no_rule_below(publication: Publication, table: SourceTable, catalog: SourceCatalog) -> None:
+    """Refuse a publication that treats a partition otherwise than its partitioned table."""
+    whole = _published_as(publication, table, catalog)
+    if whole is not None and publication.publish_via_partition_root:
+        return  # the highest one decides, and partitions' own rules never act
+    for partition in catalog.below(table):
+        named = publication.table(partition.oid)
+        is_as_the_whole = named is None or (named.where is None and named.columns is None)
+        if whole is not None and is_as_the_whole:
+            continue
+        if whole is None and not has(publication, partition):
+            continue
+        raise TableError(
+            f'publication "{publication.name}" has the partition "{partition.name}" by itself, '
+            f'but the server sends its changes as those of "{table.name}"',
+            hint="set publish_via_partition_root = true and name the partitioned table in it, or "
+            "set it to false in the server's publication",
+            table=f"{table.namespace}.{table.name}",
+        )

@@ -1,1 +1,0 @@
-"""The row filter language: SQL text -> syntax -> bound expression -> truth, three-valued."""

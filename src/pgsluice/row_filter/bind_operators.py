@@ -1,0 +1,198 @@
+"""Operators, comparisons of rows and arrays: names -> nodes.
+
+Source: src/backend/parser/parse_oper.c, parse_expr.c (make_row_comparison_op).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pgsluice.row_filter import catalog as c
+from pgsluice.row_filter import generics
+from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter.coerce import Coercer, Context
+from pgsluice.row_filter.nodes import CallForm
+from pgsluice.row_filter.places import Places
+from pgsluice.row_filter.resolve import Ambiguous, Resolver
+from pgsluice.row_filter.tree import type_of
+from pgsluice.row_filter.type_names import display
+from pgsluice.sql import SqlRefused
+
+_ADD_CASTS = "You might need to add explicit type casts."
+_SYMBOLS = {1: "<", 2: "<=", 3: "=", 4: ">=", 5: ">", 6: "<>"}
+_EQUAL, _NOT_EQUAL = 3, 6
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorBinder:
+    """Makes operator nodes of bound operands."""
+
+    catalog: c.Catalog
+    places: Places
+    coercer: Coercer
+    resolver: Resolver
+
+    def operator(self, name: str, left: n.Node | None, right: n.Node, at: int) -> n.OperatorCall:
+        """make_op."""
+        types = [0 if left is None else type_of(left), type_of(right)]
+        row = self._find(name, types[0], types[1], at)
+        operands = (right,) if left is None else (left, right)
+        declared = [row.right] if left is None else [row.left, row.right]
+        arguments, result = self.arguments(operands, declared, row.result, at)
+        found = n.OperatorCall(self.catalog.operator(row), arguments, result)
+        return self.places.put(found, at)
+
+    def arguments(
+        self, nodes: Sequence[n.Node], declared: Sequence[int], result: int, at: int
+    ) -> tuple[tuple[n.Node, ...], int]:
+        """Coerce arguments to what a function or operator declares; and its result's type."""
+        actual = [type_of(node) for node in nodes]
+        try:
+            targets, result = generics.resolve(
+                self.catalog, actual, declared, result, self.coercer.common_type_or_none
+            )
+        except generics.Mismatch as error:
+            raise SqlRefused(error.message, detail=error.detail) from None
+        found = tuple(
+            self.coercer.coerce(node, target, -1, Context.IMPLICIT, CallForm.IMPLICIT_CAST)
+            for node, target in zip(nodes, targets, strict=False)
+        )
+        return found, result
+
+    def _find(self, name: str, left: int, right: int, at: int) -> c.OperatorRow:
+        shown = " ".join(
+            ([display(self.catalog, left)] if left else []) + [name, display(self.catalog, right)]
+        )
+        try:
+            row = self.resolver.operator(name, left, right)
+        except Ambiguous:
+            raise SqlRefused(
+                f"operator is not unique: {shown}",
+                server_hint=f"Could not choose a best candidate operator. {_ADD_CASTS}",
+                position=at,
+            ) from None
+        if row is None:
+            hint = (
+                f"No operator matches the given name and argument types. {_ADD_CASTS}"
+                if left
+                else "No operator matches the given name and argument type."
+                " You might need to add an explicit type cast."
+            )
+            raise SqlRefused(f"operator does not exist: {shown}", server_hint=hint, position=at)
+        return row
+
+    def distinct(self, left: n.Node, right: n.Node, at: int) -> n.Node:
+        """make_distinct_op; between rows an OR over their fields."""
+        if isinstance(left, n.Row) and isinstance(right, n.Row):
+            if len(left.fields) != len(right.fields):
+                raise SqlRefused("unequal number of entries in row expressions", position=at)
+            parts = [
+                self.distinct(a, b, at) for a, b in zip(left.fields, right.fields, strict=True)
+            ]
+            return self._any_of(n.Connective.OR, parts, at, n.Const("f", c.BOOL))
+        call = self.operator("=", left, right, at)
+        if call.type_oid != c.BOOL:
+            raise SqlRefused("IS DISTINCT FROM requires = operator to yield boolean", position=at)
+        a, b = call.arguments
+        return self.places.put(n.DistinctFrom(call.operator, (a, b)), at)
+
+    def null_if(self, left: n.Node, right: n.Node, at: int) -> n.Node:
+        call = self.operator("=", left, right, at)
+        if call.type_oid != c.BOOL:
+            raise SqlRefused("NULLIF requires = operator to yield boolean", position=at)
+        a, b = call.arguments
+        return self.places.put(n.NullIf(call.operator, (a, b), type_of(a)), at)
+
+    def scalar_array(
+        self, name: str, scalar: n.Node, array: n.Node, is_any: bool, at: int
+    ) -> n.Node:
+        """make_scalar_array_op."""
+        array_type, scalar_type = type_of(array), type_of(scalar)
+        if array_type == c.UNKNOWN:
+            element = c.UNKNOWN
+        else:
+            element = self.catalog.element_type(self.catalog.base_type(array_type))
+            if not element:
+                raise SqlRefused("op ANY/ALL (array) requires array on right side", position=at)
+        row = self._find(name, scalar_type, element, at)
+        if row.result != c.BOOL:
+            raise SqlRefused("op ANY/ALL (array) requires operator to yield boolean", position=at)
+        declared = [row.left, row.right]
+        try:
+            targets, _ = generics.resolve(
+                self.catalog, [scalar_type, element], declared, row.result,
+                self.coercer.common_type_or_none,
+            )  # fmt: skip
+        except generics.Mismatch as error:
+            raise SqlRefused(error.message, detail=error.detail) from None
+        if row.right in (c.ANYELEMENT, c.ANYNONARRAY, c.ANYCOMPATIBLE, c.ANYCOMPATIBLENONARRAY):
+            goal = array_type
+        elif not (goal := self.catalog.type(targets[1]).array):
+            raise SqlRefused(
+                f"could not find array type for data type {display(self.catalog, targets[1])}",
+                position=at,
+            )
+        left, right = (
+            self.coercer.coerce(node, target, -1, Context.IMPLICIT, CallForm.IMPLICIT_CAST)
+            for node, target in ((scalar, targets[0]), (array, goal))
+        )
+        found = n.ScalarArray(self.catalog.operator(row), left, right, is_any)
+        return self.places.put(found, at)
+
+    def rows(self, name: str, left: n.Row, right: n.Row, at: int) -> n.Node:
+        """make_row_comparison_op."""
+        if len(left.fields) != len(right.fields):
+            raise SqlRefused("unequal number of entries in row expressions", position=at)
+        if not left.fields:
+            raise SqlRefused("cannot compare rows of zero length", position=at)
+        calls = [
+            self.operator(name, a, b, at) for a, b in zip(left.fields, right.fields, strict=True)
+        ]
+        for call in calls:
+            if call.type_oid != c.BOOL:
+                shown = display(self.catalog, call.type_oid)
+                raise SqlRefused(
+                    f"row comparison operator must yield type boolean, not type {shown}",
+                    position=at,
+                )
+        if len(calls) == 1:
+            return calls[0]
+        strategy = self._strategy(calls, name, at)
+        if strategy == _EQUAL:
+            return self._any_of(n.Connective.AND, calls, at, calls[0])
+        if strategy == _NOT_EQUAL:
+            return self._any_of(n.Connective.OR, calls, at, calls[0])
+        found = n.RowCompare(
+            _SYMBOLS[strategy],
+            tuple(call.operator for call in calls),
+            tuple(call.arguments[0] for call in calls),
+            tuple(call.arguments[1] for call in calls),
+            (0,) * len(calls),
+        )
+        return self.places.put(found, at)
+
+    def _strategy(self, calls: Sequence[n.OperatorCall], name: str, at: int) -> int:
+        """What the operators mean to the btree families that they share."""
+        meanings = [{s for _, s in self._meanings(call.operator.oid)} for call in calls]
+        if shared := set.intersection(*meanings):
+            return min(shared)
+        raise SqlRefused(
+            f"could not determine interpretation of row comparison operator {name}",
+            server_hint="Row comparison operators must be associated with btree operator families.",
+            position=at,
+        )
+
+    def _meanings(self, oid: int) -> set[tuple[int, int]]:
+        families = self.catalog.rows.families
+        if found := families.get(oid):
+            return set(found)
+        negator = self.catalog.rows.operators[oid].negator
+        return {(f, _NOT_EQUAL) for f, s in families.get(negator, ()) if s == _EQUAL}
+
+    def _any_of(
+        self, connective: n.Connective, parts: Sequence[n.Node], at: int, empty: n.Node
+    ) -> n.Node:
+        if len(parts) < 2:
+            return parts[0] if parts else empty
+        return self.places.put(n.Bool(connective, tuple(parts)), at)

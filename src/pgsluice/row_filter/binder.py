@@ -1,0 +1,444 @@
+"""Syntax -> bound expression: names, types and casts resolved over one relation's columns.
+
+Source: src/backend/parser/parse_expr.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import singledispatchmethod
+
+from pgsluice.row_filter import catalog as c
+from pgsluice.row_filter import literals
+from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter import syntax as s
+from pgsluice.row_filter.bad_literals import BadLiteral
+from pgsluice.row_filter.bind_calls import CallBinder
+from pgsluice.row_filter.bind_names import NameBinder
+from pgsluice.row_filter.bind_operators import OperatorBinder
+from pgsluice.row_filter.check import MESSAGE, NOT_SIMPLE, SYSTEM_TYPES, check
+from pgsluice.row_filter.coerce import Coercer, Context
+from pgsluice.row_filter.collate import Collator
+from pgsluice.row_filter.columns import FilterColumn
+from pgsluice.row_filter.errors import FilterNotExact
+from pgsluice.row_filter.literals_numeric import numeric
+from pgsluice.row_filter.nodes import CallForm
+from pgsluice.row_filter.places import Places
+from pgsluice.row_filter.resolve import Resolver
+from pgsluice.row_filter.tree import columns_of, disallowed, type_of
+from pgsluice.row_filter.type_names import display
+from pgsluice.sql import SqlRefused
+
+ROW_TYPE = 0xFFFFFFFF
+"""Stands for the type of the relation's rows, whose OID nobody needs to know."""
+
+
+class Binder:
+    """Binds one filter over one relation."""
+
+    def __init__(
+        self, catalog: c.Catalog, columns: Sequence[FilterColumn], relation: str, schema: str
+    ) -> None:
+        self.catalog = catalog
+        self.columns = {column.name: column for column in columns}
+        self.relation = relation
+        self.schema = schema
+        self.places = Places()
+        self.coercer = Coercer(catalog, self.places)
+        self.operators = OperatorBinder(
+            catalog, self.places, self.coercer, Resolver(catalog, self.coercer)
+        )
+        self.calls = CallBinder(self.operators)
+        self.collator = Collator(catalog, self.places)
+        self.names = NameBinder(catalog, schema)
+
+    def filter(self, syntax: s.Syntax) -> n.Node:
+        """The whole way but printing."""
+        found = self.coercer.to_boolean(self.bind(syntax), "PUBLICATION WHERE")
+        found = self.collator.assign(found)
+        check(found, self.catalog, self.places, SYSTEM_TYPES.keys() - self.columns.keys())
+        if self.places.doubts:
+            raise self.places.doubts[0]
+        return found
+
+    @singledispatchmethod
+    def bind(self, node: s.Syntax) -> n.Node:
+        """transformExprRecurse: one method for each kind of syntax."""
+        raise AssertionError(f"no binding of {type(node).__name__}")
+
+    def _bind_all(self, nodes: Iterable[s.Syntax]) -> tuple[n.Node, ...]:
+        return tuple(self.bind(node) for node in nodes)
+
+    # -- names and constants
+
+    @bind.register
+    def _(self, node: s.ColumnRef) -> n.Node:
+        *qualifiers, name = node.names
+        shown = ".".join(str(part) for part in node.names)
+        if name is None:
+            self._check_table(qualifiers, node)
+            return self._whole_row(node)
+        if qualifiers:
+            self._check_table(qualifiers, node)
+        elif name == self.relation and name not in self.columns:
+            return self._whole_row(node)
+        if column := self.columns.get(name):
+            collation = column.collation
+            if collation is None:
+                collation = self.catalog.type(column.type_oid).collation
+            found = n.Column(name, column.type_oid, column.typmod, collation)
+            return self.places.put(found, node.at)
+        if name in SYSTEM_TYPES:
+            return self.places.put(n.Column(name, SYSTEM_TYPES[name]), node.at)
+        shown = f"column {shown}" if qualifiers else f'column "{name}"'
+        raise SqlRefused(f"{shown} does not exist", position=node.at)
+
+    def _whole_row(self, node: s.ColumnRef) -> n.Node:
+        """A row of the table's own type, which is a user-defined one."""
+        return self.places.put(n.Column(self.relation, ROW_TYPE), node.at)
+
+    def _check_table(self, qualifiers: Sequence[str | None], node: s.ColumnRef) -> None:
+        table = str(qualifiers[-1])
+        if len(qualifiers) > 2:
+            shown = ".".join(str(part) for part in node.names)
+            raise SqlRefused(
+                f"cross-database references are not implemented: {shown}", position=node.at
+            )
+        if table == self.relation and len(qualifiers) == 2 and qualifiers[0] != self.schema:
+            raise SqlRefused(
+                f'invalid reference to FROM-clause entry for table "{table}"',
+                detail=f'There is an entry for table "{table}", but it cannot be referenced from'
+                " this part of the query.",
+                position=node.at,
+            )
+        if table != self.relation:
+            raise SqlRefused(f'missing FROM-clause entry for table "{table}"', position=node.at)
+
+    @bind.register
+    def _(self, node: s.Parameter) -> n.Node:
+        raise SqlRefused(f"there is no parameter ${node.number}", position=node.at)
+
+    @bind.register
+    def _(self, node: s.Literal) -> n.Node:
+        found = _constant(node)
+        if node.kind == "bits":
+            try:
+                text = literals.canonical(self.catalog, c.BIT, node.value)
+            except BadLiteral as error:
+                raise self.places.refusal(error, self.places.put(found, node.at)) from None
+            found = n.Const(text, c.BIT)
+        return self.places.put(found, node.at)
+
+    @bind.register
+    def _(self, node: s.Refused) -> n.Node:
+        if node.type_name is None:
+            raise SqlRefused(MESSAGE, detail=NOT_SIMPLE, position=node.at)
+        row = self.catalog.rows.types[self.catalog.rows.type_names[node.type_name]]
+        return self.places.put(disallowed(row.oid, collation=row.collation), node.at)
+
+    @bind.register
+    def _(self, node: s.XmlCall) -> n.Node:
+        raise FilterNotExact(
+            f"{node.name}: PostgreSQL accepts this, pgsluice does not",
+            detail="pgsluice has no XML functions.",
+            server_hint="Let the server's own publication (PostgreSQL 15 or newer) do this filter.",
+            position=node.at,
+        )
+
+    # -- operators
+
+    @bind.register
+    def _(self, node: s.OperatorUse) -> n.Node:
+        left = None if node.left is None else self.bind(node.left)
+        right = self.bind(node.right)
+        if node.schema not in (None, "pg_catalog"):
+            raise SqlRefused(
+                f"operator does not exist: {self._operands(left, node, right)}", position=node.at
+            )
+        if isinstance(left, n.Row) and isinstance(right, n.Row):
+            return self.operators.rows(node.name, left, right, node.at)
+        return self.operators.operator(node.name, left, right, node.at)
+
+    def _operands(self, left: n.Node | None, node: s.OperatorUse, right: n.Node) -> str:
+        first = "" if left is None else display(self.catalog, type_of(left)) + " "
+        return f"{first}{node.schema}.{node.name} {display(self.catalog, type_of(right))}"
+
+    @bind.register
+    def _(self, node: s.ArrayComparison) -> n.Node:
+        left, array = self.bind(node.left), self.bind(node.array)
+        return self.operators.scalar_array(node.name, left, array, node.is_any, node.at)
+
+    @bind.register
+    def _(self, node: s.InList) -> n.Node:
+        """Constants as one array, what holds columns one by one, as transformAExprIn."""
+        name = "<>" if node.is_negated else "="
+        left = self.bind(node.left)
+        items = self._bind_all(node.items)
+        fixed = [item for item in items if not columns_of(item)]
+        parts: list[n.Node] = []
+        if len(fixed) > 1 and (kind := self.coercer.common_type_or_none(
+            [type_of(left), *map(type_of, fixed)]
+        )):  # fmt: skip
+            array = self.catalog.type(kind).array
+            if kind != c.RECORD and array:
+                elements = tuple(self.coercer.to_common(item, kind, "IN") for item in fixed)
+                listed = n.Array(elements, kind, array)
+                parts.append(
+                    self.operators.scalar_array(name, left, listed, not node.is_negated, node.at)
+                )
+                items = tuple(item for item in items if columns_of(item))
+        for item in items:
+            if isinstance(left, n.Row) and isinstance(item, n.Row):
+                one = self.operators.rows(name, left, item, node.at)
+            else:
+                one = self.operators.operator(name, left, item, node.at)
+            parts.append(self.coercer.to_boolean(one, "IN"))
+        connective = n.Connective.AND if node.is_negated else n.Connective.OR
+        found, *rest = parts
+        for one in rest:
+            found = self.places.put(n.Bool(connective, (found, one)), node.at)
+        return found
+
+    @bind.register
+    def _(self, node: s.Between) -> n.Node:
+        """``a >= low AND a <= high``; SYMMETRIC: either way round."""
+
+        def use(name: str, right: s.Syntax) -> s.Syntax:
+            return s.OperatorUse(name, None, node.left, right, node.at)
+
+        def pair(low: s.Syntax, high: s.Syntax) -> s.Syntax:
+            if node.is_negated:
+                parts = (use("<", low), use(">", high))
+                return s.Logic(n.Connective.OR, parts, node.at)
+            return s.Logic(n.Connective.AND, (use(">=", low), use("<=", high)), node.at)
+
+        found = pair(node.low, node.high)
+        if node.is_symmetric:
+            other = pair(node.high, node.low)
+            outer = n.Connective.AND if node.is_negated else n.Connective.OR
+            found = s.Logic(outer, (found, other), node.at)
+        return self.bind(found)
+
+    @bind.register
+    def _(self, node: s.Distinct) -> n.Node:
+        left, right = self.bind(node.left), self.bind(node.right)
+        for one, other in ((node.right, left), (node.left, right)):
+            if isinstance(one, s.Literal) and one.kind == "null":
+                found: n.Node = n.NullTest(other, node.is_negated)
+                return self.places.put(found, node.at)
+        found = self.operators.distinct(left, right, node.at)
+        if node.is_negated:
+            found = self.places.put(n.Bool(n.Connective.NOT, (found,)), node.at)
+        return found
+
+    @bind.register
+    def _(self, node: s.Logic) -> n.Node:
+        word = node.connective.value
+        arguments = tuple(self.coercer.to_boolean(self.bind(one), word) for one in node.arguments)
+        return self.places.put(n.Bool(node.connective, arguments), node.at)
+
+    @bind.register
+    def _(self, node: s.IsNull) -> n.Node:
+        argument = self.bind(node.argument)
+        is_row = isinstance(argument, n.Row)
+        return self.places.put(n.NullTest(argument, node.is_null, is_row), node.at)
+
+    @bind.register
+    def _(self, node: s.IsTruth) -> n.Node:
+        argument = self.coercer.to_boolean(self.bind(node.argument), f"IS {node.truth.value}")
+        return self.places.put(n.BooleanTest(argument, node.truth), node.at)
+
+    # -- calls and constructors
+
+    @bind.register
+    def _(self, node: s.Call) -> n.Node:
+        return self.calls.bind(node, self._bind_all(a.value for a in node.arguments))
+
+    @bind.register
+    def _(self, node: s.NullIfCall) -> n.Node:
+        return self.operators.null_if(self.bind(node.left), self.bind(node.right), node.at)
+
+    @bind.register
+    def _(self, node: s.CoalesceCall) -> n.Node:
+        arguments, kind = self._alike(self._bind_all(node.arguments), "COALESCE")
+        return self.places.put(n.Coalesce(arguments, kind), node.at)
+
+    @bind.register
+    def _(self, node: s.MinMaxCall) -> n.Node:
+        word = "GREATEST" if node.is_greatest else "LEAST"
+        arguments, kind = self._alike(self._bind_all(node.arguments), word)
+        return self.places.put(n.MinMax(node.is_greatest, arguments, kind), node.at)
+
+    def _alike(self, nodes: Sequence[n.Node], what: str) -> tuple[tuple[n.Node, ...], int]:
+        kind = self.coercer.common_type(nodes, what)
+        return tuple(self.coercer.to_common(node, kind, what) for node in nodes), kind
+
+    @bind.register
+    def _(self, node: s.CaseCall) -> n.Node:
+        argument = None if node.argument is None else self._case_argument(node.argument)
+        conditions: list[n.Node] = []
+        results: list[n.Node] = []
+        for arm in node.arms:
+            condition = self.bind(arm.condition)
+            if argument is not None:
+                stand_in = n.CaseArgument(
+                    type_of(argument),
+                    collation=getattr(argument, "collation", 0),
+                )
+                condition = self.operators.operator("=", stand_in, condition, arm.at)
+            conditions.append(self.coercer.to_boolean(condition, "CASE/WHEN"))
+            results.append(self.bind(arm.result))
+        default = (
+            self.places.put(n.Const(None, c.UNKNOWN), node.at)
+            if node.default is None
+            else self.bind(node.default)
+        )
+        kind = self.coercer.common_type([default, *results], "CASE")
+        default = self.coercer.to_common(default, kind, "CASE/ELSE")
+        arms = tuple(
+            n.When(condition, self.coercer.to_common(result, kind, "CASE/WHEN"))
+            for condition, result in zip(conditions, results, strict=True)
+        )
+        return self.places.put(n.Case(argument, arms, default, kind), node.at)
+
+    def _case_argument(self, syntax: s.Syntax) -> n.Node:
+        found = self.bind(syntax)
+        if type_of(found) == c.UNKNOWN:
+            found = self.coercer.to_common(found, c.TEXT, "CASE")
+        return self.collator.assign(found)
+
+    @bind.register
+    def _(self, node: s.ArrayList) -> n.Node:
+        return self._array(node, 0, 0)
+
+    def _array(self, node: s.ArrayList, array: int, element: int, typmod: int = -1) -> n.Node:
+        """transformArrayExpr; ``array`` and ``element`` where a cast says them."""
+        nodes: list[n.Node] = []
+        is_nested = False
+        for one in node.elements:
+            if isinstance(one, s.ArrayList):
+                found = self._array(one, array, element, typmod)
+                is_nested = True
+            else:
+                found = self.bind(one)
+                is_nested = is_nested or bool(self.catalog.element_type(type_of(found)))
+            nodes.append(found)
+        is_explicit = bool(array)
+        if array:
+            element = array if is_nested else element
+        elif not nodes:
+            raise SqlRefused(
+                "cannot determine type of empty array",
+                server_hint="Explicitly cast to the desired type, for example ARRAY[]::integer[].",
+                position=node.at,
+            )
+        else:
+            element = self.coercer.common_type(nodes, "ARRAY")
+            array = element if is_nested else self.catalog.type(element).array
+            if not array:
+                raise SqlRefused(
+                    f"could not find array type for data type {display(self.catalog, element)}",
+                    position=node.at,
+                )
+        converted = tuple(self._element(one, element, typmod, is_explicit) for one in nodes)
+        scalar = self.catalog.element_type(array) if is_nested else element
+        found = n.Array(converted, element if is_nested else scalar, array, is_nested)
+        return self.places.put(found, node.at)
+
+    def _element(self, node: n.Node, target: int, typmod: int, is_explicit: bool) -> n.Node:
+        if not is_explicit:
+            return self.coercer.to_common(node, target, "ARRAY")
+        found = self.coercer.to_target(
+            node, target, typmod, Context.EXPLICIT, CallForm.EXPLICIT_CAST
+        )
+        if found is None:
+            raise self._no_cast(node, target)
+        return found
+
+    @bind.register
+    def _(self, node: s.RowList) -> n.Node:
+        return self.places.put(n.Row(self._bind_all(node.fields)), node.at)
+
+    @bind.register
+    def _(self, node: s.Subscript) -> n.Node:
+        argument = self.bind(node.argument)
+        bounds = self._bind_all(node.bounds)
+        kind = type_of(argument)
+        row = self.catalog.type(kind)
+        if not row.is_subscriptable:
+            raise self.places.error(
+                f"cannot subscript type {display(self.catalog, kind)} because it does not support"
+                " subscripting",
+                argument,
+            )
+        target = kind if node.is_slice or kind == c.JSONB else row.element or c.CHAR
+        collation = self.catalog.type(target).collation
+        found = disallowed(target, (argument, *bounds), collation=collation)
+        return self.places.like(found, argument)
+
+    @bind.register
+    def _(self, node: s.Field) -> n.Node:
+        argument = self.bind(node.argument)
+        kind = type_of(argument)
+        if self.catalog.type(kind).kind != "c" and kind != c.RECORD:
+            raise self.places.error(
+                f"column notation .{node.name} applied to type {display(self.catalog, kind)},"
+                " which is not a composite type",
+                argument,
+            )
+        raise SqlRefused(MESSAGE, detail=NOT_SIMPLE, position=self.places.of(argument))
+
+    # -- casts and collations
+
+    @bind.register
+    def _(self, node: s.TypeCast) -> n.Node:
+        target, typmod = self.names.type(node.type_name)
+        row = self.catalog.type(target)
+        if isinstance(node.argument, s.ArrayList) and row.element:
+            array: n.Node = self._array(node.argument, target, row.element, typmod)
+            if type_of(array) == target and typmod < 0:
+                return array
+            argument = array
+        else:
+            argument = self.bind(node.argument)
+        found = self.coercer.to_target(
+            argument, target, typmod, Context.EXPLICIT, CallForm.EXPLICIT_CAST, node.at
+        )
+        if found is None:
+            raise self._no_cast(argument, target, node.at)
+        return found
+
+    def _no_cast(self, node: n.Node, target: int, at: int | None = None) -> SqlRefused:
+        first, second = display(self.catalog, type_of(node)), display(self.catalog, target)
+        at = self.places.of(node) if at is None else at
+        return SqlRefused(f"cannot cast type {first} to {second}", position=at)
+
+    @bind.register
+    def _(self, node: s.CollateClause) -> n.Node:
+        argument = self.bind(node.argument)
+        kind = type_of(argument)
+        if kind != c.UNKNOWN and not self.catalog.type(kind).collation:
+            raise SqlRefused(
+                f"collations are not supported by type {display(self.catalog, kind)}",
+                position=node.at,
+            )
+        return self.places.put(n.Collate(argument, self.names.collation(node)), node.at)
+
+
+def _constant(node: s.Literal) -> n.Const:
+    """make_const: the narrowest of integer, bigint, numeric."""
+    match node.kind:
+        case "null":
+            return n.Const(None, c.UNKNOWN)
+        case "boolean":
+            return n.Const("t" if node.value == "true" else "f", c.BOOL)
+        case "integer":
+            value = int(node.value)
+            if -(1 << 31) <= value < 1 << 31:
+                return n.Const(node.value, c.INT4)
+            kind = c.INT8 if -(1 << 63) <= value < 1 << 63 else c.NUMERIC
+            return n.Const(str(value), kind)
+        case "number":
+            return n.Const(numeric(node.value), c.NUMERIC)
+        case _:
+            return n.Const(node.value, c.UNKNOWN)

@@ -1,0 +1,221 @@
+"""PostgreSQL's own catalog of built-ins, as the binder needs it.
+
+The rows are in ``data/``, written by ``scripts/builtins.py`` from a real PostgreSQL 18. They
+are read at the first filter (about 20 ms). A :class:`Catalog` adds to them the user-defined
+types of one relation's columns: a filter that names one is refused, with PostgreSQL's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import TypeVar
+
+from pgsluice.row_filter.nodes import Function, Operator
+
+FIRST_NORMAL_OID = 16384
+"""Below it are the objects that initdb makes: the built-in ones."""
+
+BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 17, 18, 19, 20, 21, 23, 25, 26
+FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR, NUMERIC = 700, 701, 705, 1042, 1043, 1700
+DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL, TIMETZ = 1082, 1083, 1114, 1184, 1186, 1266
+JSON, JSONB, XML, UUID, BIT, VARBIT, RECORD = 114, 3802, 142, 2950, 1560, 1562, 2249
+CSTRING, ANY, ANYARRAY, ANYELEMENT, ANYNONARRAY, ANYENUM = 2275, 2276, 2277, 2283, 2776, 3500
+ANYRANGE, ANYMULTIRANGE, RECORDARRAY = 3831, 4537, 2287
+ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY = 5077, 5078, 5079
+ANYCOMPATIBLERANGE, ANYCOMPATIBLEMULTIRANGE = 5080, 4538
+
+DEFAULT_COLLATION = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A row of pg_type.
+
+    Attributes:
+        kind: typtype: ``b`` base, ``d`` domain, ``e`` enum, ``c`` composite, ``p`` pseudo,
+            ``r`` range, ``m`` multirange.
+        element: of a true array, else 0.
+        display: what format_type() prints without a modifier.
+    """
+
+    oid: int
+    name: str
+    kind: str = "b"
+    category: str = "U"
+    is_preferred: bool = False
+    element: int = 0
+    array: int = 0
+    collation: int = 0
+    subtype: int = 0
+    multirange: int = 0
+    takes_modifiers: bool = False
+    is_subscriptable: bool = False
+    display: str = ""
+    base: int = 0
+    labels: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """A row of pg_operator; ``left`` is 0 for a prefix operator."""
+
+    oid: int
+    name: str
+    left: int
+    right: int
+    result: int
+    code: int
+    commutator: int
+    negator: int
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRow:
+    """A row of pg_proc; ``arguments`` are the declared types of its inputs.
+
+    Attributes:
+        kind: ``f`` function, ``a`` aggregate, ``o`` ordered-set aggregate, ``w`` window function,
+            ``p`` procedure.
+        volatility: ``i`` immutable, ``s`` stable, ``v`` volatile.
+        variadic: the element type of a VARIADIC last argument, ``ANY`` itself, or 0.
+    """
+
+    oid: int
+    name: str
+    arguments: tuple[int, ...]
+    result: int
+    kind: str
+    volatility: str
+    returns_set: bool
+    variadic: int
+    defaults: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A row of pg_cast: ``context`` e, a or i; ``method`` f, i (by input/output) or b."""
+
+    function: int
+    context: str
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Builtins:
+    """All the rows, by what they are looked up by."""
+
+    types: Mapping[int, Type]
+    type_names: Mapping[str, int]
+    operators: Mapping[int, OperatorRow]
+    operator_names: Mapping[str, tuple[OperatorRow, ...]]
+    functions: Mapping[int, FunctionRow]
+    function_names: Mapping[str, tuple[FunctionRow, ...]]
+    casts: Mapping[tuple[int, int], Cast]
+    collations: Mapping[int, str]
+    default_operators: Mapping[tuple[int, int], int]
+    families: Mapping[int, tuple[tuple[int, int], ...]]
+
+
+def _rows(name: str) -> list[list[str]]:
+    text = (files(__package__) / "data" / f"{name}.tsv").read_text(encoding="utf-8")
+    return [line.split("\t") for line in text.splitlines()]
+
+
+def _types() -> dict[int, Type]:
+    return {
+        int(r[0]): Type(
+            int(r[0]), r[1], r[2], r[3], r[4] == "t", int(r[5]), int(r[6]), int(r[7]),
+            int(r[8]), int(r[9]), r[10] == "t", r[11] == "t", r[12],
+        )
+        for r in _rows("pg_type")
+    }  # fmt: skip
+
+
+def _functions() -> list[FunctionRow]:
+    return [
+        FunctionRow(
+            int(oid), name, tuple(map(int, arguments.split())), int(result), kind, volatility,
+            returns_set == "t", int(variadic), int(defaults), tuple(filter(None, names.split(","))),
+        )
+        for oid, name, arguments, result, kind, volatility, returns_set, variadic, defaults, names
+        in _rows("pg_proc")
+    ]  # fmt: skip
+
+
+@cache
+def builtins() -> Builtins:
+    """The built-in rows; read once a process."""
+    types = _types()
+    operators = [OperatorRow(int(r[0]), r[1], *map(int, r[2:])) for r in _rows("pg_operator")]
+    functions = _functions()
+    families: dict[int, list[tuple[int, int]]] = {}
+    for operator, family, strategy in _rows("btree_operators"):
+        families.setdefault(int(operator), []).append((int(family), int(strategy)))
+    return Builtins(
+        types=types,
+        type_names={t.name: t.oid for t in types.values()},
+        operators={o.oid: o for o in operators},
+        operator_names=_by_name(operators),
+        functions={f.oid: f for f in functions},
+        function_names=_by_name(functions),
+        casts={(int(r[0]), int(r[1])): Cast(int(r[2]), r[3], r[4]) for r in _rows("pg_cast")},
+        collations={int(r[0]): r[1] for r in _rows("pg_collation")},
+        default_operators={(int(r[0]), int(r[1])): int(r[2]) for r in _rows("pg_opclass")},
+        families={oid: tuple(found) for oid, found in families.items()},
+    )
+
+
+_Row = TypeVar("_Row", OperatorRow, FunctionRow)
+
+
+def _by_name(rows: Iterable[_Row]) -> dict[str, tuple[_Row, ...]]:
+    found: dict[str, list[_Row]] = {}
+    for row in rows:
+        found.setdefault(row.name, []).append(row)
+    return {name: tuple(same) for name, same in found.items()}
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The built-ins and the user-defined types that a relation's columns have."""
+
+    user_types: Mapping[int, Type] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> Builtins:
+        return builtins()
+
+    def type(self, oid: int) -> Type:
+        """A type's row; of a user-defined type that nobody described, what can be said."""
+        found = self.rows.types.get(oid) or self.user_types.get(oid)
+        return found or Type(oid, f"type {oid}", display=f"type {oid}")
+
+    def type_named(self, name: str) -> Type | None:
+        oid = self.rows.type_names.get(name)
+        if oid is not None:
+            return self.rows.types[oid]
+        return next((t for t in self.user_types.values() if t.name == name), None)
+
+    def base_type(self, oid: int) -> int:
+        """The type under a domain, or the type itself."""
+        found = self.type(oid)
+        return self.base_type(found.base) if found.kind == "d" and found.base else oid
+
+    def element_type(self, oid: int) -> int:
+        """The element of a true array type, else 0."""
+        return self.type(oid).element
+
+    def range_of_multirange(self, oid: int) -> int:
+        return next((t.oid for t in self.rows.types.values() if t.multirange == oid), 0)
+
+    def operator(self, row: OperatorRow) -> Operator:
+        return Operator(row.oid, row.name, self.function(row.code))
+
+    def function(self, oid: int) -> Function:
+        row = self.rows.functions[oid]
+        names = ",".join(self.type(argument).name for argument in row.arguments)
+        return Function(oid, f"{row.name}({names})")

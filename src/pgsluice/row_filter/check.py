@@ -1,0 +1,75 @@
+"""What a publication allows in a filter: simple, immutable, built-in.
+
+Source: check_simple_rowfilter_expr in src/backend/commands/publicationcmds.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from pgsluice.row_filter import catalog as c
+from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter.places import Places
+from pgsluice.row_filter.tree import (
+    Disallowed,
+    children,
+    collation_of,
+    type_of,
+)
+from pgsluice.sql import SqlRefused
+
+MESSAGE = "invalid publication WHERE expression"
+SYSTEM_COLUMNS = "System columns are not allowed."
+NOT_SIMPLE = (
+    "Only columns, constants, built-in operators, built-in data types, built-in collations, and"
+    " immutable built-in functions are allowed."
+)
+USER_TYPES = "User-defined types are not allowed."
+MUTABLE = "User-defined or built-in mutable functions are not allowed."
+USER_COLLATIONS = "User-defined collations are not allowed."
+
+SYSTEM_TYPES = {"tableoid": 26, "ctid": 27, "xmin": 28, "cmin": 29, "xmax": 28, "cmax": 29}
+"""The system columns and their types."""
+
+
+def check(node: n.Node, catalog: c.Catalog, places: Places, system: Set[str]) -> None:
+    """Refuse what PostgreSQL refuses, the outermost offender first.
+
+    Args:
+        system: the system columns that no column of the table hides.
+
+    Raises:
+        SqlRefused: "invalid publication WHERE expression", with one of the details.
+    """
+    if (detail := _objection(node, catalog, system)) is not None:
+        raise SqlRefused(MESSAGE, detail=detail, position=places.of(node))
+    for child in children(node):
+        check(child, catalog, places, system)
+
+
+def _objection(node: n.Node, catalog: c.Catalog, system: Set[str]) -> str | None:
+    if isinstance(node, n.Column) and node.name in system:
+        return SYSTEM_COLUMNS
+    if isinstance(node, Disallowed | n.CoerceViaIO | n.ArrayCoerce):
+        return NOT_SIMPLE
+    if type_of(node) >= c.FIRST_NORMAL_OID:
+        return USER_TYPES
+    if any(catalog.rows.functions[oid].volatility != "i" for oid in _functions(node)):
+        return MUTABLE
+    collations = (collation_of(node), getattr(node, "input_collation", 0))
+    if any(oid >= c.FIRST_NORMAL_OID for oid in collations):
+        return USER_COLLATIONS
+    return None
+
+
+def _functions(node: n.Node) -> list[int]:
+    """The functions that the node itself calls (check_functions_in_node)."""
+    match node:
+        case n.FunctionCall():
+            return [node.function.oid]
+        case n.OperatorCall() | n.DistinctFrom() | n.NullIf() | n.ScalarArray():
+            return [node.operator.function.oid]
+        case n.RowCompare():
+            return [operator.function.oid for operator in node.operators]
+        case _:
+            return []

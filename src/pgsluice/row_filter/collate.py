@@ -1,0 +1,118 @@
+"""Which collation each node has, and which one the functions in it go by.
+
+A collation is explicit (COLLATE) or implicit (a column's); explicit wins, two different
+explicit ones are an error, two different implicit ones leave it undetermined.
+
+Source: src/backend/parser/parse_collate.c.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+
+from pgsluice.row_filter import catalog as c
+from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter.places import Places
+from pgsluice.row_filter.tree import collation_of, rebuilt, type_of
+from pgsluice.sql import SqlRefused
+
+
+class _Strength(IntEnum):
+    NONE = 0
+    IMPLICIT = 1
+    CONFLICT = 2
+    EXPLICIT = 3
+
+
+@dataclass(slots=True)
+class _State:
+    collation: int = 0
+    strength: _Strength = _Strength.NONE
+
+    @property
+    def result(self) -> int:
+        return 0 if self.strength is _Strength.CONFLICT else self.collation
+
+
+@dataclass(frozen=True, slots=True)
+class Collator:
+    """Assigns collations to a tree."""
+
+    catalog: c.Catalog
+    places: Places
+
+    def assign(self, node: n.Node) -> n.Node:
+        """assign_expr_collations: the same tree with collations in it."""
+        return self._visit(node, _State())
+
+    def _visit(self, node: n.Node, parent: _State) -> n.Node:
+        state = _State()
+        if isinstance(node, n.Row):
+            return self._like(rebuilt(node, self.assign), node)
+        if isinstance(node, n.RowCompare):
+            return self._row_compare(node)
+        found = self._like(rebuilt(node, lambda child: self._visit(child, state)), node)
+        if isinstance(node, n.Collate):
+            collation, strength = node.collation, _Strength.EXPLICIT
+        elif isinstance(node, n.Const | n.Column | n.CaseArgument):
+            collation = collation_of(node)
+            strength = _Strength.IMPLICIT if collation else _Strength.NONE
+        else:
+            collation, strength = self._of_parent(node, state)
+            marked = _marked(found, collation, strength, state)
+            found = self._like(marked, node)
+        self._merge(parent, collation, strength, node)
+        return found
+
+    def _like(self, node: n.Node, other: n.Node) -> n.Node:
+        return self.places.like(node, other)
+
+    def _of_parent(self, node: n.Node, state: _State) -> tuple[int, _Strength]:
+        own = self.catalog.type(type_of(node)).collation
+        if not own:
+            return 0, _Strength.NONE
+        if state.strength > _Strength.NONE:
+            return state.collation, state.strength
+        return own, _Strength.IMPLICIT
+
+    def _row_compare(self, node: n.RowCompare) -> n.Node:
+        left, right, collations = [], [], []
+        for a, b in zip(node.left, node.right, strict=True):
+            state = _State()
+            left.append(self._visit(a, state))
+            right.append(self._visit(b, state))
+            collations.append(state.result)
+        found = replace(
+            node, left=tuple(left), right=tuple(right), input_collations=tuple(collations)
+        )
+        return self._like(found, node)
+
+    def _merge(self, parent: _State, collation: int, strength: _Strength, node: n.Node) -> None:
+        if strength > parent.strength:
+            parent.collation, parent.strength = collation, strength
+        elif strength == parent.strength and collation != parent.collation:
+            if strength is _Strength.IMPLICIT:
+                if parent.collation == c.DEFAULT_COLLATION:
+                    parent.collation = collation
+                elif collation != c.DEFAULT_COLLATION:
+                    parent.strength = _Strength.CONFLICT
+            elif strength is _Strength.EXPLICIT:
+                names = f'"{self._name(parent.collation)}" and "{self._name(collation)}"'
+                raise SqlRefused(
+                    f"collation mismatch between explicit collations {names}",
+                    position=self.places.own(node),
+                )
+
+    def _name(self, oid: int) -> str:
+        return self.catalog.rows.collations.get(oid, str(oid))
+
+
+def _marked(node: n.Node, collation: int, strength: _Strength, state: _State) -> n.Node:
+    names = {field.name for field in fields(node)}
+    values: dict[str, int] = {}
+    if "collation" in names:
+        values["collation"] = 0 if strength is _Strength.CONFLICT else collation
+    if "input_collation" in names:
+        values["input_collation"] = state.result
+    return replace(node, **values) if values else node  # type: ignore[arg-type]

@@ -1,0 +1,73 @@
+"""Calls and tests on whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.row_filter.batches import Batch
+from pgsluice.row_filter.kernels.arrow import (
+    Datum,
+    NoColumn,
+    arrow_kernel,
+    cannot_fail,
+    scalar,
+)
+from pgsluice.row_filter.kernels.kernel import Site
+from pgsluice.row_filter.plans import Computed, Constant, Plan
+
+Column = Callable[[Batch], Datum]
+
+
+def operand(plan: Plan, type_oid: int) -> Column | None:
+    """What gives an argument to Arrow; None where there is none."""
+    if isinstance(plan, Computed):
+        return plan.column
+    try:
+        constant = scalar(plan.value, type_oid)
+    except (NoColumn, pa.ArrowException, OverflowError):
+        return None
+    return lambda batch: constant
+
+
+def call_column(
+    signature: str, site: Site, plans: Sequence[Plan], types: Sequence[int]
+) -> Computed | None:
+    """A call on whole columns; its ``run`` is not to be used."""
+    compute = arrow_kernel(signature, site)
+    if compute is None:
+        return None
+    columns = [operand(*one) for one in zip(plans, types, strict=True)]
+    ready = [one for one in columns if one is not None]
+    if len(ready) < len(columns):
+        return None
+    is_safe = cannot_fail(signature) and all(
+        isinstance(one, Constant) or one.is_safe for one in plans
+    )
+    if len(ready) == 2:
+        left, right = ready
+        return Computed(_none, lambda batch: compute(left(batch), right(batch)), is_safe)
+    return Computed(_none, lambda batch: compute(*[one(batch) for one in ready]), is_safe)
+
+
+def _none(_: object) -> None:
+    return None
+
+
+def not_column(plan: Plan) -> Computed | None:
+    """NOT of a column of truth."""
+    if isinstance(plan, Constant) or plan.column is None:
+        return None
+    column = plan.column
+    return Computed(_none, lambda batch: pc.invert(column(batch)), plan.is_safe)
+
+
+def is_null_column(plan: Computed, is_null: bool) -> Column | None:
+    """IS [NOT] NULL of a column."""
+    column = plan.column
+    if column is None:
+        return None
+    test = pc.is_null if is_null else pc.is_valid
+    return lambda batch: test(column(batch))

@@ -1,0 +1,63 @@
+"""Row comparison and ARRAY[...] of arrays, for a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pgsluice.row_filter.kernels.comparison import order_key
+from pgsluice.row_filter.kernels.kernel import Refused, Site
+from pgsluice.row_filter.plans import Run, Tuple
+from pgsluice.row_filter.values import NAMES, SqlError, Value
+from pgsluice.row_filter.values.collections import PgArray
+
+Key = Callable[[Value], Any]
+_BOOL = 16
+
+
+def pair_keys(types: tuple[int, int], collation: int) -> tuple[Key, Key]:
+    """What the two sides of a field compare by; raises Refused."""
+    names = NAMES.get(types[0]), NAMES.get(types[1])
+    if set(names) == {"date", "timestamp"}:
+        raise Refused("a date and a timestamp in a row comparison cannot be computed here")
+    site = Site(types, (..., ...), _BOOL, collation)
+    return order_key(types[0], site), order_key(types[1], site)
+
+
+def row_comparison(
+    comparison: str,
+    pairs: list[tuple[Run, Run, Key, Key]],
+) -> Run:
+    """Field by field; the first that differs or is NULL decides."""
+    is_less, with_equal = comparison[0] == "<", comparison.endswith("=")
+
+    def run(row: Tuple) -> Value:
+        for left, right, left_key, right_key in pairs:
+            a, b = left(row), right(row)
+            if a is None or b is None:
+                return None
+            x, y = left_key(a), right_key(b)
+            if x != y:
+                return bool(x < y) if is_less else bool(x > y)
+        return with_equal
+
+    return run
+
+
+def nested_array(arrays: list[PgArray | None]) -> PgArray:
+    """Arrays as the elements of one with a dimension more."""
+    full = [one for one in arrays if one is not None and one.elements]
+    if not full:
+        return PgArray((), (), ())
+    first = full[0]
+    same = all(
+        one.dimensions == first.dimensions and one.lower_bounds == first.lower_bounds
+        for one in full
+    )
+    if len(full) < len(arrays) or not same:
+        raise SqlError(
+            "array_subscript_error",
+            "multidimensional arrays must have array expressions with matching dimensions",
+        )
+    elements = tuple(element for one in full for element in one.elements)
+    return PgArray(elements, (len(full), *first.dimensions), (1, *first.lower_bounds))

@@ -1,0 +1,48 @@
+"""What all parts of the filter parser share."""
+
+from __future__ import annotations
+
+from pgsluice.row_filter.syntax import Syntax
+from pgsluice.sql import SqlRefused, TokenCursor, TokenKind
+
+
+class FilterCursor(TokenCursor):
+    """A cursor that reads expressions, lists of them and qualified names."""
+
+    def refused(self, message: str, at: int) -> SqlRefused:
+        """An error of the grammar that is no syntax error."""
+        return SqlRefused(message, position=at)
+
+    def expression(self, minimum: int = 1, *, plain: bool = False) -> Syntax:
+        """An expression from here on; the grammar is :class:`parse.Parser`'s."""
+        raise NotImplementedError
+
+    def expressions(self) -> tuple[Syntax, ...]:
+        """One or more expressions with commas between them."""
+        found = [self.expression()]
+        while self.accept(","):
+            found.append(self.expression())
+        return tuple(found)
+
+    def qualified_name(self) -> tuple[str, ...]:
+        """any_name: a ColId, then labels after dots."""
+        names = [self.column_id()]
+        while self.accept("."):
+            names.append(self.label())
+        return tuple(names)
+
+    def is_select(self) -> bool:
+        """Whether a sub-select begins here, behind any number of parentheses."""
+        ahead = 0
+        while self.ahead(ahead).is_punctuation("("):
+            ahead += 1
+        return self.ahead(ahead).is_keyword("select", "values", "with", "table")
+
+    def skip_to_close(self) -> None:
+        """Take everything up to the parenthesis that closes the one already taken."""
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind is TokenKind.END:
+                raise self.error(token)
+            depth += token.is_punctuation("(") - token.is_punctuation(")")

@@ -1,0 +1,150 @@
+"""A row filter computed on Arrow data, three-valued, exactly as PostgreSQL 18 does.
+
+Rules:
+
+- Whole columns are computed at once where Arrow's kernels give PostgreSQL's answer. Where they
+  do not, or meet a value that they cannot compute, each row is computed by itself. Both ways
+  give the same answers.
+- The first row, in order, for which the server would fail is an :class:`EvaluationError`. Rows
+  and branches that the server does not look at never fail.
+- What only the server knows (the case of a letter beyond ASCII) is an error too, never a guess.
+- An expression is planned once in a process, however many relations and batches use it. Bound
+  expressions are values, so equal ones share their plan; an evaluator pickles as its expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from pgsluice.errors import EvaluationError
+from pgsluice.row_filter.batches import Batch, Mask, mask_of, truth_array
+from pgsluice.row_filter.bind import BoundFilter
+from pgsluice.row_filter.connective_plans import truth_column
+from pgsluice.row_filter.errors import CannotCompute, FilterNotExact
+from pgsluice.row_filter.kernels.arrow import NoColumn
+from pgsluice.row_filter.nodes import Bool, Connective, Node
+from pgsluice.row_filter.planner import Planner
+from pgsluice.row_filter.plans import Constant, Plan, runner
+from pgsluice.row_filter.values import CannotKnow, SqlError
+
+_KEPT_PLANS = 4096
+
+
+def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
+    """What computes whether rows pass any of some filters.
+
+    Args:
+        filters: of one relation, one or more.
+
+    Raises:
+        FilterNotExact: PostgreSQL can compute one of them, and pgsluice cannot do exactly the
+            same.
+    """
+    expressions = tuple(bound.expression for bound in filters)
+    single = len(expressions) == 1
+    try:
+        return plan_expression(expressions[0] if single else Bool(Connective.OR, expressions))
+    except CannotCompute as error:
+        raise FilterNotExact(
+            f"pgsluice cannot evaluate this row filter exactly: {error.reason}",
+            server_hint=f"What can be done: {error.way_out}.",
+        ) from None
+
+
+@lru_cache(maxsize=_KEPT_PLANS)
+def plan_expression(expression: Node) -> FilterEvaluator:
+    """What computes a bound expression of type boolean.
+
+    Raises:
+        CannotCompute: a part of it cannot be computed exactly.
+    """
+    planner = Planner()
+    try:
+        plan: Plan | SqlError = planner.plan(expression)
+    except SqlError as error:
+        plan = error  # the server fails as well, at the table's first change
+    return FilterEvaluator(expression, plan, planner.columns)
+
+
+class FilterEvaluator:
+    """A planned row filter, for any number of batches. :func:`plan_filters` makes it.
+
+    Attributes:
+        columns: the types (OIDs) of the columns that it reads, by name.
+    """
+
+    def __init__(self, expression: Node, plan: Plan | SqlError, columns: Mapping[str, int]) -> None:
+        self._expression = expression
+        self._failure = plan if isinstance(plan, SqlError) else None
+        self._plan = Constant(None) if isinstance(plan, SqlError) else plan
+        self.columns = columns
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return plan_expression, (self._expression,)
+
+    @property
+    def failure(self) -> EvaluationError | None:
+        """What the server fails with when it plans the filter, before it looks at any row: at
+        the table's first change, whatever that is. None where it can be planned."""
+        return None if self._failure is None else _error(self._failure, 0)
+
+    def passing(self, columns: Mapping[str, pa.Array], rows: int) -> Mask:
+        """Which rows pass: those for which the filter is true, not NULL.
+
+        Args and errors: as :meth:`evaluate`.
+        """
+        return mask_of(self.evaluate(columns, rows), null=False)
+
+    def evaluate(self, columns: Mapping[str, pa.Array], rows: int | None = None) -> pa.Array:
+        """True, false or null for each row.
+
+        Args:
+            columns: the values of at least the columns in ``columns``, all of one length. A
+                string array is PostgreSQL's text output (datestyle ISO, intervalstyle
+                postgres, extra_float_digits 3) of any type; another array is what
+                ``pgsluice.types`` decodes, and must have had no unfit value.
+            rows: their number; needed where there is no column.
+
+        Raises:
+            EvaluationError: PostgreSQL would fail, or its answer cannot be known here.
+        """
+        batch = Batch(columns, self.columns)
+        if rows is not None:
+            batch.rows = rows
+        if not batch.rows:
+            return truth_array([])
+        if self._failure is not None:
+            raise _error(self._failure, 0)
+        try:
+            return truth_column(self._plan, batch)
+        except (NoColumn, SqlError, RecursionError, pa.ArrowException):
+            return self._by_rows(batch)
+
+    def _by_rows(self, batch: Batch) -> pa.Array:
+        run = runner(self._plan)
+        truths: list[bool | None] = []
+        try:
+            for row in batch.tuples():
+                truths.append(run(row))  # noqa: PERF401 - its length is the failing row
+        except SqlError as error:
+            raise _error(error, len(truths)) from None
+        except RecursionError:
+            raise _error(CannotKnow("a value is nested too deep"), len(truths)) from None
+        return truth_array(truths)
+
+
+def _error(error: SqlError, row: int) -> EvaluationError:
+    what = f"the row filter failed: {error.message}"
+    if isinstance(error, CannotKnow):
+        what = f"the row filter cannot be computed for a row: {error.message}"
+    return EvaluationError(
+        what,
+        hint="change the filter, or the row at the source, and copy the table again",
+        condition=error.condition,
+        message=error.message,
+        row=row,
+    )

@@ -1,0 +1,238 @@
+"""+ - * / % and what else computes with numbers, and casts between them.
+
+Source: src/backend/utils/adt/int.c, int8.c, float.c, numeric.c.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Final
+
+from pgsluice.row_filter.kernels.kernel import kernel, register
+from pgsluice.row_filter.values import SqlError
+from pgsluice.row_filter.values.numbers import nearest_float4
+
+_RANGES: Final = {
+    "int2": (range(-(2**15), 2**15), "smallint out of range"),
+    "int4": (range(-(2**31), 2**31), "integer out of range"),
+    "int8": (range(-(2**63), 2**63), "bigint out of range"),
+}
+#: (prefix, left, right, result)
+_INTEGERS: Final = (
+    ("int2", "int2", "int2", "int2"),
+    ("int4", "int4", "int4", "int4"),
+    ("int8", "int8", "int8", "int8"),
+    ("int24", "int2", "int4", "int4"),
+    ("int42", "int4", "int2", "int4"),
+    ("int28", "int2", "int8", "int8"),
+    ("int82", "int8", "int2", "int8"),
+    ("int48", "int4", "int8", "int8"),
+    ("int84", "int8", "int4", "int8"),
+)
+
+
+def out_of_range(message: str) -> SqlError:
+    """22003."""
+    return SqlError("numeric_value_out_of_range", message)
+
+
+def division_by_zero() -> SqlError:
+    """22012."""
+    return SqlError("division_by_zero", "division by zero")
+
+
+def integer(type_name: str, number: int) -> int:
+    """A result that fits its type, or the server's error."""
+    limits, message = _RANGES[type_name]
+    if number not in limits:
+        raise out_of_range(message)
+    return number
+
+
+def _checked(type_name: str, compute: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    limits, message = _RANGES[type_name]
+    low, high = limits.start, limits.stop - 1
+
+    def run(a: int, b: int) -> int:
+        number = compute(a, b)
+        if low <= number <= high:
+            return number
+        raise out_of_range(message)
+
+    return run
+
+
+def truncated_division(a: int, b: int) -> int:
+    """Towards zero, as in C."""
+    if b == 0:
+        raise division_by_zero()
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def remainder(a: int, b: int) -> int:
+    """With the dividend's sign."""
+    if b == 0:
+        raise division_by_zero()
+    rest = abs(a) % abs(b)
+    return -rest if a < 0 else rest
+
+
+def _register_integers() -> None:
+    for prefix, left, right, result in _INTEGERS:
+        for name, compute in (
+            ("pl", operator.add),
+            ("mi", operator.sub),
+            ("mul", operator.mul),
+            ("div", truncated_division),
+        ):
+            register(f"{prefix}{name}({left},{right})", _checked(result, compute))
+    for name in _RANGES:
+        both = f"({name},{name})"
+        register(f"{name}mod{both}", remainder)
+        register(f"mod{both}", remainder)
+        register(f"{name}and{both}", operator.and_)
+        register(f"{name}or{both}", operator.or_)
+        register(f"{name}xor{both}", operator.xor)
+        register(f"{name}not({name})", operator.invert)
+        register(f"{name}up({name})", operator.pos)
+        register(f"{name}um({name})", _negated(name))
+        register(f"{name}abs({name})", _absolute(name))
+        register(f"abs({name})", _absolute(name))
+    for name in ("int4", "int8"):
+        register(f"gcd({name},{name})", _checked(name, math.gcd))
+        register(f"lcm({name},{name})", _checked(name, math.lcm))
+
+
+def _negated(name: str) -> Callable[[int], int]:
+    return lambda a: integer(name, -a)
+
+
+def _absolute(name: str) -> Callable[[int], int]:
+    return lambda a: integer(name, abs(a))
+
+
+def _overflow() -> SqlError:
+    return out_of_range("value out of range: overflow")
+
+
+def _underflow() -> SqlError:
+    return out_of_range("value out of range: underflow")
+
+
+Rounding = Callable[[float], float]
+
+
+def _sum(compute: Callable[[float, float], float], fit: Rounding) -> Callable[..., float]:
+    def run(a: float, b: float) -> float:
+        result = fit(compute(a, b))
+        if math.isinf(result) and not math.isinf(a) and not math.isinf(b):
+            raise _overflow()
+        return result
+
+    return run
+
+
+def _product(fit: Rounding) -> Callable[..., float]:
+    def run(a: float, b: float) -> float:
+        result = fit(a * b)
+        if math.isinf(result) and not math.isinf(a) and not math.isinf(b):
+            raise _overflow()
+        if result == 0.0 and a != 0.0 and b != 0.0:
+            raise _underflow()
+        return result
+
+    return run
+
+
+def _quotient(fit: Rounding) -> Callable[..., float]:
+    def run(a: float, b: float) -> float:
+        if b == 0.0:
+            if math.isnan(a):
+                return a
+            raise division_by_zero()
+        result = fit(a / b)
+        if math.isinf(result) and not math.isinf(a):
+            raise _overflow()
+        if result == 0.0 and a != 0.0 and not math.isinf(b):
+            raise _underflow()
+        return result
+
+    return run
+
+
+def _as_it_is(number: float) -> float:
+    return number
+
+
+def _register_floats() -> None:
+    for prefix, left, right, fit in (
+        ("float4", "float4", "float4", nearest_float4),
+        ("float8", "float8", "float8", _as_it_is),
+        ("float48", "float4", "float8", _as_it_is),
+        ("float84", "float8", "float4", _as_it_is),
+    ):
+        both = f"({left},{right})"
+        register(f"{prefix}pl{both}", _sum(operator.add, fit))
+        register(f"{prefix}mi{both}", _sum(operator.sub, fit))
+        register(f"{prefix}mul{both}", _product(fit))
+        register(f"{prefix}div{both}", _quotient(fit))
+    for name in ("float4", "float8"):
+        register(f"{name}um({name})", operator.neg)
+        register(f"{name}up({name})", operator.pos)
+        register(f"{name}abs({name})", abs)
+        register(f"abs({name})", abs)
+
+
+def rounded(number: float) -> float:
+    """To the nearest integer, ties to even, as C's rint."""
+    if math.isnan(number) or math.isinf(number) or abs(number) >= 2**53:
+        return number
+    return math.copysign(float(round(number)), number)
+
+
+def _floor(number: float) -> float:
+    return number if _is_whole(number) else float(math.floor(number))
+
+
+def _ceil(number: float) -> float:
+    if _is_whole(number):
+        return number
+    return math.copysign(float(math.ceil(number)), number)
+
+
+def _trunc(number: float) -> float:
+    return number if _is_whole(number) else math.copysign(float(math.trunc(number)), number)
+
+
+def _is_whole(number: float) -> bool:
+    return math.isnan(number) or math.isinf(number) or abs(number) >= 2**53 or number == 0
+
+
+register("round(float8)", rounded)
+register("dround(float8)", rounded)
+register("floor(float8)", _floor)
+register("ceil(float8)", _ceil)
+register("ceiling(float8)", _ceil)
+register("trunc(float8)", _trunc)
+register("dtrunc(float8)", _trunc)
+
+
+@kernel("sign(float8)")
+def _sign(number: float) -> float:
+    return 1.0 if number > 0 else -1.0 if number < 0 else 0.0
+
+
+@kernel("dsqrt(float8)", "sqrt(float8)")
+def _sqrt(number: float) -> float:
+    if number < 0:
+        raise SqlError(
+            "invalid_argument_for_power_function", "cannot take square root of a negative number"
+        )
+    return math.sqrt(number)
+
+
+_register_integers()
+_register_floats()

@@ -1,0 +1,358 @@
+"""Dates, times and intervals: arithmetic and casts.
+
+Source: src/backend/utils/adt/timestamp.c, date.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pgsluice.row_filter.kernels.kernel import kernel, register
+from pgsluice.row_filter.values import SqlError
+from pgsluice.row_filter.values import moments as m
+from pgsluice.row_filter.values.moments import Interval, TimeTz
+
+_INT4 = range(-(2**31), 2**31)
+_INT8 = range(-(2**63), 2**63)
+
+
+def overflow(what: str) -> SqlError:
+    """22008."""
+    return SqlError("datetime_field_overflow", f"{what} out of range")
+
+
+def valid_timestamp(moment: int) -> int:
+    """A result that is a timestamp, or the server's error."""
+    if m.TIMESTAMP_FIRST <= moment < m.TIMESTAMP_END:
+        return moment
+    raise overflow("timestamp")
+
+
+def is_finite_date(day: int) -> bool:
+    """Neither infinity."""
+    return day not in (m.DATE_INFINITY, m.DATE_MINUS_INFINITY)
+
+
+def is_finite(moment: int) -> bool:
+    """Neither infinity."""
+    return moment not in (m.INFINITY, m.MINUS_INFINITY)
+
+
+def is_forever(interval: Interval) -> bool:
+    """Either infinity."""
+    return interval in (m.FOREVER, m.MINUS_FOREVER)
+
+
+for _type, _test in (
+    ("date", is_finite_date),
+    ("timestamp", is_finite),
+    ("timestamptz", is_finite),
+):
+    register(f"isfinite({_type})", _test)
+
+
+@kernel("isfinite(interval)")
+def _is_finite_interval(interval: Interval) -> bool:
+    return not is_forever(interval)
+
+
+# Dates
+
+
+def _valid_date(day: int) -> int:
+    if m.FIRST_DAY <= day < m.DATE_END:
+        return day
+    raise overflow("date")
+
+
+@kernel("date_pli(date,int4)")
+def _date_plus(day: int, days: int) -> int:
+    return _valid_date(day + days) if is_finite_date(day) else day
+
+
+@kernel("integer_pl_date(int4,date)")
+def _plus_date(days: int, day: int) -> int:
+    return _date_plus(day, days)
+
+
+@kernel("date_mii(date,int4)")
+def _date_minus(day: int, days: int) -> int:
+    return _date_plus(day, -days)
+
+
+@kernel("date_mi(date,date)")
+def _days_between(a: int, b: int) -> int:
+    if not (is_finite_date(a) and is_finite_date(b)):
+        raise SqlError("datetime_field_overflow", "cannot subtract infinite dates")
+    return a - b
+
+
+@kernel("timestamp(date)")
+def midnight(day: int) -> int:
+    """A date as timestamp."""
+    if not is_finite_date(day):
+        return m.INFINITY if day > 0 else m.MINUS_INFINITY
+    if day * m.DAY >= m.TIMESTAMP_END:
+        raise SqlError("datetime_field_overflow", "date out of range for timestamp")
+    return day * m.DAY
+
+
+@kernel("date(timestamp)")
+def _date_of(moment: int) -> int:
+    if not is_finite(moment):
+        return m.DATE_INFINITY if moment > 0 else m.DATE_MINUS_INFINITY
+    return moment // m.DAY
+
+
+@kernel("time(timestamp)")
+def _time_of(moment: int) -> int | None:
+    return moment % m.DAY if is_finite(moment) else None
+
+
+@kernel("make_date(int4,int4,int4)")
+def _make_date(year: int, month: int, day: int) -> int:
+    astronomical = year + 1 if -(2**31) < year < 0 else year
+    given = f"{astronomical}-{month:02}-{day:02}"
+    wrong = SqlError("datetime_field_overflow", f"date field value out of range: {given}")
+    beyond = SqlError("datetime_field_overflow", f"date out of range: {given}")
+    if year in (0, -(2**31)) or not 1 <= month <= 12 or not 1 <= day <= 31:
+        raise wrong
+    if not -4713 <= astronomical <= 5874898:
+        raise beyond
+    number = m.day_number(astronomical, month, day)
+    if m.civil(number) != (astronomical, month, day):
+        raise wrong
+    if not m.FIRST_DAY <= number < m.DATE_END:
+        raise beyond
+    return number
+
+
+# Timestamps and intervals
+
+
+def add_interval(moment: int, interval: Interval) -> int:
+    """Months first, then days, then time; the day is cut to the month's last."""
+    if is_forever(interval):
+        end = m.INFINITY if interval == m.FOREVER else m.MINUS_INFINITY
+        if not is_finite(moment) and moment != end:
+            raise overflow("timestamp")
+        return end
+    if not is_finite(moment):
+        return moment
+    if interval.months:
+        moment = _add_months(moment, interval.months)
+    if interval.days:
+        moment = valid_timestamp(moment + interval.days * m.DAY)
+    return valid_timestamp(moment + interval.microseconds)
+
+
+def _add_months(moment: int, months: int) -> int:
+    number, clock = divmod(moment, m.DAY)
+    year, month, day = m.civil(number)
+    years, month_index = divmod(month - 1 + months, 12)
+    year, month = year + years, month_index + 1
+    last = m.day_number(year + month // 12, month % 12 + 1, 1) - 1
+    day = min(day, m.civil(last)[2])
+    return valid_timestamp(m.day_number(year, month, day) * m.DAY + clock)
+
+
+@kernel("interval_um(interval)")
+def negated(interval: Interval) -> Interval:
+    """-interval."""
+    if is_forever(interval):
+        return m.MINUS_FOREVER if interval == m.FOREVER else m.FOREVER
+    return _valid_interval(*(-part for part in interval))
+
+
+def _valid_interval(months: int, days: int, microseconds: int) -> Interval:
+    made = Interval(months, days, microseconds)
+    fits = months in _INT4 and days in _INT4 and microseconds in _INT8
+    if not fits or is_forever(made):
+        raise overflow("interval")
+    return made
+
+
+def _plus(moment: int, interval: Interval) -> int:
+    return add_interval(moment, interval)
+
+
+def _minus(moment: int, interval: Interval) -> int:
+    return add_interval(moment, negated(interval))
+
+
+def _swapped(compute: Callable[[int, Interval], int]) -> Callable[[Interval, int], int]:
+    return lambda interval, moment: compute(moment, interval)
+
+
+@kernel("date_pl_interval(date,interval)")
+def _date_plus_interval(day: int, interval: Interval) -> int:
+    return add_interval(midnight(day), interval)
+
+
+@kernel("date_mi_interval(date,interval)")
+def _date_minus_interval(day: int, interval: Interval) -> int:
+    return _minus(midnight(day), interval)
+
+
+register("timestamp_pl_interval(timestamp,interval)", _plus)
+register("timestamp_mi_interval(timestamp,interval)", _minus)
+register("interval_pl_timestamp(interval,timestamp)", _swapped(_plus))
+register("interval_pl_date(interval,date)", _swapped(_date_plus_interval))
+
+
+@kernel("timestamp_mi(timestamp,timestamp)", "timestamptz_mi(timestamptz,timestamptz)")
+def _timestamps_between(a: int, b: int) -> Interval:
+    """In days and time."""
+    if not (is_finite(a) and is_finite(b)):
+        if a == b:
+            raise overflow("interval")
+        return m.FOREVER if a == m.INFINITY or b == m.MINUS_INFINITY else m.MINUS_FOREVER
+    between = a - b
+    if between not in _INT8:
+        raise overflow("interval")
+    days = abs(between) // m.DAY * (1 if between >= 0 else -1)
+    return Interval(0, days, between - days * m.DAY)
+
+
+@kernel("interval_pl(interval,interval)")
+def _add_intervals(a: Interval, b: Interval) -> Interval:
+    if is_forever(a) or is_forever(b):
+        if is_forever(a) and is_forever(b) and a != b:
+            raise overflow("interval")
+        return a if is_forever(a) else b
+    return _valid_interval(*(x + y for x, y in zip(a, b, strict=True)))
+
+
+@kernel("interval_mi(interval,interval)")
+def _subtract_intervals(a: Interval, b: Interval) -> Interval:
+    if is_forever(a) or is_forever(b):
+        if a == b:
+            raise overflow("interval")
+        return a if is_forever(a) else negated(b)
+    return _valid_interval(*(x - y for x, y in zip(a, b, strict=True)))
+
+
+# Times of day
+
+
+@kernel("time_mi_time(time,time)")
+def _times_between(a: int, b: int) -> Interval:
+    return Interval(0, 0, a - b)
+
+
+@kernel("interval(time)")
+def _time_to_interval(time: int) -> Interval:
+    return Interval(0, 0, time)
+
+
+def _finite(interval: Interval, what: str) -> int:
+    if is_forever(interval):
+        raise SqlError("datetime_field_overflow", what)
+    return interval.microseconds
+
+
+@kernel("time(interval)")
+def _interval_to_time(interval: Interval) -> int:
+    return _finite(interval, "cannot convert infinite interval to time") % m.DAY
+
+
+def _wrapped(microseconds: int) -> int:
+    """As 64 bits overflow: the server does not check here."""
+    return (microseconds + 2**63) % 2**64 - 2**63
+
+
+@kernel("time_pl_interval(time,interval)")
+def _time_plus(time: int, interval: Interval) -> int:
+    return _wrapped(time + _finite(interval, "cannot add infinite interval to time")) % m.DAY
+
+
+@kernel("interval_pl_time(interval,time)")
+def _plus_time(interval: Interval, time: int) -> int:
+    return _time_plus(time, interval)
+
+
+@kernel("time_mi_interval(time,interval)")
+def _time_minus(time: int, interval: Interval) -> int:
+    microseconds = _finite(interval, "cannot subtract infinite interval from time")
+    return _wrapped(time - microseconds) % m.DAY
+
+
+@kernel("timetz_pl_interval(timetz,interval)")
+def _timetz_plus(time: TimeTz, interval: Interval) -> TimeTz:
+    return TimeTz(_time_plus(time.microseconds, interval), time.zone)
+
+
+@kernel("interval_pl_timetz(interval,timetz)")
+def _plus_timetz(interval: Interval, time: TimeTz) -> TimeTz:
+    return _timetz_plus(time, interval)
+
+
+@kernel("timetz_mi_interval(timetz,interval)")
+def _timetz_minus(time: TimeTz, interval: Interval) -> TimeTz:
+    return TimeTz(_time_minus(time.microseconds, interval), time.zone)
+
+
+@kernel("time(timetz)")
+def _local_time(time: TimeTz) -> int:
+    return time.microseconds
+
+
+@kernel("datetime_pl(date,time)", "timestamp(date,time)")
+def _date_and_time(day: int, time: int) -> int:
+    moment = midnight(day)
+    return valid_timestamp(moment + time) if is_finite(moment) else moment
+
+
+@kernel("timedate_pl(time,date)")
+def _time_and_date(time: int, day: int) -> int:
+    return _date_and_time(day, time)
+
+
+@kernel("datetimetz_pl(date,timetz)", "timestamptz(date,timetz)")
+def _date_and_timetz(day: int, time: TimeTz) -> int:
+    if not is_finite_date(day):
+        return m.INFINITY if day > 0 else m.MINUS_INFINITY
+    beyond = SqlError("datetime_field_overflow", "date out of range for timestamp")
+    if day * m.DAY >= m.TIMESTAMP_END:
+        raise beyond
+    moment = day * m.DAY + time.microseconds + time.zone * m.SECOND
+    if m.TIMESTAMP_FIRST <= moment < m.TIMESTAMP_END:
+        return moment
+    raise beyond
+
+
+@kernel("timetzdate_pl(timetz,date)")
+def _timetz_and_date(time: TimeTz, day: int) -> int:
+    return _date_and_timetz(day, time)
+
+
+# Type modifiers: digits after the seconds
+
+
+def to_precision(microseconds: int, digits: int) -> int:
+    """Rounded half away from zero."""
+    if not 0 <= digits < 6:
+        return microseconds
+    unit = int(10 ** (6 - digits))
+    whole = (abs(microseconds) + unit // 2) // unit * unit
+    return whole if microseconds >= 0 else -whole
+
+
+@kernel("timestamp(timestamp,int4)", "timestamptz(timestamptz,int4)")
+def _timestamp_precision(moment: int, digits: int) -> int:
+    if not is_finite(moment) or digits < 0:
+        return moment
+    if digits > 6:
+        what = f"timestamp({digits}) precision must be between 0 and 6"
+        raise SqlError("invalid_parameter_value", what)
+    return to_precision(moment, digits)
+
+
+@kernel("time(time,int4)")
+def _time_precision(time: int, digits: int) -> int:
+    return to_precision(time, digits)
+
+
+@kernel("timetz(timetz,int4)")
+def _timetz_precision(time: TimeTz, digits: int) -> TimeTz:
+    return TimeTz(to_precision(time.microseconds, digits), time.zone)

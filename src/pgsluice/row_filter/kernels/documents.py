@@ -1,0 +1,325 @@
+"""json and jsonb: fields, elements, paths, containment.
+
+json's operators cut the value's own text out; jsonb's print anew.
+Source: src/backend/utils/adt/jsonfuncs.c, jsonb_op.c, jsonb_util.c (``JsonbDeepContains``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+from pgsluice.row_filter.kernels.arithmetic import integer
+from pgsluice.row_filter.kernels.kernel import kernel, register
+from pgsluice.row_filter.kernels.numerics import (
+    _numeric_to_float8,
+    _numeric_to_integer,
+)
+from pgsluice.row_filter.values import CannotKnow, SqlError
+from pgsluice.row_filter.values.collections import PgArray
+from pgsluice.row_filter.values.documents import Jsonb, format_jsonb, is_equal
+
+_INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+", re.ASCII)
+_INT4: Final = range(-(2**31), 2**31)
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_DECODER: Final = json.JSONDecoder(strict=False)
+#: What json keeps as written, but cannot be text.
+_UNFIT_ESCAPE: Final = re.compile(r"\\u(0000|[dD][89a-fA-F])")
+
+
+def _text(content: Any) -> str | None:
+    """As ->> gives it."""
+    if content is None:
+        return None
+    return content if isinstance(content, str) else format_jsonb(content)
+
+
+_MISSING: Final = object()
+
+
+def _field(content: Any, name: str) -> Any:
+    return content.get(name, _MISSING) if isinstance(content, dict) else _MISSING
+
+
+def _element(content: Any, index: int) -> Any:
+    # A scalar at the top is stored as an array of one.
+    elements = content if isinstance(content, list) else [content]
+    if isinstance(content, dict) or not -len(elements) <= index < len(elements):
+        return _MISSING
+    return elements[index]
+
+
+def _follow(content: Any, path: PgArray) -> Any:
+    if None in path.elements:
+        return _MISSING
+    for step in path.elements:
+        if isinstance(content, dict):
+            content = _field(content, step)
+        elif isinstance(content, list) and _is_index(step):
+            content = _element(content, int(step))
+        else:
+            return _MISSING
+        if content is _MISSING:
+            return _MISSING
+    return content
+
+
+def _is_index(step: str) -> bool:
+    return _INTEGER.fullmatch(step) is not None and int(step) in _INT4
+
+
+def _register_access() -> None:
+    for name, get, argument in (
+        ("jsonb_object_field", _field, "text"),
+        ("jsonb_array_element", _element, "int4"),
+        ("jsonb_extract_path", _follow, "_text"),
+    ):
+        register(f"{name}(jsonb,{argument})", _document(get))
+        register(f"{name}_text(jsonb,{argument})", _as_text(get))
+
+
+def _document(get: Callable[[Any, Any], Any]) -> Callable[[Jsonb, Any], Jsonb | None]:
+    def run(document: Jsonb, at: Any) -> Jsonb | None:
+        found = get(document.content, at)
+        return None if found is _MISSING else Jsonb(found)
+
+    return run
+
+
+def _as_text(get: Callable[[Any, Any], Any]) -> Callable[[Jsonb, Any], str | None]:
+    def run(document: Jsonb, at: Any) -> str | None:
+        found = get(document.content, at)
+        return None if found is _MISSING else _text(found)
+
+    return run
+
+
+_register_access()
+
+
+# Containment and existence
+
+
+def _is_container(content: Any) -> bool:
+    return isinstance(content, dict | list)
+
+
+def contains(a: Any, b: Any) -> bool:
+    """Whether document b is contained in a, both containers of the same kind."""
+    if isinstance(a, dict):
+        return isinstance(b, dict) and all(
+            key in a and _contains_value(a[key], value) for key, value in b.items()
+        )
+    if not isinstance(a, list) or not isinstance(b, list):
+        return False
+    return all(any(_contains_value(one, wanted) for one in a) for wanted in b)
+
+
+def _contains_value(a: Any, b: Any) -> bool:
+    if _is_container(a) and _is_container(b):
+        return contains(a, b)
+    return not _is_container(a) and not _is_container(b) and is_equal(a, b)
+
+
+@kernel("jsonb_contains(jsonb,jsonb)")
+def _jsonb_contains(a: Jsonb, b: Jsonb) -> bool:
+    left, right = a.content, b.content
+    if isinstance(left, list) and not _is_container(right):
+        right = [right]  # an array contains a scalar
+    if not _is_container(left) and not _is_container(right):
+        return is_equal(left, right)
+    return contains(left, right)
+
+
+@kernel("jsonb_contained(jsonb,jsonb)")
+def _jsonb_contained(a: Jsonb, b: Jsonb) -> bool:
+    return _jsonb_contains(b, a)
+
+
+def _exists(content: Any, key: str) -> bool:
+    if isinstance(content, dict | list):
+        return any(isinstance(one, str) and one == key for one in content)
+    return isinstance(content, str) and content == key
+
+
+@kernel("jsonb_exists(jsonb,text)")
+def _jsonb_exists(document: Jsonb, key: str) -> bool:
+    return _exists(document.content, key)
+
+
+@kernel("jsonb_exists_any(jsonb,_text)")
+def _jsonb_exists_any(document: Jsonb, keys: PgArray) -> bool:
+    return any(_exists(document.content, key) for key in keys.elements if key is not None)
+
+
+@kernel("jsonb_exists_all(jsonb,_text)")
+def _jsonb_exists_all(document: Jsonb, keys: PgArray) -> bool:
+    return all(_exists(document.content, key) for key in keys.elements if key is not None)
+
+
+# What a document is
+
+
+def _kind(content: Any) -> str:
+    match content:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case dict():
+            return "object"
+    return "number"
+
+
+@kernel("jsonb_typeof(jsonb)")
+def _typeof(document: Jsonb) -> str:
+    return _kind(document.content)
+
+
+@kernel("jsonb_array_length(jsonb)")
+def _array_length(document: Jsonb) -> int:
+    if isinstance(document.content, list):
+        return len(document.content)
+    what = "non-array" if isinstance(document.content, dict) else "scalar"
+    raise SqlError("invalid_parameter_value", f"cannot get array length of a {what}")
+
+
+def _cast(kind: str, target: str, compute: Callable[[Any], Any]) -> Callable[[Jsonb], Any]:
+    def run(document: Jsonb) -> Any:
+        found = _kind(document.content)
+        if found == "null":
+            return None
+        if found != kind:
+            found = {"number": "numeric"}.get(found, found)
+            raise SqlError("invalid_parameter_value", f"cannot cast jsonb {found} to type {target}")
+        return compute(document.content)
+
+    return run
+
+
+def _same_number(number: Decimal) -> Decimal:
+    return number
+
+
+register("bool(jsonb)", _cast("boolean", "boolean", bool))
+register("numeric(jsonb)", _cast("number", "numeric", _same_number))
+register("float8(jsonb)", _cast("number", "double precision", _numeric_to_float8))
+for _name, _printed in (("int2", "smallint"), ("int4", "integer"), ("int8", "bigint")):
+    register(f"{_name}(jsonb)", _cast("number", _printed, _numeric_to_integer(_name)))
+
+
+# json: text
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _value_end(text: str, at: int) -> int:
+    return _DECODER.raw_decode(text, at)[1]
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Names and texts of an object's values."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        start = _skip(text, _skip(text, at) + 1)
+        end = _value_end(text, start)
+        yield name, text[start:end]
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _elements(text: str) -> Iterator[str]:
+    """Texts of an array's elements."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "]":
+        end = _value_end(text, at)
+        yield text[at:end]
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _first(text: str) -> str:
+    if _UNFIT_ESCAPE.search(text):
+        raise CannotKnow("a json document has an escape that may be no character")
+    return text[_skip(text, 0)]
+
+
+def _json_field(text: str, name: str) -> str | None:
+    if _first(text) != "{":
+        return None
+    found = None
+    for key, value in _members(text):
+        if key == name:
+            found = value  # the last one counts
+    return found
+
+
+def _json_element(text: str, index: int) -> str | None:
+    if _first(text) != "[":
+        return None
+    elements = list(_elements(text))
+    return elements[index] if -len(elements) <= index < len(elements) else None
+
+
+def _json_path(text: str, path: PgArray) -> str | None:
+    _first(text)
+    if None in path.elements:
+        return None
+    found: str | None = text.strip(" \t\n\r")
+    for step in path.elements:
+        if found is None:
+            return None
+        if _first(found) == "[":
+            found = _json_element(found, int(step)) if _is_index(step) else None
+        else:
+            found = _json_field(found, step)
+    return found
+
+
+def _json_text(text: str | None) -> str | None:
+    """As ->> gives it."""
+    if text is None or text.strip(" \t\n\r") == "null":
+        return None
+    if _first(text) == '"':
+        return str(_DECODER.decode(text))
+    return text
+
+
+for _name, _get, _argument in (
+    ("json_object_field", _json_field, "text"),
+    ("json_array_element", _json_element, "int4"),
+    ("json_extract_path", _json_path, "_text"),
+):
+    register(f"{_name}(json,{_argument})", _get)
+    register(
+        f"{_name}_text(json,{_argument})", lambda text, at, get=_get: _json_text(get(text, at))
+    )
+
+
+@kernel("json_typeof(json)")
+def _json_typeof(text: str) -> str:
+    kinds = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean"}
+    first = text[_skip(text, 0)]
+    return "null" if first == "n" else kinds.get(first, "number")
+
+
+@kernel("json_array_length(json)")
+def _json_array_length(text: str) -> int:
+    first = text[_skip(text, 0)]
+    if first == "[":
+        return integer("int4", sum(1 for _ in _elements(text)))
+    what = "non-array" if first == "{" else "scalar"
+    raise SqlError("invalid_parameter_value", f"cannot get array length of a {what}")

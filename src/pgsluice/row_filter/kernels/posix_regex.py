@@ -1,0 +1,263 @@
+"""PostgreSQL's advanced regular expressions, as far as re2 means the same by them.
+
+Only whether there is a match matters here, so greed and longest-match rules do not. What is
+not read here is refused: backreferences, lookaround, word boundaries, embedded options,
+directors, collating elements, escapes with letters other than d s w D S W n r t.
+Source: the manual, section "Regular Expression Details".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.row_filter.kernels.kernel import Refused
+from pgsluice.row_filter.kernels.scalars import make_scalar
+
+_CLASSES: Final = {"d": "0-9", "s": r" \t\n\v\f\r", "w": "A-Za-z0-9_"}
+_NAMED: Final = {
+    "alpha": "A-Za-z",
+    "digit": "0-9",
+    "alnum": "A-Za-z0-9",
+    "upper": "A-Z",
+    "lower": "a-z",
+    "space": r" \t\n\v\f\r",
+    "blank": r" \t",
+    "punct": r"!-/:-@\[-`{-~",
+    "xdigit": "0-9A-Fa-f",
+}
+_CONTROL: Final = {"n": r"\n", "r": r"\r", "t": r"\t"}
+_MAX_REPEATS: Final = 255
+_MAX_PATTERN: Final = 1000
+_MAX_DEPTH: Final = 50
+
+
+def _refused(what: str) -> Refused:
+    return Refused(f"the regular expression has {what}, which may not mean the same here")
+
+
+def _literal(character: str) -> str:
+    return character if character.isalnum() or ord(character) > 127 else f"\\x{ord(character):02x}"
+
+
+@dataclass(frozen=True, slots=True)
+class PosixRegex:
+    """A regular expression.
+
+    Attributes:
+        source: for re2, to be searched for anywhere.
+        needs_ascii: a class or the case of letters is in it, of which only the ASCII part is
+            known; under the C collation nothing else has any.
+    """
+
+    source: str
+    needs_ascii: bool
+
+    @classmethod
+    def parse(cls, pattern: str, ignore_case: bool, is_c: bool) -> PosixRegex:
+        """Read a pattern; raises Refused for what is not in the common part.
+
+        Args:
+            is_c: the collation is C, where only ASCII letters have case.
+        """
+        if len(pattern) > _MAX_PATTERN:
+            raise _refused(f"more than {_MAX_PATTERN} characters")
+        reader = _Reader(pattern, ignore_case)
+        source = reader.alternatives(0)
+        if reader.at < len(pattern):
+            raise _refused("an unmatched parenthesis")
+        needs_ascii = not is_c and (reader.has_classes or ignore_case)
+        made = cls(f"(?s)(?:{source})", needs_ascii)
+        try:
+            made.is_found("")
+        except pa.ArrowInvalid:
+            raise _refused("something that re2 does not take") from None
+        return made
+
+    def is_found(self, text: str) -> bool:
+        """Whether the text has a match anywhere."""
+        found = pc.match_substring_regex(make_scalar(text, pa.large_string()), self.source)
+        return bool(found.as_py())
+
+
+class _Reader:
+    """A recursive descent over the pattern."""
+
+    def __init__(self, pattern: str, ignore_case: bool) -> None:
+        self.pattern = pattern
+        self.ignore_case = ignore_case
+        self.at = 0
+        self.has_classes = False
+
+    def _peek(self) -> str:
+        return self.pattern[self.at] if self.at < len(self.pattern) else ""
+
+    def _take(self) -> str:
+        character = self._peek()
+        if not character:
+            raise _refused("no end")
+        self.at += 1
+        return character
+
+    def alternatives(self, depth: int) -> str:
+        if depth > _MAX_DEPTH:
+            raise _refused("too many levels of parentheses")
+        branches = [self._branch(depth)]
+        while self._peek() == "|":
+            self.at += 1
+            branches.append(self._branch(depth))
+        return "|".join(branches)
+
+    def _branch(self, depth: int) -> str:
+        made = ""
+        while self._peek() not in ("", "|", ")"):
+            atom, may_repeat = self._atom(depth)
+            made += atom + self._quantifier(may_repeat)
+        return made
+
+    def _atom(self, depth: int) -> tuple[str, bool]:
+        character = self._take()
+        match character:
+            case "(":
+                return self._group(depth), True
+            case "[":
+                return self._brackets(), True
+            case ".":
+                return ".", True
+            case "^":
+                return r"\A", False
+            case "$":
+                return r"\z", False
+            case "\\":
+                return self._escape(), True
+            case "*" | "+" | "?" | "{":
+                raise _refused("a quantifier without anything before it")
+            case _:
+                return self._either_case(character), True
+
+    def _either_case(self, character: str) -> str:
+        """A literal; re2's own way of ignoring case would go beyond ASCII."""
+        if self.ignore_case and character.isascii() and character.isalpha():
+            return f"[{character.lower()}{character.upper()}]"
+        return _literal(character)
+
+    def _group(self, depth: int) -> str:
+        if self._peek() == "?":
+            if self.pattern[self.at : self.at + 2] != "?:":
+                raise _refused("a lookaround or an option")
+            self.at += 2
+        inner = self.alternatives(depth + 1)
+        if self._take() != ")":
+            raise _refused("an unmatched parenthesis")
+        return f"(?:{inner})"
+
+    def _escape(self) -> str:
+        character = self._take()
+        if character in "dswDSW":
+            self.has_classes = True
+            negation = "^" if character.isupper() else ""
+            return f"[{negation}{_CLASSES[character.lower()]}]"
+        if character in _CONTROL:
+            return _CONTROL[character]
+        if character.isalnum():
+            raise _refused(f"the escape \\{character}")
+        return _literal(character)
+
+    def _quantifier(self, may_repeat: bool) -> str:
+        character = self._peek()
+        if character not in ("*", "+", "?", "{") or not character:
+            return ""
+        if not may_repeat:
+            raise _refused("a quantifier after an anchor")
+        self.at += 1
+        made = self._bounds() if character == "{" else character
+        if self._peek() == "?":
+            self.at += 1  # greed does not matter
+        if self._peek() in ("*", "+", "?", "{") and self._peek():
+            raise _refused("two quantifiers in a row")
+        return made
+
+    def _bounds(self) -> str:
+        end = self.pattern.find("}", self.at)
+        low, comma, high = self.pattern[self.at : max(end, self.at)].partition(",")
+        numbers = [low, high] if high else [low]
+        if end < 0 or not all(n.isascii() and n.isdigit() for n in numbers):
+            raise _refused("a brace that is no bound")
+        if any(int(n) > _MAX_REPEATS for n in numbers) or (high and int(high) < int(low)):
+            raise _refused("a bound out of range")
+        self.at = end + 1
+        return "{" + low + comma + high + "}"
+
+    def _brackets(self) -> str:
+        negation = ""
+        if self._peek() == "^":
+            negation = "^"
+            self.at += 1
+        made: list[str] = []
+        is_first = True
+        while self._peek() != "]" or is_first:
+            made.append(self._bracket_item())
+            is_first = False
+        self.at += 1
+        return f"[{negation}{''.join(made)}]"
+
+    def _bracket_item(self) -> str:
+        if self.pattern.startswith(("[.", "[=", "[:<:]", "[:>:]"), self.at):
+            raise _refused("a collating element")
+        if self.pattern.startswith("[:", self.at):
+            return self._no_range(self._named_class())
+        low = self._bracket_character()
+        if len(low) != 1:
+            return self._no_range(low)
+        if self._peek() == "-" and self.pattern[self.at + 1 : self.at + 2] not in ("]", ""):
+            self.at += 1
+            if self.pattern.startswith(("[.", "[=", "[:"), self.at):
+                raise _refused("a collating element")
+            high = self._bracket_character()
+            if len(high) != 1 or ord(high) < ord(low):
+                raise _refused("a range that goes down")
+            return self._no_range(self._span(low, high))
+        return self._span(low, low)
+
+    def _no_range(self, made: str) -> str:
+        """What cannot begin a range must not be followed by one's hyphen."""
+        if self._peek() == "-" and self.pattern[self.at + 1 : self.at + 2] != "]":
+            raise _refused("a range that begins with a class or another range")
+        return made
+
+    def _span(self, low: str, high: str) -> str:
+        """A range in brackets, with the other case of its ASCII letters."""
+        made = f"{_literal(low)}-{_literal(high)}" if low != high else _literal(low)
+        if self.ignore_case:
+            for first, last, offset in (("A", "Z", 32), ("a", "z", -32)):
+                start, end = max(low, first), min(high, last)
+                if start <= end:
+                    made += f"{chr(ord(start) + offset)}-{chr(ord(end) + offset)}"
+        return made
+
+    def _bracket_character(self) -> str:
+        """One character, or a class as re2 writes it."""
+        character = self._take()
+        if character != "\\":
+            return character
+        escaped = self._take()
+        if escaped in "dsw":
+            self.has_classes = True
+            return _CLASSES[escaped]
+        if escaped.isalnum():
+            if escaped in _CONTROL:
+                return {"n": "\n", "r": "\r", "t": "\t"}[escaped]
+            raise _refused(f"the escape \\{escaped} in brackets")
+        return escaped
+
+    def _named_class(self) -> str:
+        end = self.pattern.find(":]", self.at)
+        name = self.pattern[self.at + 2 : end] if end > 0 else ""
+        if name not in _NAMED:
+            raise _refused("a class with an unknown name")
+        self.has_classes = True
+        self.at = end + 2
+        return _NAMED["alpha" if self.ignore_case and name in ("upper", "lower") else name]

@@ -1,0 +1,310 @@
+"""Text: pieces, trimming, case, concatenation, and casts between its types.
+
+Characters are code points, as in a UTF-8 database.
+Source: src/backend/utils/adt/varlena.c, oracle_compat.c, varchar.c, name.c.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from pgsluice.row_filter.kernels.arithmetic import out_of_range
+from pgsluice.row_filter.kernels.kernel import Compute, Site, kernel, register, sited
+from pgsluice.row_filter.values import CannotKnow, SqlError
+
+S = TypeVar("S", str, bytes)
+_NAME_BYTES: Final = 63
+_INT4_MAX: Final = 2**31 - 1
+_ASCII_LOWER: Final = str.maketrans({chr(n): chr(n + 32) for n in range(65, 91)})
+_ASCII_UPPER: Final = str.maketrans({chr(n): chr(n - 32) for n in range(97, 123)})
+
+
+def ascii_only(text: str, what: str) -> str:
+    """The text, if its letters' case is the same under every locale."""
+    if text.isascii():
+        return text
+    raise CannotKnow(
+        f"{what} of a character that is not ASCII depends on the server's locale,"
+        ' which cannot be known here; COLLATE "C" treats only ASCII letters'
+    )
+
+
+def lower_as(site: Site) -> Callable[[str], str]:
+    """lower() under the site's collation."""
+    if site.is_c:
+        return lambda text: text.translate(_ASCII_LOWER)
+    return lambda text: ascii_only(text, "the case").lower()
+
+
+@sited("lower(text)")
+def _lower(site: Site) -> Compute:
+    return lower_as(site)
+
+
+@sited("upper(text)")
+def _upper(site: Site) -> Compute:
+    if site.is_c:
+        return lambda text: text.translate(_ASCII_UPPER)
+    return lambda text: ascii_only(text, "the case").upper()
+
+
+# Lengths
+
+
+@kernel("length(text)", "char_length(text)", "character_length(text)", "textlen(text)")
+def _length(text: str) -> int:
+    return len(text)
+
+
+@kernel("length(bpchar)", "char_length(bpchar)", "character_length(bpchar)")
+def _length_without_blanks(text: str) -> int:
+    return len(text.rstrip(" "))
+
+
+@kernel("octet_length(text)", "octet_length(bpchar)")
+def _octets(text: str) -> int:
+    return len(text.encode("utf-8"))
+
+
+@kernel("length(bytea)", "octet_length(bytea)")
+def _bytes(data: bytes) -> int:
+    return len(data)
+
+
+@kernel("bit_length(text)")
+def _text_bits(text: str) -> int:
+    return 8 * _octets(text)
+
+
+@kernel("bit_length(bytea)")
+def _bytea_bits(data: bytes) -> int:
+    return 8 * len(data)
+
+
+# Pieces
+
+
+def _substring(text: S, start: int, count: int | None = None) -> S:
+    if count is None:
+        return text[max(start - 1, 0) :]
+    if count < 0:
+        raise SqlError("substring_error", "negative substring length not allowed")
+    end = start + count
+    return text[max(start - 1, 0) : max(end - 1, 0)]
+
+
+for _type in ("text", "bytea"):
+    for _name in ("substr", "substring"):
+        register(f"{_name}({_type},int4)", _substring)
+        register(f"{_name}({_type},int4,int4)", _substring)
+
+
+@kernel("left(text,int4)")
+def _left(text: str, count: int) -> str:
+    return text[:count] if count >= 0 else text[: max(len(text) + count, 0)]
+
+
+@kernel("right(text,int4)")
+def _right(text: str, count: int) -> str:
+    if count >= 0:
+        return text[max(len(text) - count, 0) :]
+    return text[-count:]
+
+
+def _position(text: S, part: S) -> int:
+    return text.find(part) + 1
+
+
+for _signature in ("strpos(text,text)", "position(text,text)", "position(bytea,bytea)"):
+    register(_signature, _position)
+
+
+@kernel("split_part(text,text,int4)")
+def _split_part(text: str, separator: str, number: int) -> str:
+    if number == 0:
+        raise SqlError("invalid_parameter_value", "field position must not be zero")
+    if not text:
+        return ""
+    parts = text.split(separator) if separator else [text]
+    index = number - 1 if number > 0 else len(parts) + number
+    return parts[index] if 0 <= index < len(parts) else ""
+
+
+# Trimming
+
+
+def _trim_both(text: S, characters: S) -> S:
+    return text.strip(characters)
+
+
+def _trim_left(text: S, characters: S) -> S:
+    return text.lstrip(characters)
+
+
+def _trim_right(text: S, characters: S) -> S:
+    return text.rstrip(characters)
+
+
+for _name, _trim in (("btrim", _trim_both), ("ltrim", _trim_left), ("rtrim", _trim_right)):
+    register(f"{_name}(text,text)", _trim)
+    register(f"{_name}(bytea,bytea)", _trim)
+
+
+@kernel("btrim(text)")
+def _trim_blanks(text: str) -> str:
+    return text.strip(" ")
+
+
+@kernel("ltrim(text)")
+def _trim_blanks_left(text: str) -> str:
+    return text.lstrip(" ")
+
+
+@kernel("rtrim(text)", "text(bpchar)")
+def _trim_blanks_right(text: str) -> str:
+    return text.rstrip(" ")
+
+
+# Making others
+
+
+@kernel("textcat(text,text)", "byteacat(bytea,bytea)")
+def _concatenate(a: S, b: S) -> S:
+    return a + b
+
+
+@kernel("replace(text,text,text)")
+def _replace(text: str, old: str, new: str) -> str:
+    return text.replace(old, new) if old else text
+
+
+@kernel("translate(text,text,text)")
+def _translate(text: str, old: str, new: str) -> str:
+    table: dict[int, str | None] = {}
+    for place, character in enumerate(old):
+        table.setdefault(ord(character), new[place] if place < len(new) else None)
+    return text.translate(table)
+
+
+@kernel("reverse(text)", "reverse(bytea)")
+def _reverse(text: S) -> S:
+    return text[::-1]
+
+
+@kernel("ascii(text)")
+def _code_point(text: str) -> int:
+    return ord(text[0]) if text else 0
+
+
+@kernel("starts_with(text,text)")
+def _starts_with(text: str, prefix: str) -> bool:
+    return text.startswith(prefix)
+
+
+@kernel("md5(text)")
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
+
+
+@kernel("md5(bytea)")
+def _md5_of_bytes(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def _digest(name: str) -> Callable[[bytes], bytes]:
+    return lambda data: hashlib.new(name, data).digest()
+
+
+for _name in ("sha224", "sha256", "sha384", "sha512"):
+    register(f"{_name}(bytea)", _digest(_name))
+
+
+@kernel("to_hex(int4)")
+def _hex4(number: int) -> str:
+    return f"{number % 2**32:x}"
+
+
+@kernel("to_hex(int8)")
+def _hex8(number: int) -> str:
+    return f"{number % 2**64:x}"
+
+
+@kernel("get_byte(bytea,int4)")
+def _get_byte(data: bytes, index: int) -> int:
+    if not 0 <= index < len(data):
+        what = f"index {index} out of valid range, 0..{len(data) - 1}"
+        raise SqlError("array_subscript_error", what)
+    return data[index]
+
+
+# Casts
+
+
+def fits(text: str, typmod: int, is_explicit: bool, type_name: str) -> str:
+    """Cut to a length; what is lost may only be blanks unless the cast was written."""
+    limit = typmod - 4
+    if limit < 0 or len(text) <= limit:
+        return text
+    if not is_explicit and text[limit:].strip(" "):
+        raise SqlError(
+            "string_data_right_truncation", f"value too long for type {type_name}({limit})"
+        )
+    return text[:limit]
+
+
+@kernel("varchar(varchar,int4,bool)")
+def _varchar(text: str, typmod: int, is_explicit: bool) -> str:
+    return fits(text, typmod, is_explicit, "character varying")
+
+
+@kernel("bpchar(bpchar,int4,bool)")
+def _bpchar(text: str, typmod: int, is_explicit: bool) -> str:
+    return fits(text, typmod, is_explicit, "character").ljust(max(typmod - 4, 0))
+
+
+@kernel("text(name)", "bpchar(name)", "varchar(name)")
+def _from_name(text: str) -> str:
+    return text
+
+
+@kernel("name(text)", "name(varchar)")
+def _to_name(text: str) -> str:
+    raw = text.encode("utf-8")
+    return text if len(raw) <= _NAME_BYTES else raw[:_NAME_BYTES].decode("utf-8", "ignore")
+
+
+@kernel("name(bpchar)")
+def _blanked_to_name(text: str) -> str:
+    raw = text.encode("utf-8")
+    return raw[:_NAME_BYTES].decode("utf-8", "ignore").rstrip(" ")
+
+
+@kernel("text(bool)")
+def _bool_to_text(truth: bool) -> str:
+    return "true" if truth else "false"
+
+
+@kernel("text(char)")
+def _char_to_text(byte: int) -> str:
+    if byte >= 128:
+        raise CannotKnow('a byte above 127 as text of type "char" is not known in UTF-8')
+    return chr(byte) if byte else ""
+
+
+@kernel("char(text)")
+def _text_to_char(text: str) -> int:
+    return text.encode("utf-8")[0] if text else 0
+
+
+@kernel("int4(char)")
+def _char_to_integer(byte: int) -> int:
+    return byte - 256 if byte >= 128 else byte
+
+
+@kernel("char(int4)")
+def _integer_to_char(number: int) -> int:
+    if not -128 <= number <= 127:
+        raise out_of_range('"char" out of range')
+    return number % 256

@@ -1,0 +1,460 @@
+"""What an expression is made of (c_expr): names, constants, calls, CASE, ARRAY, ROW.
+
+Source: src/backend/parser/gram.y (c_expr, func_expr_common_subexpr).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pgsluice.row_filter import syntax as s
+from pgsluice.row_filter.nodes import CallForm
+from pgsluice.row_filter.parse_types import TypeParser
+from pgsluice.sql import Token, TokenKind
+
+_SQL_VALUES = {
+    "current_date": "date", "current_time": "timetz", "current_timestamp": "timestamptz",
+    "localtime": "time", "localtimestamp": "timestamp", "current_role": "name",
+    "current_user": "name", "session_user": "name", "user": "name", "current_catalog": "name",
+}  # fmt: skip
+_XML = frozenset(
+    ("xmlattributes", "xmlconcat", "xmlelement", "xmlexists", "xmlforest", "xmlparse", "xmlpi",
+     "xmlroot", "xmlserialize")
+)  # fmt: skip
+_JSON = frozenset(
+    ("json_array", "json_arrayagg", "json_exists", "json_object", "json_objectagg", "json_query",
+     "json_scalar", "json_serialize", "json_value", "grouping", "merge_action")
+)  # fmt: skip
+_EXTRACT_FIELDS = ("year", "month", "day", "hour", "minute", "second")
+
+
+class CallParser(TypeParser):
+    """Reads a c_expr."""
+
+    def primary(self) -> s.Syntax:
+        token = self.token
+        if token.is_punctuation("("):
+            return self._indirection(self._parentheses())
+        if token.kind is TokenKind.PARAMETER:
+            self.take()
+            return self._indirection(s.Parameter(token.value, token.start))
+        if token.kind is not TokenKind.NAME:
+            return self._constant()
+        special = self._specials().get(token.value) if token.keyword else None
+        if special is not None:
+            return special()
+        if token.keyword and self.is_constant_type():
+            return self._type_constant_or_name()
+        if token.keyword == "C" and self.ahead().is_punctuation("("):
+            return self._common_call()
+        if token.keyword == "R":
+            return self._reserved()
+        return self._name()
+
+    def _constant(self) -> s.Syntax:
+        kinds = {
+            TokenKind.STRING: "string", TokenKind.BITS: "bits", TokenKind.INTEGER: "integer",
+            TokenKind.NUMBER: "number",
+        }  # fmt: skip
+        if (kind := kinds.get(self.token.kind)) is None:
+            raise self.error()
+        token = self.take()
+        return s.Literal(kind, token.value, token.start)
+
+    def _specials(self) -> dict[str, Callable[[], s.Syntax]]:
+        return {
+            "case": self._case, "cast": self._cast, "array": self._array, "exists": self._exists,
+            "row": self._row, "collation": self._collation_for,
+        }  # fmt: skip
+
+    def _reserved(self) -> s.Syntax:
+        token = self.take()
+        word, at = token.value, token.start
+        if word in ("true", "false"):
+            return s.Literal("boolean", word, at)
+        if word == "null":
+            return s.Literal("null", "", at)
+        if word in _SQL_VALUES:
+            if word.endswith(("time", "timestamp")) and self.accept("("):
+                if self.token.kind is not TokenKind.INTEGER:
+                    raise self.error()
+                self.take()
+                self.expect(")")
+            return s.Refused(_SQL_VALUES[word], at)
+        if word == "system_user":
+            return s.Call("system_user", "pg_catalog", (), at, CallForm.SQL_SYNTAX)
+        raise self.error(token)
+
+    # -- parentheses, rows, arrays, sub-selects
+
+    def _parentheses(self) -> s.Syntax:
+        at = self.expect("(").start
+        if self.is_select():
+            self.skip_to_close()
+            return s.Refused(None, at)
+        items = self.expressions()
+        self.expect(")")
+        if len(items) == 1:
+            return items[0]
+        return self._overlaps(s.RowList(items, at))
+
+    def _row(self) -> s.Syntax:
+        at = self.token.start
+        if not self.ahead().is_punctuation("("):
+            return self._name()
+        self.take()
+        self.take()
+        items = () if self.token.is_punctuation(")") else self.expressions()
+        self.expect(")")
+        return self._overlaps(s.RowList(items, at))
+
+    def _overlaps(self, left: s.RowList) -> s.Syntax:
+        if not self.token.is_keyword("overlaps"):
+            return left
+        at = self.take().start
+        right = self.primary()
+        if not isinstance(right, s.RowList):
+            raise self.error()
+        for side, row in (("left", left), ("right", right)):
+            if len(row.fields) != 2:
+                raise self.refused(
+                    f"wrong number of parameters on {side} side of OVERLAPS expression", row.at
+                )
+        arguments = tuple(s.Argument(f, None, at) for f in (*left.fields, *right.fields))
+        return s.Call("overlaps", "pg_catalog", arguments, at, CallForm.SQL_SYNTAX)
+
+    def _array(self) -> s.Syntax:
+        at = self.take().start
+        if self.token.is_punctuation("("):
+            self.take()
+            if not self.is_select():
+                raise self.error()
+            self.skip_to_close()
+            return s.Refused(None, at)
+        return self._array_list(at)
+
+    def _array_list(self, at: int) -> s.Syntax:
+        self.expect("[")
+        elements: list[s.Syntax] = []
+        if not self.token.is_punctuation("]"):
+            is_nested = self.token.is_punctuation("[")
+            elements.append(self._array_list(self.token.start) if is_nested else self.expression())
+            while self.accept(","):
+                elements.append(
+                    self._array_list(self.token.start) if is_nested else self.expression()
+                )
+        self.expect("]")
+        return s.ArrayList(tuple(elements), at)
+
+    def _exists(self) -> s.Syntax:
+        if not self.ahead().is_punctuation("("):
+            return self._name()
+        at = self.take().start
+        self.take()
+        if not self.is_select():
+            raise self.error()
+        self.skip_to_close()
+        return s.Refused("bool", at)
+
+    def _case(self) -> s.Syntax:
+        at = self.take().start
+        argument = None if self.token.is_keyword("when") else self.expression()
+        arms: list[s.CaseWhen] = []
+        while self.token.is_keyword("when") or not arms:
+            when = self.expect_keyword("when").start
+            condition = self.expression()
+            self.expect_keyword("then")
+            arms.append(s.CaseWhen(condition, self.expression(), when))
+        default = self.expression() if self.accept_keyword("else") else None
+        self.expect_keyword("end")
+        return s.CaseCall(argument, tuple(arms), default, at)
+
+    def _cast(self) -> s.Syntax:
+        at = self.take().start
+        self.expect("(")
+        argument = self.expression()
+        self.expect_keyword("as")
+        type_name = self.type_name()
+        self.expect(")")
+        return s.TypeCast(argument, type_name, at)
+
+    def _collation_for(self) -> s.Syntax:
+        at = self.token.start
+        if not self.ahead().is_keyword("for"):
+            return self._name()
+        self.take()
+        self.take()
+        self.expect("(")
+        argument = s.Argument(self.expression(), None, at)
+        self.expect(")")
+        return s.Call("pg_collation_for", "pg_catalog", (argument,), at, CallForm.SQL_SYNTAX)
+
+    # -- names: columns, functions, typed constants
+
+    def _type_constant_or_name(self) -> s.Syntax:
+        type_name = self.constant_type()
+        if type_name is None:
+            return self._name()
+        text = self.take()
+        if self.interval_end > 0:
+            self.index, self.interval_end = self.interval_end, -1
+        literal = s.Literal("string", text.value, text.start)
+        return s.TypeCast(literal, type_name, type_name.at)
+
+    def _name(self) -> s.Syntax:
+        first = self.token
+        names: list[str | None] = [self.name("UCT")]
+        at = first.start
+        while self.token.is_punctuation(".") and names[-1] is not None:
+            self.take()
+            if self.token.is_operator("*"):
+                self.take()
+                names.append(None)
+            else:
+                names.append(self.name("UCTR"))
+        is_column_only = first.keyword == "C" or None in names
+        if not is_column_only or (len(names) > 1 and None not in names):
+            if self.token.is_punctuation("("):
+                return self._call(names, at)
+            if self.token.kind is TokenKind.STRING:
+                return self._typed(names, None, at)
+        if names == ["current_schema"] and first.keyword:
+            return s.Refused("name", at)
+        if first.keyword == "T":
+            raise self.error()
+        return self._indirection(s.ColumnRef(tuple(names), at))
+
+    def _typed(
+        self, names: list[str | None], modifiers: tuple[s.Syntax, ...] | None, at: int
+    ) -> s.Syntax:
+        *schema, name = [str(n) for n in names]
+        text = self.take()
+        type_name = s.TypeName(name, ".".join(schema) or None, modifiers, 0, False, at)
+        return s.TypeCast(s.Literal("string", text.value, text.start), type_name, at)
+
+    def _indirection(self, argument: s.Syntax) -> s.Syntax:
+        """``.field`` after an expression; subscripts are read as operators."""
+        while True:
+            if self.token.is_punctuation("["):
+                argument = self.subscript(argument)
+                continue
+            if not self.token.is_punctuation("."):
+                return argument
+            at = self.take().start
+            if self.token.is_operator("*"):
+                self.take()
+                argument = s.Field(argument, None, at)
+            else:
+                argument = s.Field(argument, self.name("UCTR"), at)
+
+    def subscript(self, argument: s.Syntax) -> s.Syntax:
+        """``[i]`` or ``[i:j]`` from here on."""
+        bracket = self.expect("[")
+        bounds: list[s.Syntax] = []
+        is_slice = False
+        if not self.token.is_punctuation(":"):
+            bounds.append(self.expression())
+        if self.accept(":"):
+            is_slice = True
+            if not self.token.is_punctuation("]"):
+                bounds.append(self.expression())
+        self.expect("]")
+        return s.Subscript(argument, tuple(bounds), is_slice, bracket.start)
+
+    # -- calls
+
+    def _call(self, names: list[str | None], at: int) -> s.Syntax:
+        *schema, name = [str(n) for n in names]
+        self.expect("(")
+        is_star = is_distinct = is_variadic = has_order = False
+        arguments: tuple[s.Argument, ...] = ()
+        if self.token.is_operator("*") and self.ahead().is_punctuation(")"):
+            self.take()
+            is_star = True
+        elif not self.token.is_punctuation(")"):
+            is_distinct = self.accept_keyword("distinct")
+            if not is_distinct:
+                self.accept_keyword("all")
+            arguments, is_variadic = self._arguments()
+            has_order = self._sorted()
+        self.expect(")")
+        is_plain = not (is_star or is_distinct or is_variadic or has_order)
+        if self.token.kind is TokenKind.STRING and is_plain:
+            return self._typed(names, tuple(a.value for a in arguments), at)
+        return s.Call(
+            name,
+            ".".join(schema) or None,
+            arguments,
+            at,
+            is_variadic=is_variadic,
+            is_star=is_star,
+            is_distinct=is_distinct,
+            has_order=has_order,
+            has_within_group=self._clause("within", "group"),
+            has_filter=self._clause("filter"),
+            has_over=self._clause("over"),
+        )
+
+    def _arguments(self) -> tuple[tuple[s.Argument, ...], bool]:
+        """func_arg_list, and whether its last one was VARIADIC."""
+        found: list[s.Argument] = []
+        while True:
+            is_variadic = self.accept_keyword("variadic")
+            found.append(self._argument())
+            if is_variadic or not self.accept(","):
+                return tuple(found), is_variadic
+
+    def _argument(self) -> s.Argument:
+        token = self.token
+        if token.kind is TokenKind.NAME and (
+            self.ahead().is_punctuation("=>") or self.ahead().is_punctuation(":=")
+        ):
+            name = self.name("UT")
+            self.take()
+            return s.Argument(self.expression(), name, token.start)
+        return s.Argument(self.expression(), None, token.start)
+
+    def _sorted(self) -> bool:
+        if not self.accept_keyword("order"):
+            return False
+        self.expect_keyword("by")
+        while True:
+            self.expression()
+            self.accept_keyword("asc", "desc")
+            if not self.accept(","):
+                return True
+
+    def _clause(self, *words: str) -> bool:
+        """``FILTER (…)``, ``OVER (…)``, ``WITHIN GROUP (…)`` after a call."""
+        if not self.token.is_keyword(words[0]) or not (
+            self.ahead(len(words)).is_punctuation("(") or words[0] == "over"
+        ):
+            return False
+        for _ in words:
+            self.take()
+        if self.accept("("):
+            self.skip_to_close()
+        else:
+            self.name("UC")
+        return True
+
+    def _common_call(self) -> s.Syntax:
+        """The functions that the grammar knows by name."""
+        token = self.token
+        word, at = token.value, token.start
+        if word in _XML or word in _JSON:
+            self.take()
+            self.take()
+            self.skip_to_close()
+            self._clause("filter")
+            self._clause("over")
+            return s.XmlCall(word.upper(), at) if word in _XML else s.Refused(None, at)
+        readers: dict[str, Callable[[Token], s.Syntax]] = {
+            "coalesce": self._coalesce, "greatest": self._min_max, "least": self._min_max,
+            "nullif": self._nullif, "extract": self._extract, "position": self._position,
+            "substring": self._substring, "overlay": self._overlay, "trim": self._trim,
+            "normalize": self._normalize,
+        }  # fmt: skip
+        if (reader := readers.get(word)) is None:
+            return self._name()
+        self.take()
+        self.expect("(")
+        found = reader(token)
+        self.expect(")")
+        return self._indirection(found)
+
+    def _coalesce(self, token: Token) -> s.Syntax:
+        return s.CoalesceCall(self.expressions(), token.start)
+
+    def _min_max(self, token: Token) -> s.Syntax:
+        return s.MinMaxCall(token.value == "greatest", self.expressions(), token.start)
+
+    def _nullif(self, token: Token) -> s.Syntax:
+        left = self.expression()
+        self.expect(",")
+        return s.NullIfCall(left, self.expression(), token.start)
+
+    def _sql_call(self, name: str, token: Token, *arguments: s.Syntax) -> s.Call:
+        found = tuple(s.Argument(a, None, a.at) for a in arguments)
+        return s.Call(name, "pg_catalog", found, token.start, CallForm.SQL_SYNTAX)
+
+    def _extract(self, token: Token) -> s.Syntax:
+        field = self.token
+        is_word = field.kind is TokenKind.NAME and (
+            not field.keyword or field.value in _EXTRACT_FIELDS
+        )
+        if not is_word and field.kind is not TokenKind.STRING:
+            raise self.error()
+        self.take()
+        self.expect_keyword("from")
+        literal = s.Literal("string", field.value, field.start)
+        return self._sql_call("extract", token, literal, self.expression())
+
+    def _position(self, token: Token) -> s.Syntax:
+        part = self.expression(plain=True)
+        self.expect_keyword("in")
+        whole = self.expression(plain=True)
+        return self._sql_call("position", token, whole, part)
+
+    def _normalize(self, token: Token) -> s.Syntax:
+        text = self.expression()
+        if not self.accept(","):
+            return self._sql_call("normalize", token, text)
+        form = self.expect_keyword("nfc", "nfd", "nfkc", "nfkd")
+        return self._sql_call(
+            "normalize", token, text, s.Literal("string", form.value.upper(), form.start)
+        )
+
+    def _plain_call(self, name: str, token: Token, first: s.Argument | None) -> s.Syntax:
+        """The same name with commas between its arguments: an ordinary call."""
+        arguments: tuple[s.Argument, ...] = () if first is None else (first,)
+        if first is not None and self.accept(","):
+            arguments += self._arguments()[0]
+        return s.Call(name, None, arguments, token.start)
+
+    def _substring(self, token: Token) -> s.Syntax:
+        if self.token.is_punctuation(")"):
+            return self._plain_call("substring", token, None)
+        first = self._argument()
+        text = first.value
+        if self.accept_keyword("from"):
+            start = self.expression()
+            if self.accept_keyword("for"):
+                return self._sql_call("substring", token, text, start, self.expression())
+            return self._sql_call("substring", token, text, start)
+        if self.accept_keyword("for"):
+            count = self.expression()
+            if self.accept_keyword("from"):
+                return self._sql_call("substring", token, text, self.expression(), count)
+            int4 = s.TypeName("int4", "pg_catalog", None, 0, False, count.at)
+            one = s.Literal("integer", "1", token.start)
+            return self._sql_call("substring", token, text, one, s.TypeCast(count, int4, count.at))
+        if self.accept_keyword("similar"):
+            pattern = self.expression()
+            self.expect_keyword("escape")
+            return self._sql_call("substring", token, text, pattern, self.expression())
+        return self._plain_call("substring", token, first)
+
+    def _overlay(self, token: Token) -> s.Syntax:
+        if self.token.is_punctuation(")"):
+            return self._plain_call("overlay", token, None)
+        first = self._argument()
+        if not self.accept_keyword("placing"):
+            return self._plain_call("overlay", token, first)
+        arguments = [first.value, self.expression()]
+        self.expect_keyword("from")
+        arguments.append(self.expression())
+        if self.accept_keyword("for"):
+            arguments.append(self.expression())
+        return self._sql_call("overlay", token, *arguments)
+
+    def _trim(self, token: Token) -> s.Syntax:
+        side = self.take().value if self.token.is_keyword("both", "leading", "trailing") else ""
+        name = {"leading": "ltrim", "trailing": "rtrim"}.get(side, "btrim")
+        if self.accept_keyword("from"):
+            return self._sql_call(name, token, *self.expressions())
+        first = self.expression()
+        if self.accept_keyword("from"):
+            return self._sql_call(name, token, *self.expressions(), first)
+        rest = self.expressions() if self.accept(",") else ()
+        return self._sql_call(name, token, first, *rest)

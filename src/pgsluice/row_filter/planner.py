@@ -1,0 +1,376 @@
+"""Bound expression -> plan.
+
+Rules of evaluation, from execExprInterp.c: a function's arguments are all computed, then a
+strict function with a NULL among them is not called; AND stops at the first false, OR at the
+first true; CASE and COALESCE compute no more than they need; a row comparison stops at the
+first field that differs or is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter.column_plans import call_column, is_null_column, not_column
+from pgsluice.row_filter.composite_plans import nested_array, pair_keys, row_comparison
+from pgsluice.row_filter.connective_plans import connective, truth_test
+from pgsluice.row_filter.errors import SERVER_CAN, CannotCompute
+from pgsluice.row_filter.kernels import KERNELS
+from pgsluice.row_filter.kernels.comparison import order_key
+from pgsluice.row_filter.kernels.kernel import Compute, Kernel, Known, Refused, Site
+from pgsluice.row_filter.membership_plans import is_in_column, membership
+from pgsluice.row_filter.plans import (
+    Computed,
+    Constant,
+    Plan,
+    Run,
+    Tuple,
+    applied,
+    calling,
+    folded,
+    runner,
+)
+from pgsluice.row_filter.tree import type_of
+from pgsluice.row_filter.values import (
+    ELEMENTS,
+    NAMES,
+    VALUE_TYPES,
+    CannotKnow,
+    NotReadable,
+    Value,
+)
+from pgsluice.row_filter.values.collections import PgArray
+
+_BOOL = 16
+_OIDS = frozenset({26, 28})
+_INT4 = 23
+#: Types that a cast may relabel as one another because their values are the same here.
+_ALIKE = (
+    frozenset({"text", "varchar", "bpchar", "xml"}),
+    frozenset({"_text", "_varchar", "_bpchar"}),
+    frozenset({"inet", "cidr"}),
+    frozenset({"bit", "varbit"}),
+)
+
+
+class Planner:
+    """Makes the plan of one expression.
+
+    Attributes:
+        columns: the columns that the plan reads: their types, by name, in the order of the
+            tuples that its rows are.
+    """
+
+    def __init__(self) -> None:
+        self.columns: dict[str, int] = {}
+        self._case_arguments: list[Plan] = []
+
+    def plan(self, node: n.Node) -> Plan:
+        """A node's plan.
+
+        Raises:
+            CannotCompute: the node, or one in it, cannot be computed exactly.
+            SqlError: a part that is constant fails.
+        """
+        try:
+            return self._plan(node)
+        except Refused as refused:
+            way_out = f"{refused.way_out}, or {SERVER_CAN}" if refused.way_out else SERVER_CAN
+            raise CannotCompute(node, refused.reason, way_out) from None
+        except CannotKnow as error:
+            raise CannotCompute(node, error.message) from None
+
+    def _plan(self, node: n.Node) -> Plan:
+        match node:
+            case n.Const():
+                return _constant(node)
+            case n.Column():
+                return self._column(node)
+            case n.FunctionCall():
+                return self._call(node.function, node.arguments, node)
+            case n.OperatorCall():
+                return self._call(node.operator.function, node.arguments, node)
+            case n.Bool():
+                return self._bool(node)
+            case n.NullTest():
+                return self._null_test(node)
+            case n.BooleanTest():
+                return truth_test(self.plan(node.argument), node.truth)
+            case n.Relabel():
+                return self._relabel(node)
+            case n.Collate():
+                return self.plan(node.argument)
+            case n.CaseArgument():
+                return self._case_arguments[-1]
+            case n.Case():
+                return self._case(node)
+            case n.Coalesce():
+                return self._coalesce(node)
+        return self._plan_other(node)
+
+    def _plan_other(self, node: n.Node) -> Plan:
+        match node:
+            case n.DistinctFrom():
+                return self._distinct(node)
+            case n.NullIf():
+                return self._null_if(node)
+            case n.ScalarArray():
+                return self._scalar_array(node)
+            case n.RowCompare():
+                return self._row_compare(node)
+            case n.MinMax():
+                return self._min_max(node)
+            case n.Array():
+                return self._array(node)
+            case n.Row():
+                raise Refused("a row as a value cannot be computed here")
+        raise Refused("this cast is not one that a row filter can have")
+
+    # Leaves
+
+    def _column(self, node: n.Column) -> Plan:
+        slot = list(self.columns).index(node.name) if node.name in self.columns else None
+        if slot is None:
+            slot = len(self.columns)
+            self.columns[node.name] = node.type_oid
+        at, name = slot, node.name
+        return Computed(lambda row: row[at], lambda batch: batch.array(name), is_safe=True)
+
+    def _relabel(self, node: n.Relabel) -> Plan:
+        plan = self.plan(node.argument)
+        source, target = type_of(node.argument), node.type_oid
+        if source == target or _is_alike(source, target):
+            if isinstance(plan, Computed) and NAMES.get(target) == "bpchar":
+                return Computed(plan.run)
+            return plan
+        if source == _INT4 and target in _OIDS:
+            return applied(lambda number: number % 2**32, [plan])
+        if source in _OIDS and target == _INT4:
+            return applied(lambda oid: oid - 2**32 if oid >= 2**31 else oid, [plan])
+        raise Refused("values of the one type cannot be read as the other here")
+
+    # Calls
+
+    def _call(
+        self,
+        function: n.Function,
+        arguments: Sequence[n.Node],
+        node: n.FunctionCall | n.OperatorCall,
+    ) -> Plan:
+        plans = [self.plan(one) for one in arguments]
+        types = tuple(map(type_of, arguments))
+        site = _site(types, plans, node.type_oid, node.input_collation)
+        kernel = _kernel(function)
+        has_null = any(isinstance(one, Constant) and one.value is None for one in plans)
+        if kernel.is_strict and has_null:
+            return Constant(None)
+        try:
+            compute = kernel.make(site)
+        except Known as known:
+            return Constant(known.value)
+        if kernel.is_reversed:  # the server puts the body, b + a, in the place of f(a, b)
+            forward = compute
+            compute = lambda b, a: forward(a, b)  # noqa: E731
+            plans.reverse()
+        if kernel.is_strict:
+            return applied(compute, plans, call_column(function.signature, site, plans, types))
+        return folded(calling(compute, [runner(one) for one in plans]), plans)
+
+    def _operator(self, operator: n.Operator, types: tuple[int, ...], collation: int) -> Compute:
+        site = Site(types, (...,) * len(types), _BOOL, collation)
+        return _kernel(operator.function).make(site)
+
+    def _distinct(self, node: n.DistinctFrom) -> Plan:
+        plans = [self.plan(one) for one in node.arguments]
+        types = tuple(map(type_of, node.arguments))
+        equal = self._operator(node.operator, types, node.input_collation)
+        left, right = map(runner, plans)
+
+        def run(row: Tuple) -> Value:
+            a, b = left(row), right(row)
+            if a is None or b is None:
+                return a is not b
+            return not equal(a, b)
+
+        return folded(run, plans)
+
+    def _null_if(self, node: n.NullIf) -> Plan:
+        plans = [self.plan(one) for one in node.arguments]
+        types = tuple(map(type_of, node.arguments))
+        equal = self._operator(node.operator, types, node.input_collation)
+        if any(isinstance(one, Constant) and one.value is None for one in plans):
+            return plans[0]
+        left, right = map(runner, plans)
+
+        def run(row: Tuple) -> Value:
+            a, b = left(row), right(row)
+            return None if a is not None and b is not None and equal(a, b) else a
+
+        return folded(run, plans)
+
+    def _scalar_array(self, node: n.ScalarArray) -> Plan:
+        scalar, array = self.plan(node.scalar), self.plan(node.array)
+        types = type_of(node.scalar), ELEMENTS.get(type_of(node.array), 0)
+        if not types[1]:
+            raise Refused("arrays of this type cannot be read here")
+        kernel = _kernel(node.operator.function)
+        compute = kernel.make(Site(types, (..., ...), _BOOL, node.input_collation))
+        run = membership(compute, runner(scalar), runner(array), node.is_any)
+        column = is_in_column(node.operator.function.signature, scalar, array, types, node.is_any)
+        return folded(run, [scalar, array], column)
+
+    def _row_compare(self, node: n.RowCompare) -> Plan:
+        left = [runner(self.plan(one)) for one in node.left]
+        right = [runner(self.plan(one)) for one in node.right]
+        keys = [
+            pair_keys((type_of(one), type_of(other)), collation)
+            for one, other, collation in zip(
+                node.left, node.right, node.input_collations, strict=True
+            )
+        ]
+        pairs = [(a, b, *pair) for a, b, pair in zip(left, right, keys, strict=True)]
+        return Computed(row_comparison(node.comparison, pairs))
+
+    def _min_max(self, node: n.MinMax) -> Plan:
+        plans = [self.plan(one) for one in node.arguments]
+        site = Site((node.type_oid,), (...,), node.type_oid, node.input_collation)
+        key = order_key(node.type_oid, site)
+        runs, is_greatest = [runner(one) for one in plans], node.is_greatest
+
+        def run(row: Tuple) -> Value:
+            best = None
+            for value in [one(row) for one in runs]:
+                if value is None:
+                    continue
+                if best is None or (
+                    key(value) > key(best) if is_greatest else key(value) < key(best)
+                ):
+                    best = value
+            return best
+
+        return folded(run, plans)
+
+    def _array(self, node: n.Array) -> Plan:
+        plans = [self.plan(one) for one in node.elements]
+        runs = [runner(one) for one in plans]
+        if node.is_nested:
+            return folded(lambda row: nested_array([one(row) for one in runs]), plans)
+        return folded(lambda row: PgArray.of(tuple([one(row) for one in runs])), plans)
+
+    # Truth and choice
+
+    def _bool(self, node: n.Bool) -> Plan:
+        if node.connective is n.Connective.NOT:
+            plan = self.plan(node.arguments[0])
+            return applied(lambda truth: not truth, [plan], not_column(plan))
+        return connective(node.connective is n.Connective.AND, map(self.plan, node.arguments))
+
+    def _null_test(self, node: n.NullTest) -> Plan:
+        if node.is_row:
+            if not isinstance(node.argument, n.Row):
+                raise Refused("a column of a composite type cannot be read here")
+            # Fields are computed beforehand where constant; then they are tests under AND.
+            plans = [self.plan(one) for one in node.argument.fields]
+            return connective(True, [_null_test(one, node.is_null) for one in plans])
+        return _null_test(self.plan(node.argument), node.is_null)
+
+    def _case(self, node: n.Case) -> Plan:
+        cell: list[Value] = [None]
+        argument = None if node.argument is None else self.plan(node.argument)
+        if isinstance(argument, Constant):
+            self._case_arguments.append(argument)
+        else:
+            self._case_arguments.append(Computed(lambda row: cell[0]))
+        try:
+            arms, default = self._arms(node)
+        finally:
+            self._case_arguments.pop()
+        if not arms:
+            return default
+        otherwise = runner(default)
+        compute_argument = argument.run if isinstance(argument, Computed) else None
+
+        def run(row: Tuple) -> Value:
+            if compute_argument is not None:
+                cell[0] = compute_argument(row)
+            for condition, result in arms:
+                if condition(row):
+                    return result(row)
+            return otherwise(row)
+
+        return Computed(run)
+
+    def _arms(self, node: n.Case) -> tuple[list[tuple[Run, Run]], Plan]:
+        """The arms that can be reached, and the default."""
+        arms: list[tuple[Run, Run]] = []
+        for arm in node.arms:
+            condition = self.plan(arm.condition)
+            if isinstance(condition, Constant):
+                if condition.value:
+                    return arms, self.plan(arm.result)
+                continue
+            arms.append((condition.run, runner(self.plan(arm.result))))
+        return arms, self.plan(node.default)
+
+    def _coalesce(self, node: n.Coalesce) -> Plan:
+        runs: list[Run] = []
+        for argument in node.arguments:
+            plan = self.plan(argument)
+            if isinstance(plan, Constant):
+                if plan.value is None:
+                    continue
+                if not runs:
+                    return plan
+                runs.append(runner(plan))
+                break
+            runs.append(plan.run)
+        if not runs:
+            return Constant(None)
+
+        def run(row: Tuple) -> Value:
+            for one in runs:
+                value = one(row)
+                if value is not None:
+                    return value
+            return None
+
+        return Computed(run)
+
+
+def _constant(node: n.Const) -> Constant:
+    if node.text is None:
+        return Constant(None)
+    value_type = VALUE_TYPES.get(node.type_oid)
+    if value_type is None:
+        raise Refused("constants of this type cannot be read here")
+    try:
+        return Constant(value_type.parse(node.text))
+    except NotReadable:
+        raise Refused("the constant is not in the form that PostgreSQL prints") from None
+
+
+def _kernel(function: n.Function) -> Kernel:
+    kernel = KERNELS.get(function.signature)
+    if kernel is None:
+        raise Refused(f"the function {function.signature} cannot be computed here")
+    return kernel
+
+
+def _site(types: tuple[int, ...], plans: Sequence[Plan], result_type: int, collation: int) -> Site:
+    constants = tuple(one.value if isinstance(one, Constant) else ... for one in plans)
+    return Site(types, constants, result_type, collation)
+
+
+def _is_alike(source: int, target: int) -> bool:
+    names = {NAMES.get(source), NAMES.get(target)}
+    return any(names <= group for group in _ALIKE)
+
+
+def _null_test(plan: Plan, is_null: bool) -> Plan:
+    if isinstance(plan, Constant):
+        return Constant((plan.value is None) == is_null)
+    compute = plan.run
+    column = is_null_column(plan, is_null)
+    if is_null:
+        return Computed(lambda row: compute(row) is None, column, plan.is_safe)
+    return Computed(lambda row: compute(row) is not None, column, plan.is_safe)

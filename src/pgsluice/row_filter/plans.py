@@ -1,0 +1,108 @@
+"""An expression made ready to compute: constants folded, kernels found.
+
+A plan has its constant, or what computes it for one row, and where Arrow can, for a batch.
+
+Rules, from eval_const_expressions, which the server runs before it filters the first row:
+
+- What has only constants is computed at once, and its error is the filter's error, whether or
+  not any row would have come there.
+- AND, OR, COALESCE and CASE drop what their constants make unreachable before it is looked at.
+- A strict function with a constant NULL is NULL, whatever its other arguments would do.
+
+Source: src/backend/optimizer/util/clauses.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pgsluice.row_filter.batches import Batch
+from pgsluice.row_filter.kernels.arrow import Datum
+from pgsluice.row_filter.kernels.kernel import Compute
+from pgsluice.row_filter.values import Value
+
+Tuple: TypeAlias = tuple[Value, ...]
+Run: TypeAlias = Callable[[Tuple], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that is known before the first row."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A value of each row.
+
+    Attributes:
+        run: from the row's columns.
+        column: the same for a batch at once, as an Arrow array; None where rows are needed.
+        is_safe: ``column`` has an answer for rows that the server would not look at.
+    """
+
+    run: Run
+    column: Callable[[Batch], Datum] | None = None
+    is_safe: bool = False
+
+
+Plan: TypeAlias = Constant | Computed
+
+
+def runner(plan: Plan) -> Run:
+    """What computes a plan for a row."""
+    if isinstance(plan, Computed):
+        return plan.run
+    value = plan.value
+    return lambda row: value
+
+
+def folded(run: Run, plans: Sequence[Plan], column: Callable[[Batch], Datum] | None = None) -> Plan:
+    """Computed at once if all is constant."""
+    if all(isinstance(one, Constant) for one in plans):
+        return Constant(run(()))
+    return Computed(run, column)
+
+
+def applied(compute: Compute, plans: Sequence[Plan], computed: Computed | None = None) -> Plan:
+    """A strict function of plans; ``computed`` brings the way of whole columns."""
+    run = strict(compute, [runner(one) for one in plans])
+    if all(isinstance(one, Constant) for one in plans):
+        return Constant(run(()))
+    if computed is None:
+        return Computed(run)
+    return Computed(run, computed.column, computed.is_safe)
+
+
+def strict(compute: Compute, runs: list[Run]) -> Run:
+    """All arguments are computed; NULL among them is the result, without a call."""
+    if len(runs) == 1:
+        (only,) = runs
+
+        def run_one(row: Tuple) -> Value:
+            value = only(row)
+            return None if value is None else compute(value)
+
+        return run_one
+    if len(runs) == 2:
+        left, right = runs
+
+        def run_two(row: Tuple) -> Value:
+            a, b = left(row), right(row)
+            return None if a is None or b is None else compute(a, b)
+
+        return run_two
+
+    def run(row: Tuple) -> Value:
+        values = [one(row) for one in runs]
+        return None if None in values else compute(*values)
+
+    return run
+
+
+def calling(compute: Compute, runs: list[Run]) -> Run:
+    """A function that takes NULL, too."""
+    return lambda row: compute(*[one(row) for one in runs])

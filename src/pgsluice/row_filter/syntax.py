@@ -1,0 +1,280 @@
+"""The syntax tree: what was written, before a name means anything.
+
+``at`` is where PostgreSQL's own parser puts a node's place: an operator's, a name's first
+character. It only serves error messages.
+
+Source: src/include/nodes/parsenodes.h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pgsluice.row_filter.nodes import CallForm, Connective, Truth
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """``a``, ``t.a``, ``s.t.a``, ``t.*`` (the last name None)."""
+
+    names: tuple[str | None, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """``$1``."""
+
+    number: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """``kind``: integer, number, string, bits, boolean or null."""
+
+    kind: str
+    value: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeName:
+    """A type as written; ``schema`` None where none was; ``modifiers`` None without a list."""
+
+    name: str
+    schema: str | None
+    modifiers: tuple[Syntax, ...] | None
+    dimensions: int
+    is_setof: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCast:
+    """``a::t``, ``CAST(a AS t)``, ``t 'literal'``."""
+
+    argument: Syntax
+    type_name: TypeName
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollateClause:
+    argument: Syntax
+    names: tuple[str, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``.name`` after an expression; None for ``.*``."""
+
+    argument: Syntax
+    name: str | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript:
+    """``a[i]``, ``a[i:j]``."""
+
+    argument: Syntax
+    bounds: tuple[Syntax, ...]
+    is_slice: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorUse:
+    """``left op right``; ``left`` is None for a prefix operator."""
+
+    name: str
+    schema: str | None
+    left: Syntax | None
+    right: Syntax
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayComparison:
+    """``left op ANY (array)``, ``left op ALL (array)``."""
+
+    name: str
+    schema: str | None
+    left: Syntax
+    array: Syntax
+    is_any: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class InList:
+    left: Syntax
+    items: tuple[Syntax, ...]
+    is_negated: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    left: Syntax
+    low: Syntax
+    high: Syntax
+    is_negated: bool
+    is_symmetric: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    left: Syntax
+    right: Syntax
+    is_negated: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """AND and OR of two or more, NOT of one."""
+
+    connective: Connective
+    arguments: tuple[Syntax, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    argument: Syntax
+    is_null: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsTruth:
+    argument: Syntax
+    truth: Truth
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A function's argument; ``name`` where it was given by name."""
+
+    value: Syntax
+    name: str | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``f(a, b)``, with what only aggregates and window functions take."""
+
+    name: str
+    schema: str | None
+    arguments: tuple[Argument, ...]
+    at: int
+    form: CallForm = CallForm.CALL
+    is_variadic: bool = False
+    is_star: bool = False
+    is_distinct: bool = False
+    has_order: bool = False
+    has_filter: bool = False
+    has_within_group: bool = False
+    has_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NullIfCall:
+    left: Syntax
+    right: Syntax
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoalesceCall:
+    arguments: tuple[Syntax, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class MinMaxCall:
+    is_greatest: bool
+    arguments: tuple[Syntax, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaseWhen:
+    condition: Syntax
+    result: Syntax
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaseCall:
+    argument: Syntax | None
+    arms: tuple[CaseWhen, ...]
+    default: Syntax | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayList:
+    elements: tuple[Syntax, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowList:
+    fields: tuple[Syntax, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What PostgreSQL parses and never takes in a filter: sub-selects, CURRENT_DATE, JSON_VALUE.
+
+    ``type_name`` is its type where that is fixed.
+    """
+
+    type_name: str | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class XmlCall:
+    """XMLELEMENT and its kin, ``IS DOCUMENT``: PostgreSQL takes them, we do not."""
+
+    name: str
+    at: int
+
+
+Syntax: TypeAlias = (
+    ColumnRef
+    | Parameter
+    | Literal
+    | TypeCast
+    | CollateClause
+    | Field
+    | Subscript
+    | OperatorUse
+    | ArrayComparison
+    | InList
+    | Between
+    | Distinct
+    | Logic
+    | IsNull
+    | IsTruth
+    | Call
+    | NullIfCall
+    | CoalesceCall
+    | MinMaxCall
+    | CaseCall
+    | ArrayList
+    | RowList
+    | Refused
+    | XmlCall
+)
+"""Any expression as written."""

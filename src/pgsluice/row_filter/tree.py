@@ -1,0 +1,145 @@
+"""Questions to a bound expression: its type, modifier, collation, children.
+
+Source: src/backend/nodes/nodeFuncs.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from pgsluice.row_filter import catalog as c
+from pgsluice.row_filter import nodes as n
+
+_BOOLEAN = n.DistinctFrom | n.ScalarArray | n.Bool | n.NullTest | n.BooleanTest | n.RowCompare
+
+
+@dataclass(frozen=True, slots=True)
+class Disallowed:
+    """What PostgreSQL's parser takes and a publication never does: ``a[1]``, CURRENT_DATE.
+
+    Bound like any expression, so that an error of its surroundings comes first, as on the
+    server; the check refuses it, so no bound filter holds one.
+    """
+
+    type_oid: int
+    arguments: tuple[n.Node, ...] = ()
+    typmod: int = -1
+    collation: int = 0
+
+
+def disallowed(
+    type_oid: int, arguments: Iterable[n.Node] = (), typmod: int = -1, collation: int = 0
+) -> n.Node:
+    """A :class:`Disallowed`, which passes for a node until the check."""
+    return cast(n.Node, Disallowed(type_oid, tuple(arguments), typmod, collation))
+
+
+def type_of(node: n.Node) -> int:
+    """exprType."""
+    if isinstance(node, _BOOLEAN):
+        return c.BOOL
+    if isinstance(node, n.Collate):
+        return type_of(node.argument)
+    if isinstance(node, n.Row):
+        return c.RECORD
+    return node.type_oid
+
+
+def typmod_of(node: n.Node) -> int:
+    """exprTypmod: -1 where the expression does not say one."""
+    match node:
+        case n.Collate():
+            return typmod_of(node.argument)
+        case n.NullIf():
+            return typmod_of(node.arguments[0])
+        case n.Case():
+            return _common_typmod(node.type_oid, [node.default, *(arm.result for arm in node.arms)])
+        case n.Coalesce() | n.MinMax():
+            return _common_typmod(node.type_oid, node.arguments)
+        case n.Array() if node.elements:
+            typmods = {typmod_of(element) for element in node.elements}
+            return typmods.pop() if len(typmods) == 1 else -1
+        case _:
+            return cast(int, getattr(node, "typmod", -1))
+
+
+def _common_typmod(type_oid: int, results: Iterable[n.Node]) -> int:
+    found = {(type_of(result), typmod_of(result)) for result in results}
+    (one, *others) = found
+    return one[1] if not others and one[0] == type_oid else -1
+
+
+def collation_of(node: n.Node) -> int:
+    """exprCollation."""
+    return cast(int, getattr(node, "collation", 0))
+
+
+def children(node: n.Node) -> tuple[n.Node, ...]:
+    """The expressions right below, in PostgreSQL's order."""
+    match node:
+        case n.Case():
+            arms = [part for arm in node.arms for part in (arm.condition, arm.result)]
+            first = () if node.argument is None else (node.argument,)
+            return (*first, *arms, node.default)
+        case n.ScalarArray():
+            return (node.scalar, node.array)
+        case n.RowCompare():
+            return (*node.left, *node.right)
+        case n.Array():
+            return node.elements
+        case n.Row():
+            return node.fields
+        case (
+            n.NullTest() | n.BooleanTest() | n.Relabel() | n.CoerceViaIO() | n.ArrayCoerce()
+            | n.Collate()
+        ):  # fmt: skip
+            return (node.argument,)
+        case n.Const() | n.Column() | n.CaseArgument():
+            return ()
+        case _:
+            return tuple(node.arguments)
+
+
+def rebuilt(node: n.Node, change: Callable[[n.Node], n.Node]) -> n.Node:
+    """The same node over changed children (of a CASE, its argument is left alone)."""
+
+    def all_of(nodes: Iterable[n.Node]) -> tuple[n.Node, ...]:
+        return tuple(change(one) for one in nodes)
+
+    values: dict[str, Any]
+    match node:
+        case n.Const() | n.Column() | n.CaseArgument():
+            return node
+        case n.Case():
+            arms = tuple(n.When(change(a.condition), change(a.result)) for a in node.arms)
+            values = {"arms": arms, "default": change(node.default)}
+        case n.ScalarArray():
+            values = {"scalar": change(node.scalar), "array": change(node.array)}
+        case n.RowCompare():
+            values = {"left": all_of(node.left), "right": all_of(node.right)}
+        case n.Array():
+            values = {"elements": all_of(node.elements)}
+        case n.Row():
+            values = {"fields": all_of(node.fields)}
+        case (
+            n.NullTest() | n.BooleanTest() | n.Relabel() | n.CoerceViaIO() | n.ArrayCoerce()
+            | n.Collate()
+        ):  # fmt: skip
+            values = {"argument": change(node.argument)}
+        case _:
+            values = {"arguments": all_of(node.arguments)}
+    return replace(node, **values)
+
+
+def walk(node: n.Node) -> Iterable[n.Node]:
+    """The node and everything below, parents first."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def columns_of(node: n.Node) -> frozenset[str]:
+    """The names of the columns that it reads."""
+    return frozenset(found.name for found in walk(node) if isinstance(found, n.Column))

@@ -1,0 +1,76 @@
+"""How each type's values are represented while a row filter is computed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgsluice.row_filter.values.collections import array_type, range_type
+from pgsluice.row_filter.values.documents import DOCUMENTS
+from pgsluice.row_filter.values.moments import MOMENTS
+from pgsluice.row_filter.values.networks import NETWORKS
+from pgsluice.row_filter.values.numbers import NUMBERS
+from pgsluice.row_filter.values.strings import STRINGS
+from pgsluice.row_filter.values.value_type import (
+    CannotKnow,
+    NotReadable,
+    SqlError,
+    Value,
+    ValueType,
+)
+from pgsluice.types.registry import ENTRIES
+
+_RANGES: Final = {
+    "int4range": "int4",
+    "int8range": "int8",
+    "numrange": "numeric",
+    "daterange": "date",
+    "tsrange": "timestamp",
+    "tstzrange": "timestamptz",
+}
+
+
+def _by_oid() -> dict[int, ValueType]:
+    by_name = {one.name: one for one in (*NUMBERS, *STRINGS, *MOMENTS, *NETWORKS, *DOCUMENTS)}
+    for name, subtype in _RANGES.items():
+        by_name[name] = range_type(name, by_name[subtype])
+    found: dict[int, ValueType] = {}
+    for entry in ENTRIES:
+        if entry.name in by_name:
+            found[entry.oid] = by_name[entry.name]
+            found[entry.array_oid] = array_type(by_name[entry.name])
+    return found
+
+
+VALUE_TYPES: Final = _by_oid()
+"""By pg_type.oid; a type that is not here cannot be computed with."""
+
+ELEMENTS: Final = {
+    entry.array_oid: entry.oid for entry in ENTRIES if entry.array_oid in VALUE_TYPES
+}
+"""From an array type to its element's."""
+
+SUBTYPES: Final = {
+    entry.oid: other.oid
+    for entry in ENTRIES
+    for other in ENTRIES
+    if _RANGES.get(entry.name) == other.name
+}
+"""From a range type to its subtype."""
+
+NAMES: Final = {
+    **{entry.oid: entry.name for entry in ENTRIES},
+    **{entry.array_oid: f"_{entry.name}" for entry in ENTRIES},
+}
+"""pg_type.typname by OID."""
+
+__all__ = [
+    "ELEMENTS",
+    "NAMES",
+    "SUBTYPES",
+    "VALUE_TYPES",
+    "CannotKnow",
+    "NotReadable",
+    "SqlError",
+    "Value",
+    "ValueType",
+]

@@ -1,0 +1,170 @@
+"""Arrays and ranges: values made of values.
+
+Source: src/backend/utils/adt/arrayfuncs.c (``array_in``, ``array_cmp``), rangetypes.c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from pgsluice.row_filter.values.value_type import NotReadable, Value, ValueType
+
+_BOUNDS: Final = re.compile(r"((?:\[[+-]?\d+:[+-]?\d+\])+)=")
+_TOKEN: Final = re.compile(r'[{},]|"((?:[^"\\]|\\.)*)"|((?:[^{},"\\]|\\.)+)', re.DOTALL)
+_RANGE: Final = re.compile(
+    r'([\[(])(?:"((?:[^"\\]|\\.|"")*)"|([^",\])(]*)),(?:"((?:[^"\\]|\\.|"")*)"|([^",\])(]*))([\])])',
+    re.DOTALL,
+)
+
+
+class PgArray(NamedTuple):
+    """An array of any shape.
+
+    Attributes:
+        elements: all, in storage order; None for NULL.
+        dimensions: lengths; empty for the empty array.
+        lower_bounds: the first subscript of each dimension.
+    """
+
+    elements: tuple[Value, ...]
+    dimensions: tuple[int, ...]
+    lower_bounds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, elements: tuple[Value, ...]) -> PgArray:
+        """One dimension, from 1."""
+        return cls(elements, (len(elements),), (1,)) if elements else cls((), (), ())
+
+
+class Range(NamedTuple):
+    """A range; a bound of None is infinite."""
+
+    is_empty: bool
+    lower: Value = None
+    upper: Value = None
+    is_lower_inclusive: bool = False
+    is_upper_inclusive: bool = False
+
+
+def array_type(element: ValueType) -> ValueType:
+    """The array type over an element type."""
+    key = element.key
+    return ValueType(
+        f"_{element.name}",
+        lambda text: parse_array(text, element.parse),
+        None if key is None else lambda array: array_key(array, key),
+        element.is_collatable,
+    )
+
+
+def parse_array(text: str, parse: Callable[[str], Value]) -> PgArray:
+    """What array_out prints."""
+    lower_bounds: tuple[int, ...] | None = None
+    bounds = _BOUNDS.match(text)
+    if bounds:
+        pairs = re.findall(r"\[([+-]?\d+):", bounds[1])
+        lower_bounds = tuple(int(low) for low in pairs)
+        text = text[bounds.end() :]
+    elements: list[Value] = []
+    dimensions = _read_level(_tokens(text), elements, parse)
+    if not elements:
+        return PgArray((), (), ())
+    return PgArray(tuple(elements), dimensions, lower_bounds or (1,) * len(dimensions))
+
+
+def _tokens(text: str) -> Iterator[re.Match[str]]:
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise NotReadable("array")
+        yield match
+        at = match.end()
+
+
+def _read_level(
+    tokens: Iterator[re.Match[str]], elements: list[Value], parse: Callable[[str], Value]
+) -> tuple[int, ...]:
+    """The elements in order, and the lengths of the dimensions."""
+    counts: list[int] = []
+    dimensions: list[int] = []
+    for token in tokens:
+        mark = token[0]
+        if mark == "{":
+            if counts:
+                counts[-1] += 1
+            counts.append(0)
+        elif mark == "}":
+            depth = len(counts)
+            count = counts.pop()
+            dimensions += [0] * (depth - len(dimensions))
+            dimensions[depth - 1] = count
+        elif mark != ",":
+            counts[-1] += 1
+            elements.append(_read_element(token, parse))
+    if counts or not dimensions:
+        raise NotReadable("array")
+    return tuple(dimensions)
+
+
+def _read_element(token: re.Match[str], parse: Callable[[str], Value]) -> Value:
+    if token[1] is not None:
+        return parse(re.sub(r"\\(.)", r"\1", token[1], flags=re.DOTALL))
+    text = token[2].strip(" ")
+    return None if text.upper() == "NULL" else parse(text)
+
+
+def array_key(array: PgArray, key: Callable[[Value], Any]) -> tuple[Any, ...]:
+    """Element by element, NULL last; then the shape."""
+    elements = tuple((True, 0) if one is None else (False, key(one)) for one in array.elements)
+    return elements, len(array.dimensions), array.dimensions, array.lower_bounds
+
+
+def range_type(name: str, subtype: ValueType) -> ValueType:
+    """The range type over a type."""
+    key = subtype.key or (lambda value: value)
+    return ValueType(
+        name,
+        lambda text: parse_range(text, subtype.parse),
+        lambda value: range_key(value, key),
+    )
+
+
+def parse_range(text: str, parse: Callable[[str], Value]) -> Range:
+    """What range_out prints."""
+    if text == "empty":
+        return Range(True)
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise NotReadable("range")
+
+    def bound(quoted: str | None, bare: str | None) -> Value:
+        if quoted is not None:
+            return parse(re.sub(r'\\(.)|"(")', r"\1\2", quoted, flags=re.DOTALL))
+        return parse(bare) if bare else None
+
+    lower, upper = bound(match[2], match[3]), bound(match[4], match[5])
+    return Range(False, lower, upper, match[1] == "[", match[6] == "]")
+
+
+def lower_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
+    """Compares with any bound, upper ones too."""
+    if value.lower is None:
+        return (-1,)
+    return 0, key(value.lower), 0 if value.is_lower_inclusive else 1
+
+
+def upper_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
+    """Compares with any bound, lower ones too."""
+    if value.upper is None:
+        return (1,)
+    return 0, key(value.upper), 0 if value.is_upper_inclusive else -1
+
+
+def range_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
+    """Empty first, then by lower and upper bound."""
+    if value.is_empty:
+        return (0,)
+    return 1, lower_key(value, key), upper_key(value, key)

@@ -1,0 +1,87 @@
+"""inet and cidr.
+
+Source: src/backend/utils/adt/network.c (``network_cmp_internal``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, NamedTuple
+
+from pgsluice.row_filter.values.value_type import NotReadable, ValueType
+
+
+class Inet(NamedTuple):
+    """An address.
+
+    Attributes:
+        family: 4 or 6.
+        address: as an integer.
+        bits: of the netmask.
+    """
+
+    family: int
+    address: int
+    bits: int
+
+    @property
+    def width(self) -> int:
+        """Bits of an address of the family."""
+        return 32 if self.family == 4 else 128
+
+    def prefix(self, bits: int) -> int:
+        """The first bits of the address."""
+        return self.address >> (self.width - bits)
+
+
+def parse_inet(text: str) -> Inet:
+    """``10.1.2.3``, ``10.1.2.3/8``, ``::1``."""
+    address, slash, bits = text.partition("/")
+    try:
+        parsed = ipaddress.ip_address(address)
+        width = parsed.max_prefixlen
+        return Inet(parsed.version, int(parsed), int(bits) if slash else width)
+    except ValueError:
+        raise NotReadable("inet") from None
+
+
+def inet_key(inet: Inet) -> tuple[int, _Prefix]:
+    """The family; the common network bits; the shorter netmask; the whole address."""
+    return inet.family, _Prefix(inet)
+
+
+class _Prefix:
+    """Compares two addresses of one family."""
+
+    __slots__ = ("inet",)
+
+    def __init__(self, inet: Inet) -> None:
+        self.inet = inet
+
+    def _key(self, other: _Prefix) -> tuple[int, int, int]:
+        common = min(self.inet.bits, other.inet.bits)
+        return self.inet.prefix(common), self.inet.bits, self.inet.address
+
+    def __lt__(self, other: _Prefix) -> bool:
+        return self._key(other) < other._key(self)
+
+    def __le__(self, other: _Prefix) -> bool:
+        return self._key(other) <= other._key(self)
+
+    def __gt__(self, other: _Prefix) -> bool:
+        return self._key(other) > other._key(self)
+
+    def __ge__(self, other: _Prefix) -> bool:
+        return self._key(other) >= other._key(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Prefix) and self.inet == other.inet
+
+    def __hash__(self) -> int:
+        return hash(self.inet)
+
+
+NETWORKS: Final = (
+    ValueType("inet", parse_inet, inet_key),
+    ValueType("cidr", parse_inet, inet_key),
+)

@@ -1,0 +1,92 @@
+"""Text, bytes, bits, and types whose printed form has their order.
+
+Text is str: code points have the order of UTF-8's bytes, which is that of the C collation.
+``"char"`` is its byte's number, pg_lsn its integer; uuid and macaddr stay as they print.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pgsluice.row_filter.values.value_type import NotReadable, ValueType
+
+_ESCAPE: Final = re.compile(rb"\\(\\|[0-3][0-7]{2})")
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def parse_bytea(text: str) -> bytes:
+    """The hex form, or the escape form (bytea_output = escape)."""
+    try:
+        if text.startswith("\\x"):
+            return bytes.fromhex(text[2:])
+        raw = text.encode("utf-8")
+    except ValueError:
+        raise NotReadable("bytea") from None
+    return _ESCAPE.sub(lambda m: b"\\" if m[1] == b"\\" else bytes([int(m[1], 8)]), raw)
+
+
+def parse_char(text: str) -> int:
+    """``"char"``: one byte; a high one prints in octal, zero as nothing."""
+    raw = text.encode("utf-8")
+    if not raw:
+        return 0
+    if len(raw) == 4 and raw[:1] == b"\\":
+        return int(raw[1:], 8)
+    return raw[0]
+
+
+def parse_lsn(text: str) -> int:
+    """``16/B374D848``."""
+    try:
+        high, low = text.split("/")
+        return int(high, 16) << 32 | int(low, 16)
+    except ValueError:
+        raise NotReadable("pg_lsn") from None
+
+
+def parse_bits(text: str) -> str:
+    """Zeros and ones."""
+    if text.strip("01"):
+        raise NotReadable("bit")
+    return text
+
+
+def parse_uuid(text: str) -> str:
+    """Canonical: lower case with hyphens."""
+    if not re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text):
+        raise NotReadable("uuid")
+    return text
+
+
+def parse_macaddr(text: str) -> str:
+    """Canonical: lower case with colons."""
+    if not re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5,7}", text):
+        raise NotReadable("macaddr")
+    return text
+
+
+def without_blanks(text: str) -> str:
+    """A bpchar as it compares."""
+    return text.rstrip(" ")
+
+
+STRINGS: Final = (
+    ValueType("text", _same, is_collatable=True),
+    ValueType("varchar", _same, is_collatable=True),
+    ValueType("bpchar", _same, without_blanks, is_collatable=True),
+    ValueType("name", _same, is_collatable=True),
+    ValueType("json", _same, None),
+    ValueType("xml", _same, None),
+    ValueType("char", parse_char),
+    ValueType("bytea", parse_bytea),
+    ValueType("uuid", parse_uuid),
+    ValueType("macaddr", parse_macaddr),
+    ValueType("macaddr8", parse_macaddr),
+    ValueType("pg_lsn", parse_lsn),
+    ValueType("bit", parse_bits),
+    ValueType("varbit", parse_bits),
+)

@@ -1,0 +1,20 @@
+"""Spark's errors in one line."""
+
+from __future__ import annotations
+
+import re
+
+
+def summarize_error(error: BaseException) -> str:
+    """The message of a Spark error, without the query plans and stack traces that follow it."""
+    text = str(error).strip().partition("\n=== Streaming Query")[0]
+    line = text.partition("\n")[0]
+    if line.endswith("Traceback (most recent call last):"):
+        # A Python error: its message is the last line that starts with an exception's name.
+        messages = [line for line in text.splitlines() if re.match(r"[\w.]+: ", line)]
+        line = messages[-1] if messages else line
+    elif line.startswith("An error occurred while calling "):
+        # py4j's own line; Java's message comes next.
+        line = str(error).strip().partition("\n")[2].partition("\n")[0].removeprefix(": ")
+    _, _, cause = line.rpartition("terminated with exception: ")
+    return re.sub(r"\s*SQLSTATE: \w+.*$", "", cause).strip() or type(error).__name__

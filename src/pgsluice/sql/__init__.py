@@ -1,0 +1,21 @@
+"""SQL text as PostgreSQL reads it: tokens, quoting, and errors that point at their place.
+
+Publication statements and row filters are both read with this. Every error has the server's
+words and the position in the text that the server reports.
+"""
+
+from pgsluice.sql.cursor import TokenCursor
+from pgsluice.sql.errors import SqlRefused
+from pgsluice.sql.lexer import Token, TokenKind, tokenize
+from pgsluice.sql.quoting import parenthesised, quote_identifier, quote_literal
+
+__all__ = [
+    "SqlRefused",
+    "Token",
+    "TokenCursor",
+    "TokenKind",
+    "parenthesised",
+    "quote_identifier",
+    "quote_literal",
+    "tokenize",
+]

@@ -1,0 +1,87 @@
+"""A position in a list of tokens, for recursive descent parsers."""
+
+from __future__ import annotations
+
+from pgsluice.sql.errors import SqlRefused
+from pgsluice.sql.lexer import Token, TokenKind
+
+
+class TokenCursor:
+    """The next token, and what a parser may do with it.
+
+    Args:
+        tokens: the last one is of kind END, and is never passed.
+        text: the text that the tokens were cut from.
+    """
+
+    def __init__(self, tokens: list[Token], text: str) -> None:
+        self.tokens = tokens
+        self.text = text
+        self.index = 0
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.index]
+
+    def is_at_end(self) -> bool:
+        return self.token.kind is TokenKind.END
+
+    def ahead(self, count: int = 1) -> Token:
+        return self.tokens[min(self.index + count, len(self.tokens) - 1)]
+
+    def take(self) -> Token:
+        token = self.token
+        self.index = min(self.index + 1, len(self.tokens) - 1)
+        return token
+
+    def error(self, token: Token | None = None) -> SqlRefused:
+        """A syntax error at a token, the next one by default."""
+        token = token or self.token
+        if token.kind is TokenKind.END:
+            return SqlRefused("syntax error at end of input", position=token.start)
+        near = self.text[token.start : token.end]
+        return SqlRefused(f'syntax error at or near "{near}"', position=token.start)
+
+    def accept(self, punctuation: str) -> bool:
+        """Take this punctuation if it is next."""
+        if is_next := self.token.is_punctuation(punctuation):
+            self.take()
+        return is_next
+
+    def accept_keyword(self, *words: str) -> bool:
+        """Take one of these keywords if it is next."""
+        if is_next := self.token.is_keyword(*words):
+            self.take()
+        return is_next
+
+    def accept_operator(self, *operators: str) -> bool:
+        """Take one of these operators if it is next."""
+        if is_next := self.token.is_operator(*operators):
+            self.take()
+        return is_next
+
+    def expect(self, punctuation: str) -> Token:
+        if not self.token.is_punctuation(punctuation):
+            raise self.error()
+        return self.take()
+
+    def expect_keyword(self, *words: str) -> Token:
+        if not self.token.is_keyword(*words):
+            raise self.error()
+        return self.take()
+
+    def name(self, keyword_categories: str) -> str:
+        """A name that is no keyword, or a keyword of one of these categories (U, C, T, R)."""
+        token = self.token
+        is_allowed = not token.keyword or token.keyword in keyword_categories
+        if token.kind is not TokenKind.NAME or not is_allowed:
+            raise self.error()
+        return self.take().value
+
+    def column_id(self) -> str:
+        """A ColId: a name that is no reserved word and no function's."""
+        return self.name("UC")
+
+    def label(self) -> str:
+        """A ColLabel: any word."""
+        return self.name("UCTR")

@@ -1,0 +1,35 @@
+"""Names, literals and expressions, quoted for SQL text."""
+
+from __future__ import annotations
+
+import re
+
+from pgsluice.sql.keywords import keywords
+from pgsluice.sql.lexer import tokenize
+
+
+def quote_identifier(name: str) -> str:
+    """A name as it has to be written: quoted unless plain and no keyword that is reserved."""
+    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name)
+    if plain and keywords().get(name, "U") == "U":
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """A string literal as with standard_conforming_strings."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def parenthesised(expression: str) -> str:
+    """An expression in parentheses, one pair of them: ``pg_get_expr`` often brings them."""
+    depth = 0
+    tokens = tokenize(expression)[:-1]
+    for number, token in enumerate(tokens):
+        if token.is_punctuation("("):
+            depth += 1
+        elif token.is_punctuation(")"):
+            depth -= 1
+        if depth == 0:
+            return expression if number == len(tokens) - 1 > 0 else f"({expression})"
+    return f"({expression})"

@@ -1,0 +1,133 @@
+"""The data source of a subscription's streaming query: one row for each table with work.
+
+The query's driver registers it in its session under a private format name; it is no part of
+``format("pgoutput")``. Batches end where segments end, as for every reader of a spool. What a
+batch holds is planned from each table's own position (:mod:`pgsluice.subscription.planning`),
+so the batch's start does not matter: after a checkpoint was restored or lost, nothing is
+applied twice or skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, InputPartition
+
+from pgsluice.errors import ConfigError, SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spark.spool_stream import SpoolStreamReader
+from pgsluice.spool import Owner, load_record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FORMAT = "pgsluice_table_work"
+WORK_COLUMN = "work"
+
+
+class TableWorkSource(DataSource):
+    """Makes the reader; its options are those of :func:`read_table_work`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The private format name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """One column: a :class:`~pgsluice.subscription.planning.TableWork` in bytes."""
+        return f"{WORK_COLUMN} BINARY"
+
+    def streamReader(self, schema: StructType) -> TableWorkReader:  # noqa: N802 - Spark's name
+        """The reader of one query."""
+        options = self.options
+        return TableWorkReader(
+            Path(options["spool"]),
+            options["subscription"],
+            max_rows=int(options["max_rows"]),
+            max_bytes=int(options["max_bytes"]),
+        )
+
+
+def read_table_work(
+    spark: SparkSession, spool: Path, subscription: str, *, max_rows: int, max_bytes: int
+) -> DataFrame:
+    """The streaming DataFrame of a subscription's work.
+
+    Args:
+        spark: the session of the query; the source is registered in it.
+        spool: the spool's folder.
+        subscription: a subscription that a configuration has registered.
+        max_rows: rows after which a batch takes no further segment.
+        max_bytes: bytes after which a batch takes no further segment.
+    """
+    spark.dataSource.register(TableWorkSource)
+    return (
+        spark.readStream.format(FORMAT)
+        .option("spool", str(spool.absolute()))
+        .option("subscription", subscription)
+        .option("max_rows", str(max_rows))
+        .option("max_bytes", str(max_bytes))
+        .load()
+    )
+
+
+class TableWorkReader(SpoolStreamReader):
+    """Plans a subscription's batches; the subscription's driver keeps its record.
+
+    Args:
+        spool: the spool's folder.
+        subscription: whose tables are planned.
+        max_rows: rows after which a batch takes no further segment.
+        max_bytes: bytes after which a batch takes no further segment.
+    """
+
+    def __init__(self, spool: Path, subscription: str, *, max_rows: int, max_bytes: int) -> None:
+        super().__init__(spool, max_rows=max_rows, max_bytes=max_bytes)
+        self._subscription = subscription
+
+    def registered_position(self) -> Lsn:
+        """The position of the subscription's record.
+
+        Raises:
+            SpoolError: the subscription is not registered.
+            ConfigError: a query of the pgoutput source owns the name.
+        """
+        record = self.reader().spool.subscription(self._subscription)
+        if record is None:
+            raise SpoolError(
+                f"subscription {self._subscription} is not registered in {self._path}",
+                path=str(self._path),
+            )
+        if record.owner is Owner.SOURCE:
+            raise ConfigError(
+                f"subscription {record.name} belongs to a query of this source",
+                hint="choose another name",
+                option="subscription",
+            )
+        return record.position
+
+    def hold(self, start: Lsn) -> Lsn:
+        """Read from the spool's first segment at the earliest.
+
+        A checkpoint that was restored, or whose subscription lost its hold on the spool, may
+        be older than what the spool still has.
+        """
+        return max(start, self.reader().start())
+
+    def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
+        """One partition for each table with work; one that only names the end if none has."""
+        from pgsluice.subscription.planning import TableWork, plan_tables
+
+        record = load_record(self._path, self._subscription)
+        works = plan_tables(self.reader(), record, end) or [TableWork.none(end)]
+        return [InputPartition(work.to_bytes()) for work in works]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The partition's one row; runs in a task."""
+        import pyarrow as pa
+
+        yield pa.record_batch([pa.array([partition.value], pa.binary())], names=[WORK_COLUMN])

@@ -1,0 +1,86 @@
+"""The import contracts of pyproject.toml refuse what they are there to refuse.
+
+A copy of the package gets one forbidden import at a time; import-linter then has to report
+exactly the contract that forbids it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LAYERS = "Rooms import downward only"
+WIRE = "wire imports the standard library only"
+SPARK = "Only spark, copy, subscription and what starts them import Spark"
+VERIFICATION = "verification shares nothing with the decoder"
+
+FORBIDDEN = [
+    (LAYERS, "types/clock.py", "import pgsluice.catalog.keys"),
+    (LAYERS, "a_new_room/__init__.py", ""),
+    (WIRE, "wire/basic.py", "import numpy"),
+    (SPARK, "publication/model.py", "import pyspark"),
+    (VERIFICATION, "verification/digest.py", "import pgsluice.types"),
+]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of ``src/pgsluice`` beside the project's configuration."""
+    folder = tmp_path_factory.mktemp("contracts")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    shutil.copytree(ROOT / "src" / "pgsluice", folder / "src" / "pgsluice")
+    return folder / "src" / "pgsluice"
+
+
+def broken_contracts(package: Path) -> set[str]:
+    """Run import-linter on the copy; the names of the contracts that it reports as broken."""
+    folder = package.parents[1]
+    command = [str(Path(sys.executable).with_name("lint-imports"))]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(package.parent), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    names = re.findall(r"^(.*) (KEPT|BROKEN)", done.stdout, re.MULTILINE)
+    assert names, done.stdout + done.stderr
+    return {name for name, verdict in names if verdict == "BROKEN"}
+
+
+def test_the_package_keeps_all_contracts(package: Path) -> None:
+    assert broken_contracts(package) == set()
+
+
+@pytest.mark.parametrize(("contract", "module", "line"), FORBIDDEN)
+def test_a_forbidden_import_breaks_its_contract_and_no_other(
+    package: Path, contract: str, module: str, line: str
+) -> None:
+    path = package / module
+    before = path.read_text() if path.exists() else None
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{before or ''}\n{line}\n")
+    try:
+        assert broken_contracts(package) == {contract}
+    finally:
+        if before is None:
+            shutil.rmtree(path.parent)
+        else:
+            path.write_text(before)
+
+
+def test_every_contract_is_broken_once() -> None:
+    names = re.findall(
+        r'^\[\[tool\.importlinter\.contracts\]\]\nname = "(.*)"$',
+        (ROOT / "pyproject.toml").read_text(),
+        re.MULTILINE,
+    )
+    assert set(names) == {contract for contract, _, _ in FORBIDDEN}

@@ -1,0 +1,88 @@
+"""What a bound filter is, and how a refusal shows itself; verdicts are the server's elsewhere."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pgsluice.row_filter import FilterColumn, FilterNotExact, bind_row_filter
+from pgsluice.row_filter import nodes as n
+from pgsluice.sql import SqlRefused
+
+INT4, TEXT, DATE, VARCHAR = 23, 25, 1082, 1043
+COLUMNS = [
+    FilterColumn("a", INT4),
+    FilterColumn("c", TEXT),
+    FilterColumn("d", DATE),
+    FilterColumn("v", VARCHAR, 14),
+]
+
+
+def refusal(text: str, **options: object) -> SqlRefused:
+    with pytest.raises(SqlRefused) as caught:
+        bind_row_filter(text, COLUMNS, **options)  # type: ignore[arg-type]
+    return caught.value
+
+
+def test_the_seeds_filter() -> None:
+    found = bind_row_filter("a > 5 AND c = 'NSW'", COLUMNS)
+    assert found.sql == "((a > 5) AND (c = 'NSW'::text))"
+    assert found.columns == {"a", "c"}
+    assert found.source == "a > 5 AND c = 'NSW'"
+    assert isinstance(found.expression, n.Bool)
+    more, equal = found.expression.arguments
+    assert isinstance(more, n.OperatorCall)
+    assert more.operator.function.signature == "int4gt(int4,int4)"
+    assert more.arguments == (n.Column("a", INT4), n.Const("5", INT4))
+    assert isinstance(equal, n.OperatorCall)
+    assert equal.input_collation == 100
+    assert equal.arguments[1] == n.Const("NSW", TEXT, collation=100)
+
+
+def test_a_printed_filter_reads_back_as_itself() -> None:
+    for text in ("v = 'x' OR NOT a IN (1, 2)", "CASE a WHEN 1 THEN true END", "d - 1 > '2024-1-2'"):
+        once = bind_row_filter(text, COLUMNS).sql
+        assert bind_row_filter(once, COLUMNS).sql == once
+
+
+def test_a_refusal_shows_as_in_psql() -> None:
+    assert str(refusal("a > 5\nAND nope = 1")) == (
+        'ERROR:  column "nope" does not exist\nLINE 2: AND nope = 1\n            ^'
+    )
+    assert str(refusal("a = c")) == (
+        "ERROR:  operator does not exist: integer = text\nLINE 1: a = c\n          ^\n"
+        "HINT:  No operator matches the given name and argument types."
+        " You might need to add explicit type casts."
+    )
+
+
+def test_a_place_is_counted_in_the_whole_statement() -> None:
+    statement = "CREATE PUBLICATION p FOR TABLE t WHERE (now() IS NULL)"
+    error = refusal("now() IS NULL", statement=statement, offset=statement.index("now"))
+    assert error.source == statement
+    assert statement[error.position or 0 :] == "now() IS NULL)"
+
+
+def test_what_only_we_refuse_says_why_and_the_way_out() -> None:
+    error = refusal("d = 'today'")
+    assert isinstance(error, FilterNotExact)
+    assert "DETAIL:" in str(error)
+    assert "HINT:  Write it as an ISO 8601 constant" in str(error)
+
+
+def test_what_postgresql_refuses_comes_before_what_only_we_refuse() -> None:
+    error = refusal("d = 'today' AND now() IS NULL")
+    assert not isinstance(error, FilterNotExact)
+    assert error.detail == "User-defined or built-in mutable functions are not allowed."
+
+
+def test_refusals_pickle() -> None:
+    for text in ("nope = 1", "d = 'today'"):
+        error = refusal(text)
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again)) == (type(error), str(error))
+
+
+def test_a_deep_filter_is_refused_and_does_not_crash() -> None:
+    assert "nested this deeply" in str(refusal("(" * 5_000 + "a" + ")" * 5_000))
