@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pgsluice.catalog import (
-    RelationFacts,
     fetch_many,
     fetch_relation_facts,
     leaf_filenodes,
     user_tables,
 )
 from pgsluice.embedded import EmbeddedServer
+from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql
 
 

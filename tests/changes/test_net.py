@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgsluice.catalog.facts import ColumnFacts, RelationFacts
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.columnar.changes import RelationChanges
 from pgsluice.errors import Remedy, TableError
+from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.testing.changes import ABSENT, UNFIT, ChangesBuilder
 from pgsluice.wire import ReplicaIdentity
 

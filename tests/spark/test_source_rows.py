@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.types import VariantVal
 from tests.support.spools import DATE, INT4, INT8, NUMERIC, START, TEXT, SpoolMaker, relation
 
-from pgsluice.catalog.facts import ColumnFacts, RelationFacts
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import TableError
+from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spark import variant
 from pgsluice.spark.rows import MAX_ROWS, envelope_batches, table_batches

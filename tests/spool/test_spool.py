@@ -19,8 +19,8 @@ from tests.support.transactions import (
 from tests.support.transactions import transaction as tx
 
 from pgsluice import failpoints
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.errors import ForeignSpool, SpoolBusy, SpoolError, SpoolFull, SpoolHole
+from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages, Spool, SpoolIdentity, SpoolReader, SpoolWriter
 

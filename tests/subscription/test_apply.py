@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from tests.support.spools import INT4, OID, ORDERS, START, TEXT, SpoolMaker, orders
 
-from pgsluice.catalog.facts import ColumnFacts, RelationFacts
 from pgsluice.errors import Remedy
+from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Position, TargetTable

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from pgsluice.catalog.facts import RelationFacts
+from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import FACTS_TAG, MessageBlock, RelationInForce, SegmentView
 from pgsluice.wire import Message, Relation, RelationColumn, ReplicaIdentity

@@ -25,8 +25,8 @@ from pgsluice.capture.steps import (
     TakenBack,
     Whole,
 )
-from pgsluice.catalog import RelationFacts
 from pgsluice.errors import PgsluiceError, SpoolError
+from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
 from pgsluice.spool.retention import Retention, RetentionState

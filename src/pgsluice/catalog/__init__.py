@@ -7,7 +7,6 @@ are qualified, and nothing is written except by :func:`ensure_publications` and
 otherwise; ``replication.source_errors`` maps them.
 """
 
-from pgsluice.catalog.facts import ColumnFacts, RelationFacts
 from pgsluice.catalog.managed_publications import (
     PublicationReport,
     drop_publications,
@@ -25,13 +24,11 @@ from pgsluice.catalog.server import ServerInfo, SlotInfo, flush_lsn, server_info
 from pgsluice.catalog.tables import Filenode, UserTable, leaf_filenodes, user_tables
 
 __all__ = [
-    "ColumnFacts",
     "Filenode",
     "PublicationInfo",
     "PublicationReport",
     "PublishedBy",
     "PublishedRelation",
-    "RelationFacts",
     "ServerInfo",
     "SlotInfo",
     "UserTable",

@@ -12,8 +12,8 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog.facts import ColumnFacts, RelationFacts
 from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
+from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.types.definition import TypeDefinition, TypeField
 
 #: OIDs below are the same on every server and known by heart; the rest is looked up.

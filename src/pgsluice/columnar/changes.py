@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgsluice.catalog.facts import RelationFacts
+from pgsluice.facts import RelationFacts
 from pgsluice.wire import Relation
 
 Int64s = npt.NDArray[np.int64]

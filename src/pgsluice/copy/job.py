@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.copy.reader import TableQuery, read_table
 from pgsluice.copy.snapshot import Snapshot
 from pgsluice.errors import Failure, Remedy, TableError
+from pgsluice.facts import RelationFacts
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Position
 from pgsluice.sinks.target import TableOptions, column_type, target_table

@@ -28,9 +28,9 @@ import pyarrow.csv
 from psycopg import pq, sql
 
 from pgsluice.catalog import leaf_filenodes
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.copy.snapshot import import_snapshot
 from pgsluice.errors import Remedy, TableError
+from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql
 from pgsluice.types import ColumnType
 

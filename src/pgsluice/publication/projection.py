@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.columnar.changes import RelationChanges
+from pgsluice.facts import RelationFacts
 from pgsluice.publication.resolution import Resolution
 from pgsluice.publication.rows import project
 from pgsluice.wire import Relation

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pgsluice.catalog.facts import ColumnFacts, RelationFacts
 from pgsluice.errors import TableError
+from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.errors import ConfigError
+from pgsluice.facts import RelationFacts
 from pgsluice.spark.options import SourceOptions, TableName
 from pgsluice.spool import SegmentInfo, Spool, SpoolReader
 from pgsluice.spool.block import FACTS_TAG, SegmentView

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pgsluice.catalog.facts import RelationFacts
+from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 
 Int64s = npt.NDArray[np.int64]

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.errors import SpoolError
+from pgsluice.facts import RelationFacts
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import RelationInForce

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.errors import ProtocolError, SpoolError, SpoolHole
+from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import (
     FACTS_TAG,

@@ -24,8 +24,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.errors import SpoolError
+from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import Int64s, RelationInForce
 from pgsluice.spool.identity import FORMAT, check_format

@@ -20,9 +20,9 @@ from pgsluice.catalog import (
     leaf_filenodes,
     relations_of,
 )
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.catalog.publications import PublishedBy
 from pgsluice.catalog.tables import Filenode
+from pgsluice.facts import RelationFacts
 from pgsluice.publication import Publisher, copy_condition, fingerprint
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.subscription.own_publications import OwnPublications

@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.catalog.facts import RelationFacts
 from pgsluice.columnar.changes import (
     DELETE,
     INSERT,
@@ -28,6 +27,7 @@ from pgsluice.columnar.changes import (
     RelationChanges,
     Tuples,
 )
+from pgsluice.facts import RelationFacts
 from pgsluice.wire import Relation, RelationColumn, ReplicaIdentity
 
 
