@@ -1,0 +1,66 @@
+"""The table of DDL, whole: every row at every moment, on 18 and 16.
+
+``PGSLUICE_DDL_ROWS`` takes a regular expression that the rows' names have to match.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+
+import pytest
+from tests.support.databases import MakeDatabase, Servers
+from tests.support.ddl.batch import run_rows
+from tests.support.ddl.page import judge, to_markdown
+from tests.support.ddl.row import Moment, Publisher, Row
+from tests.support.ddl.table import ROWS
+from tests.support.pipeline import MakePipeline
+
+pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("spark")]
+
+PUBLISHERS = {
+    "pgsluice": (Publisher.PGSLUICE, Publisher.OURS),
+    "server": (Publisher.SERVER,),
+}
+
+
+def chosen(publishers: tuple[Publisher, ...], moment: Moment, version: int) -> list[Row]:
+    pattern = os.environ.get("PGSLUICE_DDL_ROWS", "")
+    return [
+        row
+        for row in ROWS
+        if row.publisher in publishers
+        and moment in row.moments
+        and row.since <= version
+        and re.search(pattern, row.name)
+    ]
+
+
+def test_every_row_has_a_name_of_its_own() -> None:
+    names = Counter(row.slug for row in ROWS)
+    assert [name for name, count in names.items() if count > 1 or len(name) > 50] == []
+
+
+@pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)
+@pytest.mark.parametrize("moment", Moment, ids=lambda moment: moment.name.lower())
+@pytest.mark.parametrize("publisher", PUBLISHERS)
+def test_rows(
+    publisher: str,
+    moment: Moment,
+    version: int,
+    servers: Servers,
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+) -> None:
+    rows = chosen(PUBLISHERS[publisher], moment, version)
+    if not rows:
+        pytest.skip("no row is chosen")
+    seen = run_rows(pipeline, database(servers(version)), rows, moment)
+    verdicts = judge(rows, seen, moment)
+    sys.stdout.write(f"\n{to_markdown(moment, verdicts)}\n")
+    failed = [f"{one.row.name}: {one.fault}, {one.seen}" for one in verdicts if one.fails]
+    stale = [one.row.name for one in verdicts if one.is_stale]
+    assert not failed, "\n".join(failed)
+    assert not stale, f"these pass, so that they are no known gaps any more: {stale}"

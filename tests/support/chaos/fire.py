@@ -1,0 +1,173 @@
+"""A minute of chaos: sessions, schema changes and SIGKILLs beside a run; then the comparison."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+from tests.support.chaos.sessions import Journal, SchemaSession, Session
+from tests.support.chaos.tables import KINDS
+from tests.support.databases import Database
+from tests.support.oracle import compare_exact
+from tests.support.pgbench import await_until, kill, start_again
+from tests.support.pipeline import Pipeline
+
+from pgsluice.lsn import Lsn
+from pgsluice.monitor.status import read_status
+
+VICTIMS = ("capture", "driver", "worker", "jvm")
+SESSIONS = 3
+_FIRST_ROWS = 200
+
+
+@dataclass
+class Fought:
+    """What a minute was like, and what is wrong after it.
+
+    Attributes:
+        wrong: table -> how it differs from the source, or why it is parked.
+    """
+
+    transactions: int = 0
+    changes: int = 0
+    killed: list[str] = field(default_factory=list)
+    tables: int = 0
+    wrong: dict[str, str] = field(default_factory=dict)
+    journal: Journal = field(default_factory=Journal)
+
+    def complaint(self, seed: int) -> str:
+        """Everything that a person needs to look into it."""
+        lines = [f"seed {seed}: {len(self.wrong)} of {self.tables} tables are wrong"]
+        for table, why in self.wrong.items():
+            lines += ["", f"{table}: {why}", *self.journal.about(table.rpartition(".")[2])]
+        return "\n".join(lines)
+
+
+def make_tables(database: Database) -> None:
+    """The ten kinds, with some rows."""
+    for kind in KINDS:
+        insert = kind.insert.replace("{low}", "1").replace("{high}", str(_FIRST_ROWS))
+        database.execute(
+            *(text.replace("{t}", kind.table) for text in (kind.create, insert)),
+        )
+    database.execute(f"ALTER DATABASE \"{database.name}\" SET logical_decoding_work_mem = '64kB'")
+
+
+def fight(
+    one: Pipeline, *, seconds: float, kills: int, seed: int, schema: Sequence[str] = ()
+) -> Fought:
+    """Run everything for a while, then compare every table.
+
+    Args:
+        one: its configuration's database has the tables.
+        seconds: how long the sessions write.
+        kills: how many processes get SIGKILL meanwhile.
+        seed: of the statements, the moments and the victims.
+        schema: templates of schema changes; empty: none.
+    """
+    fought = Fought()
+    fought.journal.note("chaos", f"seed {seed}")
+    ended = threading.Event()
+    sessions = [
+        Session(one.database, number, seed, fought.journal, ended) for number in range(SESSIONS)
+    ]
+    changer = SchemaSession(one.database, schema, seed, fought.journal, ended) if schema else None
+    one.start()
+    threads = [*sessions, *([changer] if changer else [])]
+    for thread in threads:
+        thread.start()
+    try:
+        _kill(one, fought, seconds, kills, random.Random(seed))
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    fought.transactions = sum(session.transactions for session in sessions)
+    fought.changes = changer.changes if changer else 0
+    _await_settled(one)
+    _compare(one, fought)
+    one.stop()
+    return fought
+
+
+def _kill(one: Pipeline, fought: Fought, seconds: float, kills: int, dice: random.Random) -> None:
+    began = time.monotonic()
+    moments = sorted(dice.uniform(0, seconds) for _ in range(kills))
+    victims = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
+    dice.shuffle(victims)
+    for moment, victim in zip(moments, victims, strict=True):
+        await_until(began + moment)
+        if _kill_one(one, victim, dice):
+            fought.killed.append(victim)
+            fought.journal.note("chaos", f"SIGKILL to {victim}")
+        start_again(one)
+    await_until(began + seconds)
+
+
+def _kill_one(one: Pipeline, victim: str, dice: random.Random) -> bool:
+    if victim != "jvm":
+        return kill(one, victim, dice)
+    for process in one.processes:
+        if process.poll() is None:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    if "java" in child.cmdline()[0]:
+                        child.kill()
+                        return True
+    return False
+
+
+def _await_settled(one: Pipeline) -> None:
+    """Until a table made now is copied, and everything else has come as far."""
+    one.database.execute("CREATE TABLE witness (id int PRIMARY KEY)")
+    ((lsn,),) = one.database.execute("SELECT pg_current_wal_flush_lsn()")
+    target = Lsn.parse(lsn)
+
+    def is_settled() -> bool:
+        start_again(one)
+        status = read_status(one.config).to_json()
+        frontier, position = status["spool"]["frontier"], status["spool"]["position"]
+        if frontier is None or position is None or Lsn.parse(frontier) < target:
+            return False
+        tables = status["subscriptions"][0]["tables"]
+        return any(table["table"] == "witness" for table in tables) and all(
+            table["state"] == "p"
+            or (
+                table["state"] in "fr"
+                and Lsn.parse(table["applied_through"]) >= Lsn.parse(position)
+            )
+            for table in tables
+        )
+
+    one.wait_until(is_settled, timeout_s=180, why="everything is applied")
+
+
+def _compare(one: Pipeline, fought: Fought) -> None:
+    targets: dict[str, dict[str, Any]] = {
+        f"{table['schema']}.{table['table']}": table
+        for table in read_status(one.config).to_json()["subscriptions"][0]["tables"]
+    }
+    rows = one.database.execute(
+        "SELECT n.nspname || '.' || c.relname FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = relnamespace"
+        " WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.oid >= 16384"
+        " AND n.nspname NOT IN ('information_schema', 'pg_toast')"
+    )
+    with one.database.connect() as connection:
+        for (title,) in sorted(rows):
+            fought.tables += 1
+            target = targets.get(title)
+            if target is None:
+                fought.wrong[title] = "has no target"
+            elif target["error"] is not None:
+                fought.wrong[title] = f"parked: {target['error']}"
+            else:
+                missing, extra = compare_exact(connection, title, target["target"])
+                if missing or extra:
+                    fought.wrong[title] = f"lacks {missing[:2]}, has {extra[:2]} besides"

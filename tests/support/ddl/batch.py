@@ -1,0 +1,385 @@
+"""Runs many rows of the table of DDL at one moment: one database, one run of pgsluice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from tests.support.databases import Database
+from tests.support.ddl.page import judge
+from tests.support.ddl.row import Moment, Publisher, Row
+from tests.support.ddl.seen import Seen, TargetSeen
+from tests.support.oracle import compare_exact
+from tests.support.pipeline import MakePipeline, Pipeline
+
+from pgsluice.lsn import Lsn
+from pgsluice.monitor.status import read_status
+
+LONG_POLL_S = 12
+"""Time for the statements of all rows between two looks at the catalog."""
+_WITNESSES = "witnesses"
+_OURS = "ours"
+
+# What rows need of the database as a whole.
+_SETUP = (
+    "SET allow_in_place_tablespaces = on",
+    "CREATE TABLESPACE ddl_space LOCATION ''",
+    "CREATE ACCESS METHOD heap_too TYPE TABLE HANDLER heap_tableam_handler",
+)
+
+
+@dataclass
+class Batch:
+    """Rows of one publisher, on their way through one moment.
+
+    Attributes:
+        failed: row -> why a statement of it failed.
+    """
+
+    database: Database
+    one: Pipeline
+    rows: Sequence[Row]
+    moment: Moment
+    failed: dict[str, str] = field(default_factory=dict)
+    copies: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    columns: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    witnesses: int = 0
+
+    @property
+    def is_of_server(self) -> bool:
+        """Whether the publications are the user's own."""
+        return self.rows[0].publisher is Publisher.SERVER
+
+    # The moments
+
+    def run(self) -> dict[str, Seen]:
+        """Set up, copy, execute everything at the moment, wait, and look at each target."""
+        self._set_up()
+        self.one.once()
+        self._remember()
+        match self.moment:
+            case Moment.ONE_POLL:
+                self._poll_every(LONG_POLL_S)
+                self._live(self._at_once)
+            case Moment.SEVERAL_POLLS:
+                self._live(lambda: self._step_by_step(self._await_witness))
+            case Moment.STOPPED:
+                self._at_once()
+                self._live(lambda: None)
+            case Moment.CAPTURE_ONLY:
+                self._capture_only()
+                self._live(lambda: None)
+            case Moment.TRANSACTION:
+                self._live(lambda: self._each(_in_transaction))
+            case Moment.ROLLED_BACK:
+                self._live(lambda: self._each(_rolled_back))
+        return self._looks()
+
+    def _at_once(self) -> None:
+        self._each(lambda connection, row: _execute(connection, row, row.before))
+        with self._load():
+            self._each(_execute_all)
+
+    def _step_by_step(self, pause: Callable[[], None]) -> None:
+        self._each(lambda connection, row: _execute(connection, row, row.before))
+        with self._load():
+            for number in range(max(len(row.ddl) for row in self.rows)):
+                self._each(lambda connection, row, at=number: _execute(
+                    connection, row, *row.ddl[at : at + 1]))  # fmt: skip
+                pause()
+        self._each(lambda connection, row: _execute(connection, row, row.after))
+
+    def _capture_only(self) -> None:
+        capture = self.one.start("capture")
+        self.one.wait_until(
+            lambda: (
+                self.database.execute(
+                    "SELECT active FROM pg_replication_slots WHERE slot_name = "
+                    f"'{self.database.name}'"
+                )
+                == [(True,)]
+            ),
+            why="capture streams",
+        )
+        self._step_by_step(lambda: None if self.is_of_server else self._await_publication())
+        target = self._flush_lsn()
+        self.one.wait_until(lambda: self._frontier() >= target, why="capture has received all")
+        self.one.stop()
+        assert capture.returncode in (0, 143), self.one.log()[-2000:]
+
+    def _live(self, work: Callable[[], None]) -> None:
+        """A run while ``work`` goes on, and until it has seen all of it."""
+        with self.one.live():
+            self._await_settled()
+            work()
+            self._await_witness()
+            if any(verdict.fails for verdict in judge(self.rows, self._looks(), self.moment)):
+                # What takes two looks: capture puts a table into a publication, then it is found.
+                self._await_witness()
+
+    # What runs
+
+    def _each(self, work: Callable[[psycopg.Connection[Any], Row], None]) -> None:
+        with self.database.connect() as connection:
+            for row in self.rows:
+                if row.name in self.failed:
+                    continue
+                try:
+                    work(connection, row)
+                except psycopg.Error as error:
+                    connection.rollback()
+                    self.failed[row.name] = str(error).splitlines()[0]
+
+    @contextmanager
+    def _load(self) -> Iterator[None]:
+        """The rows' load, as fast as it goes, from a session of its own."""
+        statements = [row.sql(row.load) for row in self.rows if row.load]
+        ended = threading.Event()
+
+        def write() -> None:
+            with self.database.connect() as connection:
+                while not ended.is_set():
+                    for statement in statements:
+                        with suppress(psycopg.Error):
+                            connection.execute(statement)
+
+        with ExitStack() as stack:
+            if statements:
+                thread = threading.Thread(target=write)
+                thread.start()
+                stack.callback(thread.join)
+                stack.callback(ended.set)
+            yield
+
+    # Setting up
+
+    def _set_up(self) -> None:
+        publications = []
+        with self.database.connect() as connection:
+            for statement in _SETUP:
+                with suppress(psycopg.errors.DuplicateObject):
+                    connection.execute(statement)
+            for row in self.rows:
+                try:
+                    _execute(connection, row, row.setup)
+                except psycopg.Error as error:
+                    raise AssertionError(f"{row.name}: {error}") from error
+                publications += [row.sql(name) for name in row.publications]
+            if self.is_of_server:
+                connection.execute(f"CREATE PUBLICATION {_WITNESSES}")
+        self._write(publications)
+
+    def _write(self, publications: Sequence[str]) -> None:
+        ours = [row for row in self.rows if row.publisher is Publisher.OURS]
+        if ours:
+            names = ", ".join(f'"{row.slug}"' for row in ours)
+            self.one.write(
+                f'[[subscription]]\nname = "{_OURS}"\npublications = [{names}]\n'
+                f'sink = {{ type = "delta", path = "{_OURS}/{{schema}}/{{table}}" }}\n'
+                '[publications]\nfile = "publications.sql"\n'
+            )
+            statements = ";\n".join(row.sql(row.statement) for row in ours)
+            (self.one.folder / "publications.sql").write_text(statements)
+        if self.is_of_server:
+            names = ", ".join(f'"{name}"' for name in (_WITNESSES, *publications))
+            text = self.one.path.read_text()
+            own = f'publications = ["{self.database.name}"]'
+            assert own in text
+            self.one.path.write_text(text.replace(own, f"publications = [{names}]"))
+
+    def _poll_every(self, seconds: float) -> None:
+        text = self.one.path.read_text()
+        self.one.path.write_text(
+            text.replace("catalog_poll_s = 1\n", f"catalog_poll_s = {seconds}\n")
+        )
+
+    # Waiting
+
+    def _await_witness(self) -> None:
+        """Until a look at the catalog that began after this moment has had its consequences.
+
+        A table made now is found by such a look, and copied with whatever else it found.
+        """
+        name = self._make_witness()
+
+        def is_copied() -> bool:
+            return any(
+                table["table"] == name and table["state"] in "fr" for table in self._tables("lake")
+            )
+
+        self.one.wait_until(is_copied, timeout_s=60 + 4 * LONG_POLL_S, why=f"{name} is copied")
+        self._await_settled()
+
+    def _await_publication(self) -> None:
+        """Until capture has looked at the catalog: it puts new tables into the publication."""
+        name = self._make_witness()
+        query = f"SELECT 1 FROM pg_publication_tables WHERE tablename = '{name}'"
+        self.one.wait_until(lambda: bool(self.database.execute(query)), why=f"{name} is published")
+
+    def _make_witness(self) -> str:
+        self.witnesses += 1
+        name = f"witness_{self.witnesses}"
+        self.database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+        if self.is_of_server:
+            self.database.execute(f"ALTER PUBLICATION {_WITNESSES} ADD TABLE {name}")
+        return name
+
+    def _await_settled(self) -> None:
+        """Until everything that the server has now is applied, and no table waits for a copy."""
+        target = self._flush_lsn()
+
+        def is_settled() -> bool:
+            status = read_status(self.one.config).to_json()
+            if _number(status["spool"]["frontier"]) < target:
+                return False
+            position = _number(status["spool"]["position"])
+            return all(
+                table["state"] == "p"
+                or (table["state"] in "fr" and _number(table["applied_through"]) >= position)
+                for subscription in status["subscriptions"]
+                for table in subscription["tables"]
+            )
+
+        self.one.wait_until(is_settled, why="all is applied")
+
+    def _flush_lsn(self) -> int:
+        ((lsn,),) = self.database.execute("SELECT pg_current_wal_flush_lsn()")
+        return _number(lsn)
+
+    def _frontier(self) -> int:
+        return _number(read_status(self.one.config).to_json()["spool"]["frontier"])
+
+    def _tables(self, subscription: str) -> list[dict[str, Any]]:
+        found = read_status(self.one.config).to_json()["subscriptions"]
+        return [table for one in found if one["name"] == subscription for table in one["tables"]]
+
+    # Looking
+
+    def _remember(self) -> None:
+        """What the targets were before."""
+        for row in self.rows:
+            for table in self._titles(row, row.tables if row.first is None else row.first):
+                target = self._target(row, table)
+                if target is not None:
+                    self.copies[row.publisher.name, table] = _copies(target)
+                    self.columns[row.publisher.name, table] = _columns(target)
+
+    def _titles(self, row: Row, tables: Sequence[str]) -> list[str]:
+        named = [row.sql(table) for table in tables]
+        return [name if "." in name else f"public.{name}" for name in named]
+
+    def _target(self, row: Row, title: str) -> DeltaTable | None:
+        lake = _OURS if row.publisher is Publisher.OURS else "lake"
+        try:
+            return DeltaTable(str(self.one.folder / lake / title.replace(".", "/")))
+        except TableNotFoundError:
+            return None
+
+    def _looks(self) -> dict[str, Seen]:
+        return {row.name: self._look(row) for row in self.rows}
+
+    def _look(self, row: Row) -> Seen:
+        """What became of a row's targets."""
+        if row.name in self.failed:
+            return Seen(failure=self.failed[row.name])
+        rolled_back = self.moment is Moment.ROLLED_BACK
+        tables = row.first if rolled_back and row.first is not None else row.tables
+        errors = {
+            f"{table['schema']}.{table['table']}": table["error"]
+            for table in self._tables(_OURS if row.publisher is Publisher.OURS else "lake")
+            if table["state"] == "p"
+        }
+        seen = [self._look_at(row, title, errors) for title in self._titles(row, tables)]
+        differences = []
+        for title, count in row.standing.items() if not rolled_back else ():
+            (title,) = self._titles(row, [title])
+            target = self._target(row, title)
+            rows = None if target is None else target.to_pyarrow_dataset().count_rows()
+            if rows != count:
+                differences.append(f"the target of {title} has {rows} rows, not {count}")
+        differences += [
+            f"{title} has a target"
+            for title in self._titles(row, row.absent)
+            if self._target(row, title) is not None
+        ]
+        return Seen(tuple(seen), tuple(differences))
+
+    def _look_at(self, row: Row, title: str, errors: dict[str, str | None]) -> TargetSeen:
+        target = self._target(row, title)
+        error = errors.get(title)
+        if target is None:
+            return TargetSeen(title, error=error, is_missing=True)
+        key = row.publisher.name, title
+        copies = _copies(target) - self.copies.get(key, set())
+        added = [c for c in _columns(target) if c not in self.columns.get(key, ())]
+        difference = ""
+        with self.database.connect() as connection:
+            try:
+                missing, extra = compare_exact(connection, title, str(target.table_uri))
+            except Exception as failed:
+                missing, extra = [], []
+                difference = f"cannot be compared: {str(failed).splitlines()[0]}"
+        if missing:
+            difference = f"lacks {len(missing)} or more rows, e.g. {missing[0]}"
+        if extra:
+            difference += (
+                f"{'; ' * bool(difference)}has {len(extra)} or more other rows, e.g. {extra[0]}"
+            )
+        return TargetSeen(title, len(copies), tuple(added), error, difference)
+
+
+def run_rows(
+    pipeline: MakePipeline, database: Database, rows: Sequence[Row], moment: Moment
+) -> dict[str, Seen]:
+    """Run rows of one kind of publisher at one moment, in a fresh database.
+
+    Returns:
+        what was seen, by the row's name.
+    """
+    return Batch(database, pipeline(database), rows, moment).run()
+
+
+def _execute(connection: psycopg.Connection[Any], row: Row, *statements: str) -> None:
+    for statement in statements:
+        if statement.strip():
+            connection.execute(row.sql(statement).encode())
+
+
+def _execute_all(connection: psycopg.Connection[Any], row: Row) -> None:
+    _execute(connection, row, *row.ddl, row.after)
+
+
+def _in_transaction(connection: psycopg.Connection[Any], row: Row) -> None:
+    with connection.transaction():
+        _execute(connection, row, row.before, *row.ddl, row.after)
+
+
+def _rolled_back(connection: psycopg.Connection[Any], row: Row) -> None:
+    with connection.transaction():
+        connection.execute("SAVEPOINT before")
+        _execute(connection, row, row.before, *row.ddl, row.after)
+        connection.execute("ROLLBACK TO before")
+        _execute(connection, row, row.before)
+
+
+def _copies(target: DeltaTable) -> set[str]:
+    """The copies that the target's history has, by relation and number."""
+    return {
+        f"{commit['pgsluice.relation']} {commit['pgsluice.copy']}"
+        for commit in target.history()
+        if "pgsluice.copy" in commit
+    }
+
+
+def _columns(target: DeltaTable) -> list[str]:
+    return [field.name for field in target.schema().fields]
+
+
+def _number(lsn: str | None) -> int:
+    return -1 if lsn is None else int(Lsn.parse(lsn))

@@ -1,0 +1,151 @@
+"""One row of the table of DDL: statements, the moments at which they run, what has to come of it.
+
+A row has tables of its own, so that many rows share one server and one run. In its SQL ``{t}``
+stands for the row's own name: its main table, and the prefix of whatever else it makes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Moment(Enum):
+    """When a row's statements run."""
+
+    ONE_POLL = "within one poll"
+    """A run is live, and looks at the catalog before and after all of the statements."""
+    SEVERAL_POLLS = "over several polls"
+    """A run is live, and looks at the catalog after each statement."""
+    STOPPED = "while all is stopped"
+    CAPTURE_ONLY = "while only capture runs"
+    """Where pgsluice keeps the publications, capture looks after each statement."""
+    TRANSACTION = "in the transaction of changes"
+    ROLLED_BACK = "rolled back to a savepoint"
+
+
+class Outcome(Enum):
+    """What pgsluice has to do. But for ``PARKED``, the target equals the source in the end."""
+
+    NOTHING = "nothing"
+    ADDED = "added"
+    """A column comes to the target; nothing is copied."""
+    IN_PLACE = "in place"
+    """Nothing is copied."""
+    VERIFIED = "verified"
+    """Compared with the source, found equal, and not copied."""
+    COPIED = "copied"
+    EQUAL = "equal"
+    """By whatever means."""
+    PARKED = "parked"
+
+
+class Fault(Enum):
+    """How a row fails: the first one that fits."""
+
+    REFUSED = "the source refused a statement"
+    PARKED = "parked"
+    DIFFERS = "differs and says nothing"
+    NO_TARGET = "no target"
+    NOT_PARKED = "not parked"
+    COPIED = "copied for nothing"
+    NOT_COPIED = "not copied"
+    NOT_ADDED = "not added"
+    ADDED = "added for nothing"
+
+
+class Publisher(Enum):
+    """Who publishes a row's tables."""
+
+    PGSLUICE = "pgsluice"
+    """The source's publications are those that pgsluice makes."""
+    SERVER = "the server"
+    """The row's set-up makes publications, :attr:`Row.publications`."""
+    OURS = "ours"
+    """As ``PGSLUICE``, and a subscription's own publications choose: :attr:`Row.statement`."""
+
+
+INSERTED = 20
+"""Rows of the usual table before the first copy."""
+
+PLAIN = """
+CREATE TABLE {t} (id int PRIMARY KEY, a int, b text);
+INSERT INTO {t} SELECT i, i, 'b' || i FROM generate_series(1, 20) i;
+"""
+BEFORE = """
+UPDATE {t} SET a = a + 1 WHERE id = 1;
+INSERT INTO {t} (id) VALUES (100);
+"""
+CHANGES = """
+UPDATE {t} SET b = 'changed' WHERE id = 4;
+DELETE FROM {t} WHERE id = 5;
+INSERT INTO {t} (id) VALUES (102);
+"""
+AFTER = """
+UPDATE {t} SET b = 'after' WHERE id = 2;
+DELETE FROM {t} WHERE id = 3;
+INSERT INTO {t} (id) VALUES (101);
+"""
+ALL = frozenset(Moment)
+OUTSIDE_TRANSACTIONS = ALL - {Moment.TRANSACTION, Moment.ROLLED_BACK}
+"""For statements that a transaction does not allow."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.
+
+    Attributes:
+        name: in words; with underscores it is ``{t}``.
+        ddl: statements, each its own transaction. Changes may stand between them.
+        expected: the outcome; at the moments in ``at`` another one. A statement that was rolled
+            back to a savepoint is never seen: then the outcome is ``NOTHING``.
+        setup: makes the tables.
+        before, after: changes before and after the statements.
+        tables: those whose targets are judged, as they are called in the end; without a schema
+            they are public.
+        first: what the tables were called at first, where that differs.
+        standing: tables that are not sent any more -> how many rows their targets keep.
+        absent: tables that must have no target.
+        words: a regular expression for the error of a parked table.
+        publications: the server's that the row made, for ``Publisher.SERVER``.
+        statement: for ``Publisher.OURS``: CREATE PUBLICATION {t} ….
+        moments: when it can run.
+        since: the first major version that knows the statement.
+        load: a statement that another session repeats while the row's statements run.
+    """
+
+    name: str
+    ddl: tuple[str, ...]
+    expected: Outcome
+    setup: str = PLAIN
+    before: str = BEFORE
+    after: str = AFTER
+    tables: tuple[str, ...] = ("{t}",)
+    first: tuple[str, ...] | None = None
+    standing: Mapping[str, int] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    at: Mapping[Moment, Outcome] = field(default_factory=dict)
+    words: str = ""
+    publisher: Publisher = Publisher.PGSLUICE
+    publications: tuple[str, ...] = ("{t}",)
+    statement: str = ""
+    moments: frozenset[Moment] = ALL
+    since: int = 15
+    load: str = ""
+
+    @property
+    def slug(self) -> str:
+        """The row's own name in SQL."""
+        return "t_" + re.sub(r"[^a-z0-9]+", "_", self.name.lower()).strip("_")
+
+    def sql(self, text: str) -> str:
+        """A text of the row with its own name filled in."""
+        return text.replace("{t}", self.slug)
+
+    def outcome(self, moment: Moment) -> Outcome:
+        """What has to come of it at that moment."""
+        default = Outcome.NOTHING if moment is Moment.ROLLED_BACK else self.expected
+        return self.at.get(moment, default)

@@ -1,0 +1,1478 @@
+"""The table of DDL: what each statement asks of pgsluice.
+
+The outcomes follow from the rules, not from what is seen: what the stream explains costs
+nothing, what is suspicious is verified, what surely was not sent is copied. Where the code does
+not do so yet, ``known_gap`` says what is seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.ddl.row import (
+    AFTER,
+    BEFORE,
+    CHANGES,
+    INSERTED,
+    OUTSIDE_TRANSACTIONS,
+    PLAIN,
+    Moment,
+    Outcome,
+    Publisher,
+    Row,
+)
+
+NOTHING, ADDED, IN_PLACE = Outcome.NOTHING, Outcome.ADDED, Outcome.IN_PLACE
+VERIFIED, COPIED, EQUAL, PARKED = (
+    Outcome.VERIFIED, Outcome.COPIED, Outcome.EQUAL, Outcome.PARKED,
+)  # fmt: skip
+LOOKED_BETWEEN = frozenset({Moment.SEVERAL_POLLS, Moment.CAPTURE_ONLY})
+
+REFERENCED = f"""
+CREATE TABLE {{t}}_other (id int PRIMARY KEY);
+INSERT INTO {{t}}_other SELECT generate_series(1, 200);
+{PLAIN}
+"""
+TYPED = """
+CREATE TABLE {t} (id int PRIMARY KEY, a TYPE, b text);
+INSERT INTO {t} SELECT i, i::TYPE, 'b' || i FROM generate_series(1, 20) i;
+"""
+TYPED_BEFORE = "UPDATE {t} SET b = 'before' WHERE id = 1; INSERT INTO {t} (id) VALUES (100)"
+GENERATED = """
+CREATE TABLE {t} (id int PRIMARY KEY, a int, b text, g int GENERATED ALWAYS AS (a * 2) STORED);
+INSERT INTO {t} (id, a) SELECT i, i FROM generate_series(1, 20) i;
+"""
+NO_KEY = """
+CREATE TABLE {t} (id int, a int, b text);
+INSERT INTO {t} SELECT i, i, 'b' || i FROM generate_series(1, 20) i;
+"""
+INSERTS = "INSERT INTO {t} (id, a) VALUES (100, 1)"
+MORE_INSERTS = "INSERT INTO {t} (id, a) VALUES (101, 1)"
+PARTS = """
+CREATE TABLE {t} (id int PRIMARY KEY, a int, b text) PARTITION BY RANGE (id);
+CREATE TABLE {t}_low PARTITION OF {t} FOR VALUES FROM (0) TO (1000);
+CREATE TABLE {t}_mid PARTITION OF {t} FOR VALUES FROM (1000) TO (3000) PARTITION BY RANGE (id);
+CREATE TABLE {t}_m1 PARTITION OF {t}_mid FOR VALUES FROM (1000) TO (2000);
+CREATE TABLE {t}_m2 PARTITION OF {t}_mid FOR VALUES FROM (2000) TO (3000);
+INSERT INTO {t} SELECT i, i, 'b' || i FROM generate_series(1, 20) i;
+INSERT INTO {t} SELECT 1000 + i * 100, i, 'b' || i FROM generate_series(1, 19) i;
+"""
+LATER_PART = """
+CREATE TABLE {t}_late (id int PRIMARY KEY, a int, b text);
+INSERT INTO {t}_late SELECT i, i, 'late' FROM generate_series(5000, 5010) i;
+"""
+ATTACH = "ALTER TABLE {t} ATTACH PARTITION {t}_late FOR VALUES FROM (5000) TO (6000)"
+ENUM = """
+CREATE TYPE {t}_mood AS ENUM ('sad', 'ok');
+CREATE TABLE {t} (id int PRIMARY KEY, a {t}_mood, b text);
+INSERT INTO {t} SELECT i, 'ok', 'b' || i FROM generate_series(1, 20) i;
+"""
+COMPOSITE = """
+CREATE TYPE {t}_pair AS (x int, y text);
+CREATE TABLE {t} (id int PRIMARY KEY, a {t}_pair, b text);
+INSERT INTO {t} SELECT i, ROW(i, 'y')::{t}_pair, 'b' || i FROM generate_series(1, 20) i;
+"""
+DOMAIN = """
+CREATE DOMAIN {t}_whole AS int;
+CREATE TABLE {t} (id int PRIMARY KEY, a {t}_whole, b text);
+INSERT INTO {t} SELECT i, i, 'b' || i FROM generate_series(1, 20) i;
+"""
+
+
+def harmless(name: str, *ddl: str, **more: Any) -> Row:
+    """A row that costs nothing."""
+    return Row(name, ddl, NOTHING, **more)
+
+
+def maintained(name: str, *ddl: str, **more: Any) -> Row:
+    """A row that costs nothing and that no transaction takes."""
+    return Row(name, ddl, NOTHING, moments=OUTSIDE_TRANSACTIONS, **more)
+
+
+def typed(name: str, of: str, to: str, expected: Outcome, **more: Any) -> Row:
+    """ALTER COLUMN a TYPE."""
+    return Row(
+        name,
+        (f"ALTER TABLE {{t}} ALTER a TYPE {to}",),
+        expected,
+        setup=TYPED.replace("TYPE", of),
+        before=TYPED_BEFORE,
+        **more,
+    )
+
+
+COLUMNS = (
+    Row("add a nullable column", ("ALTER TABLE {t} ADD c int",), ADDED),
+    Row(
+        "add a nullable column and write it",
+        ("ALTER TABLE {t} ADD c int", "UPDATE {t} SET c = 7 WHERE id < 10"),
+        ADDED,
+    ),
+    Row("add a constant default", ("ALTER TABLE {t} ADD c int DEFAULT 7",), ADDED),
+    Row(
+        "add a constant default nothing written",
+        ("ALTER TABLE {t} ADD c int DEFAULT 7",),
+        ADDED,
+        after="",
+    ),
+    Row("add a constant not null", ("ALTER TABLE {t} ADD c int NOT NULL DEFAULT 7",), ADDED),
+    Row("add default now", ("ALTER TABLE {t} ADD c timestamptz DEFAULT now()",), ADDED),
+    Row(
+        "add a default and drop it",
+        ("ALTER TABLE {t} ADD c int DEFAULT 7", "ALTER TABLE {t} ALTER c DROP DEFAULT"),
+        ADDED,
+    ),
+    Row(
+        "add a default and set another",
+        ("ALTER TABLE {t} ADD c int DEFAULT 7", "ALTER TABLE {t} ALTER c SET DEFAULT 8"),
+        ADDED,
+    ),
+    Row(
+        "add a default vacuum full drop the default",
+        (
+            "ALTER TABLE {t} ADD c int DEFAULT 7",
+            "VACUUM FULL {t}",
+            "ALTER TABLE {t} ALTER c DROP DEFAULT",
+        ),
+        EQUAL,
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row("add a volatile default", ("ALTER TABLE {t} ADD c float DEFAULT random()",), COPIED),
+    Row(
+        "add a volatile default nothing written",
+        ("ALTER TABLE {t} ADD c float DEFAULT random()",),
+        COPIED,
+        after="",
+    ),
+    Row(
+        "add a volatile default drop it and update one row",
+        (
+            "ALTER TABLE {t} ADD c float DEFAULT random()",
+            "ALTER TABLE {t} ALTER c DROP DEFAULT",
+            "UPDATE {t} SET c = 0 WHERE id = 1",
+        ),
+        COPIED,
+        after="",
+    ),
+    Row("add a serial column", ("ALTER TABLE {t} ADD c serial",), COPIED),
+    Row(
+        "add an identity column",
+        ("ALTER TABLE {t} ADD c int GENERATED ALWAYS AS IDENTITY",),
+        COPIED,
+    ),
+    harmless(
+        "add a stored generated column",
+        "ALTER TABLE {t} ADD c int GENERATED ALWAYS AS (a + 1) STORED",
+    ),
+    harmless(
+        "add a virtual generated column",
+        "ALTER TABLE {t} ADD c int GENERATED ALWAYS AS (a + 1) VIRTUAL",
+        since=18,
+    ),
+    Row(
+        "add a column and drop it",
+        ("ALTER TABLE {t} ADD c int DEFAULT 7", "ALTER TABLE {t} DROP c"),
+        IN_PLACE,
+    ),
+    Row("drop a column", ("ALTER TABLE {t} DROP a",), NOTHING),
+    Row("drop a column nothing written", ("ALTER TABLE {t} DROP a",), NOTHING, after=""),
+    Row(
+        "drop and add under the same name",
+        ("ALTER TABLE {t} DROP a", "ALTER TABLE {t} ADD a int"),
+        EQUAL,
+    ),
+    Row(
+        "drop and add under the same name nothing written",
+        ("ALTER TABLE {t} DROP a", "ALTER TABLE {t} ADD a int"),
+        EQUAL,
+        after="",
+    ),
+    Row(
+        "drop and add with a default",
+        ("ALTER TABLE {t} DROP a", "ALTER TABLE {t} ADD a int DEFAULT 7"),
+        EQUAL,
+    ),
+    Row(
+        "drop and add with another type",
+        ("ALTER TABLE {t} DROP a", "ALTER TABLE {t} ADD a date DEFAULT '2020-01-01'"),
+        EQUAL,
+    ),
+    Row(
+        "add fill drop add under the same name",
+        (
+            "ALTER TABLE {t} ADD c int",
+            "UPDATE {t} SET c = id",
+            "ALTER TABLE {t} DROP c",
+            "ALTER TABLE {t} ADD c int",
+        ),
+        EQUAL,
+    ),
+    Row(
+        "rename a column",
+        ("ALTER TABLE {t} RENAME b TO c", "UPDATE {t} SET c = 'c' WHERE id = 6"),
+        EQUAL,
+        after="INSERT INTO {t} (id) VALUES (101)",
+    ),
+    Row(
+        "rename a column nothing written",
+        ("ALTER TABLE {t} RENAME b TO c",),
+        EQUAL,
+        after="",
+    ),
+    harmless(
+        "rename a column there and back",
+        "ALTER TABLE {t} RENAME b TO c",
+        "ALTER TABLE {t} RENAME c TO b",
+    ),
+    Row(
+        "swap the names of two columns",
+        (
+            "ALTER TABLE {t} RENAME a TO old",
+            "ALTER TABLE {t} RENAME b TO a",
+            "ALTER TABLE {t} RENAME old TO b",
+        ),
+        EQUAL,
+        before="",
+        after="UPDATE {t} SET b = 0 WHERE id = 2; DELETE FROM {t} WHERE id = 3",
+    ),
+    Row(
+        "rename the key's column",
+        ("ALTER TABLE {t} RENAME id TO number",),
+        EQUAL,
+        after="UPDATE {t} SET a = 9 WHERE number = 2; DELETE FROM {t} WHERE number = 3",
+    ),
+    typed("longer varchar", "varchar(10)", "varchar(20)", IN_PLACE),
+    typed("varchar to text", "varchar(10)", "text", IN_PLACE),
+    typed("text to varchar", "text", "varchar", IN_PLACE),
+    typed("larger numeric", "numeric(6,2)", "numeric(10,2)", IN_PLACE),
+    typed("numeric without a limit", "numeric(6,2)", "numeric", EQUAL),
+    typed("the same type again", "int", "int", NOTHING),
+    typed("another collation", "text", 'text COLLATE "C"', IN_PLACE),
+    typed("shorter varchar", "varchar(20)", "varchar(10)", COPIED),
+    typed("numeric of another scale", "numeric(6,2)", "numeric(8,4)", COPIED),
+    typed("int to bigint", "int", "bigint", COPIED),
+    typed("int to bigint nothing written", "int", "bigint", COPIED, after=""),
+    typed("int to text", "int", "text", COPIED),
+    typed("int times two", "int", "int USING a * 2", COPIED),
+    typed("int times two nothing written", "int", "int USING a * 2", COPIED, after=""),
+    typed("int to bigint negated", "int", "bigint USING -a", COPIED),
+    typed("text to int", "text", "int USING a::int", COPIED),
+    typed("int to an array", "int", "int[] USING ARRAY[a]", COPIED),
+    Row(
+        "int to bigint and back",
+        (
+            "ALTER TABLE {t} ALTER a TYPE bigint USING a + 1",
+            "ALTER TABLE {t} ALTER a TYPE int USING a + 1",
+        ),
+        COPIED,
+    ),
+    Row(
+        "timestamp to timestamptz",
+        ("ALTER TABLE {t} ALTER c TYPE timestamptz",),
+        EQUAL,
+        setup=PLAIN + "ALTER TABLE {t} ADD c timestamp DEFAULT '2020-01-01 12:00';",
+    ),
+    Row("the key's type to bigint", ("ALTER TABLE {t} ALTER id TYPE bigint",), COPIED),
+    Row(
+        "the key's varchar longer",
+        ("ALTER TABLE {t} ALTER k TYPE varchar(20)",),
+        IN_PLACE,
+        setup="CREATE TABLE {t} (k varchar(10) PRIMARY KEY, a int);"
+        "INSERT INTO {t} SELECT i::text, i FROM generate_series(1, 20) i",
+        before="UPDATE {t} SET a = 0 WHERE k = '1'",
+        after="UPDATE {t} SET a = 0 WHERE k = '2'; DELETE FROM {t} WHERE k = '3'",
+    ),
+    harmless("set a default", "ALTER TABLE {t} ALTER a SET DEFAULT 9"),
+    harmless(
+        "set and drop a default",
+        "ALTER TABLE {t} ALTER a SET DEFAULT 9",
+        "ALTER TABLE {t} ALTER a DROP DEFAULT",
+    ),
+    harmless(
+        "set and drop not null",
+        "DELETE FROM {t} WHERE b IS NULL",
+        "ALTER TABLE {t} ALTER b SET NOT NULL",
+        "ALTER TABLE {t} ALTER b DROP NOT NULL",
+    ),
+    harmless("set statistics", "ALTER TABLE {t} ALTER a SET STATISTICS 50"),
+    harmless("set storage", "ALTER TABLE {t} ALTER b SET STORAGE EXTERNAL"),
+    harmless("set compression", "ALTER TABLE {t} ALTER b SET COMPRESSION pglz"),
+    harmless("set attribute options", "ALTER TABLE {t} ALTER a SET (n_distinct = 5)"),
+    harmless(
+        "become an identity column",
+        "ALTER TABLE {t} ALTER id ADD GENERATED BY DEFAULT AS IDENTITY",
+        "ALTER TABLE {t} ALTER id SET GENERATED BY DEFAULT RESTART WITH 500",
+        "ALTER TABLE {t} ALTER id DROP IDENTITY",
+    ),
+    Row(
+        "drop an expression",
+        ("ALTER TABLE {t} ALTER g DROP EXPRESSION",),
+        COPIED,
+        setup=GENERATED,
+    ),
+    Row(
+        "drop an expression nothing written",
+        ("ALTER TABLE {t} ALTER g DROP EXPRESSION",),
+        COPIED,
+        setup=GENERATED,
+        after="",
+    ),
+    harmless(
+        "set another expression",
+        "ALTER TABLE {t} ALTER g SET EXPRESSION AS (a * 3)",
+        setup=GENERATED,
+        since=17,
+    ),
+)
+
+CONSTRAINTS_AND_STORAGE = (
+    harmless(
+        "check constraint",
+        "ALTER TABLE {t} ADD CONSTRAINT {t}_c CHECK (id > 0) NOT VALID",
+        "ALTER TABLE {t} VALIDATE CONSTRAINT {t}_c",
+        "ALTER TABLE {t} RENAME CONSTRAINT {t}_c TO {t}_d",
+        "ALTER TABLE {t} DROP CONSTRAINT {t}_d",
+    ),
+    harmless(
+        "foreign key",
+        "ALTER TABLE {t} ADD CONSTRAINT {t}_f FOREIGN KEY (id) REFERENCES {t}_other",
+        "ALTER TABLE {t} ALTER CONSTRAINT {t}_f DEFERRABLE",
+        "ALTER TABLE {t} DROP CONSTRAINT {t}_f",
+        setup=REFERENCED,
+    ),
+    harmless(
+        "unique constraint",
+        "ALTER TABLE {t} ADD CONSTRAINT {t}_u UNIQUE (id, a)",
+        "ALTER TABLE {t} DROP CONSTRAINT {t}_u",
+    ),
+    harmless(
+        "exclusion constraint",
+        "ALTER TABLE {t} ADD CONSTRAINT {t}_x EXCLUDE (id WITH =)",
+    ),
+    harmless(
+        "storage options",
+        "ALTER TABLE {t} SET (fillfactor = 70)",
+        "ALTER TABLE {t} RESET (fillfactor)",
+    ),
+    harmless("autovacuum options", "ALTER TABLE {t} SET (autovacuum_enabled = off)"),
+    harmless("set logged", "ALTER TABLE {t} SET LOGGED"),
+    harmless(
+        "row level security",
+        "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY {t}_p ON {t} USING (id < 10)",
+        "ALTER TABLE {t} FORCE ROW LEVEL SECURITY",
+        "ALTER TABLE {t} DISABLE ROW LEVEL SECURITY",
+    ),
+    harmless(
+        "triggers",
+        "CREATE TRIGGER {t}_g BEFORE UPDATE ON {t} FOR EACH ROW"
+        " EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "ALTER TABLE {t} DISABLE TRIGGER {t}_g",
+        "DROP TRIGGER {t}_g ON {t}",
+    ),
+    harmless(
+        "rules",
+        "CREATE RULE {t}_r AS ON UPDATE TO {t} DO ALSO NOTHING",
+        "ALTER TABLE {t} DISABLE RULE {t}_r",
+        "DROP RULE {t}_r ON {t}",
+    ),
+    harmless("owner", "ALTER TABLE {t} OWNER TO pg_monitor"),
+    harmless(
+        "grants",
+        "GRANT SELECT ON {t} TO PUBLIC",
+        "GRANT UPDATE (a) ON {t} TO PUBLIC",
+        "REVOKE ALL ON {t} FROM PUBLIC",
+    ),
+    harmless("comments", "COMMENT ON TABLE {t} IS 'x'", "COMMENT ON COLUMN {t}.a IS 'y'"),
+    harmless(
+        "extended statistics", "CREATE STATISTICS {t}_s ON a, b FROM {t}", "DROP STATISTICS {t}_s"
+    ),
+    harmless(
+        "views",
+        "CREATE VIEW {t}_v AS SELECT * FROM {t}",
+        "CREATE MATERIALIZED VIEW {t}_m AS SELECT * FROM {t}",
+        "DROP VIEW {t}_v",
+    ),
+    harmless(
+        "typed table",
+        "CREATE TYPE {t}_type AS (id int, a int, b text)",
+        "ALTER TABLE {t} OF {t}_type",
+        "ALTER TABLE {t} NOT OF",
+    ),
+    harmless(
+        "indexes",
+        "CREATE INDEX {t}_i ON {t} (a)",
+        "ALTER INDEX {t}_i RENAME TO {t}_j",
+        "ALTER TABLE {t} CLUSTER ON {t}_j",
+        "ALTER TABLE {t} SET WITHOUT CLUSTER",
+        "REINDEX TABLE {t}",
+        "DROP INDEX {t}_j",
+    ),
+    maintained(
+        "indexes concurrently",
+        "CREATE INDEX CONCURRENTLY {t}_i ON {t} (a)",
+        "REINDEX TABLE CONCURRENTLY {t}",
+        "DROP INDEX CONCURRENTLY {t}_i",
+    ),
+    maintained("vacuum", "VACUUM {t}", "VACUUM (FREEZE, ANALYZE) {t}"),
+    maintained("vacuum full", "VACUUM FULL {t}"),
+    maintained(
+        "vacuum full of an older missing value",
+        "VACUUM FULL {t}",
+        setup=PLAIN + "ALTER TABLE {t} ADD c int DEFAULT 7;",
+    ),
+    maintained(
+        "vacuum full and another default",
+        "ALTER TABLE {t} ALTER a SET DEFAULT 3",
+        "VACUUM FULL {t}",
+    ),
+    maintained("vacuum full and a grant", "GRANT UPDATE (a) ON {t} TO PUBLIC", "VACUUM FULL {t}"),
+    harmless("cluster", "CLUSTER {t} USING {t}_pkey"),
+    harmless(
+        "cluster of an older missing value",
+        "CLUSTER {t} USING {t}_pkey",
+        setup=PLAIN + "ALTER TABLE {t} ADD c int DEFAULT 7;",
+    ),
+    harmless("analyze", "ANALYZE {t}"),
+    harmless(
+        "another tablespace",
+        "ALTER TABLE {t} SET TABLESPACE ddl_space",
+        "ALTER TABLE {t} SET TABLESPACE pg_default",
+    ),
+    harmless("another access method", "ALTER TABLE {t} SET ACCESS METHOD heap_too"),
+)
+
+KEYS = (
+    harmless(
+        "key dropped and added",
+        "BEGIN; ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; ALTER TABLE {t} ADD PRIMARY KEY (id);"
+        " COMMIT",
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row(
+        "key dropped and added with inserts between",
+        (
+            "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
+            "INSERT INTO {t} (id) VALUES (103)",
+            "ALTER TABLE {t} ADD PRIMARY KEY (id)",
+        ),
+        NOTHING,
+        at=dict.fromkeys(LOOKED_BETWEEN, EQUAL),
+    ),
+    Row(
+        "key dropped and added with updates between",
+        (
+            "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
+            CHANGES,
+            "ALTER TABLE {t} ADD PRIMARY KEY (id)",
+        ),
+        COPIED,
+        moments=LOOKED_BETWEEN,
+    ),
+    harmless(
+        "key swapped using an index",
+        "CREATE UNIQUE INDEX {t}_new ON {t} (id)",
+        "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey,"
+        " ADD CONSTRAINT {t}_pkey PRIMARY KEY USING INDEX {t}_new",
+    ),
+    Row(
+        "key moved to other columns",
+        (
+            "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey, ADD PRIMARY KEY (other)",
+            "UPDATE {t} SET id = id + 1",
+        ),
+        COPIED,
+        setup=PLAIN + "ALTER TABLE {t} ADD other bigserial;",
+    ),
+    Row(
+        "key moved to columns that were nullable",
+        (
+            "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey, ADD PRIMARY KEY (other)",
+            "UPDATE {t} SET id = id + 1",
+        ),
+        COPIED,
+        setup=PLAIN + "ALTER TABLE {t} ADD other bigint; UPDATE {t} SET other = id + 5;",
+        before="UPDATE {t} SET a = a + 1 WHERE id = 1",
+        after="UPDATE {t} SET b = 'after' WHERE id = 2; DELETE FROM {t} WHERE id = 3",
+    ),
+    Row(
+        "key widened by a column",
+        (
+            "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey, ADD PRIMARY KEY (id, a)",
+            "UPDATE {t} SET a = a + 1",
+        ),
+        COPIED,
+        before="",
+        after="INSERT INTO {t} VALUES (1, 700, 'second of this id'); DELETE FROM {t} WHERE id = 3",
+    ),
+    Row(
+        "key added to a table without",
+        ("ALTER TABLE {t} ADD PRIMARY KEY (id)",),
+        COPIED,
+        setup=NO_KEY,
+        before=INSERTS,
+        after=MORE_INSERTS,
+        at={Moment.ROLLED_BACK: NOTHING},
+    ),
+    Row(
+        "key dropped",
+        ("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",),
+        EQUAL,
+        before=INSERTS,
+        after=MORE_INSERTS,
+    ),
+    Row("replica identity full", ("ALTER TABLE {t} REPLICA IDENTITY FULL",), IN_PLACE),
+    harmless(
+        "replica identity full there and back",
+        "ALTER TABLE {t} REPLICA IDENTITY FULL",
+        CHANGES,
+        "ALTER TABLE {t} REPLICA IDENTITY DEFAULT",
+    ),
+    Row(
+        "replica identity of an equal index",
+        (
+            "CREATE UNIQUE INDEX {t}_same ON {t} (id)",
+            "ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_same",
+        ),
+        IN_PLACE,
+    ),
+    Row(
+        "replica identity without the key",
+        (
+            "CREATE UNIQUE INDEX {t}_other ON {t} (other)",
+            "ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_other",
+        ),
+        PARKED,
+        setup=PLAIN + "ALTER TABLE {t} ADD other bigserial;",
+        words="do(es)? not carry the key",
+    ),
+    Row(
+        "replica identity nothing with updates between",
+        (
+            "ALTER TABLE {t} REPLICA IDENTITY NOTHING",
+            CHANGES,
+            "ALTER TABLE {t} REPLICA IDENTITY DEFAULT",
+        ),
+        COPIED,
+        moments=LOOKED_BETWEEN,
+    ),
+    Row(
+        "full without a key and back to a key",
+        (
+            "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
+            CHANGES,
+            "ALTER TABLE {t} ADD PRIMARY KEY (id)",
+            "ALTER TABLE {t} REPLICA IDENTITY DEFAULT",
+        ),
+        EQUAL,
+        setup=PLAIN + "ALTER TABLE {t} REPLICA IDENTITY FULL;",
+    ),
+)
+
+NAMES = (
+    Row(
+        "rename a table",
+        ("ALTER TABLE {t} RENAME TO {t}_new",),
+        EQUAL,
+        after=AFTER.replace("{t}", "{t}_new"),
+        tables=("{t}_new",),
+        first=("{t}",),
+        at={},
+    ),
+    Row(
+        "rename a table nothing written",
+        ("ALTER TABLE {t} RENAME TO {t}_new",),
+        EQUAL,
+        after="",
+        tables=("{t}_new",),
+        first=("{t}",),
+    ),
+    harmless(
+        "rename a table there and back",
+        "ALTER TABLE {t} RENAME TO {t}_new",
+        CHANGES.replace("{t}", "{t}_new"),
+        "ALTER TABLE {t}_new RENAME TO {t}",
+    ),
+    Row(
+        "set schema",
+        ("ALTER TABLE {t} SET SCHEMA {t}_s",),
+        EQUAL,
+        setup=PLAIN + "CREATE SCHEMA {t}_s;",
+        after=AFTER.replace("{t}", "{t}_s.{t}"),
+        tables=("{t}_s.{t}",),
+        first=("{t}",),
+    ),
+    harmless(
+        "set schema there and back",
+        "ALTER TABLE {t} SET SCHEMA {t}_s",
+        CHANGES.replace("{t}", "{t}_s.{t}"),
+        "ALTER TABLE {t}_s.{t} SET SCHEMA public",
+        setup=PLAIN + "CREATE SCHEMA {t}_s;",
+    ),
+    harmless(
+        "rename a schema there and back",
+        "ALTER SCHEMA {t}_s RENAME TO {t}_z",
+        "ALTER SCHEMA {t}_z RENAME TO {t}_s",
+        setup=PLAIN.replace(
+            "CREATE TABLE {t}", "CREATE SCHEMA {t}_s; CREATE TABLE {t}_s.{t}"
+        ).replace("INTO {t}", "INTO {t}_s.{t}"),
+        before=BEFORE.replace("{t}", "{t}_s.{t}"),
+        after=AFTER.replace("{t}", "{t}_s.{t}"),
+        tables=("{t}_s.{t}",),
+    ),
+    Row(
+        "swap of an online migration",
+        ("BEGIN; ALTER TABLE {t} RENAME TO {t}_old; ALTER TABLE {t}_new RENAME TO {t}; COMMIT",),
+        EQUAL,
+        setup=PLAIN + PLAIN.replace("{t}", "{t}_new") + "UPDATE {t}_new SET b = 'new';",
+        after=AFTER + CHANGES.replace("{t}", "{t}_old"),
+        tables=("{t}", "{t}_old"),
+        first=("{t}", "{t}_new"),
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row(
+        "swap of two tables",
+        (
+            (
+                "BEGIN; ALTER TABLE {t} RENAME TO {t}_tmp; ALTER TABLE {t}_new RENAME TO {t};"
+                " ALTER TABLE {t}_tmp RENAME TO {t}_new; COMMIT"
+            ),
+        ),
+        EQUAL,
+        setup=PLAIN + PLAIN.replace("{t}", "{t}_new") + "UPDATE {t}_new SET b = 'new';",
+        after=AFTER + CHANGES.replace("{t}", "{t}_new"),
+        tables=("{t}", "{t}_new"),
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row(
+        "swap of two tables there and back",
+        (
+            (
+                "BEGIN; ALTER TABLE {t} RENAME TO {t}_tmp; ALTER TABLE {t}_new RENAME TO {t};"
+                " ALTER TABLE {t}_tmp RENAME TO {t}_new; COMMIT"
+            ),
+            CHANGES + CHANGES.replace("{t}", "{t}_new"),
+            (
+                "BEGIN; ALTER TABLE {t} RENAME TO {t}_tmp; ALTER TABLE {t}_new RENAME TO {t};"
+                " ALTER TABLE {t}_tmp RENAME TO {t}_new; COMMIT"
+            ),
+        ),
+        EQUAL,
+        setup=PLAIN + PLAIN.replace("{t}", "{t}_new") + "UPDATE {t}_new SET b = 'new';",
+        tables=("{t}", "{t}_new"),
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row(
+        "rename and another table under the old name",
+        (
+            "ALTER TABLE {t} RENAME TO {t}_old",
+            "CREATE TABLE {t} (id int PRIMARY KEY, w text)",
+            "INSERT INTO {t} SELECT i, 'w' FROM generate_series(1, 9) i",
+        ),
+        EQUAL,
+        after="UPDATE {t} SET w = 'x' WHERE id = 1; UPDATE {t}_old SET a = 0 WHERE id = 2",
+        tables=("{t}", "{t}_old"),
+        first=("{t}",),
+    ),
+)
+
+TABLES = (
+    Row(
+        "create a table",
+        (PLAIN,),
+        COPIED,
+        setup="",
+        before="",
+        at={Moment.ROLLED_BACK: NOTHING},
+        moments=OUTSIDE_TRANSACTIONS | {Moment.TRANSACTION},
+    ),
+    Row(
+        "create a table as",
+        ("CREATE TABLE {t} AS SELECT 1 AS id, 2 AS a, 'x' AS b",),
+        COPIED,
+        setup="",
+        before="",
+        after=MORE_INSERTS,
+        moments=OUTSIDE_TRANSACTIONS | {Moment.TRANSACTION},
+    ),
+    Row(
+        "create an unlogged table",
+        ("CREATE UNLOGGED TABLE {t} (id int PRIMARY KEY)",),
+        NOTHING,
+        setup="",
+        before="",
+        after="INSERT INTO {t} VALUES (1)",
+        tables=(),
+        absent=("{t}",),
+    ),
+    Row(
+        "create a temporary table",
+        ("CREATE TEMP TABLE {t}_temp (id int PRIMARY KEY)", "INSERT INTO {t}_temp VALUES (1)"),
+        NOTHING,
+        absent=("{t}_temp",),
+    ),
+    Row(
+        "drop a table",
+        ("DROP TABLE {t}",),
+        NOTHING,
+        before="",
+        after="",
+        tables=(),
+        first=("{t}",),
+        standing={"{t}": INSERTED},
+    ),
+    Row(
+        "drop a table cascade",
+        ("DROP TABLE {t}_other CASCADE",),
+        NOTHING,
+        setup=REFERENCED + "ALTER TABLE {t} ADD CONSTRAINT {t}_f FOREIGN KEY (id)"
+        " REFERENCES {t}_other;",
+        standing={"{t}_other": 200},
+    ),
+    Row(
+        "drop and create under its name",
+        ("DROP TABLE {t}", PLAIN.replace("'b'", "'new'")),
+        COPIED,
+    ),
+    Row(
+        "drop and create with other columns",
+        (
+            "DROP TABLE {t}",
+            "CREATE TABLE {t} (k text PRIMARY KEY, w int)",
+            "INSERT INTO {t} SELECT 'k' || i, i FROM generate_series(1, 9) i",
+        ),
+        COPIED,
+        after="UPDATE {t} SET w = 0 WHERE k = 'k1'",
+    ),
+    Row(
+        "drop and create in one transaction",
+        ("BEGIN; DROP TABLE {t};" + PLAIN.replace("'b'", "'new'") + "COMMIT",),
+        COPIED,
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row(
+        "drop and create while others write",
+        ("BEGIN; DROP TABLE {t};" + PLAIN.replace("'b'", "'new'") + "COMMIT",),
+        COPIED,
+        load="INSERT INTO {t} (id) SELECT coalesce(max(id), 0) + 1 FROM {t}",
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    harmless("truncate", "TRUNCATE {t}"),
+    harmless("truncate and fill", "TRUNCATE {t}; INSERT INTO {t} VALUES (1, 1, 'n'), (2, 2, 'n')"),
+    harmless("truncate restart identity", "TRUNCATE {t} RESTART IDENTITY"),
+    harmless(
+        "truncate cascade",
+        "TRUNCATE {t}_other CASCADE",
+        setup=REFERENCED
+        + "ALTER TABLE {t} ADD CONSTRAINT {t}_f FOREIGN KEY (id) REFERENCES {t}_other;",
+        after="INSERT INTO {t}_other VALUES (1); INSERT INTO {t} VALUES (1, 1, 'n')",
+        tables=("{t}", "{t}_other"),
+    ),
+    harmless(
+        "truncate two tables",
+        "TRUNCATE {t}, {t}_other",
+        setup=REFERENCED,
+        tables=("{t}", "{t}_other"),
+    ),
+    harmless(
+        "truncate a table without a key",
+        "TRUNCATE {t}",
+        setup=NO_KEY,
+        before=INSERTS,
+        after=MORE_INSERTS,
+    ),
+    Row(
+        "truncate and a new column", ("TRUNCATE {t}", "ALTER TABLE {t} ADD c int DEFAULT 7"), EQUAL
+    ),
+    harmless(
+        "inherit",
+        "CREATE TABLE {t}_child (c int) INHERITS ({t})",
+        "INSERT INTO {t}_child (id, a) VALUES (900, 1)",
+        "ALTER TABLE {t}_child NO INHERIT {t}",
+        "ALTER TABLE {t}_child INHERIT {t}",
+    ),
+    harmless(
+        "truncate only an inheritance parent",
+        "TRUNCATE ONLY {t}",
+        setup=PLAIN + "CREATE TABLE {t}_child (PRIMARY KEY (id)) INHERITS ({t});"
+        "INSERT INTO {t}_child (id) VALUES (900);",
+        tables=("{t}", "{t}_child"),
+    ),
+    harmless(
+        "truncate an inheritance parent",
+        "TRUNCATE {t}",
+        setup=PLAIN + "CREATE TABLE {t}_child (PRIMARY KEY (id)) INHERITS ({t});"
+        "INSERT INTO {t}_child (id) VALUES (900);",
+        tables=("{t}", "{t}_child"),
+    ),
+    Row(
+        "add a column to an inheritance parent",
+        ("ALTER TABLE {t} ADD c int DEFAULT 7",),
+        ADDED,
+        setup=PLAIN + "CREATE TABLE {t}_child (PRIMARY KEY (id)) INHERITS ({t});"
+        "INSERT INTO {t}_child (id) VALUES (900);",
+        tables=("{t}", "{t}_child"),
+    ),
+)
+
+_OWN_LEAF_ATTACHED = PARTS + LATER_PART + ATTACH + ";"
+PARTITIONS = (
+    harmless(
+        "new partition",
+        "CREATE TABLE {t}_late PARTITION OF {t} FOR VALUES FROM (5000) TO (6000)",
+        "INSERT INTO {t} (id) VALUES (5001), (5002)",
+        setup=PARTS,
+    ),
+    harmless(
+        "new default partition",
+        "CREATE TABLE {t}_rest PARTITION OF {t} DEFAULT",
+        "INSERT INTO {t} (id) VALUES (5001), (5002)",
+        setup=PARTS,
+    ),
+    harmless(
+        "new partition below a mid level",
+        "CREATE TABLE {t}_m3 PARTITION OF {t}_mid DEFAULT",
+        "UPDATE {t} SET id = id + 1 WHERE id = 2900",
+        setup=PARTS,
+    ),
+    Row("attach a table with rows", (ATTACH,), COPIED, setup=PARTS + LATER_PART),
+    Row(
+        "attach a table with rows nothing written",
+        (ATTACH,),
+        COPIED,
+        setup=PARTS + LATER_PART,
+        after="",
+    ),
+    Row(
+        "attach made and filled in one transaction",
+        ("BEGIN;" + LATER_PART + ATTACH + "; COMMIT",),
+        COPIED,
+        setup=PARTS,
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row(
+        "attach an empty table",
+        ("CREATE TABLE {t}_late (LIKE {t})", ATTACH, "INSERT INTO {t} (id) VALUES (5001)"),
+        EQUAL,
+        setup=PARTS,
+    ),
+    Row("detach", ("ALTER TABLE {t} DETACH PARTITION {t}_late",), COPIED, setup=_OWN_LEAF_ATTACHED),
+    Row("detach a mid level", ("ALTER TABLE {t} DETACH PARTITION {t}_mid",), COPIED, setup=PARTS),
+    Row(
+        "detach concurrently",
+        ("ALTER TABLE {t} DETACH PARTITION {t}_late CONCURRENTLY",),
+        COPIED,
+        setup=_OWN_LEAF_ATTACHED,
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row(
+        "detach and attach",
+        ("ALTER TABLE {t} DETACH PARTITION {t}_late", ATTACH),
+        EQUAL,
+        setup=_OWN_LEAF_ATTACHED,
+    ),
+    Row(
+        "detach change and attach",
+        (
+            "ALTER TABLE {t} DETACH PARTITION {t}_late",
+            "UPDATE {t}_late SET b = 'apart' WHERE id < 5005; DELETE FROM {t}_late WHERE id = 5006",
+            ATTACH,
+        ),
+        COPIED,
+        setup=_OWN_LEAF_ATTACHED,
+    ),
+    Row(
+        "detach truncate and attach",
+        ("ALTER TABLE {t} DETACH PARTITION {t}_late", "TRUNCATE {t}_late", ATTACH),
+        COPIED,
+        setup=_OWN_LEAF_ATTACHED,
+    ),
+    Row(
+        "detach under load",
+        ("ALTER TABLE {t} DETACH PARTITION {t}_late",),
+        COPIED,
+        setup=_OWN_LEAF_ATTACHED,
+        load="UPDATE {t} SET a = coalesce(a, 0) + 1 WHERE id = 5003",
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row("drop a partition", ("DROP TABLE {t}_late",), COPIED, setup=_OWN_LEAF_ATTACHED),
+    Row(
+        "drop a partition and make it again",
+        (
+            "DROP TABLE {t}_late",
+            "CREATE TABLE {t}_late PARTITION OF {t} FOR VALUES FROM (5000) TO (6000)",
+            "INSERT INTO {t} (id) VALUES (5003)",
+        ),
+        COPIED,
+        setup=_OWN_LEAF_ATTACHED,
+    ),
+    harmless("rename a partition", "ALTER TABLE {t}_low RENAME TO {t}_lower", setup=PARTS),
+    harmless(
+        "set schema of a partition",
+        "ALTER TABLE {t}_low SET SCHEMA {t}_s",
+        setup=PARTS + "CREATE SCHEMA {t}_s;",
+    ),
+    harmless(
+        "move rows between partitions",
+        "UPDATE {t} SET id = id + 1000 WHERE id BETWEEN 6 AND 9",
+        setup=PARTS,
+    ),
+    maintained("vacuum full of a partition", "VACUUM FULL {t}_low", setup=PARTS),
+    Row("add a column to the root", ("ALTER TABLE {t} ADD c int",), ADDED, setup=PARTS),
+    Row(
+        "add a constant default to the root",
+        ("ALTER TABLE {t} ADD c int DEFAULT 7",),
+        ADDED,
+        setup=PARTS,
+    ),
+    Row(
+        "add a volatile default to the root",
+        ("ALTER TABLE {t} ADD c float DEFAULT random()",),
+        COPIED,
+        setup=PARTS,
+    ),
+    Row("drop a column of the root", ("ALTER TABLE {t} DROP a",), NOTHING, setup=PARTS),
+    Row(
+        "int times two on the root",
+        ("ALTER TABLE {t} ALTER a TYPE int USING a * 2",),
+        COPIED,
+        setup=PARTS,
+    ),
+    Row(
+        "attach a leaf with other column numbers",
+        (
+            (
+                "CREATE TABLE {t}_late (x int, b text, a int, id int PRIMARY KEY);"
+                "ALTER TABLE {t}_late DROP x; INSERT INTO {t}_late VALUES ('late', 1, 5001)"
+            ),
+            ATTACH,
+            "INSERT INTO {t} VALUES (5002, 2, 'new')",
+        ),
+        COPIED,
+        setup=PARTS,
+    ),
+    Row(
+        "attach a leaf with another missing value",
+        (
+            "ALTER TABLE {t} ADD c int DEFAULT 7",
+            LATER_PART + "ALTER TABLE {t}_late ADD c int DEFAULT 8",
+            ATTACH,
+        ),
+        COPIED,
+        setup=PARTS,
+    ),
+    Row(
+        "rename the root",
+        ("ALTER TABLE {t} RENAME TO {t}_new",),
+        EQUAL,
+        setup=PARTS,
+        after=AFTER.replace("{t}", "{t}_new"),
+        tables=("{t}_new",),
+        first=("{t}",),
+    ),
+    harmless("truncate the root", "TRUNCATE {t}", setup=PARTS),
+    Row("truncate a leaf", ("TRUNCATE {t}_low",), EQUAL, setup=PARTS),
+    Row("truncate a leaf nothing written", ("TRUNCATE {t}_low",), EQUAL, setup=PARTS, after=""),
+    Row("truncate a mid level", ("TRUNCATE {t}_mid",), EQUAL, setup=PARTS),
+    Row("truncate a leaf below a mid level", ("TRUNCATE {t}_m1",), EQUAL, setup=PARTS),
+    Row(
+        "truncate a leaf and a new partition",
+        (
+            "TRUNCATE {t}_low",
+            "CREATE TABLE {t}_late PARTITION OF {t} FOR VALUES FROM (5000) TO (6000)",
+            "INSERT INTO {t} (id) VALUES (5001)",
+        ),
+        EQUAL,
+        setup=PARTS,
+    ),
+    Row(
+        "truncate a leaf and fill it",
+        ("TRUNCATE {t}_low", "INSERT INTO {t} VALUES (1, 1, 'n')"),
+        EQUAL,
+        setup=PARTS,
+    ),
+    Row(
+        "drop the root and make it again",
+        ("DROP TABLE {t}", PARTS.replace("'b'", "'new'")),
+        COPIED,
+        setup=PARTS,
+    ),
+    Row(
+        "a table becomes partitioned",
+        (
+            (
+                "BEGIN; ALTER TABLE {t} RENAME TO {t}_low;"
+                " CREATE TABLE {t} (id int PRIMARY KEY, a int, b text) PARTITION BY RANGE (id);"
+                " ALTER TABLE {t} ATTACH PARTITION {t}_low FOR VALUES FROM (0) TO (1000); COMMIT"
+            ),
+        ),
+        COPIED,
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+)
+
+TYPES = (
+    Row(
+        "enum add a value",
+        ("ALTER TYPE {t}_mood ADD VALUE 'happy'", "UPDATE {t} SET a = 'happy' WHERE id = 7"),
+        NOTHING,
+        setup=ENUM,
+        before=TYPED_BEFORE,
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    Row(
+        "enum add a value before",
+        ("ALTER TYPE {t}_mood ADD VALUE 'low' BEFORE 'sad'",),
+        NOTHING,
+        setup=ENUM,
+        before=TYPED_BEFORE,
+    ),
+    Row(
+        "enum rename a value",
+        ("ALTER TYPE {t}_mood RENAME VALUE 'ok' TO 'fine'",),
+        COPIED,
+        setup=ENUM,
+        before=TYPED_BEFORE,
+    ),
+    Row(
+        "enum rename a value nothing written",
+        ("ALTER TYPE {t}_mood RENAME VALUE 'ok' TO 'fine'",),
+        COPIED,
+        setup=ENUM,
+        before=TYPED_BEFORE,
+        after="",
+    ),
+    Row(
+        "enum rename a value there and back",
+        (
+            "ALTER TYPE {t}_mood RENAME VALUE 'ok' TO 'fine'",
+            "UPDATE {t} SET b = 'x' WHERE id < 9",
+            "ALTER TYPE {t}_mood RENAME VALUE 'fine' TO 'ok'",
+        ),
+        EQUAL,
+        setup=ENUM,
+        before=TYPED_BEFORE,
+    ),
+    Row(
+        "enum swap two values",
+        (
+            "ALTER TYPE {t}_mood RENAME VALUE 'ok' TO 'x'",
+            "ALTER TYPE {t}_mood RENAME VALUE 'sad' TO 'ok'",
+            "ALTER TYPE {t}_mood RENAME VALUE 'x' TO 'sad'",
+        ),
+        COPIED,
+        setup=ENUM,
+        before=TYPED_BEFORE,
+    ),
+    harmless(
+        "enum rename the type",
+        "ALTER TYPE {t}_mood RENAME TO {t}_temper",
+        setup=ENUM,
+        before=TYPED_BEFORE,
+    ),
+    harmless(
+        "enum set schema",
+        "CREATE SCHEMA {t}_s",
+        "ALTER TYPE {t}_mood SET SCHEMA {t}_s",
+        setup=ENUM,
+        before=TYPED_BEFORE,
+    ),
+    harmless(
+        "enum owner", "ALTER TYPE {t}_mood OWNER TO pg_monitor", setup=ENUM, before=TYPED_BEFORE
+    ),
+    Row(
+        "enum array rename a value",
+        ("ALTER TYPE {t}_mood RENAME VALUE 'ok' TO 'fine'",),
+        COPIED,
+        setup="CREATE TYPE {t}_mood AS ENUM ('sad', 'ok');"
+        "CREATE TABLE {t} (id int PRIMARY KEY, a {t}_mood[], b text);"
+        "INSERT INTO {t} SELECT i, '{ok,sad}' FROM generate_series(1, 20) i",
+        before=TYPED_BEFORE,
+    ),
+    harmless("create and drop a type", "CREATE TYPE {t}_x AS ENUM ('a')", "DROP TYPE {t}_x"),
+    Row(
+        "composite add an attribute",
+        ("ALTER TYPE {t}_pair ADD ATTRIBUTE z int",),
+        COPIED,
+        setup=COMPOSITE,
+        before=TYPED_BEFORE,
+    ),
+    Row(
+        "composite drop an attribute",
+        ("ALTER TYPE {t}_pair DROP ATTRIBUTE x",),
+        COPIED,
+        setup=COMPOSITE,
+        before=TYPED_BEFORE,
+    ),
+    Row(
+        "composite rename an attribute",
+        ("ALTER TYPE {t}_pair RENAME ATTRIBUTE x TO w",),
+        EQUAL,
+        setup=COMPOSITE,
+        before=TYPED_BEFORE,
+    ),
+    harmless(
+        "domain default",
+        "ALTER DOMAIN {t}_whole SET DEFAULT 5",
+        "ALTER DOMAIN {t}_whole DROP DEFAULT",
+        setup=DOMAIN,
+    ),
+    harmless(
+        "domain constraint",
+        "ALTER DOMAIN {t}_whole ADD CONSTRAINT {t}_c CHECK (VALUE < 999) NOT VALID",
+        "ALTER DOMAIN {t}_whole VALIDATE CONSTRAINT {t}_c",
+        "ALTER DOMAIN {t}_whole RENAME CONSTRAINT {t}_c TO {t}_d",
+        "ALTER DOMAIN {t}_whole DROP CONSTRAINT {t}_d",
+        setup=DOMAIN,
+    ),
+    harmless("domain rename", "ALTER DOMAIN {t}_whole RENAME TO {t}_number", setup=DOMAIN),
+    harmless("domain owner", "ALTER DOMAIN {t}_whole OWNER TO pg_monitor", setup=DOMAIN),
+    Row(
+        "add a column of a domain with a default",
+        ("CREATE DOMAIN {t}_seven AS int DEFAULT 7", "ALTER TABLE {t} ADD c {t}_seven"),
+        EQUAL,
+    ),
+    Row(
+        "add a column of a domain with a default and a check",
+        (
+            "CREATE DOMAIN {t}_seven AS int DEFAULT 7 CHECK (VALUE > 0)",
+            "ALTER TABLE {t} ADD c {t}_seven",
+        ),
+        EQUAL,
+    ),
+    Row(
+        "int to a domain",
+        ("CREATE DOMAIN {t}_whole AS int", "ALTER TABLE {t} ALTER a TYPE {t}_whole"),
+        IN_PLACE,
+    ),
+    Row(
+        "drop a type cascade",
+        ("DROP TYPE {t}_mood CASCADE",),
+        NOTHING,
+        setup=ENUM,
+        before=TYPED_BEFORE,
+    ),
+)
+
+
+def published(name: str, expected: Outcome, *ddl: str, **more: Any) -> Row:
+    """A row whose publication is the server's and the user's own."""
+    setup = more.pop("setup", PLAIN) + more.pop(
+        "publication", "CREATE PUBLICATION {t} FOR TABLE {t};"
+    )
+    return Row(name, ddl, expected, setup=setup, publisher=Publisher.SERVER, **more)
+
+
+IN_SCHEMA = """
+CREATE SCHEMA {t}_s;
+CREATE TABLE {t}_s.{t} (id int PRIMARY KEY, a int, b text);
+INSERT INTO {t}_s.{t} SELECT i, i, 'b' || i FROM generate_series(1, 20) i;
+"""
+BY_SCHEMA = "CREATE PUBLICATION {t} FOR TABLES IN SCHEMA {t}_s;"
+
+
+def by_schema(name: str, expected: Outcome, *ddl: str, **more: Any) -> Row:
+    """A table that is published by its schema."""
+    return published(
+        name, expected, *ddl,
+        setup=IN_SCHEMA, publication=BY_SCHEMA,
+        before=BEFORE.replace("{t}", "{t}_s.{t}"), after=AFTER.replace("{t}", "{t}_s.{t}"),
+        tables=("{t}_s.{t}",), **more,
+    )  # fmt: skip
+
+
+VIA_ROOT = "CREATE PUBLICATION {t} FOR TABLE {t} WITH (publish_via_partition_root);"
+PUBLICATIONS = (
+    published(
+        "out and in with changes",
+        COPIED,
+        "ALTER PUBLICATION {t} DROP TABLE {t}",
+        CHANGES,
+        "ALTER PUBLICATION {t} ADD TABLE {t}",
+    ),
+    published(
+        "out and in",
+        COPIED,
+        "ALTER PUBLICATION {t} DROP TABLE {t}",
+        "ALTER PUBLICATION {t} ADD TABLE {t}",
+    ),
+    published(
+        "out and in with changes nothing written",
+        COPIED,
+        "ALTER PUBLICATION {t} DROP TABLE {t}",
+        CHANGES,
+        "ALTER PUBLICATION {t} ADD TABLE {t}",
+        after="",
+    ),
+    published(
+        "set to another table and back",
+        COPIED,
+        "ALTER PUBLICATION {t} SET TABLE {t}_other",
+        CHANGES,
+        "ALTER PUBLICATION {t} SET TABLE {t}",
+        setup=REFERENCED,
+    ),
+    published("set to the same table", NOTHING, "ALTER PUBLICATION {t} SET TABLE {t}"),
+    published(
+        "set to the same options",
+        VERIFIED,
+        "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete, truncate')",
+    ),
+    published(
+        "rename there and back",
+        VERIFIED,
+        "ALTER PUBLICATION {t} RENAME TO {t}_new",
+        "ALTER PUBLICATION {t}_new RENAME TO {t}",
+        moments=frozenset(Moment) - {Moment.SEVERAL_POLLS, Moment.CAPTURE_ONLY},
+    ),
+    published(
+        "actions there and back",
+        COPIED,
+        "ALTER PUBLICATION {t} SET (publish = 'insert')",
+        CHANGES,
+        "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete, truncate')",
+    ),
+    published(
+        "actions there and back nothing changed",
+        VERIFIED,
+        "ALTER PUBLICATION {t} SET (publish = 'insert')",
+        "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete, truncate')",
+        at={Moment.SEVERAL_POLLS: EQUAL},
+    ),
+    published(
+        "truncate not published there and back",
+        COPIED,
+        "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete')",
+        "TRUNCATE {t}",
+        "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete, truncate')",
+    ),
+    published(
+        "truncate not published",
+        EQUAL,
+        "TRUNCATE {t}",
+        publication="CREATE PUBLICATION {t} FOR TABLE {t}"
+        " WITH (publish = 'insert, update, delete');",
+    ),
+    published(
+        "filter there and back",
+        COPIED,
+        "ALTER PUBLICATION {t} SET TABLE {t} WHERE (id > 50)",
+        "UPDATE {t} SET b = 'changed' WHERE id = 4",
+        "ALTER PUBLICATION {t} SET TABLE {t}",
+    ),
+    published(
+        "a filter that lets all pass", EQUAL, "ALTER PUBLICATION {t} SET TABLE {t} WHERE (id > 0)"
+    ),
+    published(
+        "column list there and back",
+        COPIED,
+        "ALTER PUBLICATION {t} SET TABLE {t} (id, a)",
+        CHANGES,
+        "ALTER PUBLICATION {t} SET TABLE {t}",
+    ),
+    published(
+        "column list becomes wider",
+        COPIED,
+        "ALTER PUBLICATION {t} SET TABLE {t} (id, a, b)",
+        publication="CREATE PUBLICATION {t} FOR TABLE {t} (id, a);",
+    ),
+    published(
+        "add a table",
+        COPIED,
+        "ALTER PUBLICATION {t} ADD TABLE {t}_other",
+        setup=REFERENCED,
+        tables=("{t}_other",),
+    ),
+    published(
+        "drop a table from the publication",
+        NOTHING,
+        "ALTER PUBLICATION {t} DROP TABLE {t}_other",
+        setup=REFERENCED,
+        standing={"{t}_other": 200},
+        publication="CREATE PUBLICATION {t} FOR TABLE {t}, {t}_other;",
+    ),
+    published(
+        "owner and comment of a publication",
+        NOTHING,
+        "ALTER PUBLICATION {t} OWNER TO CURRENT_USER",
+        "COMMENT ON PUBLICATION {t} IS 'x'",
+    ),
+    published(
+        "create and drop another publication",
+        NOTHING,
+        "CREATE PUBLICATION {t}_more FOR TABLE {t}",
+        "DROP PUBLICATION {t}_more",
+    ),
+    published(
+        "add the schema of the table",
+        EQUAL,
+        "ALTER PUBLICATION {t} ADD TABLES IN SCHEMA {t}_s",
+        setup=PLAIN + "CREATE SCHEMA {t}_s;",
+    ),
+    by_schema(
+        "schema out and in with changes",
+        COPIED,
+        "ALTER PUBLICATION {t} DROP TABLES IN SCHEMA {t}_s",
+        CHANGES.replace("{t}", "{t}_s.{t}"),
+        "ALTER PUBLICATION {t} ADD TABLES IN SCHEMA {t}_s",
+    ),
+    by_schema(
+        "out of its schema and back with changes",
+        COPIED,
+        "ALTER TABLE {t}_s.{t} SET SCHEMA public",
+        CHANGES,
+        "ALTER TABLE public.{t} SET SCHEMA {t}_s",
+    ),
+    by_schema(
+        "out of its schema and back",
+        EQUAL,
+        "ALTER TABLE {t}_s.{t} SET SCHEMA public",
+        "ALTER TABLE public.{t} SET SCHEMA {t}_s",
+    ),
+    by_schema(
+        "unlogged and logged with changes",
+        COPIED,
+        "ALTER TABLE {t}_s.{t} SET UNLOGGED",
+        CHANGES.replace("{t}", "{t}_s.{t}"),
+        "ALTER TABLE {t}_s.{t} SET LOGGED",
+    ),
+    by_schema(
+        "unlogged and logged",
+        EQUAL,
+        "ALTER TABLE {t}_s.{t} SET UNLOGGED",
+        "ALTER TABLE {t}_s.{t} SET LOGGED",
+        at=dict.fromkeys(
+            (Moment.ONE_POLL, Moment.STOPPED, Moment.CAPTURE_ONLY, Moment.TRANSACTION), VERIFIED
+        ),
+    ),
+    by_schema(
+        "vacuum full of a table published by schema",
+        VERIFIED,
+        "VACUUM FULL {t}_s.{t}",
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    published(
+        "new table in a published schema",
+        COPIED,
+        PLAIN.replace("{t}", "{t}_s.{t}_more"),
+        setup="CREATE SCHEMA {t}_s;",
+        publication=BY_SCHEMA,
+        before="",
+        after="INSERT INTO {t}_s.{t}_more (id) VALUES (101)",
+        tables=("{t}_s.{t}_more",),
+        moments=OUTSIDE_TRANSACTIONS | {Moment.TRANSACTION},
+    ),
+    published(
+        "set unlogged is refused",
+        NOTHING,
+        "DO $$ BEGIN ALTER TABLE {t} SET UNLOGGED; EXCEPTION WHEN OTHERS THEN NULL; END $$",
+    ),
+    published(
+        "via root truncate the root", NOTHING, "TRUNCATE {t}", setup=PARTS, publication=VIA_ROOT
+    ),
+    published(
+        "via root truncate a leaf", COPIED, "TRUNCATE {t}_low", setup=PARTS, publication=VIA_ROOT
+    ),
+    published(
+        "via root truncate a leaf nothing written",
+        COPIED,
+        "TRUNCATE {t}_low",
+        setup=PARTS,
+        publication=VIA_ROOT,
+        after="",
+    ),
+    published(
+        "via root truncate a mid level",
+        COPIED,
+        "TRUNCATE {t}_mid",
+        setup=PARTS,
+        publication=VIA_ROOT,
+    ),
+    published(
+        "via root truncate a leaf and a new partition",
+        COPIED,
+        "TRUNCATE {t}_low",
+        "CREATE TABLE {t}_late PARTITION OF {t} FOR VALUES FROM (5000) TO (6000)",
+        "INSERT INTO {t} (id) VALUES (5001)",
+        setup=PARTS,
+        publication=VIA_ROOT,
+    ),
+    published(
+        "via root detach change and attach",
+        COPIED,
+        "ALTER TABLE {t} DETACH PARTITION {t}_late",
+        "UPDATE {t}_late SET b = 'apart'",
+        ATTACH,
+        setup=_OWN_LEAF_ATTACHED,
+        publication=VIA_ROOT,
+    ),
+    published(
+        "via root vacuum full of a leaf",
+        VERIFIED,
+        "VACUUM FULL {t}_low",
+        setup=PARTS,
+        publication=VIA_ROOT,
+        moments=OUTSIDE_TRANSACTIONS,
+    ),
+    published(
+        "via root there and back",
+        EQUAL,
+        "ALTER PUBLICATION {t} SET (publish_via_partition_root = true)",
+        CHANGES,
+        "ALTER PUBLICATION {t} SET (publish_via_partition_root = false)",
+        setup=PARTS,
+    ),
+    published(
+        "via root from now on",
+        EQUAL,
+        "ALTER PUBLICATION {t} SET (publish_via_partition_root = true)",
+        setup=PARTS,
+    ),
+    published(
+        "publish generated columns",
+        COPIED,
+        "ALTER PUBLICATION {t} SET (publish_generated_columns = stored)",
+        setup=GENERATED,
+        since=18,
+    ),
+    published(
+        "a mid level via root",
+        NOTHING,
+        CHANGES,
+        setup=PARTS,
+        tables=("{t}_mid",),
+        publication="CREATE PUBLICATION {t} FOR TABLE {t}_mid WITH (publish_via_partition_root);",
+        before="",
+        after="",
+    ),
+)
+
+
+def ours(name: str, expected: Outcome, *ddl: str, **more: Any) -> Row:
+    """A row whose table a publication of pgsluice's own chooses."""
+    more.setdefault(
+        "statement",
+        "CREATE PUBLICATION {t} FOR TABLE {t} WITH (publish_via_partition_root = true)",
+    )
+    return Row(name, ddl, expected, setup=PARTS, publisher=Publisher.OURS, **more)
+
+
+OURS = (
+    ours("ours via root truncate the root", NOTHING, "TRUNCATE {t}"),
+    ours("ours via root truncate a leaf", EQUAL, "TRUNCATE {t}_low"),
+    ours("ours via root truncate a leaf nothing written", EQUAL, "TRUNCATE {t}_low", after=""),
+    ours("ours via root truncate a mid level", EQUAL, "TRUNCATE {t}_mid"),
+    ours(
+        "ours via root truncate a leaf and a new partition",
+        EQUAL,
+        "TRUNCATE {t}_low",
+        "CREATE TABLE {t}_late PARTITION OF {t} FOR VALUES FROM (5000) TO (6000)",
+        "INSERT INTO {t} (id) VALUES (5001)",
+    ),
+    ours("ours via root add a default", ADDED, "ALTER TABLE {t} ADD c int DEFAULT 7"),
+)
+
+ROWS = (
+    *COLUMNS, *CONSTRAINTS_AND_STORAGE, *KEYS, *NAMES, *TABLES, *PARTITIONS, *TYPES,
+    *PUBLICATIONS, *OURS,
+)  # fmt: skip
