@@ -1,4 +1,4 @@
-"""``pgsluice check`` against real servers: what is wrong is named, with what to do."""
+"""``pgsluice check`` against real servers: it names each problem and what to do."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CREATE TABLE "Shop"."Item" (id int PRIMARY KEY);
 
 @pytest.fixture
 def shop(database: MakeDatabase) -> Database:
-    one = database()
-    one.execute(_TABLES)
-    return one
+    shop = database()
+    shop.execute(_TABLES)
+    return shop
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def role(shop: Database) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def replica() -> Iterator[EmbeddedServer]:
-    """A server as it is installed: wal_level = replica, and no slot free."""
+    """A server with default settings: wal_level = replica, and no free slot."""
     settings = {"wal_level": "replica", "max_replication_slots": "0", "max_wal_senders": "1"}
     with EmbeddedServer(18, settings=settings) as server:
         yield server
 
 
-def test_a_fit_source_is_said_to_be_fit_line_by_line(
+def test_a_source_that_is_ready(
     shop: Database, pgsluice: Command, write_config: WriteConfig
 ) -> None:
     outcome = pgsluice("check", write_config(shop.dsn))
@@ -91,19 +91,19 @@ def test_a_role_without_rights_gets_the_statements_to_run(
     assert 'CREATE PUBLICATION "pgsluice" FOR TABLE ' in outcome.out
 
 
-def test_the_statements_that_it_prints_are_what_was_missing(
+def test_the_printed_statements_solve_the_problems(
     shop: Database, role: str, pgsluice: Command, write_config: WriteConfig
 ) -> None:
     path = write_config(make_conninfo(shop.dsn, user=role))
     lines = pgsluice("check", path).out.splitlines()
     starts = ("ALTER ROLE", "GRANT", "CREATE PUBLICATION", "COMMENT ON PUBLICATION")
     todo = [line.partition("→ ")[2] for line in lines if "→ " in line]
-    shop.execute(*(one for one in todo if one.startswith(starts)))
+    shop.execute(*(line for line in todo if line.startswith(starts)))
     outcome = pgsluice("check", path)
     assert outcome.code == 0, outcome.out
 
 
-def test_a_server_as_it_is_installed(
+def test_a_server_with_default_settings(
     replica: EmbeddedServer, pgsluice: Command, write_config: WriteConfig
 ) -> None:
     outcome = pgsluice("check", write_config(replica.dsn()))
@@ -115,11 +115,11 @@ def test_a_server_as_it_is_installed(
     assert "warning max_wal_senders: 1" in outcome.out
 
 
-def test_nobody_there(pgsluice: Command, write_config: WriteConfig) -> None:
+def test_an_unreachable_server(pgsluice: Command, write_config: WriteConfig) -> None:
     outcome = pgsluice("check", write_config("host=127.0.0.1 port=1 user=x"))
     assert outcome.code == 1
     assert outcome.out.startswith("error   source: the server cannot be reached")
-    assert "spool: " in outcome.out  # the rest is looked at all the same
+    assert "spool: " in outcome.out  # the local checks run all the same
 
 
 def test_an_updated_table_without_identity_under_a_publication_of_the_users(
@@ -135,7 +135,7 @@ def test_an_updated_table_without_identity_under_a_publication_of_the_users(
     assert "Item" not in outcome.out
 
 
-def test_columns_that_a_lake_cannot_tell_apart(
+def test_columns_that_differ_only_in_case(
     shop: Database, pgsluice: Command, write_config: WriteConfig
 ) -> None:
     shop.execute('CREATE TABLE c (id int PRIMARY KEY, "A" int, a int)')
@@ -175,19 +175,19 @@ def test_what_binary_mode_cannot_send_or_read(
     path = write_config(shop.dsn, extra="binary = true")
     outcome = pgsluice("check", path)
     assert outcome.code == 1
-    found = {
+    findings = {
         tuple(line.split(": ")[:2])
         for line in outcome.out.splitlines()
         if line.split()[1:2] == ["binary:"]
     }
-    assert found == {
+    assert findings == {
         ("error   binary", "public.b.many (aclitem[])"),
         ("error   binary", "public.b.deep (public.pair[])"),
         ("warning binary", "public.b.r (regtype)"),
         ("warning binary", "public.b.rs (regtype[])"),
         ("warning binary", "public.b.c (public.places)"),
     }
-    # Only what is sent counts.
+    # Columns that are not sent do not matter.
     shop.execute("CREATE PUBLICATION pgsluice FOR TABLE t, b (id, own, m)")
     outcome = pgsluice("check", path)
     assert outcome.code == 0
@@ -198,7 +198,7 @@ def test_what_binary_mode_cannot_send_or_read(
 
 @pytest.mark.pg(">= 14")  # binary
 def test_an_array_without_binary_form_stops_the_servers_stream(shop: Database) -> None:
-    """What the error of ``check`` says of the server is so."""
+    """The server behaves as the error of ``check`` says."""
     shop.execute(
         "CREATE TABLE b (id int PRIMARY KEY, many aclitem[])",
         "CREATE PUBLICATION p FOR TABLE b",
@@ -223,14 +223,14 @@ def test_messages_in_streams(shop: Database, pgsluice: Command, write_config: Wr
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         ("pg_create_physical_replication_slot('{}')", "{} is a physical slot"),
         ("pg_create_logical_replication_slot('{}', 'pgoutput')", "this spool has never used it"),
     ],
 )
 def test_a_slot_that_is_not_ours(
-    shop: Database, pgsluice: Command, write_config: WriteConfig, make: str, said: str
+    shop: Database, pgsluice: Command, write_config: WriteConfig, make: str, message: str
 ) -> None:
     slot = shop.name
     shop.execute(f"SELECT {make.format(slot)}")
@@ -238,7 +238,7 @@ def test_a_slot_that_is_not_ours(
         outcome = pgsluice("check", write_config(shop.dsn, slot))
     finally:
         shop.execute(f"SELECT pg_drop_replication_slot('{slot}')")
-    assert said.format(slot) in outcome.out
+    assert message.format(slot) in outcome.out
 
 
 def test_a_slot_of_another_database(
@@ -251,7 +251,7 @@ def test_a_slot_of_another_database(
     assert f"error   slot: {other.name} belongs to the database {other.name}" in outcome.out
 
 
-def test_a_spool_that_cannot_be(shop: Database, pgsluice: Command, tmp_path: Path) -> None:
+def test_an_impossible_spool(shop: Database, pgsluice: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "c.toml"
     path.write_text(f'[source]\ndsn = "{shop.dsn}"\n[spool]\npath = "file/spool"\n')

@@ -85,13 +85,13 @@ class TestWhatPsqlPrints:
     def test_in_every_format(
         self, pg18: Any, database: MakeDatabase, pgsluice: Command, tmp_path: Path, options: Any
     ) -> None:
-        one = database(pg18)
-        make(one)
+        shop = database(pg18)
+        make(shop)
 
         def decoded(columns: str, options: list[str]) -> list[dict[str, Any]]:
             program = str(pg18.program("psql"))
             query = f"SELECT {columns} FROM {PEEK}"
-            command = [program, "-X", *options, "-c", query, one.dsn]
+            command = [program, "-X", *options, "-c", query, shop.dsn]
             done = subprocess.run(command, capture_output=True, check=True)
             outcome = pgsluice("decode", "--json", write(tmp_path, done.stdout))
             assert (outcome.code, outcome.err) == (0, "")
@@ -130,19 +130,19 @@ class TestPgRecvlogical:
     def test_its_output(
         self, pg18: Any, database: MakeDatabase, pgsluice: Command, tmp_path: Path
     ) -> None:
-        one = database(pg18)
-        make(one)
-        ((end,),) = one.execute("SELECT pg_current_wal_flush_lsn()::text")
+        shop = database(pg18)
+        make(shop)
+        ((end,),) = shop.execute("SELECT pg_current_wal_flush_lsn()::text")
         path = tmp_path / "received"
         command = [
-            str(pg18.program("pg_recvlogical")), "--start", "-d", one.dsn, "-S", "s", "-f", path,
+            str(pg18.program("pg_recvlogical")), "--start", "-d", shop.dsn, "-S", "s", "-f", path,
             "--endpos", end, "--no-loop", "-o", "proto_version=1", "-o", "publication_names=p",
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         outcome = pgsluice("decode", "--json", path)
         assert (outcome.code, outcome.err) == (0, "")
         says = objects(outcome.out)
-        assert "".join(one["tag"] for one in says) == "BRIICBUCBDDC"
+        assert "".join(line["tag"] for line in says) == "BRIICBUCBDDC"
         assert says[2]["new"]["a"] == "a\nb\x1b[31m'c"
         assert says[2]["new"]["d"] == "x" * 9000
 
@@ -190,7 +190,7 @@ class TestFilesOfASpool:
         with SpoolWriter(spool) as writer:
             writer.append(raw(transaction(2000, [relation(7), facts(7), row])))
             writer.append(raw(transaction(3000, [row], xid=8)))
-        paths = [spool.path / one.name for one in SpoolReader(spool).all_segments()]
+        paths = [spool.path / segment.name for segment in SpoolReader(spool).all_segments()]
         first, second = (objects(pgsluice("decode", path, "--json").out) for path in paths)
         assert [says["tag"] for says in first] == list("BR#IC")
         assert (first[2]["message"], first[2]["oid"], first[2]["facts"]) == ("Facts", 7, None)
@@ -221,7 +221,7 @@ class TestFilesOfASpool:
             command = [sys.executable, "-m", "pgsluice", "decode", "-"]
             done = subprocess.run(command, stdin=stream, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "they cannot be found from stdin" in done.stderr
+        assert "which cannot be found from stdin" in done.stderr
 
         part.unlink()
         outcome = pgsluice("decode", reference)
@@ -297,7 +297,7 @@ class TestFilesOfASpool:
         receive(spool, script, segment_bytes=segment_bytes)
         (marker,) = spool.glob("prepared/*/*")
         rows = objects(pgsluice("decode", marker, "--json").out)
-        assert [(one["tag"], one["xid"], one["table"], one["new"]) for one in rows] == [
+        assert [(row["tag"], row["xid"], row["table"], row["new"]) for row in rows] == [
             ("I", 7, "t", {"id": "2"}),
             ("I", 7, "t", {"id": "3"}),
         ]
@@ -393,9 +393,9 @@ class TestWrongInput:
         rows = PARALLEL_ROWS[start : start + 20]
         text = data.draw(st.booleans())
         whole = (
-            "".join(f"{lsn}|\\x{one.hex()}\n" for lsn, one in rows).encode()
+            "".join(f"{lsn}|\\x{message.hex()}\n" for lsn, message in rows).encode()
             if text
-            else b"\n".join(one for _, one in rows)
+            else b"\n".join(message for _, message in rows)
         )
         content = bytearray(whole)
         for at in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
@@ -403,9 +403,9 @@ class TestWrongInput:
         path = write(tmp_path, bytes(content))
         options = data.draw(st.sets(st.sampled_from(["--json", "--fragment", "--parallel"])))
         code = run_command(["decode", str(path), "--format", kind, *sorted(options)])
-        said = capsys.readouterr()
-        assert code in (0, 1), said.err
-        assert "should not happen" not in said.err
+        captured = capsys.readouterr()
+        assert code in (0, 1), captured.err
+        assert "this is a bug" not in captured.err
 
 
 class TestLines:

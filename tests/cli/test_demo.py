@@ -1,4 +1,4 @@
-"""``pgsluice demo``: what it shows, how it ends, and that nothing outlives it."""
+"""``pgsluice demo``: its output, its end, and that no process outlives it."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ DEMO = [sys.executable, "-m", "pgsluice", "demo"]
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Command lines of processes that name the folder or work in it."""
-    found = []
-    for one in Path("/proc").glob("[0-9]*"):
+    """Command lines of processes that name the folder, or whose working directory is in it."""
+    commands = []
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            command = (one / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            works_in = (one / "cwd").readlink()
+            command = (
+                (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )
+            works_in = (process / "cwd").readlink()
         except OSError:
             continue
         if str(folder) in command or works_in.is_relative_to(folder):
-            found.append(command)
-    return found
+            commands.append(command)
+    return commands
 
 
 def read_terminal(master: int) -> str:
-    """All that a process writes to its terminal, until it has ended."""
-    said = b""
+    """Everything that a process prints on its terminal until it ends."""
+    output = b""
     while True:
         try:
             part = os.read(master, 65_536)
         except OSError:  # EIO: nobody has the terminal open any more
-            return said.decode(errors="replace")
+            return output.decode(errors="replace")
         if not part:
-            return said.decode(errors="replace")
-        said += part
+            return output.decode(errors="replace")
+        output += part
 
 
 @pytest.mark.xdist_group("spark")
@@ -63,17 +65,19 @@ def test_every_table_is_equal_and_the_next_commands_work(tmp_path: Path) -> None
         env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "50"},
     )
     os.close(slave)
-    said = read_terminal(master)
+    output = read_terminal(master)
     os.close(master)
-    assert demo.wait() == 0, said
-    assert f"All {len(TABLES)} tables are equal." in said
-    assert "DIFFERS" not in said
-    assert "the shop is busy" in said  # the picture
-    assert "exit code 143" in said
+    assert demo.wait() == 0, output
+    assert f"All {len(TABLES)} tables are equal." in output
+    assert "DIFFERS" not in output
+    assert "the shop is busy" in output  # the live display
+    assert "exit code 143" in output
     assert not processes_of(folder)
-    commands = [line.strip() for line in said.splitlines() if line.startswith("  /")]
+    commands = [line.strip() for line in output.splitlines() if line.startswith("  /")]
     assert len(commands) == 3
-    answers = [subprocess.run(shlex.split(one), capture_output=True, text=True) for one in commands]
+    answers = [
+        subprocess.run(shlex.split(line), capture_output=True, text=True) for line in commands
+    ]
     assert [answer.returncode for answer in answers] == [0, 0, 0], answers
     assert "'status': 'done'" in answers[0].stdout
     assert "WRITE" in answers[1].stdout
@@ -101,7 +105,7 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_without_java_it_says_so_in_one_sentence(
+def test_without_java_the_error_is_one_sentence(
     pgsluice: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -119,8 +123,8 @@ def test_a_folder_in_use_is_refused(pgsluice: Command, tmp_path: Path) -> None:
 
 
 def test_differing_keys_are_shown() -> None:
-    said = io.StringIO()
-    found = Comparison(
+    file = io.StringIO()
+    differing = Comparison(
         max(TABLES, key=len),
         Digest(1_234_567, 1 << 63, 2),
         Digest(1_234_567, 1 << 63, 3),
@@ -129,8 +133,8 @@ def test_differing_keys_are_shown() -> None:
     )
     same = Comparison("public.carts", Digest(1, 5, 5), Digest(1, 5, 5))
 
-    show_proof([found, same], Lsn(16), "18.4", Console(file=said, width=80))
-    text = said.getvalue()
+    show_proof([differing, same], Lsn(16), "18.4", Console(file=file, width=80))
+    text = file.getvalue()
     assert "DIFFERS" in text
     assert "missing: (7, paid); differing: (8, new)" in text
     assert "1 of 2 tables are equal." in text

@@ -73,14 +73,14 @@ sink = { type = "delta", path = "lake/{schema}/{table}" }
 '''
 
 
-def test_before_the_first_run_it_is_said_what_that_will_make(
+def test_before_the_first_run_it_shows_what_that_will_create(
     pg18: EmbeddedServer, database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     db = database(pg18)
     db.execute(SETUP)
     assert run_command(["explain", _configure(tmp_path, db.dsn, _OWN), "t2"]) == 0
     shown = capsys.readouterr().out
-    assert "the first run makes it" in shown
+    assert "the first run creates it" in shown
     assert "WHERE (e = 99)" in shown
 
 

@@ -1,4 +1,4 @@
-"""The program: its commands, one message an error, and the exit codes of the design."""
+"""The program: its commands, its error messages and its exit codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_version(pgsluice: Command) -> None:
     assert (outcome.code, outcome.out) == (0, f"pgsluice {__version__}\n")
 
 
-def test_without_a_command_it_says_which_there_are(pgsluice: Command) -> None:
+def test_without_a_command_it_lists_all_commands(pgsluice: Command) -> None:
     outcome = pgsluice()
     assert outcome.code == 0
     for command in ("init", "check", "run", "capture", "status", "copy", "drop"):
@@ -30,7 +30,7 @@ def test_without_a_command_it_says_which_there_are(pgsluice: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nope"], "no such command 'nope'"),
         (["check"], "missing argument 'CONFIG'"),
@@ -38,16 +38,16 @@ def test_without_a_command_it_says_which_there_are(pgsluice: Command) -> None:
         (["run", "/not/there.toml"], "there is no configuration /not/there.toml"),
     ],
 )
-def test_usage_is_exit_code_2(pgsluice: Command, arguments: list[str], said: str) -> None:
+def test_usage_is_exit_code_2(pgsluice: Command, arguments: list[str], message: str) -> None:
     outcome = pgsluice(*arguments)
     assert outcome.code == 2
     assert outcome.out == ""
-    assert outcome.err.startswith(f"pgsluice: {said}")
+    assert outcome.err.startswith(f"pgsluice: {message}")
     assert "Traceback" not in outcome.err
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_debug_shows_where_it_comes_from(pgsluice: Command, place: str) -> None:
+def test_debug_shows_the_traceback(pgsluice: Command, place: str) -> None:
     arguments = ["status", "/not/there.toml"]
     arguments.insert(0 if place == "before" else 2, "--debug")
     outcome = pgsluice(*arguments)
@@ -56,9 +56,7 @@ def test_debug_shows_where_it_comes_from(pgsluice: Command, place: str) -> None:
     assert "pgsluice: there is no configuration" in outcome.err
 
 
-def test_a_host_that_is_not_there_is_exit_code_1(
-    pgsluice: Command, write_config: WriteConfig
-) -> None:
+def test_an_unreachable_host_is_exit_code_1(pgsluice: Command, write_config: WriteConfig) -> None:
     path = write_config("host=127.0.0.1 port=1 user=x", extra="")
     path.write_text(path.read_text().replace("connect_timeout_s = 5", "connect_timeout_s = 0.1"))
     outcome = pgsluice("capture", path)
@@ -66,23 +64,23 @@ def test_a_host_that_is_not_there_is_exit_code_1(
     assert outcome.err.startswith("pgsluice: the server cannot be reached")
 
 
-def test_a_password_that_is_wrong_is_exit_code_3_and_not_shown(
+def test_a_wrong_password_is_exit_code_3_and_not_shown(
     database: MakeDatabase, pgsluice: Command, write_config: WriteConfig
 ) -> None:
-    one = database()
-    name = f"{one.name}_app"
-    one.execute(f"CREATE ROLE {name} LOGIN REPLICATION PASSWORD 'right'")
-    hba = one.server.data_dir / "pg_hba.conf"
+    shop = database()
+    name = f"{shop.name}_app"
+    shop.execute(f"CREATE ROLE {name} LOGIN REPLICATION PASSWORD 'right'")
+    hba = shop.server.data_dir / "pg_hba.conf"
     before = hba.read_text()
     try:
         rules = f"host all {name} all scram-sha-256\nhost replication {name} all scram-sha-256\n"
         hba.write_text(rules + before)
-        one.execute("SELECT pg_reload_conf()")
-        dsn = f"{one.dsn.replace('user=postgres', '')} user={name} password=wr0ng"
+        shop.execute("SELECT pg_reload_conf()")
+        dsn = f"{shop.dsn.replace('user=postgres', '')} user={name} password=wr0ng"
         outcome = pgsluice("capture", write_config(dsn))
     finally:
         hba.write_text(before)
-        one.execute("SELECT pg_reload_conf()", f"DROP ROLE {name}")
+        shop.execute("SELECT pg_reload_conf()", f"DROP ROLE {name}")
     assert outcome.code == 3
     assert "password authentication failed" in outcome.err
     assert "wr0ng" not in outcome.out + outcome.err
@@ -112,7 +110,7 @@ def test_a_java_that_is_too_old(
     assert f"{program} is 8" in outcome.err
 
 
-def test_as_a_program_it_is_quick_to_say_its_version() -> None:
+def test_the_module_can_be_run() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pgsluice", "--version"], capture_output=True, text=True, check=True
     )
@@ -120,9 +118,7 @@ def test_as_a_program_it_is_quick_to_say_its_version() -> None:
 
 
 class TestInit:
-    def test_writes_a_configuration_that_can_be_read(
-        self, pgsluice: Command, tmp_path: Path
-    ) -> None:
+    def test_writes_a_valid_configuration(self, pgsluice: Command, tmp_path: Path) -> None:
         path = tmp_path / "new" / "shop.toml"
         outcome = pgsluice(
             "init", path, "--dsn", 'host=db application_name=\'a "b" \\\\ c\'', "--slot", "shop",
@@ -137,9 +133,7 @@ class TestInit:
         assert config.subscriptions[0].sink.target == "/lake/{table}"
         assert path.stat().st_mode & 0o777 == 0o600
 
-    def test_what_it_shows_as_comments_can_be_taken_as_it_is(
-        self, pgsluice: Command, tmp_path: Path
-    ) -> None:
+    def test_its_comments_are_valid_settings(self, pgsluice: Command, tmp_path: Path) -> None:
         path = tmp_path / "c.toml"
         assert pgsluice("init", path, "--yes").code == 0
         text = re.sub(r"^# (\w+ = )", r"\1", path.read_text(), flags=re.MULTILINE)

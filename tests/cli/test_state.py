@@ -1,4 +1,4 @@
-"""``status`` and ``drop`` on a spool that a real capture filled."""
+"""``status``, ``drop`` and ``copy`` on a spool that a real capture has filled."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from pgsluice.spool import (
 
 @pytest.fixture
 def shop(database: MakeDatabase) -> Database:
-    one = database()
-    one.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    return one
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    return shop
 
 
 @pytest.fixture
 def captured(shop: Database, pgsluice: Command, write_config: WriteConfig) -> Iterator[Path]:
-    """A configuration whose spool holds one transaction, and a subscription behind it."""
+    """A configuration whose spool has one transaction and a subscription that lags behind it."""
     path = write_config(shop.dsn, shop.name, f'publications = ["{shop.name}"]')
     assert pgsluice("capture", path, "--once").code == 0
     spool = path.parent / "spool"
@@ -65,14 +65,14 @@ def _status(pgsluice: Command, path: Path) -> dict[str, Any]:
 
 
 class TestStatus:
-    def test_has_the_keys_of_the_design(self, pgsluice: Command, captured: Path) -> None:
-        found = _status(pgsluice, captured)
-        assert set(found) >= {"source", "spool", "subscriptions"}
-        assert set(found["source"]) >= {
+    def test_json_has_the_documented_keys(self, pgsluice: Command, captured: Path) -> None:
+        status = _status(pgsluice, captured)
+        assert set(status) >= {"source", "spool", "subscriptions"}
+        assert set(status["source"]) >= {
             "slot", "active", "confirmed_flush_lsn", "retained_bytes", "wal_status",
         }  # fmt: skip
-        assert set(found["spool"]) >= {"position", "frontier", "bytes", "segments"}
-        (lake,) = found["subscriptions"]
+        assert set(status["spool"]) >= {"position", "frontier", "bytes", "segments"}
+        (lake,) = status["subscriptions"]
         assert set(lake) >= {
             "name", "mode", "sink", "position", "lag_bytes", "lag_s", "tables",
         }  # fmt: skip
@@ -80,11 +80,11 @@ class TestStatus:
             "schema", "table", "state", "applied_through", "rows", "error",
         }  # fmt: skip
 
-    def test_says_where_everything_stands(
+    def test_json_has_states_and_positions(
         self, pgsluice: Command, captured: Path, shop: Database
     ) -> None:
-        found = _status(pgsluice, captured)
-        source, spool, (lake,) = found["source"], found["spool"], found["subscriptions"]
+        status = _status(pgsluice, captured)
+        source, spool, (lake,) = status["source"], status["spool"], status["subscriptions"]
         assert (source["slot"], source["active"]) == (shop.name, False)
         since_13 = int(shop.server.version.partition(".")[0]) >= 13
         assert source["wal_status"] == ("reserved" if since_13 else None)
@@ -99,7 +99,7 @@ class TestStatus:
         assert (bad["table"], bad["state"], bad["error"]) == ("bad", "p", "why")
         assert (good["table"], good["state"], good["rows"]) == ("t", "r", 7)
 
-    def test_lag_counts_from_the_frontier_when_all_is_applied(
+    def test_lag_counts_from_the_frontier_if_all_is_applied(
         self, pgsluice: Command, captured: Path
     ) -> None:
         spool = captured.parent / "spool"
@@ -110,20 +110,20 @@ class TestStatus:
             spool,
             SubscriptionRecord("lake", Owner.CONFIG, "current", "x", record.registered, position),
         )
-        found = _status(pgsluice, captured)
-        (lake,) = found["subscriptions"]
+        status = _status(pgsluice, captured)
+        (lake,) = status["subscriptions"]
         assert lake["lag_s"] == 0
-        flush = Lsn.parse(found["source"]["flush_lsn"])
-        assert lake["lag_bytes"] == flush - Lsn.parse(found["spool"]["frontier"])
+        flush = Lsn.parse(status["source"]["flush_lsn"])
+        assert lake["lag_bytes"] == flush - Lsn.parse(status["spool"]["frontier"])
 
-    def test_works_while_the_server_is_away(self, pgsluice: Command, captured: Path) -> None:
+    def test_works_while_the_server_is_down(self, pgsluice: Command, captured: Path) -> None:
         text = captured.read_text()
         captured.write_text(text.replace("dsn = ", 'dsn = "host=127.0.0.1 port=1" # ', 1))
-        found = _status(pgsluice, captured)
-        assert found["source"]["active"] is None
-        assert "cannot be reached" in found["source"]["error"]
-        assert found["spool"]["segments"] == 1
-        (lake,) = found["subscriptions"]
+        status = _status(pgsluice, captured)
+        assert status["source"]["active"] is None
+        assert "cannot be reached" in status["source"]["error"]
+        assert status["spool"]["segments"] == 1
+        (lake,) = status["subscriptions"]
         assert lake["lag_bytes"] is None
         assert lake["lag_s"] > 0
         assert len(lake["tables"]) == 2
@@ -132,22 +132,22 @@ class TestStatus:
         self, pgsluice: Command, shop: Database, write_config: WriteConfig
     ) -> None:
         path = write_config(shop.dsn, shop.name)
-        found = _status(pgsluice, path)
-        assert found["source"]["active"] is False
-        assert found["spool"]["position"] is None
-        assert found["subscriptions"][0]["position"] is None
+        status = _status(pgsluice, path)
+        assert status["source"]["active"] is False
+        assert status["spool"]["position"] is None
+        assert status["subscriptions"][0]["position"] is None
         outcome = pgsluice("status", path)
-        assert "is not there yet" in outcome.out
+        assert "does not exist yet" in outcome.out
         assert "not started yet" in outcome.out
 
-    def test_for_people(self, pgsluice: Command, captured: Path) -> None:
+    def test_text(self, pgsluice: Command, captured: Path) -> None:
         outcome = pgsluice("status", captured)
         assert outcome.code == 0
         assert "not in use" in outcome.out
         assert "parked" in outcome.out
         assert "public.bad: why" in outcome.out
 
-    def test_shows_what_is_no_longer_in_the_configuration(
+    def test_shows_subscriptions_that_are_not_configured(
         self, pgsluice: Command, captured: Path
     ) -> None:
         text = captured.read_text().replace('name = "lake"', 'name = "pond"')
@@ -158,7 +158,7 @@ class TestStatus:
 
 
 class TestDrop:
-    def test_forgets_everything_that_we_made(
+    def test_removes_everything_that_we_created(
         self, pgsluice: Command, captured: Path, shop: Database
     ) -> None:
         (captured.parent / "lake").mkdir()
@@ -167,22 +167,22 @@ class TestDrop:
         slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = "
         assert shop.execute(f"{slots}'{shop.name}'") == [(0,)]
         assert shop.execute("SELECT count(*) FROM pg_publication") == [(0,)]
-        assert sorted(one.name for one in captured.parent.iterdir()) == ["lake", "shop.toml"]
+        assert sorted(entry.name for entry in captured.parent.iterdir()) == ["lake", "shop.toml"]
 
-    def test_twice_is_no_error(self, pgsluice: Command, captured: Path) -> None:
+    def test_can_be_repeated(self, pgsluice: Command, captured: Path) -> None:
         assert pgsluice("drop", captured, "--yes").code == 0
         assert pgsluice("drop", captured, "--yes").code == 0
 
-    def test_leaves_what_is_not_ours(
+    def test_keeps_what_is_not_ours(
         self, pgsluice: Command, captured: Path, shop: Database
     ) -> None:
         shop.execute("CREATE PUBLICATION mine FOR TABLE t")
         (captured.parent / "spool" / "notes.txt").write_text("x")
         assert pgsluice("drop", captured, "--yes").code == 0
         assert shop.execute("SELECT pubname FROM pg_publication") == [("mine",)]
-        assert [one.name for one in (captured.parent / "spool").iterdir()] == ["notes.txt"]
+        assert [entry.name for entry in (captured.parent / "spool").iterdir()] == ["notes.txt"]
 
-    def test_asks_first(
+    def test_asks_for_confirmation(
         self, pgsluice: Command, captured: Path, monkeypatch: pytest.MonkeyPatch, shop: Database
     ) -> None:
         monkeypatch.setattr("builtins.input", lambda *_: "n")
@@ -192,14 +192,14 @@ class TestDrop:
         slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = "
         assert shop.execute(f"{slots}'{shop.name}'") == [(1,)]
 
-    def test_refuses_while_a_capture_runs(self, pgsluice: Command, captured: Path) -> None:
+    def test_refused_while_a_capture_is_active(self, pgsluice: Command, captured: Path) -> None:
         with SpoolWriter(Spool.open(captured.parent / "spool")):
             outcome = pgsluice("drop", captured, "--yes")
         assert outcome.code == 1
         assert "a capture writes to the spool" in outcome.err
         assert Spool.exists(captured.parent / "spool")
 
-    def test_one_subscription_alone(self, pgsluice: Command, captured: Path) -> None:
+    def test_a_single_subscription(self, pgsluice: Command, captured: Path) -> None:
         spool = captured.parent / "spool"
         outcome = pgsluice("drop", captured, "--subscription", "lake", "--yes")
         assert outcome.code == 0, outcome.err
@@ -207,15 +207,13 @@ class TestDrop:
         assert Spool.exists(spool)
 
     @pytest.mark.parametrize("name", ["leak", "..", "../../x"])
-    def test_a_subscription_that_is_not_there(
-        self, pgsluice: Command, captured: Path, name: str
-    ) -> None:
+    def test_an_unknown_subscription(self, pgsluice: Command, captured: Path, name: str) -> None:
         outcome = pgsluice("drop", captured, "--subscription", name, "--yes")
         assert outcome.code == 2
         assert f'no subscription "{name}"' in outcome.err
         assert Spool.exists(captured.parent / "spool")
 
-    def test_a_server_that_is_away(self, pgsluice: Command, captured: Path) -> None:
+    def test_a_server_that_is_down(self, pgsluice: Command, captured: Path) -> None:
         text = captured.read_text()
         captured.write_text(text.replace("dsn = ", 'dsn = "host=127.0.0.1 port=1" # ', 1))
         outcome = pgsluice("drop", captured, "--yes")
@@ -224,7 +222,7 @@ class TestDrop:
         assert Spool.exists(captured.parent / "spool")
 
 
-def test_copying_a_table_that_nobody_has(pgsluice: Command, captured: Path) -> None:
+def test_copying_an_unknown_table(pgsluice: Command, captured: Path) -> None:
     outcome = pgsluice("copy", captured, "public.nope")
     assert outcome.code == 2
     assert "they have: public.bad, public.t" in outcome.err

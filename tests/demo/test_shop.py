@@ -1,4 +1,4 @@
-"""The shop's workload does what the demo and other tests take it for."""
+"""The shop's workload makes every kind of change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-def test_everything_happens_however_short_the_time(
+def test_a_short_run_makes_every_kind_of_change(
     pg18: EmbeddedServer, database: Callable[..., Any]
 ) -> None:
     shop = database(pg18)
@@ -32,7 +32,7 @@ def test_everything_happens_however_short_the_time(
     assert workload.rows()["public.order_lines"] > before["public.order_lines"] + 1_000
 
 
-def test_big_values_lie_out_of_line(pg18: EmbeddedServer, database: Callable[..., Any]) -> None:
+def test_big_values_are_toasted(pg18: EmbeddedServer, database: Callable[..., Any]) -> None:
     shop = database(pg18)
     workload = Workload(shop.dsn)
     workload.create()

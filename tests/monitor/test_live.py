@@ -1,4 +1,4 @@
-"""What a run shows: plain lines without a terminal, one picture on it."""
+"""The live view: plain lines without a terminal, one display on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AT = Lsn.parse("0/1A0")
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def lines(clock: Clock) -> Callable[..., list[str]]:
-    """``lines(*events)``: what a view without a terminal writes; a number lets time pass."""
+    """``lines(*events)``: what a view without a terminal prints; a number moves the clock."""
 
     def show(*events: MetricsEvent | float) -> list[str]:
         file = io.StringIO()
@@ -62,17 +62,19 @@ def _batch(rows: int, lag_bytes: int = 0, lag_s: float = 0.0) -> BatchFinished:
     return BatchFinished("lake", _AT, rows, 0.25, 1, lag_bytes, lag_s)
 
 
-def test_a_batch_is_a_line(lines: Lines) -> None:
+def test_a_batch_prints_a_line(lines: Lines) -> None:
     assert lines(_batch(1234)) == ["lake: 1,234 rows in 1 batch, 0.25 s, at 0/1A0, no lag"]
 
 
-def test_lag_is_said_in_bytes_and_seconds(lines: Lines) -> None:
+def test_lag_is_shown_in_bytes_and_seconds(lines: Lines) -> None:
     assert lines(_batch(1, 2048, 1.5)) == [
         "lake: 1 row in 1 batch, 0.25 s, at 0/1A0, 2.0 KiB, 1.50 s behind"
     ]
 
 
-def test_many_batches_a_second_are_one_line_and_the_rest_comes_at_the_end(lines: Lines) -> None:
+def test_batches_within_a_second_share_a_line_and_none_is_lost(
+    lines: Lines,
+) -> None:
     assert lines(_batch(1), _batch(2), _batch(3), 1.0, _batch(4), _batch(5)) == [
         "lake: 1 row in 1 batch, 0.25 s, at 0/1A0, no lag",
         "lake: 9 rows in 3 batches, 0.75 s, at 0/1A0, no lag",
@@ -80,11 +82,11 @@ def test_many_batches_a_second_are_one_line_and_the_rest_comes_at_the_end(lines:
     ]
 
 
-def test_a_batch_without_rows_is_no_line(lines: Lines) -> None:
+def test_a_batch_without_rows_prints_nothing(lines: Lines) -> None:
     assert lines(_batch(0), TableApplied("lake", "public", "t", _AT, 0, 0.1)) == []
 
 
-def test_capture_says_when_its_state_changes(lines: Lines) -> None:
+def test_capture_prints_its_state_when_it_changes(lines: Lines) -> None:
     streaming = CaptureState(CapturePhase.STREAMING, _AT, _AT, 0, 10)
     gone = CaptureState(CapturePhase.RECONNECTING, message="the server is away")
     assert lines(streaming, streaming, gone, streaming) == [
@@ -94,14 +96,14 @@ def test_capture_says_when_its_state_changes(lines: Lines) -> None:
     ]
 
 
-def test_a_capture_that_ended_as_it_should_is_no_line(lines: Lines) -> None:
-    """``--once`` ends it so; "stopped" would read like a fault."""
+def test_a_clean_end_of_capture_prints_nothing(lines: Lines) -> None:
+    """``--once`` ends capture this way; "stopped" would read like a failure."""
     full = CaptureState(CapturePhase.STOPPED, message="no room is left on the disk")
     assert lines(CaptureState(CapturePhase.STOPPED, _AT, _AT, 0, 10)) == []
     assert lines(full) == ["capture stopped: no room is left on the disk"]
 
 
-def test_a_copy_has_a_beginning_and_an_end(lines: Lines) -> None:
+def test_a_copy_prints_its_beginning_and_its_end(lines: Lines) -> None:
     assert lines(
         TableState("lake", "public", "t", "d"),
         CopyProgress("lake", "public", "t", 0, 5000),
@@ -114,12 +116,12 @@ def test_a_copy_has_a_beginning_and_an_end(lines: Lines) -> None:
     ]
 
 
-def test_a_parked_table_says_why_once(lines: Lines) -> None:
+def test_the_reason_of_a_parked_table_is_printed_once(lines: Lines) -> None:
     parked = TableState("lake", "public", "t", "p", "no [key] here")
     assert lines(parked, parked) == ["lake: public.t parked: no [key] here"]
 
 
-def test_the_picture_shows_everything_at_once() -> None:
+def test_the_display_on_a_terminal() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=120, color_system=None)
     with LiveView(console) as view:
@@ -133,7 +135,7 @@ def test_the_picture_shows_everything_at_once() -> None:
         view(TableState("lake", "public", "odd", "p", "why"))
         view(_batch(1234))
         shown = io.StringIO()
-        Console(file=shown, width=120).print(view.picture())
+        Console(file=shown, width=120).print(view.render())
     text = shown.getvalue()
     assert "capture streaming  at 0/1A0  4.0 KiB behind  spool 1.0 MiB" in text
     assert "public.t" in text

@@ -1,4 +1,4 @@
-"""``check`` on publications of our own, against real servers."""
+"""The checks of our own publications, against real servers."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
 {more}
 """
         )
-        found = run_checks(load_config(path))
-        return [finding for finding in found if finding.subject in ("s", "publications")]
+        subjects = ("s", "publications")
+        return [f for f in run_checks(load_config(path)) if f.subject in subjects]
 
     return findings
 
 
-def said(findings: list[Finding]) -> list[tuple[Level, str]]:
-    return [(one.level, one.what) for one in findings]
+def summary(findings: list[Finding]) -> list[tuple[Level, str]]:
+    return [(finding.level, finding.what) for finding in findings]
 
 
 @pytest.mark.pg(">= 12")
-def test_what_is_fit_is_said_to_be(database: MakeDatabase, check: Check) -> None:
+def test_publications_without_problems(database: MakeDatabase, check: Check) -> None:
     shop = database()
     shop.execute(
         T,
         "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
         "CREATE TABLE part PARTITION OF parts DEFAULT",
     )
-    found = check(shop, "CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id > 5), parts")
-    assert said(found) == [
+    findings = check(shop, "CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id > 5), parts")
+    assert summary(findings) == [
         (Level.OK, "our own: p"),
         (Level.OK, "2 tables published by p"),
     ]
@@ -71,15 +71,15 @@ def test_what_is_fit_is_said_to_be(database: MakeDatabase, check: Check) -> None
 
 def test_a_refused_statement_has_its_file_and_line(database: MakeDatabase, check: Check) -> None:
     shop = database()
-    (one,) = check(shop, "-- ours\nCREATE PUBLICATION p FOR TABLE nothing")
-    assert one.level is Level.ERROR
-    assert one.what.startswith('own.sql:2: ERROR:  relation "nothing" does not exist')
+    (finding,) = check(shop, "-- ours\nCREATE PUBLICATION p FOR TABLE nothing")
+    assert finding.level is Level.ERROR
+    assert finding.what.startswith('own.sql:2: ERROR:  relation "nothing" does not exist')
 
 
-def test_a_name_that_no_publication_has(database: MakeDatabase, check: Check) -> None:
+def test_an_unknown_publication(database: MakeDatabase, check: Check) -> None:
     shop = database()
-    _, one = check(shop, "CREATE PUBLICATION q FOR ALL TABLES")
-    assert (one.level, one.what, one.todo) == (
+    _, finding = check(shop, "CREATE PUBLICATION q FOR ALL TABLES")
+    assert (finding.level, finding.what, finding.todo) == (
         Level.ERROR,
         'publication "p" does not exist',
         "name one of: q",
@@ -89,23 +89,23 @@ def test_a_name_that_no_publication_has(database: MakeDatabase, check: Check) ->
 def test_columns_outside_the_replica_identity(database: MakeDatabase, check: Check) -> None:
     shop = database()
     shop.execute(T, "CREATE TABLE log (n int)")
-    _, one = check(shop, "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5), log WHERE (n > 5)")
-    assert one.level is Level.WARNING, "and log's updates are not sent at all"
-    assert one.what == (
+    _, finding = check(shop, "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5), log WHERE (n > 5)")
+    assert finding.level is Level.WARNING, "and log's updates are not sent at all"
+    assert finding.what == (
         'public.t: cannot update table "t": Column used in the publication WHERE expression is not'
         " part of the replica identity."
     )
-    found = check(
+    findings = check(
         shop, "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5) WITH (publish = 'insert, truncate')"
     )
-    assert [one.level for one in found] == [Level.OK, Level.OK]
-    _, one = check(shop, "CREATE PUBLICATION p FOR TABLE t (n)")
-    assert one.level is Level.WARNING
-    assert "does not cover the replica identity" in one.what
+    assert [finding.level for finding in findings] == [Level.OK, Level.OK]
+    _, finding = check(shop, "CREATE PUBLICATION p FOR TABLE t (n)")
+    assert finding.level is Level.WARNING
+    assert "does not cover the replica identity" in finding.what
 
 
 @pytest.mark.parametrize("version", [18, 12])
-def test_a_generated_column_that_does_not_come(
+def test_a_generated_column_that_is_not_sent(
     version: int, servers: Servers, database: MakeDatabase, check: Check
 ) -> None:
     shop = database(servers(version))
@@ -114,45 +114,47 @@ def test_a_generated_column_that_does_not_come(
         ("FOR TABLE t WHERE (twice > 5) WITH (publish = 'insert')", "the row filter reads"),
         ("FOR TABLE t (id, twice)", "our publications publish"),
     ):
-        _, one = check(shop, f"CREATE PUBLICATION p {statement}")
-        assert one.level is Level.ERROR
-        assert one.what.startswith(f"public.t: {use} the column 'twice'")
-    assert [one.level for one in check(shop, "CREATE PUBLICATION p FOR TABLE t")] == [
+        _, finding = check(shop, f"CREATE PUBLICATION p {statement}")
+        assert finding.level is Level.ERROR
+        assert finding.what.startswith(f"public.t: {use} the column 'twice'")
+    assert [finding.level for finding in check(shop, "CREATE PUBLICATION p FOR TABLE t")] == [
         Level.OK,
         Level.OK,
     ]
 
 
 @pytest.mark.pg(">= 15")
-def test_what_the_servers_publication_leaves_out(database: MakeDatabase, check: Check) -> None:
+def test_what_the_server_does_not_send(database: MakeDatabase, check: Check) -> None:
     shop = database()
     shop.execute(
         T,
         "CREATE TABLE other (id int PRIMARY KEY)",
         "CREATE PUBLICATION server FOR TABLE t (id, n) WHERE (id > 0)",
     )
-    _, one = check(shop, "CREATE PUBLICATION p FOR TABLE t (id, region)")
-    assert one.level is Level.ERROR
-    assert one.what.startswith("public.t: our publications publish the column 'region', which")
-    _, one = check(
+    _, finding = check(shop, "CREATE PUBLICATION p FOR TABLE t (id, region)")
+    assert finding.level is Level.ERROR
+    assert finding.what.startswith("public.t: our publications publish the column 'region', which")
+    _, finding = check(
         shop, "CREATE PUBLICATION p FOR TABLE t WHERE (id > 5) WITH (publish = 'update')"
     )
-    assert one.level is Level.ERROR
-    assert "turns UPDATEs into INSERTs and DELETEs" in one.what
-    _, one = check(shop, "CREATE PUBLICATION p FOR TABLE t WHERE (id > 5), other")
-    assert one.level is Level.WARNING
-    assert one.what.startswith("public.other is in p, but the server's publications do not send it")
+    assert finding.level is Level.ERROR
+    assert "turns UPDATEs into INSERTs and DELETEs" in finding.what
+    _, finding = check(shop, "CREATE PUBLICATION p FOR TABLE t WHERE (id > 5), other")
+    assert finding.level is Level.WARNING
+    assert finding.what.startswith(
+        "public.other is in p, but the server's publications do not send it"
+    )
     assert len(check(shop, "CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id > 5)")) == 2
 
 
 def test_a_key_that_is_not_published(database: MakeDatabase, check: Check) -> None:
     shop = database()
     shop.execute(T)
-    found = check(
+    findings = check(
         shop,
         "CREATE PUBLICATION p FOR TABLE t (id, n)",
         'key = { "public.t" = ["id", "region"] }',
     )
-    assert said(found)[1:] == [
+    assert summary(findings)[1:] == [
         (Level.ERROR, "public.t: the key's column 'region' is not published")
     ]

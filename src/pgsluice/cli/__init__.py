@@ -1,6 +1,6 @@
-"""The command line: one module a command.
+"""The command line: one module for each command.
 
-Exit codes: 0 done, 1 the work failed, 2 usage, configuration or Java, 3 the source refuses,
+Exit codes: 0 success, 1 failure, 2 wrong usage, configuration or Java, 3 refused by the source,
 130 SIGINT, 143 SIGTERM. An error is one message on stderr; ``--debug`` adds the traceback.
 """
 

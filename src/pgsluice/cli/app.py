@@ -1,7 +1,7 @@
-"""The program ``pgsluice``: its commands, and what an error becomes.
+"""The program ``pgsluice``: its commands, and how errors are reported.
 
-Every error that pgsluice raises on purpose carries its exit code; anything else is a fault of
-ours and says so. Neither shows a traceback unless ``--debug`` asks for it.
+Every error that pgsluice raises on purpose has an exit code. Any other exception is reported as
+a bug. Neither shows a traceback without ``--debug``.
 """
 
 from __future__ import annotations
@@ -97,24 +97,25 @@ def run_command(arguments: Sequence[str]) -> int:
         return _report(str(error), error.exit_code, error, invocation)
     except (KeyboardInterrupt, typer.Abort) as error:
         if isinstance(error.__cause__ or error.__context__, EOFError):
-            return _report("a question got no answer", _USAGE, error, invocation)
+            return _report(
+                "no input: stdin closed while a prompt was waiting", _USAGE, error, invocation
+            )
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output went away: not an error, and nothing more can be said.
+        # The reader of our output has gone, so nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILED
     except Exception as error:
         if _is_usage_error(error):
             return _report(_usage(error), _USAGE, error, invocation)
-        what = f"{type(error).__name__}: {error}"
-        hint = "this should not happen; --debug shows where it comes from"
-        return _report(f"{what}\n  → {hint}", _FAILED, error, invocation)
+        hint = "this is a bug in pgsluice; --debug shows where it comes from"
+        return _report(f"{type(error).__name__}: {error}\n  → {hint}", _FAILED, error, invocation)
 
 
 def _is_usage_error(error: Exception) -> bool:
-    """Whether the command line's parser raised it.
+    """Whether the parser of the command line raised the error.
 
-    Its classes are not at one place in all versions of typer, hence their one method.
+    Versions of typer have its classes in different modules, so it is known by its method.
     """
     return callable(getattr(error, "format_message", None))
 
@@ -127,7 +128,7 @@ def _usage(error: Any) -> str:
 
 
 def _report(text: str, code: int, error: BaseException, invocation: Invocation) -> int:
-    """One message on stderr; the exit code back."""
+    """Print one message on stderr, and return the exit code."""
     if invocation.debug:
         traceback.print_exception(error)
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""``pgsluice capture``: the receiver alone, from the slot into the spool."""
+"""``pgsluice capture``: only receive, from the slot into the spool."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pgsluice.config import load_config
 def capture(
     config: ConfigArgument,
     once: Annotated[
-        bool, typer.Option("--once", help="up to the source's position at the start")
+        bool, typer.Option("--once", help="end at the position that the source has at the start")
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Receive what the slot sends into the spool, and apply nothing."""
+    """Receive changes into the spool, without applying them."""
     from pgsluice.capture import run_capture
     from pgsluice.monitor.live import LiveView
 

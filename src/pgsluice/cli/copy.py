@@ -1,7 +1,7 @@
 """``pgsluice copy``: copy one table again.
 
-Beside a live ``run`` it leaves the wish for it to take up. Without one it takes the run's
-place: it copies the table, applies what the spool has for all tables, and ends.
+If a ``pgsluice run`` is active, it is asked to copy the table. Otherwise this command acts as
+the run: it copies the table, applies what the spool has for all tables, and ends.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ def copy(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="schema.table, or table in public")],
     subscription: Annotated[
         str | None,
-        typer.Option("--subscription", help="for this one only", show_default=False),
+        typer.Option("--subscription", help="only in this subscription", show_default=False),
     ] = None,
     debug: DebugOption = False,
 ) -> None:
-    """Copy one table again, from the source to the target."""
-    from pgsluice.cli.copying import ask_for_copy, find_table
+    """Copy one table again."""
+    from pgsluice.cli.copy_request import ask_for_copy, find_table
     from pgsluice.spark.java import require_java
 
     loaded = load_config(config)
     require_java()
     oids = find_table(loaded, table, subscription)
-    waiting = [name for name, oid in oids.items() if not ask_for_copy(loaded, name, oid)]
-    if waiting:
-        code = replicate(loaded, once=True, names=waiting)
-        if code:
-            raise typer.Exit(code)
-    typer.echo(f"{table} is copied again" if waiting else f"asked the run to copy {table} again")
+    inactive = [name for name, oid in oids.items() if not ask_for_copy(loaded, name, oid)]
+    if not inactive:
+        typer.echo(f"asked the active run to copy {table} again")
+        return
+    code = replicate(loaded, once=True, names=inactive)
+    if code:
+        raise typer.Exit(code)
+    typer.echo(f"copied {table} again")

@@ -1,9 +1,9 @@
-"""``pgsluice demo``: everything embedded, and at the end a proof.
+"""``pgsluice demo``: PostgreSQL, a workload, Spark and Delta on this machine, then a proof.
 
-A PostgreSQL in a temporary folder, a busy shop in it, and ``pgsluice run`` as a process of its
-own with a configuration that a user could have written. When the shop closes and the lake has
-caught up, every table is compared with its source (:mod:`.proof`): exit code 0 only if all
-are equal. Servers and processes end with it, however it ends.
+A small shop changes its tables in an embedded PostgreSQL, and ``pgsluice run`` replicates them
+with an ordinary configuration. When the shop has closed and the lake has caught up, every table
+is compared with its source (:mod:`pgsluice.demo.proof`). The exit code is 0 only if all are
+equal. All servers and processes end with the demo, however it ends.
 """
 
 from __future__ import annotations
@@ -37,28 +37,26 @@ _QUERY = (
 )
 _HISTORY = (
     "from deltalake import *;"
-    ' print(*((one["version"], one["operation"], one.get("pgsluice.position"))'
-    " for one in DeltaTable({path}).history()), sep=chr(10))"
+    ' print(*((commit["version"], commit["operation"], commit.get("pgsluice.position"))'
+    " for commit in DeltaTable({path}).history()), sep=chr(10))"
 )
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=0, help="how long the shop is busy")] = 20.0,
+    seconds: Annotated[float, typer.Option(min=0, help="how long the shop is open")] = 20.0,
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", help="where everything lies; it stays", show_default=False),
+        typer.Option("--dir", help="a new folder for everything; kept", show_default=False),
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="keep the temporary folder, to look around")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="keep the temporary folder")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Everything embedded: PostgreSQL, a workload, Spark, Delta; ends with a proof."""
+    """Replicate a small shop from an embedded PostgreSQL to Delta, and prove the tables equal."""
     from pgsluice.spark.java import require_java
 
     require_java()
     _require_packages()
-    # Only now: these need what was just asked for.
+    # Imported only now: these modules need the packages.
     from pgsluice.demo.proof import prove, show_proof
     from pgsluice.demo.show import Show
     from pgsluice.demo.stage import Stage
@@ -76,8 +74,8 @@ def demo(
         show_proof(comparisons, position, stage.server_version, console)
         for line in show.parked_tables():
             console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
-        _say_where(stage, console)
-    if not all(one.equal for one in comparisons):
+        _show_next_steps(stage, console)
+    if not all(comparison.equal for comparison in comparisons):
         raise typer.Exit(1)
 
 
@@ -90,22 +88,22 @@ def _require_packages() -> None:
         )
 
 
-def _say_where(stage: Stage, console: Console) -> None:
-    """Where the tables lie, and what to try next."""
+def _show_next_steps(stage: Stage, console: Console) -> None:
+    """Print where the tables are, and what to try next."""
 
-    def say(text: str) -> None:
+    def show(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     if not stage.stays:
-        say("\nThe temporary folder is removed now. To look around in the tables, or to start:")
-        say("  pgsluice demo --dir shop")
-        say("  pgsluice init pgsluice.toml")
-        say("  pgsluice check pgsluice.toml")
+        show("\nThe temporary folder is removed now. To keep the tables, or to start:")
+        show("  pgsluice demo --dir shop")
+        show("  pgsluice init pgsluice.toml")
+        show("  pgsluice check pgsluice.toml")
         return
     path = json.dumps(str(stage.table_path("public.orders")))
     python = shlex.quote(sys.executable)
-    say(f"\nThe Delta tables lie in {stage.lake}. What you can try now:")
+    show(f"\nThe Delta tables are in {stage.lake}. What you can try now:")
     for script in (_QUERY, _HISTORY):
-        say(f"  {python} -c {shlex.quote(script.format(path=path))}")
-    say(f"  {python} -m pgsluice status {shlex.quote(str(stage.config_path))}")
-    say("The PostgreSQL of the demo has ended: status shows how far everything came.")
+        show(f"  {python} -c {shlex.quote(script.format(path=path))}")
+    show(f"  {python} -m pgsluice status {shlex.quote(str(stage.config_path))}")
+    show("The PostgreSQL of the demo has ended; status shows the last positions.")

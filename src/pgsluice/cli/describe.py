@@ -21,48 +21,50 @@ def describe(
     config: ConfigArgument,
     publication: Annotated[
         str | None,
-        typer.Argument(metavar="[PUB]", help="one publication, not all", show_default=False),
+        typer.Argument(metavar="[PUB]", help="only this publication", show_default=False),
     ] = None,
     debug: DebugOption = False,
 ) -> None:
-    r"""Publications and tables, the server's and our own, as psql's \dRp+ and \d show them."""
-    from pgsluice.cli.source_view import look
+    r"""Show publications, the server's and our own, and their tables, like psql's \dRp+ and \d."""
+    from pgsluice.cli.source_view import read_source
 
-    view = look(load_config(config))
+    view = read_source(load_config(config))
     for picture in pictures(view, publication):
         typer.echo(picture)
 
 
 def pictures(view: SourceView, name: str | None) -> Iterator[str]:
-    """A picture of each publication, then one of each table that they name.
+    """A picture of each publication, then of each of their tables.
 
     Raises:
-        ConfigError: there is no publication of that name.
+        ConfigError: there is no publication of this name.
     """
     from pgsluice.cli.psql_picture import publication_picture, table_picture
     from pgsluice.cli.source_view import OWNER
 
-    shown = [one for one in view.all if name in (None, one.publication.name)]
+    shown = [owned for owned in view.all if name in (None, owned.publication.name)]
     if name is not None and not shown:
-        names = ", ".join(f'"{one.publication.name}"' for one in view.all) or "none"
+        names = ", ".join(f'"{owned.publication.name}"' for owned in view.all) or "none"
         raise ConfigError(f'there is no publication "{name}"', hint=f"there are: {names}")
-    for one in shown:
-        version = {} if one.owner == OWNER else {"server_version": view.server_version}
-        yield publication_picture(one, **version)
-    everyone = [one.publication for one in view.all]
-    for table in _tables(view, [one.publication for one in shown]):
-        yield table_picture(table, everyone)
+    for owned in shown:
+        version = {} if owned.owner == OWNER else {"server_version": view.server_version}
+        yield publication_picture(owned, **version)
+    publications = [owned.publication for owned in view.all]
+    for table in _tables(view, [owned.publication for owned in shown]):
+        yield table_picture(table, publications)
 
 
 def _tables(view: SourceView, publications: list[Publication]) -> list[SourceTable]:
-    """What the publications have, by name."""
-    found = [
+    """The tables of these publications, sorted by name."""
+    tables = [
         table
         for table in view.catalog.tables.values()
         if table.is_publishable
         and any(
-            one.all_tables or table.namespace in one.schemas or one.table(table.oid)
-            for one in publications
+            publication.all_tables
+            or table.namespace in publication.schemas
+            or publication.table(table.oid)
+            for publication in publications
         )
     ]
-    return sorted(found, key=lambda one: (one.namespace.encode(), one.name.encode()))
+    return sorted(tables, key=lambda table: (table.namespace.encode(), table.name.encode()))

@@ -1,6 +1,6 @@
-"""``pgsluice drop``: the slot, our publications and all state; or one subscription's state.
+"""``pgsluice drop``: remove the slot, our publications and all state, or one subscription.
 
-What has been written to targets stays. It refuses while a capture runs.
+The targets' tables are kept. The command is refused while a capture is active.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ def drop(
     config: ConfigArgument,
     subscription: Annotated[
         str | None,
-        typer.Option("--subscription", help="forget this one only", show_default=False),
+        typer.Option("--subscription", help="only this subscription's state", show_default=False),
     ] = None,
     yes: YesOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Drop the slot and forget all state; the targets' tables stay."""
-    from pgsluice.cli.forget import drop_all, drop_subscription, no_capture
+    """Drop the slot and remove all state; the targets' tables are kept."""
+    from pgsluice.cli.teardown import drop_all, drop_subscription, no_capture
 
     loaded = load_config(config)
     with no_capture(loaded.spool.path):

@@ -1,4 +1,4 @@
-"""``pgsluice explain``: for each action, which filter and columns act on a table, and why."""
+"""``pgsluice explain``: which filter and columns apply to a table, for each action, and why."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 def explain(
     config: ConfigArgument,
     table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="as SQL writes it", show_default=False)
+        str, typer.Argument(metavar="TABLE", help="the name as in SQL", show_default=False)
     ],
     debug: DebugOption = False,
 ) -> None:
-    """For each action: which filter and columns act on TABLE, from which publications, and why."""
-    from pgsluice.cli.source_view import look
+    """Show which filters and columns apply to TABLE, for each action, and why."""
+    from pgsluice.cli.source_view import read_source
 
     loaded = load_config(config)
-    for line in explanation(look(loaded), loaded, table):
+    for line in explanation(read_source(loaded), loaded, table):
         typer.echo(line)
 
 
 def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:
-    """Lines for people: what the server does, then what each subscription does."""
+    """Lines about what the server sends of the table, then what each subscription takes."""
     table = view.table(name)
-    below = [one for one in view.catalog.below(table) if not one.is_partitioned]
+    below = [child for child in view.catalog.below(table) if not child.is_partitioned]
     leaves = below if table.is_partitioned else [table]
-    server = _of_server(view, config)
+    server = _server_publications(view, config)
     for number, leaf in enumerate(leaves):
         if number:
             yield ""
@@ -47,15 +47,15 @@ def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:
         yield f"{_name(table)} has no partitions"
 
 
-def _of_server(view: SourceView, config: Config) -> list[Publication]:
-    """The publications that the slot sends; before the first run, what that will make."""
+def _server_publications(view: SourceView, config: Config) -> list[Publication]:
+    """The publications that the slot sends, or will send after the first run."""
     from pgsluice.catalog.managed_publications import INSERT_SUFFIX
     from pgsluice.publication import Publication
 
-    named = config.source.publications
-    found = view.server_named([*named, *(one + INSERT_SUFFIX for one in named)])
-    return found or [
-        Publication(f"{one} (the first run makes it)", all_tables=True) for one in named
+    names = config.source.publications
+    existing = view.server_named([*names, *(name + INSERT_SUFFIX for name in names)])
+    return existing or [
+        Publication(f"{name} (the first run creates it)", all_tables=True) for name in names
     ]
 
 
@@ -64,57 +64,57 @@ def _explain_leaf(
 ) -> Iterator[str]:
     from pgsluice.publication import resolve, subscribed
 
-    names = ", ".join(f'"{one.name}"' for one in server)
+    names = ", ".join(f'"{publication.name}"' for publication in server)
     yield f"  the server, publications {names}"
     sent = resolve(server, leaf, view.catalog)
     yield from _lines(sent, leaf)
     if sent is None:
         return
-    for one in config.subscriptions:
-        if one.publications is None:
-            yield f"  subscription {one.name}: everything that the server sends"
+    for subscription in config.subscriptions:
+        if subscription.publications is None:
+            yield f"  subscription {subscription.name}: everything that the server sends"
             continue
-        listed = ", ".join(f'"{name}"' for name in one.publications)
-        yield f"  subscription {one.name}, publications {listed}"
-        own = subscribed(view.own, one.publications)
+        names = ", ".join(f'"{name}"' for name in subscription.publications)
+        yield f"  subscription {subscription.name}, publications {names}"
+        own = subscribed(view.own, subscription.publications)
         yield from _lines(resolve(own, sent.published_as, view.catalog), sent.published_as)
 
 
-def _lines(found: Resolution | None, table: SourceTable) -> Iterator[str]:
+def _lines(resolution: Resolution | None, table: SourceTable) -> Iterator[str]:
     from pgsluice.publication import ACTIONS, any_of
 
-    if found is None:
+    if resolution is None:
         yield "    nothing: none of them has the table"
         return
-    as_what = "partition root"
-    if found.published_as.oid == table.oid:
-        as_what = "leaf" if table.ancestors else "itself"
+    kind = "partition root"
+    if resolution.published_as.oid == table.oid:
+        kind = "leaf" if table.ancestors else "itself"
     if table.is_partitioned:
-        as_what = "partition root, as the server sends it"
-    by = ", ".join(f'"{one.publication}"' for one in found.rules)
-    yield f"    published as  {_name(found.published_as)} ({as_what}), by {by}"
-    what = "the column list" if found.columns is not None else "no column list"
-    yield f"    columns       {', '.join(found.published_columns)} ({what})"
+        kind = "partition root, as the server sends it"
+    by = ", ".join(f'"{rule.publication}"' for rule in resolution.rules)
+    yield f"    published as  {_name(resolution.published_as)} ({kind}), by {by}"
+    columns = "the column list" if resolution.columns is not None else "no column list"
+    yield f"    columns       {', '.join(resolution.published_columns)} ({columns})"
     for action in ACTIONS:
-        yield f"    {action:<12}  {_action(found, action)}"
-    yield f"    initial copy  {any_of(found.copy_filters) or 'every row'}"
+        yield f"    {action:<12}  {_action(resolution, action)}"
+    yield f"    initial copy  {any_of(resolution.copy_filters) or 'every row'}"
 
 
-def _action(found: Resolution, action: Action) -> str:
-    if action not in found.published:
+def _action(resolution: Resolution, action: Action) -> str:
+    if action not in resolution.published:
         return "not published"
     if action == "truncate":
-        is_leaf = found.published_as.oid == found.table.oid
+        is_leaf = resolution.published_as.oid == resolution.table.oid
         return "published; filters have no effect" if is_leaf else "a partition's own is not sent"
     from pgsluice.publication import any_of
 
-    acting = [one for one in found.rules if action in one.actions]
-    if filters := any_of(found.filters(action)):
-        by = ", ".join(f'"{one.publication}"' for one in acting)
+    acting = [rule for rule in resolution.rules if action in rule.actions]
+    if filters := any_of(resolution.filters(action)):
+        by = ", ".join(f'"{rule.publication}"' for rule in acting)
         return f"WHERE {filters}  by {by}"
     why = "; ".join(
-        f'"{one.publication}" cancels filters: {getattr(one.row_filter, "value", "")}'
-        for one in found.cancelled(action)
+        f'"{rule.publication}" cancels filters: {getattr(rule.row_filter, "value", "")}'
+        for rule in resolution.cancelled(action)
     )
     return f"every row{f'; {why}' if why else ''}"
 

@@ -1,7 +1,7 @@
-"""``pgsluice init``: writes a commented configuration, asking what it needs.
+"""``pgsluice init``: write a configuration with comments, asking for what it needs.
 
-What it writes is read back by the same code that will read it later, so that it never writes
-a file that ``run`` refuses. It overwrites nothing unless ``--force`` says so.
+The text is validated before it is written, so that ``run`` never refuses it. An existing file
+is overwritten only with ``--force``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def init(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="where the Delta tables lie, with {schema} and {table}"),
+        typer.Option(help="the path of the Delta tables, with {schema} and {table}"),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="the subscription's name", show_default=False)
@@ -46,29 +46,29 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Write a commented configuration, asking what it needs."""
+    """Write a configuration with comments, asking for what it needs."""
     path = config.expanduser().absolute()
     if path.exists() and not force:
         raise ConfigError(
-            f"{config} is already there", hint="name another file, or overwrite it with --force"
+            f"{config} already exists", hint="name another file, or overwrite it with --force"
         )
     asks = sys.stdin.isatty() and not yes
     if dsn is None and not asks and not yes:
         raise ConfigError(
-            "init asks its questions on a terminal, and this is none",
-            hint="give --dsn (and --slot, --spool, --target, --name), or --yes for the defaults",
+            "init needs a terminal to ask for the settings",
+            hint="pass --dsn (and --slot, --spool, --target, --name), or --yes for the defaults",
         )
     dsn = _answer(dsn, "The source's connection string", _DSN, asks)
     slot = _answer(slot, "The slot's name", _SLOT, asks)
     spool = _answer(spool, "The spool's folder, on a local disk", "spool", asks)
-    target = _answer(target, "Where the Delta tables lie", _TARGET, asks)
+    target = _answer(target, "The path of the Delta tables", _TARGET, asks)
     name = _answer(name, "The subscription's name", "lake", asks)
     text = render_config(dsn=dsn, slot=slot, spool=spool, target=target, name=name)
     parse_config(text, path)
     _write(path, text, force=force)
     typer.echo(f"wrote {config}")
     if mask_dsn(dsn) != dsn:
-        typer.echo("the password stands in it; ~/.pgpass or a service file would keep it out")
+        typer.echo("the file contains the password; ~/.pgpass or a service file would keep it out")
     typer.echo(f"next: pgsluice check {config}\n      pgsluice run {config}")
 
 
@@ -82,7 +82,7 @@ def _answer(given: str | None, question: str, default: str, asks: bool) -> str:
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    """Readable by its owner only: a connection string may hold a password."""
+    """Write a file that only its owner may read: it may contain a password."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options of several commands."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import typer
 
 
 class Invocation:
-    """One call of the program: what holds for all commands."""
+    """One call of the program: options that apply to all commands."""
 
     def __init__(self) -> None:
         self.debug = False
 
 
 def _set_debug(context: typer.Context, value: bool) -> bool:
-    """``--debug`` may stand before the command or after it."""
+    """Accept ``--debug`` before and after the command."""
     if value:
         context.ensure_object(Invocation).debug = True
     return value
@@ -27,6 +27,6 @@ ConfigArgument = Annotated[
 ]
 DebugOption = Annotated[
     bool,
-    typer.Option("--debug", callback=_set_debug, help="show where an error comes from"),
+    typer.Option("--debug", callback=_set_debug, help="show the traceback of an error"),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="ask nothing")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]

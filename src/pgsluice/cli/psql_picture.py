@@ -23,11 +23,11 @@ _KINDS = {
 _NEWEST = 180000
 
 
-def publication_picture(one: OwnedPublication, server_version: int = _NEWEST) -> str:
-    """What ``\\dRp+`` shows of one publication; an older server's lacks what came later."""
-    publication = one.publication
+def publication_picture(owned: OwnedPublication, server_version: int = _NEWEST) -> str:
+    """What ``\\dRp+`` shows of one publication, with the columns of this server version."""
+    publication = owned.publication
     cells = [
-        ("Owner", one.owner, 0),
+        ("Owner", owned.owner, 0),
         ("All tables", _flag(publication.all_tables), 0),
         ("Inserts", _flag("insert" in publication.publish), 0),
         ("Updates", _flag("update" in publication.publish), 0),
@@ -56,28 +56,28 @@ def table_picture(table: SourceTable, publications: Iterable[Publication]) -> st
     headers = ("Column", "Type", "Collation", "Nullable", "Default")
     rows = [
         (
-            one.name,
-            one.display_type,
-            one.display_collation,
-            "not null" if one.not_null else "",
-            _default(one),
+            column.name,
+            column.display_type,
+            column.display_collation,
+            "not null" if column.not_null else "",
+            _default(column),
         )
-        for one in table.columns
+        for column in table.columns
     ]
     footers = publication_lines(table, publications)
     return aligned(title, headers, rows, footers)
 
 
 def publication_lines(table: SourceTable, publications: Iterable[Publication]) -> list[str]:
-    """The lines from ``Publications:`` on; none if no publication has the table."""
+    """The lines from ``Publications:`` on; empty if no publication has the table."""
     lines = []
-    for one in sorted(publications, key=lambda one: one.name.encode()):
-        named = one.table(table.oid)
-        if named is not None:
-            lines.append(f'    "{one.name}"{_details(named)}')
-        is_publishable = one.all_tables or table.namespace in one.schemas
-        if is_publishable and table.is_publishable:
-            lines.append(f'    "{one.name}"')
+    for publication in sorted(publications, key=lambda publication: publication.name.encode()):
+        member = publication.table(table.oid)
+        if member is not None:
+            lines.append(f'    "{publication.name}"{_details(member)}')
+        is_covered = publication.all_tables or table.namespace in publication.schemas
+        if is_covered and table.is_publishable:
+            lines.append(f'    "{publication.name}"')
     return ["Publications:", *dict.fromkeys(lines)] if lines else []
 
 
@@ -105,7 +105,7 @@ def _default(column: SourceColumn) -> str:
 def aligned(
     title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], footers: Sequence[str]
 ) -> str:
-    """A table as psql aligns it, title and footers included; an empty line at the end."""
+    """A table as psql aligns it, with title, footers and a final empty line."""
     widths = [
         max(cell_len(header), *(cell_len(row[column]) for row in rows))
         if rows

@@ -1,8 +1,8 @@
-"""``pgsluice run``: replicate, and show how it goes.
+"""``pgsluice run``: replicate, with a live view.
 
-SIGINT and SIGTERM finish or abandon the batch cleanly (130, 143). With ``--once`` a parked
-table makes the exit code 1: what was asked for is not all done. SIGHUP has the configuration's
-publications read again.
+SIGINT and SIGTERM end the run cleanly, after the batch or without it (exit codes 130, 143).
+SIGHUP makes it read the configuration's publications again. With ``--once``, a parked table
+makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Annotated
 import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
-from pgsluice.cli.signals import asked_by_sighup, stop_on_signals
+from pgsluice.cli.signals import event_on_sighup, stop_on_signals
 from pgsluice.config import Config, load_config
 from pgsluice.events import CaptureState, MetricsCallback
 from pgsluice.lsn import Lsn
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 def run(
     config: ConfigArgument,
     once: Annotated[
-        bool, typer.Option("--once", help="up to the source's position at the start, then end")
+        bool, typer.Option("--once", help="end at the position that the source has at the start")
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Replicate: receive, copy, and apply to the targets."""
+    """Replicate: receive changes, copy tables, and apply to the targets."""
     from pgsluice.spark.java import require_java
 
     loaded = load_config(config)
@@ -41,7 +41,7 @@ def run(
 
 
 def replicate(config: Config, *, once: bool, names: list[str] | None = None) -> int:
-    """Run with a live view; the exit code that a signal asks for, else 0.
+    """Run with a live view, and return the exit code: 130 or 143 after a signal, else 0.
 
     Raises:
         PgsluiceError: as :func:`pgsluice.subscription.run.run`.
@@ -52,7 +52,7 @@ def replicate(config: Config, *, once: bool, names: list[str] | None = None) -> 
 
     with (
         stop_on_signals() as request,
-        asked_by_sighup() as asked,
+        event_on_sighup() as sighup,
         LiveView() as view,
         _capture_states(config, view),
     ):
@@ -62,24 +62,24 @@ def replicate(config: Config, *, once: bool, names: list[str] | None = None) -> 
             names=names,
             report=view,
             stop=request.event,
-            reread=lambda: _reread(config, asked),
+            reread=lambda: _reread(config, sighup),
         )
     if once and not request.exit_code:
         raise_parked(config, names)
     return request.exit_code
 
 
-def _reread(config: Config, asked: Event) -> Config | None:
-    """The configuration as its file has it now, when somebody asked for that."""
-    if not asked.is_set() or config.path is None:
+def _reread(config: Config, sighup: Event) -> Config | None:
+    """The configuration read again, if SIGHUP asked for it; else None."""
+    if not sighup.is_set() or config.path is None:
         return None
-    asked.clear()
+    sighup.clear()
     return load_config(config.path)
 
 
 @contextmanager
 def _capture_states(config: Config, report: MetricsCallback) -> Iterator[None]:
-    """Report what capture, a process of its own, writes of itself."""
+    """Report the state of the capture process, which it writes to a file."""
     ended = Event()
     thread = Thread(target=_watch, args=(config, report, ended), daemon=True)
     thread.start()
@@ -93,12 +93,12 @@ def _capture_states(config: Config, report: MetricsCallback) -> Iterator[None]:
 def _watch(config: Config, report: MetricsCallback, ended: Event) -> None:
     from pgsluice.capture import read_health
 
-    before = read_health(config.spool.path)  # of an earlier run
-    while not ended.wait(_LOOK_S):
+    previous = read_health(config.spool.path)  # an earlier run's
+    while not ended.wait(_POLL_S):
         health = read_health(config.spool.path)
-        if health is None or health == before:
+        if health is None or health == previous:
             continue
-        before = health
+        previous = health
         report(
             CaptureState(
                 health.phase,

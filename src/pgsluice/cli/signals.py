@@ -1,8 +1,8 @@
-"""SIGINT and SIGTERM: what a command does when it is asked to stop.
+"""How commands react to SIGINT, SIGTERM and SIGHUP.
 
-Short commands end at once. Long ones (``run``, ``capture``) take a :class:`StopRequest` and
-finish or abandon what they are at cleanly; a second signal ends them at once. SIGHUP asks
-``run`` to read its publications again, as it asks a server for its configuration.
+Short commands end at once. Long ones (``run``, ``capture``) get a :class:`StopRequest` and end
+cleanly; a second signal ends them at once. SIGHUP makes ``run`` read its publications again,
+as it makes a server read its configuration.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TERMINATED = 128 + signal.SIGTERM
 
 @dataclass(slots=True)
 class StopRequest:
-    """Whether somebody asked to stop.
+    """Whether a signal asked the command to stop.
 
     Attributes:
-        event: set by the first signal; what works waits on it.
-        signal_number: which it was; None: nobody asked.
+        event: set by the first signal.
+        signal_number: of the first signal; None before it.
     """
 
     event: threading.Event = field(default_factory=threading.Event)
@@ -38,7 +38,7 @@ class StopRequest:
 
 
 def end_on_sigterm() -> None:
-    """Make SIGTERM end the program with 143, running what cleans up on the way."""
+    """Make SIGTERM raise SystemExit with code 143, so that clean-up code runs."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(TERMINATED)
@@ -49,7 +49,7 @@ def end_on_sigterm() -> None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """While it is entered, the first SIGINT or SIGTERM only sets the request."""
+    """Within this context, the first SIGINT or SIGTERM only sets the request."""
     request = StopRequest()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -58,26 +58,26 @@ def stop_on_signals() -> Iterator[StopRequest]:
         request.signal_number = number
         request.event.set()
 
-    before: dict[signal.Signals, Any] = {
-        one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)
+    previous: dict[signal.Signals, Any] = {
+        number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         yield request
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
-def asked_by_sighup() -> Iterator[threading.Event]:
-    """While it is entered, SIGHUP sets the event; where there is no SIGHUP, nothing does."""
-    asked = threading.Event()
+def event_on_sighup() -> Iterator[threading.Event]:
+    """Within this context, SIGHUP sets the event; nothing does on systems without SIGHUP."""
+    event = threading.Event()
     number = getattr(signal, "SIGHUP", None)
     if number is None:
-        yield asked
+        yield event
         return
-    before = signal.signal(number, lambda *_: asked.set())
+    previous = signal.signal(number, lambda *_: event.set())
     try:
-        yield asked
+        yield event
     finally:
-        signal.signal(number, before)
+        signal.signal(number, previous)

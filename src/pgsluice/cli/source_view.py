@@ -1,4 +1,4 @@
-"""What ``describe`` and ``explain`` look at: the source's tables, its publications, our own."""
+"""What ``describe`` and ``explain`` read: the source's tables, its publications, and our own."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pgsluice.publication import (
 from pgsluice.replication import connect_sql, source_errors
 
 OWNER = "pgsluice"
-"""Who owns publications of our own."""
+"""The owner that is shown for our own publications."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """One look at the source.
+    """The source at one time.
 
     Attributes:
         server: the server's publications.
-        own: those that the configuration's statements make.
+        own: the publications that the configuration's statements create.
     """
 
     catalog: SourceCatalog
@@ -38,16 +38,16 @@ class SourceView:
 
     @property
     def all(self) -> list[OwnedPublication]:
-        """The server's, then our own."""
-        return [*self.server, *(OwnedPublication(one, OWNER) for one in self.own)]
+        """The server's publications, then our own."""
+        return [*self.server, *(OwnedPublication(publication, OWNER) for publication in self.own)]
 
     def server_named(self, names: Iterable[str]) -> list[Publication]:
-        """Those of the server's that are there."""
+        """The server's publications of these names, as far as they exist."""
         wanted = frozenset(names)
-        return [one.publication for one in self.server if one.publication.name in wanted]
+        return [owned.publication for owned in self.server if owned.publication.name in wanted]
 
     def table(self, name: str) -> SourceTable:
-        """A table by its name as SQL writes it.
+        """A table by its name in SQL.
 
         Raises:
             SqlRefused: it is no name, or no table has it.
@@ -55,12 +55,12 @@ class SourceView:
         return find_table(read_relation_name(name), self.catalog)
 
 
-def look(config: Config) -> SourceView:
-    """Ask the source.
+def read_source(config: Config) -> SourceView:
+    """Read everything from the source.
 
     Raises:
         SourceUnreachable, SourceRefused: it cannot be asked.
-        ConfigError: our own publications' statements are refused.
+        ConfigError: a statement of our own publications is refused.
     """
     timeout_s = config.source.connect_timeout_s
     with connect_sql(config.source.dsn, timeout_s=timeout_s) as connection:

@@ -1,4 +1,4 @@
-"""``pgsluice status``: slot, spool, each subscription and table; for people or as JSON."""
+"""``pgsluice status``: slot, spool, subscriptions and tables, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pgsluice.config import load_config
 
 def status(
     config: ConfigArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Slot, spool, each subscription and table: state, position, lag."""
+    """Show slot, spool, subscriptions and tables: state, position and lag."""
     from pgsluice.monitor.status import read_status
 
-    found = read_status(load_config(config))
+    current = read_status(load_config(config))
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(current.to_json(), indent=2, ensure_ascii=False))
     else:
         from rich.console import Console
 
         from pgsluice.cli.status_view import show
 
-        show(found, Console())
+        show(current, Console())

@@ -1,4 +1,4 @@
-"""What ``pgsluice status`` shows people."""
+"""Prints a status as text."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pgsluice.monitor.status import SourceStatus, SpoolStatus, Status, Subscript
 from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
 
 
-def show(found: Status, console: Console) -> None:
-    """Print it for people."""
-    console.print(_source_line(found.source), soft_wrap=True, highlight=False)
-    console.print(_spool_line(found.spool), soft_wrap=True, highlight=False)
-    for one in found.subscriptions:
+def show(status: Status, console: Console) -> None:
+    """Print the status, and why tables are parked."""
+    console.print(_source_line(status.source), soft_wrap=True, highlight=False)
+    console.print(_spool_line(status.spool), soft_wrap=True, highlight=False)
+    for subscription in status.subscriptions:
         console.print()
-        console.print(_subscription_line(one), soft_wrap=True, highlight=False)
-        if one.tables:
-            console.print(_tables(one))
-        for table in one.tables:
+        console.print(_subscription_line(subscription), soft_wrap=True, highlight=False)
+        if subscription.tables:
+            console.print(_tables(subscription))
+        for table in subscription.tables:
             if table.error:
                 title = f"{table.namespace}.{table.name}: "
                 text = Text(f"  {title}{table.error.removeprefix(title)}", style="red")
@@ -33,7 +33,7 @@ def _source_line(source: SourceStatus) -> Text:
         return text.append(source.error, style="red")
     text.append(f"slot {source.slot_name} ", style="default")
     if slot is None:
-        return text.append("is not there yet", style="yellow")
+        return text.append("does not exist yet", style="yellow")
     is_active = slot.active_pid is not None
     text.append("active" if is_active else "not in use", style="green" if is_active else "yellow")
     text.append(f", confirmed {slot.confirmed_flush_lsn}, holds ", style="default")
@@ -48,7 +48,7 @@ def _spool_line(spool: SpoolStatus) -> Text:
     if spool.error is not None:
         return text.append(spool.error, style="red")
     if spool.frontier is None:
-        return text.append("not there yet", style="yellow")
+        return text.append("does not exist yet", style="yellow")
     segments = "1 segment" if spool.segments == 1 else f"{format_count(spool.segments)} segments"
     return text.append(
         f"position {spool.position}, frontier {spool.frontier}, "
@@ -57,31 +57,31 @@ def _spool_line(spool: SpoolStatus) -> Text:
     )
 
 
-def _subscription_line(one: SubscriptionStatus) -> Text:
-    text = Text(one.name, style="bold")
-    text.append(f"  {one.mode} → {one.sink}", style="default")
-    if not one.is_configured:
+def _subscription_line(subscription: SubscriptionStatus) -> Text:
+    text = Text(subscription.name, style="bold")
+    text.append(f"  {subscription.mode} → {subscription.sink}", style="default")
+    if not subscription.is_configured:
         text.append("  not in the configuration", style="yellow")
-    if not one.is_enabled:
+    if not subscription.is_enabled:
         text.append("  disabled", style="yellow")
-    if one.position is None:
+    if subscription.position is None:
         return text.append("  not started yet", style="yellow")
-    text.append(f"  at {one.position}, ", style="default")
-    if one.lag_bytes is None:
+    text.append(f"  at {subscription.position}, ", style="default")
+    if subscription.lag_bytes is None:
         return text.append("lag unknown", style="yellow")
-    if not one.lag_bytes and not one.lag_s:
+    if not subscription.lag_bytes and not subscription.lag_s:
         return text.append("no lag", style="green")
-    lag = f"{format_bytes(one.lag_bytes)} and {format_seconds(one.lag_s)} behind"
+    lag = f"{format_bytes(subscription.lag_bytes)} and {format_seconds(subscription.lag_s)} behind"
     return text.append(lag, style="default")
 
 
-def _tables(one: SubscriptionStatus) -> Table:
+def _tables(subscription: SubscriptionStatus) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("  table")
     table.add_column("state")
     table.add_column("applied through", justify="right")
     table.add_column("rows", justify="right")
-    for row in one.tables:
+    for row in subscription.tables:
         is_parked = row.is_parked
         table.add_row(
             Text(f"  {row.namespace}.{row.name}"),

@@ -1,7 +1,7 @@
-"""The proof: every table of the shop against its Delta table, at one position.
+"""Compares every table of the shop with its Delta table, at one position.
 
-The source's side is hashed by PostgreSQL, all tables under one snapshot; the target's by code
-that shares nothing with what wrote it (:mod:`pgsluice.verification`).
+PostgreSQL hashes the source's tables, all in one snapshot. The targets are hashed by code that
+shares nothing with the code that wrote them (:mod:`pgsluice.verification`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pgsluice.lsn import Lsn
 from pgsluice.monitor.wording import format_count
 from pgsluice.verification import Comparison, compare, one_snapshot
 
-# Eighty columns have to be enough; what is compared is the whole hash.
+# The table has to fit into 80 columns. The whole hashes are compared.
 _SHOWN_HASH = 8
 
 
 def prove(stage: Stage) -> list[Comparison]:
-    """Compare every table; the source has to rest."""
+    """Compare every table. Nothing may change the source meanwhile."""
     with psycopg.connect(stage.dsn, autocommit=True) as connection, one_snapshot(connection):
         return [compare(connection, title, stage.table_path(title)) for title in TABLES]
 
@@ -33,7 +33,7 @@ def prove(stage: Stage) -> list[Comparison]:
 def show_proof(
     comparisons: Sequence[Comparison], position: Lsn, server_version: str, console: Console
 ) -> None:
-    """Print it as a table, and what differs below it."""
+    """Print the comparisons as a table, and the differences below it."""
     table = Table(
         title=f"PostgreSQL {server_version} and Delta at {position}",
         box=box.SIMPLE,
@@ -44,20 +44,22 @@ def show_proof(
         table.add_column(title, justify="right", no_wrap=True)
     for title in ("hash", "of Delta", ""):
         table.add_column(title, no_wrap=True)
-    for one in comparisons:
+    for comparison in comparisons:
         table.add_row(
-            Text(one.table),
-            format_count(one.source_rows),
-            format_count(one.target_rows),
-            one.source.content_hash[:_SHOWN_HASH],
-            one.target.content_hash[:_SHOWN_HASH],
-            Text("equal", style="green") if one.equal else Text("DIFFERS", style="bold red"),
+            Text(comparison.table),
+            format_count(comparison.source_rows),
+            format_count(comparison.target_rows),
+            comparison.source.content_hash[:_SHOWN_HASH],
+            comparison.target.content_hash[:_SHOWN_HASH],
+            Text("equal", style="green") if comparison.equal else Text("DIFFERS", style="bold red"),
         )
     console.print(table)
-    for one in comparisons:
-        if not one.equal:
-            console.print(str(one), style="red", markup=False, highlight=False, soft_wrap=True)
-    equal = sum(one.equal for one in comparisons)
+    for comparison in comparisons:
+        if not comparison.equal:
+            console.print(
+                str(comparison), style="red", markup=False, highlight=False, soft_wrap=True
+            )
+    equal = sum(comparison.equal for comparison in comparisons)
     if equal == len(comparisons):
         console.print(f"All {equal} tables are equal.", style="green", highlight=False)
     else:

@@ -1,8 +1,8 @@
-"""The demo's acts, and the picture of what happens while it happens.
+"""The steps of the demo, and the display of their progress.
 
-On a terminal one picture is redrawn: what the shop has done so far, and for each table its
-state, changes, position and lag, read as ``pgsluice status`` reads them. Elsewhere: plain
-lines, now and then.
+On a terminal one table is redrawn: the shop's changes so far, and the state, changes, position
+and lag of each table, read as ``pgsluice status`` reads them. Elsewhere plain lines are
+printed every few seconds.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from pgsluice.monitor.status import Status, SubscriptionStatus, read_status
 from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
 from pgsluice.spool import TableRecord, TableState
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _LINE_EVERY_S = 3.0
-_PATIENCE_S = 300.0
+_TIMEOUT_S = 300.0
 _UNCOPIED = (TableState.INITIALISE, TableState.DATA_COPY)
 
 
 class Show:
-    """Plays the demo on a stage."""
+    """Runs the steps of the demo."""
 
     def __init__(self, stage: Stage, console: Console) -> None:
         self._stage = stage
         self._console = console
-        self._act = ""
-        self._act_begun = time.monotonic()
+        self._step = ""
+        self._step_begun = time.monotonic()
         self._last_line = float("-inf")
         self._line_before = ""
         self._status: Status | None = None
@@ -50,7 +50,7 @@ class Show:
         self._config: Config | None = None
         self._is_busy = False
         self._live = (
-            Live(console=console, get_renderable=self.picture, refresh_per_second=4)
+            Live(console=console, get_renderable=self.render, refresh_per_second=4)
             if console.is_terminal
             else None
         )
@@ -69,11 +69,11 @@ class Show:
         if self._live is not None:
             self._live.stop()
 
-    # The acts
+    # Steps
 
     def open_shop(self) -> None:
-        """PostgreSQL, the shop's tables, and rows in them."""
-        with self._playing("PostgreSQL starts"):
+        """Start PostgreSQL, create the shop's tables, and fill them."""
+        with self._step_named("PostgreSQL starts"):
             self._workload = self._stage.start_server()
             self._workload.create()
             rows = self._workload.seed_rows()
@@ -81,56 +81,56 @@ class Show:
         self._say(f"PostgreSQL {version} runs, with {len(TABLES)} tables, {rows:,} rows")
 
     def start_replication(self) -> None:
-        """``pgsluice run``, until every table has been copied."""
+        """Start ``pgsluice run``, and wait until every table has been copied."""
         self._config = self._stage.write_config()
-        with self._playing("pgsluice run starts: capture, Spark, the initial copy"):
+        with self._step_named("pgsluice run starts: capture, Spark, the initial copy"):
             self._stage.start_run()
             self._wait(self._is_copied, "no copy of every table")
         self._say(f"every table is copied to Delta, {self._took()} after the start")
 
     def send_first_change(self) -> None:
-        """One change on its way, before many: from here on the stream is known to flow."""
+        """Make one change and wait for it, so that streaming has begun before many follow."""
         assert self._workload is not None
-        with self._playing("a first change travels from PostgreSQL to Delta"):
+        with self._step_named("a first change travels from PostgreSQL to Delta"):
             self._workload.do_one()
             target = self._flush_lsn()
             self._wait(lambda status: self._is_caught_up(status, target), "no change in Delta")
         self._say(f"a first change has arrived after {self._took()}, with the start of the query")
 
     def be_busy(self, seconds: float) -> None:
-        """The shop is busy, while its changes arrive."""
+        """Run the workload while its changes are replicated."""
         workload = self._workload
         assert workload is not None
         stop = threading.Event()
         with (
-            self._playing(f"the shop is busy for about {seconds:g} s"),
+            self._step_named(f"the shop is busy for about {seconds:g} s"),
             ThreadPoolExecutor(1) as pool,
         ):
             working = pool.submit(workload.run, seconds, stop)
             self._is_busy = True
             try:
-                self._watch(working)
+                self._poll_until_done(working)
             finally:
                 self._is_busy = False
                 stop.set()
         self._say(f"the shop has closed: {_counts(working.result())}")
 
     def catch_up(self) -> Lsn:
-        """Wait until all that the source has is in the lake; returns up to where."""
+        """Wait until everything in the source is in the lake, and return the position."""
         target = self._flush_lsn()
-        with self._playing(f"the lake catches up to {target}"):
+        with self._step_named(f"the lake catches up to {target}"):
             self._wait(lambda status: self._is_caught_up(status, target), f"not at {target}")
         self._say(f"the lake has caught up to {target} in {self._took()}")
         return target
 
     def end_replication(self) -> None:
-        """SIGTERM: what a user's Ctrl-C or a service manager does."""
-        with self._playing("pgsluice run ends on SIGTERM"):
+        """End ``pgsluice run`` by SIGTERM, as a service manager would."""
+        with self._step_named("pgsluice run ends on SIGTERM"):
             code = self._stage.stop_run()
         self._say(f"pgsluice run has ended on SIGTERM with exit code {code}")
 
     def parked_tables(self) -> list[str]:
-        """One line for each table that was parked, with the reason."""
+        """A line for each parked table, with the reason."""
         return [
             f"{table.namespace}.{table.name} is parked: {table.error}"
             for table in self._tables()
@@ -145,29 +145,28 @@ class Show:
         assert row is not None
         return Lsn.parse(row[0])
 
-    def _wait(self, condition: Callable[[Status], bool], what: str) -> None:
-        """Look until the condition holds.
+    def _wait(self, condition: Callable[[Status], bool], failure: str) -> None:
+        """Read the status until the condition holds.
 
         Raises:
-            PgsluiceError: ``pgsluice run`` ended, or it takes too long.
+            PgsluiceError: ``pgsluice run`` ended, or the timeout has passed.
         """
-        while not condition(self._look()):
+        while not condition(self._poll()):
             self._stage.check_run()
-            if time.monotonic() - self._act_begun > _PATIENCE_S:
-                said = self._stage.log_path.read_text(errors="replace").strip().splitlines()
+            if time.monotonic() - self._step_begun > _TIMEOUT_S:
                 raise PgsluiceError(
-                    f"{what} after {_PATIENCE_S:.0f} s",
-                    hint="pgsluice run said:\n" + "\n".join(said[-15:]),
+                    f"{failure} after {_TIMEOUT_S:.0f} s",
+                    hint=f"the end of its log:\n{self._stage.log_tail()}",
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
-    def _watch(self, working: Future[dict[str, int]]) -> None:
+    def _poll_until_done(self, working: Future[dict[str, int]]) -> None:
         while not working.done():
             self._stage.check_run()
-            self._look()
-            time.sleep(_LOOK_S)
+            self._poll()
+            time.sleep(_POLL_S)
 
-    def _look(self) -> Status:
+    def _poll(self) -> Status:
         assert self._config is not None
         self._status = read_status(self._config)
         if self._live is None and time.monotonic() - self._last_line >= _LINE_EVERY_S:
@@ -180,10 +179,10 @@ class Show:
 
     def _is_copied(self, status: Status) -> bool:
         tables = _tables_of(status)
-        return len(tables) >= len(TABLES) and not any(one.state in _UNCOPIED for one in tables)
+        return len(tables) >= len(TABLES) and not any(table.state in _UNCOPIED for table in tables)
 
     def _is_caught_up(self, status: Status, target: Lsn) -> bool:
-        """Received up to the target, and what was received applied to every table."""
+        """Whether everything up to the target was received, and applied to every table."""
         frontier, position = status.spool.frontier, status.spool.position
         if frontier is None or position is None or frontier < target:
             return False
@@ -191,13 +190,13 @@ class Show:
             table.applied_through >= position or table.is_parked for table in _tables_of(status)
         )
 
-    # Saying
+    # Printing
 
     @contextmanager
-    def _playing(self, act: str) -> Iterator[None]:
-        self._act, self._act_begun = act, time.monotonic()
+    def _step_named(self, name: str) -> Iterator[None]:
+        self._step, self._step_begun = name, time.monotonic()
         if self._live is None:
-            self._say(f"{act} …")
+            self._say(f"{name} …")
         yield
 
     def _say(self, text: str) -> None:
@@ -205,34 +204,34 @@ class Show:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _took(self) -> str:
-        return format_seconds(time.monotonic() - self._act_begun)
+        return format_seconds(time.monotonic() - self._step_begun)
 
     def _tables(self) -> tuple[TableRecord, ...]:
         return () if self._status is None else _tables_of(self._status)
 
     def _lines(self) -> Iterator[str]:
-        """What is said now and then where there is no picture."""
+        """The lines that are printed every few seconds without a terminal."""
         counts = self._workload.counts if self._workload is not None else {}
         if counts and self._is_busy:
             yield f"  shop: {_counts(counts)}"
-        found = _subscription(self._status) if self._status is not None else None
-        if found is None or not found.tables:
+        subscription = _subscription(self._status) if self._status is not None else None
+        if subscription is None or not subscription.tables:
             return
-        copied = sum(table.state not in _UNCOPIED for table in found.tables)
+        copied = sum(table.state not in _UNCOPIED for table in subscription.tables)
         if copied < len(TABLES):
             yield f"  lake: {copied} of {len(TABLES)} tables copied"
         else:
-            changes = sum(table.rows for table in found.tables)
+            changes = sum(table.rows for table in subscription.tables)
             yield (
-                f"  lake: {format_count(changes)} changes applied, at {found.position}, "
-                f"{format_bytes(found.lag_bytes)} behind"
+                f"  lake: {format_count(changes)} changes applied, at {subscription.position}, "
+                f"{format_bytes(subscription.lag_bytes)} behind"
             )
 
-    # The picture; drawn by rich's thread
+    # The table on a terminal; rendered by rich's thread
 
-    def picture(self) -> RenderableType:
-        """What a terminal shows now."""
-        parts: list[RenderableType] = [Text(f"{self._act}  ({self._took()})", style="bold")]
+    def render(self) -> RenderableType:
+        """What a terminal shows."""
+        parts: list[RenderableType] = [Text(f"{self._step}  ({self._took()})", style="bold")]
         counts = self._workload.counts if self._workload is not None else {}
         if counts:
             parts.append(Text(f"shop: {_counts(counts)}", style="cyan"))
@@ -248,20 +247,20 @@ def _table(status: Status) -> Table:
     table.add_column("state")
     for title in ("changes applied", "position", "lag", "last merge"):
         table.add_column(title, justify="right")
-    for one in _tables_of(status):
+    for row in _tables_of(status):
         table.add_row(
-            Text(f"{one.namespace}.{one.name}"),
-            Text(STATES.get(one.state, one.state), style="red" if one.is_parked else ""),
-            format_count(one.rows),
-            str(one.applied_through),
-            _lag(status, one),
-            format_seconds(one.merge_s or None),
+            Text(f"{row.namespace}.{row.name}"),
+            Text(STATES.get(row.state, row.state), style="red" if row.is_parked else ""),
+            format_count(row.rows),
+            str(row.applied_through),
+            _lag(status, row),
+            format_seconds(row.merge_s or None),
         )
     return table
 
 
 def _lag(status: Status, table: TableRecord) -> str:
-    """The server's flush LSN less the table's position; nothing when all is applied."""
+    """The server's flush LSN minus the table's position; ``-`` if everything is applied."""
     position, flush = status.spool.position, status.source.flush_lsn
     if position is not None and table.applied_through >= position:
         return "-"
@@ -273,8 +272,8 @@ def _subscription(status: Status) -> SubscriptionStatus | None:
 
 
 def _tables_of(status: Status) -> tuple[TableRecord, ...]:
-    found = _subscription(status)
-    return () if found is None else found.tables
+    subscription = _subscription(status)
+    return () if subscription is None else subscription.tables
 
 
 def _counts(counts: dict[str, int]) -> str:

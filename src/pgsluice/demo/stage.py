@@ -1,4 +1,4 @@
-"""What the demo stands on: a folder, an embedded PostgreSQL, and ``pgsluice run``."""
+"""The demo's folder, its embedded PostgreSQL, and its ``pgsluice run``."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from pgsluice.errors import ConfigError, PgsluiceError
 SUBSCRIPTION = "lake"
 _DATABASE = "shop"
 _STOP_TIMEOUT_S = 90.0
-# Two tasks at a time are enough for a demo, and leave something to PostgreSQL and the shop.
+# Two tasks at a time leave some CPU to PostgreSQL and the workload.
 _SPARK = '"spark.master" = "local[2]"\n"spark.driver.memory" = "1g"\n'
 
 
 class Stage:
-    """Everything that has to end with the demo.
+    """Everything that ends with the demo.
 
     Args:
-        directory: a new or empty folder that stays; None: a temporary one.
-        keep: let the temporary one stay, too.
+        directory: a new or empty folder, which is kept; None for a temporary one.
+        keep: keep the temporary folder, too.
 
     Raises:
-        ConfigError: the folder is not empty or cannot be made.
+        ConfigError: the folder is not empty, or cannot be created.
     """
 
     def __init__(self, directory: Path | None, *, keep: bool) -> None:
@@ -60,7 +60,7 @@ class Stage:
             if not self.stays:
                 shutil.rmtree(self.folder, ignore_errors=True)
 
-    # Where things are
+    # Paths
 
     @property
     def config_path(self) -> Path:
@@ -68,7 +68,7 @@ class Stage:
 
     @property
     def log_path(self) -> Path:
-        """What ``pgsluice run`` says."""
+        """The output of ``pgsluice run``."""
         return self.folder / "run.log"
 
     @property
@@ -76,7 +76,7 @@ class Stage:
         return self.folder / "lake"
 
     def table_path(self, title: str) -> Path:
-        """Where a table's target lies."""
+        """The path of a table's target."""
         namespace, _, name = title.partition(".")
         return self.lake / namespace / name
 
@@ -90,13 +90,13 @@ class Stage:
         assert self._server is not None
         return self._server.version
 
-    # Acts
+    # Steps
 
     def start_server(self) -> Workload:
-        """Start PostgreSQL and make the shop's database.
+        """Start PostgreSQL and create the shop's database.
 
-        It has a temporary folder of its own: the account that runs it for root could not
-        enter every folder that a user may name.
+        The server has a temporary folder of its own, because the account that runs it for root
+        may not enter every folder.
         """
         self._server = self._ending.enter_context(EmbeddedServer(18))
         with psycopg.connect(self._server.dsn(), autocommit=True) as connection:
@@ -104,7 +104,7 @@ class Stage:
         return Workload(self.dsn)
 
     def write_config(self) -> Config:
-        """Write the configuration as ``pgsluice init`` does, and read it."""
+        """Write a configuration as ``pgsluice init`` does, and read it."""
         text = render_config(
             dsn=self.dsn,
             slot="pgsluice",
@@ -125,9 +125,9 @@ class Stage:
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
                 env={**os.environ, "NO_COLOR": "1"},
-                start_new_session=True,  # Ctrl-C is ours to handle: it gets one SIGTERM
+                start_new_session=True,  # Ctrl-C must not reach it: it gets one SIGTERM
             )
-        # A SIGKILL of ours runs no code of ours: the shell sees its pipe close and ends the run.
+        # After a SIGKILL we run no code. The shell sees its pipe close and ends the run.
         self._watcher = subprocess.Popen(
             ["/bin/sh", "-c", 'read -r _; kill -TERM "$0"', str(self._run.pid)],
             stdin=subprocess.PIPE,
@@ -137,25 +137,29 @@ class Stage:
         self._ending.callback(self.stop_run)
 
     def check_run(self) -> None:
-        """See that it still runs.
+        """Check that ``pgsluice run`` is active.
 
         Raises:
-            PgsluiceError: it has ended; the hint has the end of what it said.
+            PgsluiceError: it has ended; the hint has the end of its log.
         """
         assert self._run is not None
         code = self._run.poll()
         if code is not None:
-            said = self.log_path.read_text(errors="replace").strip().splitlines()
             raise PgsluiceError(
                 f"`pgsluice run` ended with exit code {code}",
-                hint="it said:\n" + "\n".join(said[-15:]),
+                hint=f"the end of its log:\n{self.log_tail()}",
             )
 
+    def log_tail(self) -> str:
+        """The last lines of the log."""
+        lines = self.log_path.read_text(errors="replace").strip().splitlines()
+        return "\n".join(lines[-15:])
+
     def stop_run(self) -> int | None:
-        """End it by SIGTERM; by force if it does not end.
+        """End ``pgsluice run`` by SIGTERM, or by SIGKILL if it does not end.
 
         Returns:
-            its exit code: 143 after a clean end; None when it was not started.
+            its exit code, 143 after a clean end; None if it was not started.
         """
         run, watcher = self._run, self._watcher
         if run is None:
@@ -171,7 +175,7 @@ class Stage:
             try:
                 run.wait(_STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                # What it has started itself is in its session, and in no other's.
+                # Processes that it started are in its session.
                 with suppress(ProcessLookupError):
                     os.killpg(run.pid, signal.SIGKILL)
                 run.wait()

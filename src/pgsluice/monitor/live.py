@@ -1,9 +1,9 @@
-"""The running picture: a live table on a terminal, plain lines everywhere else.
+"""The live view: a table on a terminal, plain lines everywhere else.
 
 A :class:`LiveView` is a metrics callback and a context manager. Events may come from any
-thread. On a terminal it redraws one picture (capture, each table, bars for copies); without one
-it writes a line for what a log should keep: each batch that applied rows, at most one a second
-and subscription; a copy's beginning and end; a table that is parked or has to be copied.
+thread. On a terminal it redraws one display: capture, each table, and progress bars of copies.
+Elsewhere it prints lines for a log: each batch that applied rows, at most one line per second
+and subscription; a copy's beginning and end; and each table that is parked or has to be copied.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TableName = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Row:
-    """What is known of one table."""
+    """The latest values of one table."""
 
     state: str = ""
     rows: int = 0
@@ -52,7 +52,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _Pending:
-    """Batches of a subscription since its last line."""
+    """A subscription's batches since its last line."""
 
     batches: int = 0
     rows: int = 0
@@ -62,11 +62,11 @@ class _Pending:
 
 
 class LiveView:
-    """Shows what happens, as it happens.
+    """Displays the events of a run.
 
     Args:
-        console: where to; a console that is no terminal gets plain lines.
-        clock: seconds that only rise; how often lines come depends on it.
+        console: the output; plain lines if it is not a terminal.
+        clock: monotonic seconds, which limit how often lines are printed.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LiveView:
         self._bar_of: dict[TableName, TaskID] = {}
         self._copying: set[TableName] = set()
         self._live = (
-            Live(console=self._console, get_renderable=self.picture, refresh_per_second=4)
+            Live(console=self._console, get_renderable=self.render, refresh_per_second=4)
             if self._console.is_terminal
             else None
         )
@@ -112,7 +112,7 @@ class LiveView:
                     self._flush(name)
 
     def __call__(self, event: MetricsEvent) -> None:
-        """Take one event; safe from any thread."""
+        """Process one event; safe from any thread."""
         with self._lock:
             match event:
                 case CaptureState():
@@ -129,17 +129,17 @@ class LiveView:
                     assert_never(event)
 
     def note(self, text: str) -> None:
-        """Say a sentence; on a terminal it stays above the picture."""
+        """Print a sentence; on a terminal it stays above the display."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    # What each event changes. Under the lock.
+    # Event handlers, called with the lock held
 
     def _on_capture(self, event: CaptureState) -> None:
-        before = self._capture
+        previous = self._capture
         self._capture = event
         if event.phase is CapturePhase.STOPPED and event.message is None:
-            return  # a clean end is no news
-        if before is None or (before.phase, before.message) != (event.phase, event.message):
+            return  # a clean end is not worth a line
+        if previous is None or (previous.phase, previous.message) != (event.phase, event.message):
             reason = f": {event.message}" if event.message else ""
             self._line(f"capture {event.phase}{reason}")
 
@@ -156,7 +156,7 @@ class LiveView:
             self._flush(event.subscription)
 
     def _flush(self, name: str) -> None:
-        """One line for the batches of a subscription since the last."""
+        """Print one line for a subscription's batches since the last line."""
         pending = self._pending[name]
         if pending.latest is None:
             return
@@ -178,7 +178,7 @@ class LiveView:
         row = self._row(event)
         changed = (row.state, row.error) != (event.state, event.error)
         row.state, row.error = event.state, event.error
-        # A copy's own lines tell of the states that it goes through.
+        # A copy prints its own lines about the states that it goes through.
         if changed and (event.error or event.state in ("i", "p")):
             title = f"{event.schema}.{event.table}: "
             reason = f": {event.error.removeprefix(title)}" if event.error else ""
@@ -199,7 +199,7 @@ class LiveView:
             return
         if name not in self._bar_of:
             self._bar_of[name] = self._bars.add_task(f"copy {name[1]}.{name[2]}", shown=shown)
-        # An estimate may be too small: a bar never passes its end before the copy does.
+        # The estimate may be too small, but a bar must not be full before the copy has ended.
         total = event.rows if event.is_done else event.expected_rows
         if total is not None and not event.is_done:
             total = max(total, event.rows + 1)
@@ -217,10 +217,10 @@ class LiveView:
         if self._live is None:
             self.note(text)
 
-    # The picture. Called by rich's thread as well.
+    # The display, also called by rich's thread
 
-    def picture(self) -> RenderableType:
-        """What a terminal shows now."""
+    def render(self) -> RenderableType:
+        """What a terminal shows."""
         with self._lock:
             parts: list[RenderableType] = []
             if self._capture is not None:

@@ -1,8 +1,8 @@
-"""Where everything stands: the slot, the spool, each subscription and table.
+"""The status of the slot, the spool, and each subscription and table.
 
-Read from the server and from the spool's files, never from a running process: so it works
-while ``run`` does, after it, and while the server is down (its fields are then null). The
-names of :meth:`Status.to_json`'s keys are fixed: other programs read them.
+It is read from the server and from the spool's files, never from a running process. So it works
+during and after ``run``, and while the server is down (the server's fields are then null). The
+keys of :meth:`Status.to_json` must not change: other programs read them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import SegmentInfo, Spool, SpoolReader, SubscriptionRecord, TableRecord
 
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """The server's side; all None but the name when it did not answer, and ``error`` says why.
+    """The server's side. If it did not answer, ``error`` says why and the other fields are None.
 
     Attributes:
-        flush_lsn: how far the server's WAL is durable.
-        slot: None also when the slot is not there.
+        flush_lsn: up to where the server's WAL is durable.
+        slot: None also if the slot does not exist.
     """
 
     slot_name: str
@@ -51,7 +51,7 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class SpoolStatus:
-    """The spool's side; None where there is no spool yet, or it cannot be read (``error``)."""
+    """The spool's side. Positions are None without a spool, or if it cannot be read (``error``)."""
 
     position: Lsn | None = None
     frontier: Lsn | None = None
@@ -75,8 +75,8 @@ class SubscriptionStatus:
 
     Attributes:
         position: None before its first start.
-        lag_bytes: None when the server's position is not known.
-        lag_s: 0 when nothing waits.
+        lag_bytes: None if the server's position is unknown.
+        lag_s: 0 if everything received is applied.
     """
 
     name: str
@@ -105,7 +105,7 @@ class SubscriptionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The whole."""
+    """Everything that ``pgsluice status`` shows."""
 
     source: SourceStatus
     spool: SpoolStatus
@@ -116,12 +116,12 @@ class Status:
         return {
             "source": self.source.to_json(),
             "spool": self.spool.to_json(),
-            "subscriptions": [one.to_json() for one in self.subscriptions],
+            "subscriptions": [subscription.to_json() for subscription in self.subscriptions],
         }
 
 
 def read_status(config: Config) -> Status:
-    """Look at the server and the spool; never raises for what either of them is like."""
+    """Read the status from server and spool; never raises for the state of either."""
     source = _read_source(config.source)
     try:
         if not Spool.exists(config.spool.path):
@@ -137,7 +137,7 @@ def read_status(config: Config) -> Status:
 
 
 def _read_source(source: SourceConfig) -> SourceStatus:
-    timeout_s = min(source.connect_timeout_s, _PATIENCE_S)
+    timeout_s = min(source.connect_timeout_s, _TIMEOUT_S)
     try:
         with (
             connect_sql(source.dsn, timeout_s=timeout_s, application="status") as connection,
@@ -153,22 +153,22 @@ def _read_spool(reader: SpoolReader) -> SpoolStatus:
     if reader.spool.chain_start() is None:
         return SpoolStatus()
     segments = reader.all_segments()
-    sizes = 0
-    for one in segments:
+    total_bytes = 0
+    for segment in segments:
         try:
-            sizes += one.size_bytes
+            total_bytes += segment.size_bytes
         except PgsluiceError:
-            continue  # retention removed it between the listing and the look into it
+            continue  # retention removed the file after it was listed
     return SpoolStatus(
         position=reader.position(),
         frontier=reader.frontier(),
-        bytes=sizes,
+        bytes=total_bytes,
         segments=len(segments),
     )
 
 
 class _Lags:
-    """How far a position is behind the server, in bytes and seconds."""
+    """The lag of a position behind the server, in bytes and seconds."""
 
     def __init__(self, source: SourceStatus, spool: SpoolStatus, reader: SpoolReader) -> None:
         self.source = source
@@ -176,64 +176,66 @@ class _Lags:
         self.reader = reader
 
     def in_bytes(self, position: Lsn) -> int | None:
-        """The server's flush LSN less the position; less the frontier when all is applied."""
+        """The server's flush LSN minus the position, or minus the frontier if all is applied."""
         if self.source.flush_lsn is None:
             return None
         reached = position
-        if not self._waits(position) and self.spool.frontier is not None:
+        if not self._has_unapplied(position) and self.spool.frontier is not None:
             reached = max(position, self.spool.frontier)
         return max(self.source.flush_lsn - reached, 0)
 
     def in_seconds(self, position: Lsn) -> float | None:
-        """Age of the oldest received transaction that is not applied; 0 when there is none.
+        """The age of the oldest received transaction that is not applied; 0 if there is none.
 
-        What the server has beyond the frontier may be nothing of ours (a checkpoint, another
-        database): only ``lag_bytes`` shows it.
+        WAL beyond the frontier need not be ours (a checkpoint, another database): only
+        ``lag_bytes`` counts it.
         """
-        if self._waits(position):
-            for one in self.reader.all_segments():
-                if one.end > position:
-                    return max(time.time() - self._begun(one), 0.0)
+        if self._has_unapplied(position):
+            for segment in self.reader.all_segments():
+                if segment.end > position:
+                    return max(time.time() - self._first_commit_s(segment), 0.0)
         return 0.0
 
-    def _begun(self, segment: SegmentInfo) -> float:
+    def _first_commit_s(self, segment: SegmentInfo) -> float:
+        """Seconds since 1970 of the segment's first commit; of its writing if that is unknown."""
         try:
             first = segment.header.first_commit_timestamp
         except PgsluiceError:
             first = None
         return segment.written_at if first is None else first / 1e6
 
-    def _waits(self, position: Lsn) -> bool:
+    def _has_unapplied(self, position: Lsn) -> bool:
         return self.spool.position is not None and position < self.spool.position
 
 
 def _subscriptions(
     config: Config, records: list[SubscriptionRecord], lags: _Lags
 ) -> tuple[SubscriptionStatus, ...]:
-    """Those of the configuration in its order, then others that the spool knows."""
+    """The configured subscriptions in their order, then others that the spool knows."""
     known = {record.name: record for record in records}
-    found = []
-    for one in _unstarted(config):
-        record = known.pop(one.name, None)
-        found.append(one if record is None else _started(record, lags, one))
-    return (*found, *(_started(record, lags, None) for record in known.values()))
+    subscriptions = []
+    for configured in _unstarted(config):
+        record = known.pop(configured.name, None)
+        started = configured if record is None else _started(record, lags, configured)
+        subscriptions.append(started)
+    return (*subscriptions, *(_started(record, lags, None) for record in known.values()))
 
 
 def _unstarted(config: Config) -> tuple[SubscriptionStatus, ...]:
-    """The configuration's subscriptions, as they are before their first start."""
+    """The configured subscriptions as they are before their first start."""
     return tuple(
         SubscriptionStatus(
-            name=one.name,
-            mode=one.mode,
-            sink=one.sink.target,
+            name=subscription.name,
+            mode=subscription.mode,
+            sink=subscription.sink.target,
             position=None,
             lag_bytes=None,
             lag_s=None,
             tables=(),
-            is_enabled=one.enabled,
+            is_enabled=subscription.enabled,
             is_configured=True,
         )
-        for one in config.subscriptions
+        for subscription in config.subscriptions
     )
 
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them: bytes, durations, counts, and a relation state's word."""
+"""Formats bytes, durations, counts and relation states for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def format_bytes(count: int | None) -> str:
-    """``1536`` as ``1.5 KiB``; ``-`` when it is not known."""
+    """``1536`` as ``1.5 KiB``; ``-`` if unknown."""
     if count is None:
         return "-"
     value, unit = float(count), 0
@@ -26,7 +26,7 @@ def format_bytes(count: int | None) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """``0.25`` as ``0.25 s``, ``75`` as ``1 min 15 s``; ``-`` when it is not known."""
+    """``0.25`` as ``0.25 s``, ``75`` as ``1 min 15 s``; ``-`` if unknown."""
     if seconds is None:
         return "-"
     if seconds < 10:
@@ -40,5 +40,5 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_count(count: int | None) -> str:
-    """``1234567`` as ``1,234,567``; ``-`` when it is not known."""
+    """``1234567`` as ``1,234,567``; ``-`` if unknown."""
     return "-" if count is None else f"{count:,}"

@@ -1,9 +1,9 @@
-"""``pgsluice decode``: pgoutput messages, from wherever they were kept, as readable lines.
+"""``pgsluice decode``: pgoutput messages from a file or stdin, as readable lines.
 
-Three steps, each a module: :mod:`~pgsluice.cli.decode.inputs` finds the messages in the bytes,
-:mod:`~pgsluice.cli.decode.follow` decodes each in its place, and
-:mod:`~pgsluice.cli.decode.lines` or :mod:`~pgsluice.cli.decode.objects` shows it. Messages are
-shown as they are read: a file may be larger than memory, and stdin need not end.
+The work has three steps. :mod:`~pgsluice.cli.decode.inputs` finds the messages in the bytes,
+:mod:`~pgsluice.cli.decode.follow` decodes each in its context, and
+:mod:`~pgsluice.cli.decode.lines` or :mod:`~pgsluice.cli.decode.objects` prints it. Messages are
+printed as they are read: a file may be larger than memory, and stdin need not end.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from pgsluice.cli.options import DebugOption
 def decode(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="what to read; - is stdin", show_default=False),
+        typer.Argument(metavar="FILE", help="the file to read; - is stdin", show_default=False),
     ],
     input_format: Annotated[
         InputFormat,
         typer.Option(
             "--format",
-            help="hex: pg_logical_slot_peek_binary_changes as psql prints it; "
-            "segment: a file of a spool; recvlogical: what pg_recvlogical writes",
+            help="hex: psql's output of pg_logical_slot_peek_binary_changes; "
+            "segment: a file of a spool; recvlogical: the output of pg_recvlogical",
         ),
     ] = InputFormat.AUTO,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
-    full: Annotated[bool, typer.Option("--full", help="long values in full length")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per line")] = False,
+    full: Annotated[bool, typer.Option("--full", help="print long values in full")] = False,
     fragment: Annotated[
         bool,
-        typer.Option("--fragment", help="messages without those before them: check no order"),
+        typer.Option("--fragment", help="the beginning is missing: do not check the order"),
     ] = False,
     in_stream: Annotated[
         bool,
-        typer.Option("--in-stream", help="a fragment that begins between Stream Start and Stop"),
+        typer.Option("--in-stream", help="a fragment that begins after a Stream Start"),
     ] = False,
     parallel: Annotated[
         bool,
         typer.Option(
             "--parallel",
-            help="aborts must say when and where, as under streaming 'parallel'; "
-            "without it both forms are taken",
+            help="require the long form of Stream Abort, as with streaming 'parallel'; "
+            "by default both forms are accepted",
         ),
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show pgoutput messages as readable lines, or as JSON."""
+    """Print pgoutput messages as readable lines, or as JSON."""
     from pgsluice.cli.decode.follow import Follower
     from pgsluice.cli.decode.inputs import messages_of, open_input
     from pgsluice.cli.decode.lines import LinePrinter
@@ -65,5 +65,5 @@ def decode(
         for seen in messages_of(source, input_format, follower):
             printer.show(seen, follower)
             if source.path is None:
-                sys.stdout.flush()  # somebody may be watching what comes
-    sys.stdout.flush()  # what reads our output may have gone: be told here, not at the exit
+                sys.stdout.flush()  # somebody may be watching
+    sys.stdout.flush()  # raises here, and not at exit, if the reader of our output has gone

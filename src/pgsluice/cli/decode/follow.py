@@ -1,8 +1,8 @@
-"""What a message means where it stands: its transaction, and the relations in force.
+"""Decodes messages in context: their transaction, and the relations in force.
 
-A whole stream is followed by :class:`~pgsluice.wire.TransactionMachine`, which refuses what
-cannot come. A fragment (and a file of the spool, which holds pieces of transactions) is read
-for what it is: only S and E count, and the newest R and Y of each OID are in force.
+A whole stream is decoded with :class:`~pgsluice.wire.TransactionMachine`, which refuses illegal
+messages. In a fragment, and in a file of the spool, which has pieces of transactions, the order
+is not checked: only S and E matter, and the newest R and Y of each OID are in force.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _WITH_XID = b"RYIUDTM" + bytes([FACTS_TAG])
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A message's bytes and where they lie in the input.
+    """A message's bytes and their place in the input.
 
     Attributes:
-        data: the message, its tag first.
-        offset: of its first byte, from the input's beginning.
-        width: how many bytes of the input make one of the message: 2 in hexadecimal, else 1.
-        where: the input, as errors name it.
-        line: the line that it stands in, from 1; None in binary input.
-        lsn: of the message, None where the input does not tell.
-        xid: the transaction's, as the input (not the message) tells it.
-        taken_back: the spool holds it, but its subtransaction was aborted.
+        data: the message, with its tag.
+        offset: of the first byte, from the beginning of the input.
+        width: bytes of the input for one byte of the message: 2 in hexadecimal, else 1.
+        where: the name of the input, for errors.
+        line: the line's number, from 1; None in binary input.
+        lsn: of the message; None if the input does not have it.
+        xid: of the transaction, if the input (not the message) has it.
+        taken_back: the message is in the spool, but its subtransaction was aborted.
     """
 
     data: bytes
@@ -65,16 +65,16 @@ class Raw:
     xid: int | None = None
     taken_back: bool = False
 
-    def wrong(self, error: ProtocolError) -> ProtocolError:
-        """The error, with the byte of the input in front."""
-        at = self.offset + self.width * int(error.facts.get("offset") or 0)
+    def locate(self, error: ProtocolError) -> ProtocolError:
+        """The error, with its place in the input in front."""
+        offset = self.offset + self.width * int(error.facts.get("offset") or 0)
         hint = None
         if "state" in error.facts:
-            hint = "for messages without those that came before them there is --fragment"
-        return wrong_input(self.where, at, self.line, error.what, hint=hint, **error.facts)
+            hint = "if the messages before these are missing, use --fragment"
+        return input_error(self.where, offset, self.line, error.what, hint=hint, **error.facts)
 
 
-def wrong_input(
+def input_error(
     where: str,
     offset: int,
     line: int | None,
@@ -84,15 +84,15 @@ def wrong_input(
     hint: str | None = None,
     **facts: Any,
 ) -> ProtocolError:
-    """The error for a byte of the input.
+    """An error about a byte of the input.
 
     Args:
-        where: the input.
-        offset: the byte, from 0.
+        where: the name of the input.
+        offset: of the byte, from 0.
         line: its line, from 1.
-        what: what is wrong with it.
+        what: what is wrong.
         hint: what to do.
-        facts: more of it.
+        facts: further facts of the error.
     """
     place = f"byte {offset}" if line is None else f"line {line}, byte {offset}"
     facts["input_offset"] = offset
@@ -101,12 +101,12 @@ def wrong_input(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The spool's own message: what the catalog says of a relation.
+    """The spool's own message: facts about a relation from the catalog.
 
     Attributes:
-        oid: the relation's.
-        content: JSON, empty when nothing could be found any more.
-        xid: the (sub)transaction's, in a stream.
+        oid: of the relation.
+        content: JSON; empty if the relation was gone.
+        xid: of the (sub)transaction, in a stream.
     """
 
     tag: ClassVar[str] = "#"
@@ -117,12 +117,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A message in its place.
+    """A decoded message.
 
     Attributes:
         raw: its bytes.
-        message: what they say.
-        xid: the top-level transaction's that it belongs to, None for those that stand alone.
+        message: the message.
+        xid: of the top-level transaction that it belongs to; None outside transactions.
     """
 
     raw: Raw
@@ -131,16 +131,16 @@ class Seen:
 
     @property
     def lsn(self) -> Lsn | None:
-        """Where it lies; the server does not tell it for R and Y."""
+        """The message's LSN; the server sends none for R and Y."""
         return self.raw.lsn if self.raw.lsn else None
 
 
 class Follower:
-    """Decodes messages one after another.
+    """Decodes messages in their order.
 
     Args:
-        is_fragment: what came before is not known, so that no order is checked.
-        in_stream: such a fragment begins between Stream Start and Stream Stop.
+        is_fragment: the beginning is missing, so the order is not checked.
+        in_stream: the fragment begins between Stream Start and Stream Stop.
         is_parallel: Stream Abort must have its long form.
     """
 
@@ -155,22 +155,22 @@ class Follower:
         self._types: dict[int, Type] = {}
 
     def relation(self, oid: int) -> Relation | None:
-        """The relation in force; None if it has not come."""
+        """The relation in force; None if it was not announced."""
         return self._machine.relation(oid) if self._machine else self._relations.get(oid)
 
     def type_name(self, oid: int) -> Type | None:
-        """The type in force; None if it has not come."""
+        """The type in force; None if it was not announced."""
         return self._machine.type_name(oid) if self._machine else self._types.get(oid)
 
     def begin_piece(
         self, relations: Iterable[Relation], *, in_stream: bool, xid: int | None
     ) -> None:
-        """A file of the spool begins, which tells by itself what is in force.
+        """Begin a file of the spool, which has the relations in force itself.
 
         Args:
-            relations: before its first message.
-            in_stream: its messages came between Stream Start and Stream Stop.
-            xid: of its transaction, None where each is begun by its B.
+            relations: in force before its first message.
+            in_stream: its messages were sent between Stream Start and Stream Stop.
+            xid: of its transaction; None if each transaction has its B.
         """
         self._machine = None
         self._in_stream = in_stream
@@ -178,49 +178,49 @@ class Follower:
         self._relations = {relation.oid: relation for relation in relations}
 
     def first(self, data: bytes) -> int:
-        """The size of the message that the bytes begin with, were it the next one.
+        """The size of the message at the beginning of the bytes.
 
         Raises:
-            ProtocolError: they begin with none, or with a part of one only.
+            ProtocolError: there is none, or it is incomplete.
         """
         size = self._size(data, self._is_parallel)
-        # The short form of A is a beginning of the long one; a newline ends either here.
+        # The long form of A begins like the short one. A newline follows either.
         if data[:1] == b"A" and size < len(data) and data[size] != ord("\n"):
             return self._size(data, True)
         return size
 
     def _size(self, data: bytes, parallel: bool) -> int:
-        return decode_first_message(data, in_stream=self._stands_in_stream, parallel=parallel)[1]
+        return decode_first_message(data, in_stream=self._is_in_stream, parallel=parallel)[1]
 
     @property
-    def _stands_in_stream(self) -> bool:
+    def _is_in_stream(self) -> bool:
         return self._machine.in_stream if self._machine else self._in_stream
 
     def take(self, raw: Raw) -> Seen:
         """Decode the next message.
 
         Raises:
-            ProtocolError: it is none, or cannot come here; names the byte in the input.
+            ProtocolError: it is malformed or illegal here; names the byte of the input.
         """
         try:
             message = self._decode(raw.data)
             if self._machine is None:
                 return Seen(raw, message, self._follow(message) or raw.xid)
-            assert not isinstance(message, Facts)  # only the spool has them
+            assert not isinstance(message, Facts)  # they exist in the spool only
             return Seen(raw, message, self._machine.receive(message).xid)
         except ProtocolError as error:
-            raise raw.wrong(error) from None
+            raise raw.locate(error) from None
 
     def _decode(self, data: bytes) -> Message | Facts:
         tag = data[0] if data else 0
-        in_stream = self._stands_in_stream and tag in _WITH_XID
+        in_stream = self._is_in_stream and tag in _WITH_XID
         if tag == FACTS_TAG and self._machine is None:
             return _facts(data, in_stream)
         parallel = self._is_parallel or (tag == _ABORT and len(data) > 9)
         return decode_message(data, in_stream=in_stream, parallel=parallel)
 
     def _follow(self, message: Message | Facts) -> int | None:
-        """Without a machine: the transaction that the message belongs to."""
+        """The transaction of a message, without a machine."""
         match message:
             case Relation():
                 self._relations[message.oid] = message
@@ -242,7 +242,7 @@ class Follower:
 
 
 def _facts(data: bytes, in_stream: bool) -> Facts:
-    """The spool's own message: its tag, the xid in a stream, an OID, JSON or nothing."""
+    """Decode the spool's own message: tag, xid in a stream, OID, JSON or nothing."""
     layout = struct.Struct(">II" if in_stream else ">I")
     try:
         *xid, oid = layout.unpack_from(data, 1)

@@ -1,8 +1,8 @@
-"""Messages as text: what psql prints of ``pg_logical_slot_peek_binary_changes``.
+"""Reads messages from text: psql's output of ``pg_logical_slot_peek_binary_changes``.
 
-Aligned or not, with borders, expanded, as CSV; with the columns lsn and xid or without; or
-bare hexadecimal, one message a line. Around the rows only what psql itself prints is passed
-over: everything else is an error, since it could be a row that was damaged.
+The output may be aligned or not, with borders, expanded or CSV, with or without the columns lsn
+and xid, or bare hexadecimal, one message on each line. Only psql's own decorations are skipped.
+Anything else is an error, because it may be a damaged row.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pgsluice.cli.decode.follow import Follower, Raw, Seen, wrong_input
+from pgsluice.cli.decode.follow import Follower, Raw, Seen, input_error
 from pgsluice.lsn import Lsn
 
-_BORDER = "│".encode()  # psql's linestyle unicode; three bytes, like what stands in for it
+_BORDER = "│".encode()  # psql's linestyle unicode: three bytes, replaced by three
 _BETWEEN_COLUMNS = bytes.maketrans(b'|,;"', b"    ")
 _LSN = re.compile(rb"[0-7]?[0-9A-Fa-f]{1,7}/[0-9A-Fa-f]{1,8}")
 _XID = re.compile(rb"[0-9]{1,10}")
@@ -26,32 +26,32 @@ _AROUND = re.compile(r"\(\d+ \w+\)|Time: .*|Timing is (on|off)\.|[A-Z]+( [A-Z]+)
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What a line says.
+    """A line with a message.
 
     Attributes:
-        digits: of the message; empty where the line has none.
-        at: where in the line they begin.
+        digits: of the message, in hexadecimal.
+        offset: of the first digit in the line.
         lsn: of the message.
         xid: of its transaction.
     """
 
     digits: bytes
-    at: int
+    offset: int
     lsn: Lsn | None
     xid: int | None
 
 
 def read_hex(where: str, stream: Iterable[bytes], follower: Follower) -> Iterator[Seen]:
-    """The messages of lines of text.
+    """The messages in lines of text.
 
     Args:
-        where: the input, for errors.
+        where: the name of the input, for errors.
         stream: its lines.
-        follower: decodes them.
+        follower: decodes the messages.
 
     Raises:
-        ProtocolError: a line is neither a message nor what psql prints around them, or a
-            message is wrong.
+        ProtocolError: a line is neither a message nor a decoration of psql, or a message is
+            malformed.
     """
     offset = 0
     lsn: Lsn | None = None
@@ -62,26 +62,26 @@ def read_hex(where: str, stream: Iterable[bytes], follower: Follower) -> Iterato
         columns = text.split()
         row = _row(text, columns)
         if row is not None:
-            data = _unhex(row.digits, where, begins + row.at, number)
-            place = Raw(data, begins + row.at, 2, where, number, row.lsn or lsn, row.xid or xid)
+            data = _unhex(row.digits, where, begins + row.offset, number)
+            place = Raw(data, begins + row.offset, 2, where, number, row.lsn or lsn, row.xid or xid)
             lsn = xid = None
             yield follower.take(place)
         elif len(columns) == 2 and columns[0] == b"lsn" and _LSN.fullmatch(columns[1]):
-            lsn = Lsn.parse(columns[1].decode())  # the expanded form has a line a column
+            lsn = Lsn.parse(columns[1].decode())  # the expanded form has one line for each column
         elif len(columns) == 2 and columns[0] == b"xid" and _XID.fullmatch(columns[1]):
             xid = int(columns[1])
         elif not _is_decoration(columns):
-            found = begins + text.index(columns[0])
+            start = begins + text.index(columns[0])
             what = "expected a row as psql prints it, with a bytea in hexadecimal (\\x…)"
-            hint = "psql -At prints rows plainly; SET bytea_output = 'hex'; or name the --format"
-            raise wrong_input(where, found, number, what, hint=hint)
+            hint = "use psql -At and SET bytea_output = 'hex', or name the format with --format"
+            raise input_error(where, start, number, what, hint=hint)
 
 
 def _row(text: bytes, columns: list[bytes]) -> _Row | None:
-    """The line's message; None when it has none.
+    """The line's message; None if it has none.
 
-    One word that begins with ``\\x``, or has only hexadecimal digits, after an LSN and a
-    transaction id, each of which may be missing.
+    A message is one word that begins with ``\\x`` or has only hexadecimal digits. An LSN and a
+    transaction id may precede it.
     """
     if not columns:
         return None
@@ -89,7 +89,7 @@ def _row(text: bytes, columns: list[bytes]) -> _Row | None:
     digits = last.lstrip(b"\\")
     if digits != last and digits.startswith(b"x"):
         digits = digits[1:]
-        before = [one for one in before if one != b"data"]  # its name in the expanded form
+        before = [column for column in before if column != b"data"]  # in the expanded form
     elif not _DIGITS.fullmatch(last):
         return None
     lsn = xid = None
@@ -97,22 +97,26 @@ def _row(text: bytes, columns: list[bytes]) -> _Row | None:
         lsn = Lsn.parse(before.pop(0).decode())
     if before and _XID.fullmatch(before[0]):
         xid = int(before.pop(0))
-    at = text.rindex(last) + len(last) - len(digits)
-    return None if before else _Row(digits, at, lsn, xid)
+    offset = text.rindex(last) + len(last) - len(digits)
+    return None if before else _Row(digits, offset, lsn, xid)
 
 
 def _is_decoration(columns: list[bytes]) -> bool:
-    """What psql prints around rows: headers, rules, the count, the time it took."""
+    """Whether psql prints this around rows: headers, rules, the count, the time."""
     words = [column.decode(errors="replace") for column in columns]
     return all(map(_HEADER.fullmatch, words)) or bool(_AROUND.fullmatch(" ".join(words)))
 
 
 def _unhex(digits: bytes, where: str, starts: int, line: int) -> bytes:
-    """The bytes; a digit that is none, or missing, is an error that names it."""
+    """The bytes of hexadecimal digits.
+
+    Raises:
+        ProtocolError: a digit is invalid or missing; names its place.
+    """
     other = _NOT_HEX.search(digits)
     if other is None and len(digits) % 2 == 0:
         return bytes.fromhex(digits.decode())
-    at = len(digits) if other is None else other.start()
+    position = len(digits) if other is None else other.start()
     got = "the end" if other is None else "another character"
-    what = f"expected a hexadecimal digit of the message's byte {at // 2}, got {got}"
-    raise wrong_input(where, starts + at, line, what)
+    what = f"expected a hexadecimal digit of the message's byte {position // 2}, got {got}"
+    raise input_error(where, starts + position, line, what)

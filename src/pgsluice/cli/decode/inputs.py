@@ -1,14 +1,13 @@
-"""Where messages come from: the three kinds of input, told apart by how they begin.
+"""Opens the input and detects its format by its first bytes.
 
 =========== =========================================================================
-segment     begins with ``ARROW1``: a file of a spool, of any kind. A reference names
-            its parts, which are read from the same spool
-recvlogical has a NUL among its first bytes, as no text has: what ``pg_recvlogical``
-            writes, a newline after each message. Since messages hold newlines too,
-            each has to be decoded to find its end
-hex         everything else: what psql prints of pg_logical_slot_peek_binary_changes,
-            aligned or not, expanded or not, as CSV, with the columns lsn and xid or
-            without; or bare hexadecimal, one message a line
+segment     begins with ``ARROW1``: any file of a spool. The parts of a reference are
+            read from the same spool
+recvlogical has a NUL among its first bytes, unlike text: the output of
+            ``pg_recvlogical``, with a newline after each message. Messages can contain
+            newlines, so each has to be decoded to find its end
+hex         anything else: psql's output of pg_logical_slot_peek_binary_changes in any
+            format, or bare hexadecimal, one message on each line
 =========== =========================================================================
 """
 
@@ -33,7 +32,7 @@ _HEAD = 4096
 
 
 class InputFormat(StrEnum):
-    """What the input holds."""
+    """The format of the input."""
 
     AUTO = "auto"
     HEX = "hex"
@@ -46,7 +45,7 @@ class Input:
     """An opened input.
 
     Attributes:
-        name: as errors name it.
+        name: for errors.
         path: None for stdin.
         stream: its bytes.
     """
@@ -61,7 +60,7 @@ def open_input(file: Path) -> Iterator[Input]:
     """Open a file, or stdin for ``-``.
 
     Raises:
-        ConfigError: it cannot be opened.
+        ConfigError: the file cannot be opened.
     """
     if str(file) == "-":
         with open(sys.stdin.fileno(), "rb", closefd=False) as stream:
@@ -72,7 +71,7 @@ def open_input(file: Path) -> Iterator[Input]:
     except IsADirectoryError:
         raise ConfigError(
             f"{file} is a folder",
-            hint="of a spool, name one of its files: segments/…/*.arrow",
+            hint="for a spool, name one of its files: segments/…/*.arrow",
         ) from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
@@ -84,7 +83,7 @@ def messages_of(source: Input, kind: InputFormat, follower: Follower) -> Iterato
     """The input's messages, decoded in their order.
 
     Raises:
-        ProtocolError: what it holds is not that; names the byte.
+        ProtocolError: the input does not have this format; names the byte.
         SpoolError: a file of a spool cannot be read.
     """
     if kind is InputFormat.AUTO:

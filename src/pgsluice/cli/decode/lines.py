@@ -1,8 +1,8 @@
-"""Messages as lines for people: LSN, transaction, tag, name, and what the message says.
+"""Prints messages as lines: LSN, transaction, tag, name, and fields.
 
-A message of a subtransaction shows both ids, ``top:sub``. Values are shown bare where that is
-clear, else in single quotes with control characters escaped, so that nothing that a row holds
-reaches the terminal as a command. Binary values are hexadecimal.
+A message of a subtransaction shows both ids, ``top:sub``. Values are bare if they are
+unambiguous, else in single quotes with control characters escaped, so that no value reaches
+the terminal as a command. Binary values are hexadecimal.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LinePrinter:
     """Prints each message as one line, coloured on a terminal.
 
     Args:
-        is_full: show long values in full length.
+        is_full: print long values in full.
     """
 
     def __init__(self, *, is_full: bool = False) -> None:
@@ -77,7 +77,7 @@ class LinePrinter:
         self._limit = None if is_full else _LONG
 
     def show(self, seen: Seen, follower: Follower) -> None:
-        """Print it."""
+        """Print one message."""
         line = to_line(seen, follower, limit=self._limit)
         if self._console is None:
             sys.stdout.write(line + "\n")
@@ -87,38 +87,38 @@ class LinePrinter:
 
 
 def to_line(seen: Seen, follower: Follower, *, limit: int | None = _LONG) -> str:
-    """The message as one line without its end.
+    """The message as one line, without a newline.
 
     Args:
         seen: the message.
-        follower: knows the relations in force.
-        limit: of a value's characters; None for all.
+        follower: has the relations in force.
+        limit: the most characters of a value; None for no limit.
     """
     message = seen.message
     xid = "" if seen.xid is None else str(seen.xid)
     sub = getattr(message, "xid", None)
     if sub is not None and sub != seen.xid:
         xid = f"{xid}:{sub}"
-    says = _Sentence(follower, limit).of(seen)
+    text = _Formatter(follower, limit).format(seen)
     taken_back = "  (taken back)" if seen.raw.taken_back else ""
     name = type(message).__name__
-    return f"{seen.lsn or '-'!s:<11} {xid:>7} {message.tag} {name} {says}".rstrip() + taken_back
+    return f"{seen.lsn or '-'!s:<11} {xid:>7} {message.tag} {name} {text}".rstrip() + taken_back
 
 
-class _Sentence:
-    """What a message says, in its own words.
+class _Formatter:
+    """Formats the fields of messages.
 
     Args:
-        follower: knows the relations and types in force.
-        limit: of a value's characters.
+        follower: has the relations and types in force.
+        limit: the most characters of a value; None for no limit.
     """
 
     def __init__(self, follower: Follower, limit: int | None) -> None:
         self._follower = follower
         self._limit = limit
 
-    def of(self, seen: Seen) -> str:
-        """The message's fields as words."""
+    def format(self, seen: Seen) -> str:
+        """The message's fields as text."""
         message = seen.message
         match message:
             case Relation():
@@ -203,7 +203,7 @@ class _Sentence:
 
 
 def _frame(message: object) -> str:
-    """The messages around the content."""
+    """Messages that begin and end transactions and streams."""
     match message:
         case Begin(final_lsn, moment):
             return f"commits at {final_lsn}, {timestamp(moment)}"
@@ -215,9 +215,11 @@ def _frame(message: object) -> str:
             return ""
         case StreamCommit(_, _, commit_lsn, end_lsn, moment):
             return f"at {commit_lsn} to {end_lsn}, {timestamp(moment)}"
-        case StreamAbort(xid, subxid, at):
-            what = "the whole transaction" if xid == subxid else f"subtransaction {subxid}"
-            return what if at is None else f"{what} at {at.lsn}, {timestamp(at.timestamp)}"
+        case StreamAbort(xid, subxid, aborted):
+            scope = "the whole transaction" if xid == subxid else f"subtransaction {subxid}"
+            if aborted is None:
+                return scope
+            return f"{scope} at {aborted.lsn}, {timestamp(aborted.timestamp)}"
         case BeginPrepare(prepare_lsn, _, moment, _, gid):
             return f"{quote(gid)} prepares at {prepare_lsn}, {timestamp(moment)}"
         case Prepare() | StreamPrepare():
@@ -227,27 +229,27 @@ def _frame(message: object) -> str:
             return f"{quote(gid)} at {commit_lsn} to {end_lsn}, {timestamp(moment)}"
         case RollbackPrepared(_, prepared, end_lsn, _, moment, _, gid):
             return f"{quote(gid)} to {end_lsn}, prepared to {prepared}, {timestamp(moment)}"
-    raise AssertionError(f"no words for {type(message).__name__}")
+    raise AssertionError(f"no format for {type(message).__name__}")
 
 
 def qualified(relation: Relation) -> str:
-    """The relation's name as SQL writes it."""
+    """The relation's qualified name, quoted as in SQL."""
     return f"{quote_name(relation.schema)}.{quote_name(relation.name)}"
 
 
 def quote_name(name: str) -> str:
-    """A name as SQL writes it, without what a terminal would obey."""
+    """A name quoted as in SQL, with unprintable characters escaped."""
     if _BARE_NAME.match(name):
         return name
     return '"' + _escape(name.replace('"', '""')) + '"'
 
 
 def quote(text: str, *, is_cut: bool = False) -> str:
-    """Text bare where that is clear, else in single quotes.
+    """Text, in single quotes unless it is unambiguous without.
 
     Args:
-        text: any.
-        is_cut: it was cut, and is quoted in any case.
+        text: any text.
+        is_cut: it was cut, and is always quoted.
     """
     if not is_cut and text != "NULL" and _BARE.match(text):
         return text
@@ -255,7 +257,7 @@ def quote(text: str, *, is_cut: bool = False) -> str:
 
 
 def _escape(text: str) -> str:
-    """Without control characters, and whatever else does not print."""
+    """Escape control characters and other unprintable ones."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,20 +1,20 @@
-"""Messages as JSON, one object a line.
+"""Prints messages as JSON, one object on each line.
 
-The object says all that the bytes say, in names as :mod:`pgsluice.wire` has them where a field
-stands for itself. Before those stand
+An object has everything that the bytes have. Simple fields have the names of
+:mod:`pgsluice.wire`. Before them come
 
 ======== ==========================================================================
 tag      the message's first byte
 message  its name
-lsn      where it lies; null when the input does not tell, or the server (R and Y)
-xid      the **top-level** transaction's, null outside of any
-subxid   only between S and E: the (sub)transaction's that the message itself carries
+lsn      its LSN; null if the input has none, or the server sends none (R and Y)
+xid      of the **top-level** transaction; null outside transactions
+subxid   only between S and E: the (sub)transaction id in the message itself
 ======== ==========================================================================
 
-LSNs are text as PostgreSQL prints it, timestamps ISO 8601 in UTC. A row is an object of its
-columns: text as it came, NULL is null, and objects stand for the rest: ``{"unchanged": true}``,
+LSNs are text as PostgreSQL prints them, timestamps ISO 8601 in UTC. A row is an object of its
+columns. A value is a string as received, null for NULL, or an object: ``{"unchanged": true}``,
 ``{"base64": "…"}`` for a value in binary form, ``{"text_base64": "…"}`` for text that is not
-UTF-8. A column whose relation has not come is named by its number, ``$1`` being the first.
+UTF-8. If the relation was not announced, columns are named by number, ``$1`` first.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class ObjectPrinter:
     """Prints each message as one line of JSON."""
 
     def show(self, seen: Seen, follower: Follower) -> None:
-        """Print it."""
+        """Print one message."""
         sys.stdout.write(json.dumps(to_object(seen, follower), ensure_ascii=False) + "\n")
 
 
 def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
-    """The message as JSON's types.
+    """The message as an object of JSON's types.
 
     Args:
         seen: the message.
-        follower: knows the relations in force.
+        follower: has the relations in force.
     """
     message = seen.message
     result: dict[str, Any] = {
@@ -77,8 +77,8 @@ def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
     match message:
         case Facts():
             content = json.loads(message.content) if message.content else None
-            named = _named(follower.relation(message.oid))
-            return result | {"oid": message.oid, **named, "facts": content}
+            names = _names(follower.relation(message.oid))
+            return result | {"oid": message.oid, **names, "facts": content}
         case Relation():
             return result | _relation(message)
         case Type(oid, namespace, name):
@@ -89,18 +89,18 @@ def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
             return result | _truncate(message, follower)
         case LogicalMessage():
             return result | _logical_message(message)
-        case StreamAbort(_, subxid, at):
-            return result | {"subxid": subxid} | _aborted(at)
+        case StreamAbort(_, subxid, aborted):
+            return result | {"subxid": subxid} | _aborted(aborted)
     return result | _plain(message)
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    """Fields that are numbers, LSNs, timestamps and names."""
+    """Fields that are numbers, LSNs, timestamps or names."""
     result: dict[str, Any] = {}
     for field in fields(message):
         value = getattr(message, field.name)
         if field.name == "xid":
-            continue  # the top-level transaction's in all of these: it stands in front
+            continue  # in all of these the top-level transaction, which is there already
         if isinstance(value, Lsn):
             value = str(value)
         elif field.name.endswith("timestamp"):
@@ -109,10 +109,10 @@ def _plain(message: Message) -> dict[str, Any]:
     return result
 
 
-def _aborted(at: Aborted | None) -> dict[str, Any]:
-    if at is None:
+def _aborted(aborted: Aborted | None) -> dict[str, Any]:
+    if aborted is None:
         return {}
-    return {"abort_lsn": str(at.lsn), "abort_timestamp": timestamp(at.timestamp)}
+    return {"abort_lsn": str(aborted.lsn), "abort_timestamp": timestamp(aborted.timestamp)}
 
 
 def _relation(message: Relation) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _relation(message: Relation) -> dict[str, Any]:
     }
 
 
-def _named(relation: Relation | None) -> dict[str, Any]:
+def _names(relation: Relation | None) -> dict[str, Any]:
     if relation is None:
         return {}
     return {"schema": relation.schema, "table": relation.name}
@@ -141,7 +141,7 @@ def _named(relation: Relation | None) -> dict[str, Any]:
 
 def _change(message: Insert | Update | Delete, follower: Follower) -> dict[str, Any]:
     relation = follower.relation(message.oid)
-    result: dict[str, Any] = {"oid": message.oid, **_named(relation)}
+    result: dict[str, Any] = {"oid": message.oid, **_names(relation)}
     if not isinstance(message, Insert):
         match message.old:
             case OldKey(data):
@@ -154,7 +154,7 @@ def _change(message: Insert | Update | Delete, follower: Follower) -> dict[str, 
 
 
 def _truncate(message: Truncate, follower: Follower) -> dict[str, Any]:
-    tables = [{"oid": oid, **_named(follower.relation(oid))} for oid in message.oids]
+    tables = [{"oid": oid, **_names(follower.relation(oid))} for oid in message.oids]
     return {
         "tables": tables,
         "cascade": message.is_cascade,
@@ -177,14 +177,14 @@ def _logical_message(message: LogicalMessage) -> dict[str, Any]:
 
 
 def column_names(data: TupleData, relation: Relation | None) -> list[str]:
-    """A row's column names; numbers where the relation is not known, or not this row's."""
+    """A row's column names; numbers if the relation is unknown or does not fit the row."""
     if relation is None or len(relation.columns) != len(data):
         return [f"${number}" for number in range(1, len(data) + 1)]
     return [column.name for column in relation.columns]
 
 
 def is_sent(data: TupleData, relation: Relation | None, column: int, *, is_key: bool) -> bool:
-    """Whether the column is part of this row: those outside a key come as NULL, meaning nothing."""
+    """Whether the row has this column. In a key, the other columns are sent as NULL."""
     if not is_key or not data.is_null(column):
         return True
     known = relation is not None and len(relation.columns) == len(data)
@@ -216,7 +216,7 @@ def _base64(value: bytes) -> str:
 
 
 def timestamp(microseconds: int) -> str | int:
-    """ISO 8601 of microseconds since 2000-01-01 UTC; outside the years 1 to 9999 the number."""
+    """Microseconds since 2000-01-01 UTC in ISO 8601; the number outside years 1 to 9999."""
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:

@@ -1,6 +1,6 @@
-"""Messages as ``pg_recvlogical`` writes them: each as it came, then a newline.
+"""Reads the output of ``pg_recvlogical``: messages as received, each followed by a newline.
 
-The messages are binary and hold newlines themselves: where one ends, only decoding tells.
+Messages are binary and can contain newlines, so each has to be decoded to find its end.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 
-from pgsluice.cli.decode.follow import Follower, Raw, Seen, wrong_input
+from pgsluice.cli.decode.follow import Follower, Raw, Seen, input_error
 from pgsluice.errors import ProtocolError
 
 _ENOUGH = 1 << 16
@@ -16,15 +16,15 @@ _DOUBLE_FROM = 1 << 20
 
 
 def read_recvlogical(where: str, stream: io.BufferedReader, follower: Follower) -> Iterator[Seen]:
-    """The messages of pg_recvlogical's output, each as soon as it has come.
+    """The messages of the output, each as soon as it is complete.
 
     Args:
-        where: the input, for errors.
+        where: the name of the input, for errors.
         stream: the output.
-        follower: decodes them.
+        follower: decodes the messages.
 
     Raises:
-        ProtocolError: there are other bytes, or the last message is cut short.
+        ProtocolError: there are other bytes, or the last message is incomplete.
     """
     window = _Window(stream)
     while window.data or window.more():
@@ -34,31 +34,31 @@ def read_recvlogical(where: str, stream: io.BufferedReader, follower: Follower) 
             return  # pg_recvlogical was stopped between the message and its newline
         if window.data[size] != ord("\n"):
             what = "expected the newline that pg_recvlogical writes after each message"
-            raise wrong_input(where, window.offset + size, None, what)
+            raise input_error(where, window.offset + size, None, what)
         window.skip(size + 1)
 
 
 def _first_size(where: str, window: _Window, follower: Follower) -> int:
-    """The next message's size, waiting for no more bytes than the message needs."""
-    before: object = None
+    """The next message's size, without waiting for bytes beyond the message."""
+    previous: object = None
     while True:
         try:
             return follower.first(window.data)
         except ProtocolError as error:
-            at, expected = error.facts["offset"], error.facts["expected"]
-            # More bytes may complete the message. Where many change nothing it is wrong.
-            is_wrong = at == 0 or (before == (at, expected) and len(window.data) - at > _ENOUGH)
-            if is_wrong or not window.more():
-                raise Raw(b"", window.offset, 1, where).wrong(error) from None
-            before = (at, expected)
+            place = (error.facts["offset"], error.facts["expected"])
+            # More bytes may complete the message. If many do not, it is malformed.
+            is_stuck = previous == place and len(window.data) - place[0] > _ENOUGH
+            if place[0] == 0 or is_stuck or not window.more():
+                raise Raw(b"", window.offset, 1, where).locate(error) from None
+            previous = place
 
 
 class _Window:
-    """What is read of a stream but not done with.
+    """The bytes of a stream that were read but not yet consumed.
 
     Attributes:
         data: the bytes.
-        offset: where they begin in the stream.
+        offset: of the first of them in the stream.
     """
 
     def __init__(self, stream: io.BufferedReader) -> None:
@@ -67,10 +67,10 @@ class _Window:
         self.offset = 0
 
     def more(self) -> bool:
-        """Read on; False at the stream's end.
+        """Read more; False at the end of the stream.
 
-        A pipe gives what it has. Of a large message it is asked for twice as much, so that
-        looking again and again costs no more than reading.
+        A read returns what is available. For a large message, each read doubles the data, so
+        that decoding it again after each read stays linear.
         """
         least = len(self.data) if len(self.data) >= _DOUBLE_FROM else 0
         new = self._stream.read(least) if least else self._stream.read1(_ENOUGH)
@@ -78,6 +78,6 @@ class _Window:
         return bool(new)
 
     def skip(self, size: int) -> None:
-        """Be done with bytes."""
+        """Consume bytes."""
         self.data = self.data[size:]
         self.offset += size

@@ -1,8 +1,8 @@
-"""Messages in files of a spool: segments, parts, and references to parts.
+"""Reads messages from files of a spool: segments, parts, and references to parts.
 
-A segment tells the relations in force before its first message, so that it is read alone. A
-reference has no messages: its parts are read from the same spool, and what an aborted
-subtransaction left in them is shown as taken back.
+A segment has the relations in force before its first message, so it can be read alone. A
+reference has no messages: its parts are read from the same spool, and messages of an aborted
+subtransaction are shown as taken back.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _PLAIN_BODY = 1
 
 
 def read_segments(where: str, path: Path | None, data: bytes, follower: Follower) -> Iterator[Seen]:
-    """The messages of one file of a spool; of a reference, of its parts.
+    """The messages of one file of a spool; for a reference, those of its parts.
 
     Args:
-        where: the file, for errors.
-        path: where it lies; None for stdin.
+        where: the name of the file, for errors.
+        path: of the file; None for stdin.
         data: its content.
-        follower: decodes them.
+        follower: decodes the messages.
 
     Raises:
-        ProtocolError: a message is wrong.
-        SpoolError: a file is not of a spool, is cut short, or is missing.
-        ConfigError: a reference came by stdin.
+        ProtocolError: a message is malformed.
+        SpoolError: a file is not a spool's, is truncated, or is missing.
+        ConfigError: a reference was read from stdin.
     """
     header, messages, base = _read(where, data)
     if not header.parts:
@@ -43,8 +43,8 @@ def read_segments(where: str, path: Path | None, data: bytes, follower: Follower
         return
     if path is None:
         raise ConfigError(
-            "a reference names files of its spool: they cannot be found from stdin",
-            hint="name the file as it lies in the spool",
+            "a reference names files of its spool, which cannot be found from stdin",
+            hint="name the file in the spool",
         )
     spool = path.resolve().parents[2]  # segments/<hour>/<name>
     for part in header.parts:
@@ -61,10 +61,10 @@ def read_segments(where: str, path: Path | None, data: bytes, follower: Follower
 
 
 def _read(where: str, data: bytes) -> tuple[SegmentHeader, RawMessages, int]:
-    """Header and messages, and where the messages' bytes begin in the file."""
+    """Header, messages, and the offset of the messages' bytes in the file."""
     source = pa.py_buffer(data)
     header, messages = read_segment(pa.BufferReader(source), where)
-    # Nothing is copied: the distance in memory is that in the file.
+    # Nothing is copied, so the offset in memory is the offset in the file.
     base = messages.data.ctypes.data - source.address if len(messages) else 0
     return header, messages, base
 
@@ -78,7 +78,7 @@ def _piece(
     xid: int | None = None,
     part: PartReference | None = None,
 ) -> Iterator[Seen]:
-    relations = (Relation.decode(one.relation) for one in header.relations.values())
+    relations = (Relation.decode(in_force.relation) for in_force in header.relations.values())
     follower.begin_piece(
         relations, in_stream=header.body != _PLAIN_BODY, xid=xid or header.xid or None
     )

@@ -1,4 +1,4 @@
-"""Asking for a table's copy: of a run that lives, or in the record when none does."""
+"""Requests a copy of a table, from the active run or else in the subscription's record."""
 
 from __future__ import annotations
 
@@ -10,42 +10,45 @@ from pgsluice.spool import RecordStore, find_record
 from pgsluice.subscription.exclusive import Exclusive
 from pgsluice.subscription.requests import request_copy
 
-_TAKEN_UP_S = 60.0
-_LOOK_S = 0.1
+_ACCEPT_TIMEOUT_S = 60.0
+_POLL_S = 0.1
 
 
 def find_table(config: Config, table: str, subscription: str | None) -> dict[str, int]:
-    """Subscription -> the table's OID, for those that have it.
+    """The table's OID in each subscription that has it, by the subscription's name.
 
     Raises:
-        ConfigError: none has it.
+        ConfigError: no subscription has the table.
     """
-    chosen = (
-        [one for one in config.subscriptions if one.enabled]
+    candidates = (
+        [candidate for candidate in config.subscriptions if candidate.enabled]
         if subscription is None
         else [config.subscription(subscription)]
     )
     known: set[str] = set()
-    found = {}
-    for one in chosen:
-        record = find_record(config.spool.path, one.name)
+    oids = {}
+    for candidate in candidates:
+        record = find_record(config.spool.path, candidate.name)
         for oid, entry in {} if record is None else record.tables.items():
             name = f"{entry.namespace}.{entry.name}"
             known.add(name)
             if table in (name, entry.name if entry.namespace == "public" else None):
-                found[one.name] = oid
-    if not found:
-        tables = ", ".join(sorted(known)) or "none yet: start pgsluice run first"
+                oids[candidate.name] = oid
+    if not oids:
+        tables = ", ".join(sorted(known)) or "none yet: run pgsluice run first"
         raise ConfigError(f"no subscription has a table {table}", hint=f"they have: {tables}")
-    return found
+    return oids
 
 
 def ask_for_copy(config: Config, name: str, oid: int) -> bool:
-    """Have the subscription's table copied: True: a live run took it up; False: it is marked,
-    and nobody runs.
+    """Request a copy of the subscription's table.
+
+    Returns:
+        True if an active run accepted the request; False if none is active, and the request
+        was noted in the subscription's record.
 
     Raises:
-        PgsluiceError: a run is there and does not take it up.
+        PgsluiceError: an active run did not accept the request in time.
     """
     folder = config.spool.subscription_folder(name)
     try:
@@ -55,12 +58,12 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
             return False
     except SpoolBusy:
         request = request_copy(folder, oid)
-    deadline = time.monotonic() + _TAKEN_UP_S
+    deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
     while request.exists():
         if time.monotonic() > deadline:
             raise PgsluiceError(
-                f'the run of subscription "{name}" has not taken up the request yet',
-                hint="it is noted and will be, when what the run is at has ended",
+                f'the run of subscription "{name}" has not accepted the request yet',
+                hint="it will, when its current step has ended: the request is kept",
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return True

@@ -1,7 +1,7 @@
-"""What ``pgsluice drop`` does: on the server, and in the spool's folder.
+"""The steps of ``pgsluice drop``, on the server and in the spool's folder.
 
-Whatever it is interrupted at, calling it again goes on from there: the spool's identity, by
-which everything else is known, goes last.
+An interrupted drop can be repeated: the spool's identity, by which everything else is found,
+is removed last.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ _LAST = "identity.json"
 
 
 def drop_subscription(config: Config, name: str, *, yes: bool) -> None:
-    """Forget one subscription's record and checkpoint."""
+    """Remove one subscription's record and checkpoint."""
     folder = config.spool.subscription_folder(name)
-    # By name, not as a path: ".." is no subscription.
+    # Compared as a name, not opened as a path: ".." is no subscription.
     if name not in _names_in(folder.parent):
-        config.subscription(name)  # raises, saying which there are, unless it is configured
-        typer.echo(f'nothing is known of subscription "{name}"')
+        config.subscription(name)  # raises unless the subscription is configured
+        typer.echo(f'subscription "{name}" has no state')
         return
     with Exclusive(folder, f"the subscription {name}"):
-        _ask(f'forget the record and the checkpoint of subscription "{name}"?', yes=yes)
+        _ask(f'remove the record and the checkpoint of subscription "{name}"?', yes=yes)
         shutil.rmtree(folder)
-    typer.echo(f'forgot subscription "{name}"; its tables at the target stay')
+    typer.echo(f'removed the state of subscription "{name}"; its target tables are kept')
 
 
 def _names_in(folder: Path) -> set[str]:
-    return {one.name for one in folder.iterdir()} if folder.is_dir() else set()
+    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
 def drop_all(config: Config, *, yes: bool) -> None:
-    """Drop the slot and the publications of ours, and forget the whole spool."""
+    """Drop the slot and our publications, and remove the whole spool."""
     source, path = config.source, config.spool.path
     try:
         with connect_sql(
@@ -65,7 +65,7 @@ def drop_all(config: Config, *, yes: bool) -> None:
                 slot = slot_info(connection, source.slot)
             _refuse(slot, connection.info.dbname)
             _ask(
-                f"drop the slot {source.slot} with what it holds, our publications, "
+                f"drop the slot {source.slot} with the WAL that it holds, our publications, "
                 f"and all state in {path}?",
                 yes=yes,
             )
@@ -80,21 +80,21 @@ def drop_all(config: Config, *, yes: bool) -> None:
         raise SourceUnreachable(
             error.what,
             hint="the slot and the publications are on the server: try again when it is back; "
-            f"if it is gone for ever, remove {path}",
+            f"if it will never be back, remove {path}",
         ) from error
     if forget_spool(path):
-        typer.echo(f"forgot what was in {path}")
-    typer.echo("the tables at the targets stay: move them away before they are copied anew")
+        typer.echo(f"removed the state in {path}")
+    typer.echo("the target tables are kept: move them away before the next copy")
 
 
 def _refuse(slot: SlotInfo | None, database: str) -> None:
-    """Refuse to drop what is in use or not ours."""
+    """Refuse to drop a slot that is in use or not ours."""
     if slot is None:
         return
     if slot.active_pid is not None:
         raise SlotInUse(
             f"slot {slot.name} is in use by process {slot.active_pid}",
-            hint="stop the pgsluice that runs there first",
+            hint="stop that pgsluice first",
         )
     if slot.plugin != "pgoutput" or slot.database != database:
         raise ForeignSource(
@@ -117,7 +117,7 @@ def forget_spool(path: Path) -> bool:
 
 
 def _ask(question: str, *, yes: bool) -> None:
-    """Go on only after a yes."""
+    """Continue only if the user agrees."""
     if not yes and not typer.confirm(question):
         typer.echo("nothing was dropped")
         raise typer.Exit(1)
@@ -140,7 +140,7 @@ def no_capture(path: Path) -> Iterator[None]:
         except OSError as error:
             raise SpoolBusy(
                 f"a capture writes to the spool {path}",
-                hint="stop the pgsluice that runs there first",
+                hint="stop that pgsluice first",
                 path=str(path),
             ) from error
         yield
