@@ -18,12 +18,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reliability.md"
-HEAD = """# Reliability: what was shown, with full figures
-Written by `make soak` (`make soak AREA=main` for one area): real servers, real Spark, real kills.
-Every row names its seed: `PGSLUICE_SOAK_SEED=<seed> make soak AREA=<area>` draws the same
-moments and victims again. The judge is the server: each target table is loaded back into the
-source and compared there by EXCEPT ALL both ways, and by row counts and hashes besides.
-`make test` has the same tests with small figures.
+HEAD = """# Reliability: results of the full tests
+Written by `make soak` (`make soak AREA=main` for one area), with real servers, real Spark and
+SIGKILL. Every row has its seed: `PGSLUICE_SOAK_SEED=<seed> make soak AREA=<area>` kills the same
+processes at the same moments. The server decides: each target table is loaded back into the source
+and compared there by EXCEPT ALL in both directions, and also by row counts and hashes. `make test`
+runs the same tests with small figures.
 """
 COLUMNS = ("what", "figures", "shown", "seed", "took", "when, where")
 
