@@ -15,20 +15,21 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
 
 from pgsluice.errors import Remedy, TableError
-from pgsluice.sinks.contract import Applied, Sink, TargetTable
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta import DeltaSink
-from pgsluice.sinks.delta.upkeep import MANY_COMMITS
+from pgsluice.sinks.delta.maintenance import MANY_COMMITS
+from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
     SCHEMA,
     TABLE,
     SinkContract,
-    at,
     batches,
     changes,
+    identity,
     net,
     row,
 )
@@ -53,14 +54,18 @@ def location(sink: DeltaSink) -> str:
     return sink.location("public", "t")
 
 
+def writer_of(sink: DeltaSink, table: TargetTable = TABLE, *, copy: int = 1) -> TableWriter:
+    return TableWriter(sink, table, identity(copy=copy))
+
+
 def load(sink: DeltaSink, *rows: dict[str, Any]) -> Applied:
-    return sink.open(TABLE, at(0)).load(batches(*rows), at(100))
+    return writer_of(sink).load(batches(*rows), Lsn(100))
 
 
 def insert(sink: DeltaSink, id_: int, lsn: int) -> Applied:
     t = changes()
     t.insert(row(id_))
-    return sink.open(TABLE, at(0)).apply(net(t), at(lsn))
+    return writer_of(sink).apply(net(t), Lsn(lsn))
 
 
 class TestOthers:
@@ -74,19 +79,19 @@ class TestOthers:
         handle.vacuum(0, dry_run=False, enforce_retention_duration=False)
         handle.alter.set_table_properties({"delta.appendOnly": "false"})
         assert not insert(sink, 3, 120).skipped
-        assert sink.open(TABLE, at(0)).position() == at(120)
+        assert writer_of(sink).position() == 120
 
     def test_an_optimize_between_our_open_and_our_commit_is_waited_out(
         self, sink: DeltaSink
     ) -> None:
         load(sink, row(1))
         insert(sink, 2, 110)
-        writer = sink.open(TABLE, at(0))
+        writer = writer_of(sink)
         writer.position()
         DeltaTable(location(sink)).optimize.compact()
         t = changes()
         t.update(row(1, 5))
-        assert not writer.apply(net(t), at(120)).skipped
+        assert not writer.apply(net(t), Lsn(120)).skipped
         rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
         assert rows == [row(1, 5), row(2)]
 
@@ -94,7 +99,8 @@ class TestOthers:
     def test_no_commit_is_moved_past_another_by_deltalake(self, sink: DeltaSink, kind: str) -> None:
         load(sink, row(1))
         insert(sink, 2, 110)
-        writer = sink.open(TABLE, at(0))
+        handle = sink.open(TABLE, identity())
+        writer = writer_of(sink)
         writer.position()
         DeltaTable(location(sink)).optimize.compact()
         t = changes()
@@ -108,11 +114,11 @@ class TestOthers:
             case "nothing":
                 t.insert(row(3))
                 t.delete({"id": 3})
-        with pytest.raises(CommitFailedError):
-            writer._apply_once(writer._handle, net(t), at(120))
-        assert not writer.apply(net(t), at(120)).skipped
+        with pytest.raises(Overtaken):
+            handle.apply(net(t), Lsn(120))
+        assert not writer.apply(net(t), Lsn(120)).skipped
         assert DeltaTable(location(sink)).version() == 3
-        assert sink.open(TABLE, at(0)).position() == at(120)
+        assert writer_of(sink).position() == 120
 
     @pytest.mark.parametrize("deed", ["append", "overwrite", "delete", "restore"])
     def test_foreign_changes_of_data_park_the_table(self, sink: DeltaSink, deed: str) -> None:
@@ -128,7 +134,7 @@ class TestOthers:
             case "restore":
                 handle.restore(0)
         with pytest.raises(TableError, match="was changed by others") as caught:
-            sink.open(TABLE, at(0)).position()
+            writer_of(sink).position()
         assert caught.value.remedy is Remedy.PARK
         with pytest.raises(TableError, match="was changed by others"):
             insert(sink, 3, 120)
@@ -138,19 +144,19 @@ class TestOthers:
         DeltaTable(location(sink)).delete('"id" = 1')
         tolerant = DeltaSink(sink.path, foreign_writes="allow")
         assert not insert(tolerant, 3, 120).skipped
-        assert tolerant.open(TABLE, at(0)).position() == at(120)
+        assert writer_of(tolerant).position() == 120
         # Our own commit is the newest again.
-        assert sink.open(TABLE, at(0)).position() == at(120)
+        assert writer_of(sink).position() == 120
 
     def test_copying_again_makes_up_for_them(self, sink: DeltaSink) -> None:
         load(sink, row(1))
         DeltaTable(location(sink)).delete('"id" = 1')
-        sink.open(TABLE, at(0, copy=2)).load(batches(row(4)), at(150, copy=2))
-        assert sink.open(TABLE, at(0)).position() == at(150, copy=2)
+        writer_of(sink, copy=2).load(batches(row(4)), Lsn(150))
+        assert writer_of(sink).position() == 150
 
     def test_a_table_that_pgsluice_did_not_make_is_refused(self, sink: DeltaSink) -> None:
         write_deltalake(location(sink), pa.Table.from_pylist([row(1)], schema=SCHEMA))
-        writer = sink.open(TABLE, at(0))
+        writer = writer_of(sink)
         with pytest.raises(TableError, match="pgsluice did not make"):
             writer.position()
         with pytest.raises(TableError, match="pgsluice did not make"):
@@ -158,13 +164,13 @@ class TestOthers:
 
 
 def _attempt(path: str, barrier: Any, results: Any) -> None:
-    writer = DeltaSink(path).open(TABLE, at(0))
+    writer = writer_of(DeltaSink(path))
     writer.position()
     t = changes()
     t.update(row(1, 7))
     t.insert(row(2))
     barrier.wait(60)
-    applied = writer.apply(net(t), at(110))
+    applied = writer.apply(net(t), Lsn(110))
     results.put((applied.skipped, applied.version))
 
 
@@ -192,7 +198,7 @@ def test_two_first_copies_at_once_are_one(sink: DeltaSink) -> None:
         with ThreadPoolExecutor(1) as other:
             other.submit(load, sink, row(1)).result()
 
-    applied = sink.open(TABLE, at(0)).load(while_another_copies(), at(100))
+    applied = writer_of(sink).load(while_another_copies(), Lsn(100))
     assert applied.skipped
     handle = DeltaTable(location(sink))
     assert (handle.version(), handle.to_pyarrow_table().to_pylist()) == (0, [row(1)])
@@ -241,12 +247,12 @@ class TestSchema:
     def test_types_and_values_come_back_from_deltalake_and_duckdb(self, sink: DeltaSink) -> None:
         table = TargetTable("public", "t", self.TYPES, ("id",))
         nothing = {**dict.fromkeys(self.TYPES.names), "id": 2}
-        sink.open(table, at(0)).load(batches(self.ROW, nothing, schema=self.TYPES), at(100))
+        writer_of(sink, table).load(batches(self.ROW, nothing, schema=self.TYPES), Lsn(100))
         t = ChangesBuilder(self.TYPES)
         t.insert({**self.ROW, "id": 3})
         t.update({**self.ROW, "id": 2})
         t.update({**nothing, "id": 1})
-        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        writer_of(sink, table).apply(net(t, table=table), Lsn(110))
         found = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id")
         assert found.to_pylist() == [{**nothing, "id": 1}] + [{**self.ROW, "id": i} for i in (2, 3)]
         assert [str(f.type) for f in found.schema][6:13] == [
@@ -266,13 +272,44 @@ class TestSchema:
             tuple(self.ROW[name] for name in ("int4", "numeric", "text", "array"))
         ]
 
+    def test_a_staged_copy_has_the_types_of_one_that_was_loaded(
+        self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        load(sink, row(1))
+        # Files of one batch each, so that a merge has files to leave out.
+        monkeypatch.setattr("pgsluice.sinks.delta.staging.TARGET_FILE_BYTES", 1)
+        table = TargetTable("public", "t", self.TYPES, ("id",))
+        rows = [{**self.ROW, "id": id_, "text": text} for id_, text in enumerate("aäz😀", 1)]
+        rows.append({**dict.fromkeys(self.TYPES.names), "id": 9})
+        part = writer_of(sink, table).stage_load(batches(*rows, schema=self.TYPES), Lsn(150))
+        writer_of(sink, table, copy=2).commit_load([part], Lsn(150))
+        staged = DeltaTable(location(sink))
+        assert len(staged.file_uris()) == 3
+        # Without timestamps at first: the protocol has to list them now.
+        assert "timestampNtz" in (staged.protocol().reader_features or [])
+        assert staged.to_pyarrow_table().sort_by("id").to_pylist() == rows
+        t = ChangesBuilder(self.TYPES)
+        t.update({**dict.fromkeys(self.TYPES.names, ABSENT), "id": 3, "int4": 5})
+        t.delete({"id": 9})
+        writer_of(sink, table, copy=2).apply(net(t, table=table), Lsn(160))
+        rows[2]["int4"] = 5
+        changed = DeltaTable(location(sink))
+        assert changed.to_pyarrow_table().sort_by("id").to_pylist() == rows[:4]
+        for wanted in rows[:4]:
+            scan = changed.scan(columns=["id"], predicate=f"text = '{wanted['text']}'")
+            by_text = pa.RecordBatchReader.from_stream(scan).read_all()
+            assert by_text.column("id").to_pylist() == [wanted["id"]]
+        load_again = TargetTable("public", "t", self.TYPES, ("id",))
+        writer_of(sink, load_again, copy=3).load(batches(*rows, schema=self.TYPES), Lsn(170))
+        assert DeltaTable(location(sink)).schema() == staged.schema()
+
     def test_what_the_writer_says_of_its_columns_is_what_changes_have(
         self, sink: DeltaSink
     ) -> None:
         table = TargetTable("public", "t", self.TYPES, ("id",))
-        writer = sink.open(table, at(0))
+        writer = writer_of(sink, table)
         assert writer.schema() is None
-        writer.load([], at(100))
+        writer.load([], Lsn(100))
         schema = writer.schema()
         assert schema is not None
         assert schema.names == self.TYPES.names
@@ -281,28 +318,28 @@ class TestSchema:
 
     def test_a_type_that_delta_lacks_is_refused_by_column(self, sink: DeltaSink) -> None:
         schema = SCHEMA.append(pa.field("at", pa.time64("us")))
-        writer = sink.open(TargetTable("public", "t", schema, ("id",)), at(0))
+        writer = writer_of(sink, TargetTable("public", "t", schema, ("id",)))
         with pytest.raises(TableError, match="no type for column 'at'"):
-            writer.load([], at(100))
+            writer.load([], Lsn(100))
 
     def test_a_null_in_a_key_is_refused_and_rows_are_not_shown(self, sink: DeltaSink) -> None:
         loose = SCHEMA.set(0, pa.field("id", pa.int64()))
         rows = batches({"id": None, "big": "secret"}, schema=loose)
         with pytest.raises(TableError, match=r"'id' of public.t is NULL in 1 row") as caught:
-            sink.open(TABLE, at(0)).load(rows, at(100))
+            writer_of(sink).load(rows, Lsn(100))
         assert "secret" not in str(caught.value)
-        assert sink.open(TABLE, at(0)).position() is None
+        assert writer_of(sink).position() is None
 
     def test_a_dropped_column_stays_and_turns_null(self, sink: DeltaSink) -> None:
         load(sink, row(1), row(2))
         t = changes()
         t.update(row(2, None))
-        sink.open(TABLE, at(0)).apply(net(t), at(110))
+        writer_of(sink).apply(net(t), Lsn(110))
         narrow = SCHEMA.remove(1)
         t = ChangesBuilder(narrow)
         t.insert({"id": 3, "big": "x"})
         table = TargetTable("public", "t", narrow, ("id",))
-        sink.open(table, at(0)).apply(net(t, table=table), at(120))
+        writer_of(sink, table).apply(net(t, table=table), Lsn(120))
         rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
         assert rows == [row(1), row(2, None), row(3, None, "x")]
 
@@ -312,10 +349,10 @@ class TestSchema:
         t = ChangesBuilder(wide)
         t.update(row(1, 2))
         table = TargetTable("public", "t", wide, ("id",))
-        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        writer_of(sink, table).apply(net(t, table=table), Lsn(110))
         # The copy, the column, the features that it needs, the changes.
         assert DeltaTable(location(sink)).version() == 3
-        assert sink.open(table, at(0)).position() == at(110)
+        assert writer_of(sink, table).position() == 110
 
 
 KEYS: list[tuple[pa.DataType, list[Any]]] = [
@@ -338,13 +375,13 @@ def test_keys_of_every_type(sink: DeltaSink, kind: pa.DataType, keys: list[Any])
     table = TargetTable("public", "t", schema, ("id",))
     first, second, *others = keys
     rows = [row(key, i, f"of {i}") for i, key in enumerate(keys)]
-    sink.open(table, at(0)).load(batches(*rows, schema=schema), at(100))
+    writer_of(sink, table).load(batches(*rows, schema=schema), Lsn(100))
     t = ChangesBuilder(schema)
     t.delete({"id": second})
     t.update(row(second, 50, ABSENT), old={"id": first})
     for key in others:
         t.update(row(key, 60, ABSENT))
-    sink.open(table, at(0)).apply(net(t, table=table), at(110))
+    writer_of(sink, table).apply(net(t, table=table), Lsn(110))
     found = DeltaTable(location(sink)).to_pyarrow_table().to_pylist()
     by_key = {one["id"]: one for one in found}
     expected = {key: row(key, 60, f"of {i}") for i, key in enumerate(others, 2)}
@@ -352,7 +389,7 @@ def test_keys_of_every_type(sink: DeltaSink, kind: pa.DataType, keys: list[Any])
     assert len(found) == len(by_key)
 
 
-class TestUpkeep:
+class TestMaintenance:
     def test_many_small_merges_do_not_make_the_folder_grow_without_end(
         self, sink: DeltaSink
     ) -> None:
@@ -365,13 +402,13 @@ class TestUpkeep:
             },
             schema=SCHEMA,
         )
-        loaded = sink.open(TABLE, at(0)).load(data.to_batches(), at(100))
+        loaded = writer_of(sink).load(data.to_batches(), Lsn(100))
         for i in range(16):
             t = changes()
             for id_ in range(i, rows, rows // 50):
                 t.update(row(id_, i, "new"))
-            writer = sink.open(TABLE, at(0))
-            writer.apply(net(t), at(101 + i))
+            writer = writer_of(sink)
+            writer.apply(net(t), Lsn(101 + i))
             writer.maintain([loaded.version])
         assert _bytes_in(location(sink)) < 7 * loaded.bytes_written
         handle = DeltaTable(location(sink))
@@ -383,14 +420,14 @@ class TestUpkeep:
         load(sink, row(0))
         for i in range(1, MANY_COMMITS + 1):
             insert(sink, i, 100 + i)
-        writer = sink.open(TABLE, at(0))
+        writer = writer_of(sink)
         writer.maintain([0, 10**9])
         handle = DeltaTable(location(sink))
         assert len(handle.file_uris()) == 1
         assert handle.to_pyarrow_table().num_rows == MANY_COMMITS + 1
-        assert writer.position() == at(100 + MANY_COMMITS)
+        assert writer.position() == 100 + MANY_COMMITS
         version = handle.version()
-        sink.open(TABLE, at(0)).maintain([])
+        writer_of(sink).maintain([])
         assert DeltaTable(location(sink)).version() == version
         assert not insert(sink, 999, 999).skipped
 
@@ -402,18 +439,18 @@ class TestUpkeep:
         _age_log(location(sink))
         handle.cleanup_metadata()
         assert not Path(location(sink), "_delta_log", "00000000000000000000.json").exists()
-        assert sink.open(TABLE, at(0)).position() == at(110)
+        assert writer_of(sink).position() == 110
         assert insert(sink, 1, 110).skipped
         # A version that a record still names, and whose log is gone, is no obstacle.
-        writer = sink.open(TABLE, at(0))
+        writer = writer_of(sink)
         for i in range(MANY_COMMITS):
             insert(sink, i + 2, 111 + i)
-        writer = sink.open(TABLE, at(0))
+        writer = writer_of(sink)
         writer.maintain([0])
-        assert writer.position() == at(110 + MANY_COMMITS)
+        assert writer.position() == 110 + MANY_COMMITS
 
     def test_a_table_that_is_not_there_needs_none(self, sink: DeltaSink) -> None:
-        sink.open(TABLE, at(0)).maintain([])
+        writer_of(sink).maintain([])
 
 
 def _bytes_in(folder: str) -> int:

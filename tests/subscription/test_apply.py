@@ -16,7 +16,8 @@ from pgsluice.errors import Remedy
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import Position, TargetTable
+from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool.block import FACTS_TAG
 from pgsluice.subscription.apply import ApplyTables
@@ -68,10 +69,10 @@ def task(maker: SpoolMaker, lake: Path) -> ApplyTables:
 def copied(maker: SpoolMaker, lake: Path, copy_number: int = 1) -> None:
     """The target holds a copy of one row, at the spool's beginning."""
     schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("note", pa.string())])
-    position = Position(Lsn(START), maker.spool.identity.spool_id, OID, copy_number)
+    identity = TargetIdentity(maker.spool.identity.spool_id, OID, copy_number)
     table = TargetTable("public", "orders", schema, ("id",))
     rows = pa.RecordBatch.from_pydict({"id": [0], "note": ["copied"]}, schema=schema)
-    make_sink(task(maker, lake).sink).open(table, position).load([rows], position)
+    TableWriter(make_sink(task(maker, lake).sink), table, identity).load([rows], Lsn(START))
 
 
 def work(through: Lsn) -> TableWork:

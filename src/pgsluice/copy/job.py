@@ -15,7 +15,8 @@ from pgsluice.copy.snapshot import Snapshot
 from pgsluice.errors import Failure, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import Position
+from pgsluice.sinks.contract import TargetIdentity
+from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions, column_type, target_table
 
 
@@ -150,9 +151,10 @@ class CopyTables:
             ),
             row_filter=work.row_filter,
         )
-        position = Position(self.snapshot.position, self.spool_id, work.facts.oid, work.copy_number)
+        identity = TargetIdentity(self.spool_id, work.facts.oid, work.copy_number)
         counted = _Counter(read_table(self.dsn, self.snapshot.name, query, table.schema))
-        applied = make_sink(self.sink).open(table, position).load(counted, position)
+        writer = TableWriter(make_sink(self.sink), table, identity)
+        applied = writer.load(counted, self.snapshot.position)
         return CopyResult(
             relation_oid=work.facts.oid,
             rows=counted.rows,

@@ -1,40 +1,78 @@
-"""What every target owes the rest: the sink contract.
+"""What a target owes the rest of pgsluice: the sink contract.
 
-A sink keeps tables. For each it can say up to which position it is applied, take a copy,
-and apply changes up to a position: all or nothing, and once. The position lies in the same
-commit as the data, so that a repeat after any crash is a no-op.
+A new sink implements two protocols. :class:`Sink` opens tables; :class:`TableHandle` is one
+table at the version that was opened. A handle reads the marker of our newest commit, replaces
+the content by a copy, applies net changes and maintains the table. It need not know when to do
+so: :class:`pgsluice.sinks.fence.TableWriter` decides from the marker whether work is still to
+be done, and opens the table again when another commit came first.
 
-A method that finds something only this table suffers from raises TableError (the table is
-parked); SinkError says that the target as a whole cannot be used.
+The rules of every write of a handle:
+
+- All or nothing, in one commit, and the commit carries the marker.
+- It succeeds only if the table is still at the handle's version, and raises
+  :class:`Overtaken` otherwise. It is never retried inside the sink.
+
+A sink may also stage: tasks write rows that nobody sees, and one commit in the driver makes
+them visible (:class:`StagingHandle`).
+
+Errors that concern one table are TableErrors; a SinkError says that the target as a whole
+cannot be used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
+from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """What a target's own commit carries.
+class TargetIdentity:
+    """Which rows a target holds: those of one copy of one relation in one spool.
 
     Attributes:
-        lsn: up to which the table is applied.
-        spool_id: of which spool the LSN is.
-        relation_oid: of the table (a partitioned table's root) at the source.
+        spool_id: the spool whose LSNs are the target's positions.
+        relation_oid: the table at the source (a partitioned table's root).
         copy_number: how often the table has been copied; rises with each copy.
     """
 
-    lsn: Lsn
     spool_id: str
     relation_oid: int
     copy_number: int
+
+    @property
+    def owner(self) -> int:
+        """Spool and relation as one number of 63 bits, which any target can store."""
+        name = f"{self.spool_id}:{self.relation_oid}".encode()
+        return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMarker:
+    """What our newest commit in a target says.
+
+    Attributes:
+        owner: :attr:`TargetIdentity.owner` of whose rows these are.
+        copy_number: of the newest copy.
+        position: up to which the table is applied; None where the target keeps it for another
+            identity than the handle's.
+    """
+
+    owner: int
+    copy_number: int
+    position: Lsn | None
+
+    def reaches(self, identity: TargetIdentity, position: Lsn) -> bool:
+        """Whether a write that brings the table to ``position`` would add nothing."""
+        reached = (self.copy_number, self.position or 0)
+        return reached >= (identity.copy_number, position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +95,11 @@ class TargetTable:
     key: tuple[str, ...]
     replaces: tuple[int, ...] = ()
     adopts: bool = False
+
+    @property
+    def title(self) -> str:
+        """``schema.table``, for messages."""
+        return f"{self.namespace}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +125,98 @@ class Applied:
     copy_number: int = 0
 
 
-@runtime_checkable
-class TableWriter(Protocol):
-    """One target table, opened once, used by one task, never shared."""
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Rows of a copy that one task has written and that nobody sees yet; it pickles.
 
-    def position(self) -> Position | None:
-        """Where the target is; None for a table that does not exist yet.
+    Attributes:
+        rows: how many.
+        bytes_written: of new files.
+        payload: what the sink needs to commit them; only the sink reads it.
+        loaded: set by a sink that cannot stage: the task has loaded the rows already.
+    """
 
-        Raises:
-            TableError: the target carries another source's position, or was changed by
-                others since our last commit.
-        """
+    rows: int = 0
+    bytes_written: int = 0
+    payload: bytes = b""
+    loaded: Applied | None = None
 
+
+class Overtaken(PgsluiceError):
+    """Another commit came first: the table is not at the handle's version any more."""
+
+
+class TableHandle(Protocol):
+    """One target table as it was opened; used by one task, never shared.
+
+    It stays usable after a write that succeeded, at the new version. After an error it is
+    discarded.
+    """
+
+    @property
+    def location(self) -> str:
+        """Where the table lies, for messages."""
+
+    @property
     def version(self) -> int:
-        """The target's version as this writer has it open; -1 for a table that does not
-        exist yet."""
+        """A number that rises with each commit; -1 for a table that does not exist yet."""
 
     def schema(self) -> pa.Schema | None:
-        """The target's columns as they are; None for a table that does not exist yet."""
+        """The target's columns; None for a table that does not exist yet."""
 
-    def load(self, rows: Iterable[pa.RecordBatch], position: Position) -> Applied:
-        """Replace the whole content by a copy, in one commit with its position."""
+    def marker(self) -> CommitMarker | None:
+        """What our newest commit says; None where pgsluice never wrote."""
 
-    def apply(self, changes: NetChanges, position: Position) -> Applied:
-        """Apply net changes that start at the target's position, in one commit."""
+    def refuse_foreign_changes(self) -> None:
+        """Compare the table with our newest commit.
 
-    def maintain(self, keep_versions: Iterable[int]) -> None:
-        """Compact, vacuum and clean the log when enough has been written since the last
-        time, keeping what readers of the named versions need."""
+        Raises:
+            TableError: others changed its data since, and the configuration does not allow it.
+        """
+
+    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
+        """Replace the whole content by a copy, or make the table with it.
+
+        Raises:
+            Overtaken: another commit came first.
+            TableError: the target has no type for a column, or a key is NULL.
+        """
+
+    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
+        """Apply net changes; columns that they have and the table lacks are added.
+
+        Raises:
+            Overtaken: another commit came first.
+            TableError: the changes do not fit the table.
+        """
+
+    def maintain(self, keep_versions: Iterable[int]) -> bool:
+        """Compact, vacuum and clean the log if enough has been written since the last time.
+
+        Args:
+            keep_versions: versions that readers rely on; missing ones are ignored.
+
+        Returns:
+            Whether anything was done: the table has to be opened again then.
+        """
+
+
+@runtime_checkable
+class StagingHandle(Protocol):
+    """What a handle adds when its sink can stage a copy in tasks and commit it in the driver.
+
+    An attempt of a task that is not committed leaves at most files that nobody refers to.
+    """
+
+    def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
+        """Write a part of a copy, durably and unseen."""
+
+    def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        """Replace the whole content by staged rows; without any the table is empty.
+
+        Raises:
+            Overtaken: another commit came first; the staged rows can be committed again.
+        """
 
 
 class Sink(Protocol):
@@ -118,6 +225,5 @@ class Sink(Protocol):
     def location(self, namespace: str, name: str) -> str:
         """Where a table lies, as a user would write it."""
 
-    def open(self, table: TargetTable, position: Position) -> TableWriter:
-        """Open a table; ``position`` says which spool, relation and copy it must belong to
-        (its ``lsn`` is not looked at)."""
+    def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
+        """Open a table at its newest version, whether it exists or not."""

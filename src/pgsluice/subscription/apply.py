@@ -21,7 +21,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
 from pgsluice.schema_rules import raise_unless_possible, reconcile_key
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import Applied, Position, TableWriter, TargetTable
+from pgsluice.sinks.contract import Applied, TargetIdentity, TargetTable
+from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spark.tasks import result_batches, result_types
 from pgsluice.spool import SpoolReader
@@ -119,14 +120,14 @@ class ApplyTables:
             )
 
     def _apply(self, work: TableWork) -> TaskResult:
-        identity = Position(Lsn(0), self.spool_id, work.relation_oid, work.copy_number)
+        identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number)
         # The target is asked first: after a crash between its commit and our record it may
         # be further than the record says, and only what is past it may be applied.
         shell = TargetTable(work.namespace, work.name, pa.schema([]), ())
-        writer = make_sink(self.sink).open(shell, identity)
-        at = writer.position()
-        if (at.lsn if at else 0) < work.committed:
-            where = f"was rolled back to {at.lsn}" if at else "is gone"
+        writer = TableWriter(make_sink(self.sink), shell, identity)
+        reached = writer.position()
+        if (reached or 0) < work.committed:
+            where = "is gone" if reached is None else f"was rolled back to {reached}"
             raise TableError(
                 f"{work.title}: the target {where}, before our commit at {work.committed}",
                 hint="copy the table again: pgsluice copy CONFIG " + work.title,
@@ -135,16 +136,16 @@ class ApplyTables:
         done_before = TaskResult(
             work.relation_oid,
             through=int(work.through),
-            committed=int(at.lsn) if at else 0,
+            committed=int(reached or 0),
             version=writer.version(),
             skipped=True,
         )
-        after = max(work.after, at.lsn) if at else work.after
+        after = max(work.after, reached or Lsn(0))
         if after >= work.through:
             return done_before
-        if at is not None and at.copy_number != work.copy_number:
+        if (copy_number := writer.copy_number()) not in (None, work.copy_number):
             raise PgsluiceError(
-                f"the target of {work.title} has copy {at.copy_number}, these changes are for "
+                f"the target of {work.title} has copy {copy_number}, these changes are for "
                 f"copy {work.copy_number}"
             )
         started = time.monotonic()
@@ -159,9 +160,7 @@ class ApplyTables:
         last = Lsn(max(int(run.positions[-1]) for run in runs if len(run)))
         # Through the writer that was asked for the position: should another attempt of this
         # task have moved the target since, it is seen.
-        applied = writer.apply(
-            net, Position(last, self.spool_id, work.relation_oid, work.copy_number)
-        )
+        applied = writer.apply(net, last)
         done = time.monotonic()
         writer.maintain(self.keep_versions.get(work.relation_oid, ()))
         return _result(

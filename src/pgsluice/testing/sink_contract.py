@@ -11,7 +11,9 @@ The subclass says how a sink is made and how its tables are read back, nothing e
 
 from __future__ import annotations
 
+import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +22,8 @@ import pytest
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.errors import PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Applied, Position, Sink, TableWriter, TargetTable
+from pgsluice.sinks.contract import Applied, Sink, StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 
 SCHEMA = pa.schema(
@@ -30,9 +33,9 @@ TABLE = TargetTable("public", "t", SCHEMA, ("id",))
 SPOOL = "5b0a7c1e-0000-4000-8000-000000000001"
 
 
-def at(lsn: int, *, spool: str = SPOOL, oid: int = 16384, copy: int = 1) -> Position:
-    """A position of the tests' table."""
-    return Position(Lsn(lsn), spool, oid, copy)
+def identity(*, spool: str = SPOOL, oid: int = 16384, copy: int = 1) -> TargetIdentity:
+    """Whose rows the tests' table holds."""
+    return TargetIdentity(spool, oid, copy)
 
 
 def row(id_: int, a: int | None = 0, big: Any = "big") -> dict[str, Any]:
@@ -67,9 +70,9 @@ class SinkContract:
         """A table's rows, read without pgsluice, in any order."""
         raise NotImplementedError
 
-    def writer(self, sink: Sink, position: Position | None = None) -> TableWriter:
+    def writer(self, sink: Sink, copy: int = 1, table: TargetTable = TABLE) -> TableWriter:
         """A fresh writer of the tests' table."""
-        return sink.open(TABLE, position or at(0))
+        return TableWriter(sink, table, identity(copy=copy))
 
     def sorted_rows(self, sink: Sink) -> list[dict[str, Any]]:
         """The tests' table by id."""
@@ -77,7 +80,22 @@ class SinkContract:
 
     def loaded(self, sink: Sink, *rows: dict[str, Any], lsn: int = 100) -> Applied:
         """Copy rows into the tests' table."""
-        return self.writer(sink).load(batches(*rows), at(lsn))
+        return self.writer(sink).load(batches(*rows), Lsn(lsn))
+
+    def staged(
+        self, sink: Sink, *parts: list[dict[str, Any]], lsn: int = 100, copy: int = 1
+    ) -> list[StagedRows]:
+        """Stage a copy as its tasks do: a task for each part, or one where the sink needs that.
+
+        What a task returns travels to the driver by pickle.
+        """
+        if not self.writer(sink).can_stage():
+            parts = ([row for part in parts for row in part],)
+        staged = [
+            self.writer(sink, copy=copy).stage_load(batches(*part), Lsn(lsn)) for part in parts
+        ]
+        restored: list[StagedRows] = pickle.loads(pickle.dumps(staged))  # noqa: S301 - our own
+        return restored
 
     def test_a_table_that_does_not_exist_has_no_position(self, sink: Sink) -> None:
         assert self.writer(sink).position() is None
@@ -85,27 +103,27 @@ class SinkContract:
     def test_a_copy_brings_rows_and_position(self, sink: Sink) -> None:
         applied = self.loaded(sink, row(1), row(2), row(3))
         assert (applied.rows_inserted, applied.skipped) == (3, False)
-        assert self.writer(sink).position() == at(100)
+        assert self.writer(sink).position() == 100
         assert self.sorted_rows(sink) == [row(1), row(2), row(3)]
 
     def test_an_empty_copy_makes_the_table(self, sink: Sink) -> None:
         self.loaded(sink)
-        assert self.writer(sink).position() == at(100)
+        assert self.writer(sink).position() == 100
         assert self.rows(sink) == []
 
     def test_copying_again_replaces_everything(self, sink: Sink) -> None:
         self.loaded(sink, row(1), row(2))
-        self.writer(sink, at(0, copy=2)).load(batches(row(3)), at(150, copy=2))
+        self.writer(sink, copy=2).load(batches(row(3)), Lsn(150))
         assert self.rows(sink) == [row(3)]
-        assert self.writer(sink).position() == at(150, copy=2)
+        assert (self.writer(sink).position(), self.writer(sink).copy_number()) == (150, 2)
 
     def test_a_late_attempt_of_an_older_copy_does_nothing(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
-        self.writer(sink, at(0, copy=2)).load(batches(row(3)), at(150, copy=2))
-        assert self.writer(sink).load(batches(row(9)), at(200)).skipped
+        self.writer(sink, copy=2).load(batches(row(3)), Lsn(150))
+        assert self.writer(sink).load(batches(row(9)), Lsn(200)).skipped
         late = changes()
         late.insert(row(8))
-        assert self.writer(sink).apply(net(late), at(300)).skipped
+        assert self.writer(sink).apply(net(late), Lsn(300)).skipped
         assert self.rows(sink) == [row(3)]
 
     def test_the_same_copy_twice_is_one(self, sink: Sink) -> None:
@@ -121,9 +139,9 @@ class SinkContract:
             raise PgsluiceError("the connection broke")
 
         with pytest.raises(PgsluiceError, match="the connection broke"):
-            self.writer(sink, at(0, copy=2)).load(broken(), at(150, copy=2))
+            self.writer(sink, copy=2).load(broken(), Lsn(150))
         assert self.rows(sink) == [row(1)]
-        assert self.writer(sink).position() == at(100)
+        assert self.writer(sink).position() == 100
 
     def test_changes_are_applied_with_their_position(self, sink: Sink) -> None:
         self.loaded(sink, row(1), row(2), row(3, 3, "kept"))
@@ -132,10 +150,10 @@ class SinkContract:
         t.delete({"id": 2})
         t.update(row(3, 30, ABSENT))
         t.insert(row(4, 40, None))
-        applied = self.writer(sink).apply(net(t), at(110))
+        applied = self.writer(sink).apply(net(t), Lsn(110))
         assert self.sorted_rows(sink) == [row(1, 10), row(3, 30, "kept"), row(4, 40, None)]
         assert (applied.rows_inserted, applied.rows_updated, applied.rows_deleted) == (1, 2, 1)
-        assert self.writer(sink).position() == at(110)
+        assert self.writer(sink).position() == 110
 
     def test_new_rows_are_added(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
@@ -143,38 +161,39 @@ class SinkContract:
         t.insert(row(3, 3, "x"))
         t.update(row(3, 4, ABSENT))
         t.insert(row(2))
-        applied = self.writer(sink).apply(net(t), at(110))
+        applied = self.writer(sink).apply(net(t), Lsn(110))
         assert (applied.rows_inserted, applied.rows_updated) == (2, 0)
         assert self.sorted_rows(sink) == [row(1), row(2), row(3, 4, "x")]
 
     def test_changes_begin_a_table_that_was_not_copied(self, sink: Sink) -> None:
         t = changes()
         t.insert(row(1))
-        self.writer(sink).apply(net(t), at(110))
+        self.writer(sink).apply(net(t), Lsn(110))
         assert self.rows(sink) == [row(1)]
-        assert self.writer(sink).position() == at(110)
+        assert self.writer(sink).position() == 110
 
     def test_changes_that_undo_themselves_move_the_position(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         t = changes()
         t.insert(row(2))
         t.delete({"id": 2})
-        self.writer(sink).apply(net(t), at(110))
+        applied = self.writer(sink).apply(net(t), Lsn(110))
         assert self.rows(sink) == [row(1)]
-        assert self.writer(sink).position() == at(110)
+        assert self.writer(sink).position() == 110
+        assert applied.version == self.writer(sink).version()
 
     def test_a_truncate_and_what_follows_are_one(self, sink: Sink) -> None:
         self.loaded(sink, row(1), row(2))
         t = changes()
         t.truncate()
         t.insert(row(2, 20))
-        self.writer(sink).apply(net(t), at(110))
+        self.writer(sink).apply(net(t), Lsn(110))
         assert self.rows(sink) == [row(2, 20)]
         t = changes()
         t.truncate()
-        self.writer(sink).apply(net(t), at(120))
+        self.writer(sink).apply(net(t), Lsn(120))
         assert self.rows(sink) == []
-        assert self.writer(sink).position() == at(120)
+        assert self.writer(sink).position() == 120
 
     def test_swapped_keys_keep_their_own_values(self, sink: Sink) -> None:
         self.loaded(sink, row(1, 10, "one"), row(2, 20, "two"), row(3, 30, "three"))
@@ -183,7 +202,7 @@ class SinkContract:
         t.update(row(1, 21, ABSENT), old={"id": 2})
         t.update(row(2, 11, ABSENT), old={"id": -1})
         t.update(row(3, 31, ABSENT))
-        self.writer(sink).apply(net(t), at(110))
+        self.writer(sink).apply(net(t), Lsn(110))
         assert self.sorted_rows(sink) == [
             row(1, 21, "two"),
             row(2, 11, "one"),
@@ -196,35 +215,35 @@ class SinkContract:
         t.update(row(1, 1, ABSENT))
         t.update(row(7, 70, ABSENT))
         with pytest.raises(TableError, match="left out large values"):
-            self.writer(sink).apply(net(t), at(110))
+            self.writer(sink).apply(net(t), Lsn(110))
         t = changes()
         t.update(row(8, 70, ABSENT), old={"id": 7})
         with pytest.raises(TableError, match="left out large values"):
-            self.writer(sink).apply(net(t), at(110))
+            self.writer(sink).apply(net(t), Lsn(110))
         assert self.rows(sink) == [row(1)]
-        assert self.writer(sink).position() == at(100)
+        assert self.writer(sink).position() == 100
 
     def test_a_late_attempt_with_an_older_position_does_nothing(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         for lsn, a in ((110, 1), (120, 2)):
             t = changes()
             t.update(row(1, a))
-            self.writer(sink).apply(net(t), at(lsn))
+            self.writer(sink).apply(net(t), Lsn(lsn))
         t = changes()
         t.update(row(1, 1))
-        assert self.writer(sink).apply(net(t), at(110)).skipped
+        assert self.writer(sink).apply(net(t), Lsn(110)).skipped
         assert self.rows(sink) == [row(1, 2)]
 
     def test_two_attempts_at_once_are_one(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         before = self.writer(sink)
-        version = before.apply(net(_insert(2)), at(110)).version
+        version = before.apply(net(_insert(2)), Lsn(110)).version
         writers = [self.writer(sink), self.writer(sink)]
         for writer in writers:
-            assert writer.position() == at(110)
+            assert writer.position() == 110
         results: list[Applied] = []
         threads = [
-            threading.Thread(target=lambda w=w: results.append(w.apply(net(_insert(3)), at(120))))
+            threading.Thread(target=lambda w=w: results.append(w.apply(net(_insert(3)), Lsn(120))))
             for w in writers
         ]
         for thread in threads:
@@ -240,24 +259,103 @@ class SinkContract:
         self.loaded(sink, row(1))
         slow = self.writer(sink)
         slow.position()
-        self.writer(sink).apply(net(_insert(2)), at(110))
+        self.writer(sink).apply(net(_insert(2)), Lsn(110))
         t = changes()
         t.insert(row(2))
         t.insert(row(3))
         with pytest.raises(PgsluiceError, match="not where the changes start"):
-            slow.apply(net(t), at(120))
+            slow.apply(net(t), Lsn(120))
         assert self.sorted_rows(sink) == [row(1), row(2)]
 
-    @pytest.mark.parametrize("other", [at(0, spool="another"), at(0, oid=99)])
-    def test_another_sources_table_is_refused(self, sink: Sink, other: Position) -> None:
+    def test_parts_of_a_copy_are_staged_by_tasks_and_committed_once(self, sink: Sink) -> None:
+        self.loaded(sink, row(9))
+        parts = self.staged(sink, [row(1), row(2)], [row(3)], copy=2)
+        if self.writer(sink).can_stage():
+            assert self.rows(sink) == [row(9)], "nobody sees staged rows"
+        applied = self.writer(sink, copy=2).commit_load(parts, Lsn(150))
+        assert (applied.rows_inserted, applied.skipped) == (3, False)
+        assert applied.version == self.writer(sink, copy=2).version()
+        assert self.sorted_rows(sink) == [row(1), row(2), row(3)]
+        assert (self.writer(sink).position(), self.writer(sink).copy_number()) == (150, 2)
+
+    def test_a_staged_copy_makes_a_table_and_changes_go_on_from_it(self, sink: Sink) -> None:
+        parts = self.staged(sink, [row(1), row(2, 2, "kept")], [])
+        self.writer(sink).commit_load(parts, Lsn(100))
+        t = changes()
+        t.update(row(2, 20, ABSENT))
+        t.delete({"id": 1})
+        self.writer(sink).apply(net(t), Lsn(110))
+        assert self.rows(sink) == [row(2, 20, "kept")]
+
+    def test_a_staged_copy_without_rows_makes_an_empty_table(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
-        writer = self.writer(sink, other)
+        self.writer(sink, copy=2).commit_load(self.staged(sink, [], copy=2), Lsn(150))
+        assert self.rows(sink) == []
+        assert self.writer(sink).position() == 150
+
+    def test_a_part_that_was_staged_twice_is_committed_once(self, sink: Sink) -> None:
+        """A task was attempted twice; the driver commits the attempt that reported back."""
+        self.staged(sink, [row(1)])
+        parts = self.staged(sink, [row(1)])
+        self.writer(sink).commit_load(parts, Lsn(100))
+        assert self.rows(sink) == [row(1)]
+
+    def test_staged_rows_that_are_committed_twice_are_there_once(self, sink: Sink) -> None:
+        parts = self.staged(sink, [row(1)])
+        first = self.writer(sink).commit_load(parts, Lsn(100))
+        again = self.writer(sink).commit_load(parts, Lsn(100))
+        assert again.version == first.version == self.writer(sink).version()
+        assert self.rows(sink) == [row(1)]
+
+    def test_a_late_attempt_of_a_staged_copy_does_nothing(self, sink: Sink) -> None:
+        parts = self.staged(sink, [row(1)])
+        self.writer(sink).commit_load(parts, Lsn(100))
+        self.writer(sink).apply(net(_insert(2)), Lsn(110))
+        version = self.writer(sink).version()
+        late = self.staged(sink, [row(8)])
+        assert self.writer(sink).commit_load(late, Lsn(100)).version == version
+        assert self.sorted_rows(sink) == [row(1), row(2)]
+
+    def test_a_crash_between_staging_and_commit_leaves_the_table_as_it_was(
+        self, sink: Sink
+    ) -> None:
+        self.loaded(sink, row(1))
+        if not self.writer(sink).can_stage():
+            pytest.skip("this sink loads a copy in its task")
+        self.staged(sink, [row(7)], copy=2)
+        self.writer(sink).apply(net(_insert(2)), Lsn(110))
+        assert self.sorted_rows(sink) == [row(1), row(2)]
+        parts = self.staged(sink, [row(3)], copy=3)
+        self.writer(sink, copy=3).commit_load(parts, Lsn(150))
+        assert self.rows(sink) == [row(3)]
+
+    def test_two_drivers_that_commit_at_once_are_one(self, sink: Sink) -> None:
+        parts = self.staged(sink, [row(1)])
+        writers = [self.writer(sink), self.writer(sink)]
+        with ThreadPoolExecutor(2) as pool:
+            done = list(pool.map(lambda writer: writer.commit_load(parts, Lsn(100)), writers))
+        assert len({applied.version for applied in done}) == 1
+        assert self.rows(sink) == [row(1)]
+
+    def test_another_sources_table_takes_no_staged_rows(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        other = TableWriter(sink, TABLE, identity(oid=99))
+        with pytest.raises(TableError, match="position of another source"):
+            other.stage_load(batches(row(2)), Lsn(200))
+        with pytest.raises(TableError, match="position of another source"):
+            other.commit_load([StagedRows()], Lsn(200))
+        assert self.rows(sink) == [row(1)]
+
+    @pytest.mark.parametrize("other", [identity(spool="another"), identity(oid=99)])
+    def test_another_sources_table_is_refused(self, sink: Sink, other: TargetIdentity) -> None:
+        self.loaded(sink, row(1))
+        writer = TableWriter(sink, TABLE, other)
         with pytest.raises(TableError, match="position of another source"):
             writer.position()
         with pytest.raises(TableError, match="position of another source"):
-            self.writer(sink, other).apply(net(_insert(2)), at(200, oid=99))
+            TableWriter(sink, TABLE, other).apply(net(_insert(2)), Lsn(200))
         with pytest.raises(TableError, match="position of another source"):
-            self.writer(sink, other).load(batches(row(2)), at(200, oid=99))
+            TableWriter(sink, TABLE, other).load(batches(row(2)), Lsn(200))
         assert self.rows(sink) == [row(1)]
 
     def test_an_added_column_is_null_in_rows_from_before(self, sink: Sink) -> None:
@@ -266,7 +364,7 @@ class SinkContract:
         t = ChangesBuilder(wide)
         t.insert({**row(2), "more": 5_000_000})
         table = TargetTable("public", "t", wide, ("id",))
-        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
         first, second = self.sorted_rows(sink)
         assert first == {**row(1), "more": None}
         assert second["more"].second == 5
@@ -278,21 +376,21 @@ class SinkContract:
         t.insert({"id": 2, "a": "x"})
         table = TargetTable("public", "t", other, ("id",))
         with pytest.raises(TableError, match=r"'a' of public.t changed its type") as caught:
-            sink.open(table, at(0)).apply(net(t, table=table), at(110))
+            self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
         assert caught.value.remedy is Remedy.PARK
 
     def test_a_table_without_key_takes_inserts_as_they_come(self, sink: Sink) -> None:
         table = TargetTable("public", "t", SCHEMA, ())
-        sink.open(table, at(0)).load(batches(row(1)), at(100))
+        self.writer(sink, table=table).load(batches(row(1)), Lsn(100))
         t = changes(())
         t.insert(row(1))
         t.insert(row(2))
-        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
         assert self.sorted_rows(sink) == [row(1), row(1), row(2)]
         t = changes(())
         t.truncate()
         t.insert(row(5))
-        sink.open(table, at(0)).apply(net(t, table=table), at(120))
+        self.writer(sink, table=table).apply(net(t, table=table), Lsn(120))
         assert self.sorted_rows(sink) == [row(5)]
 
     def test_odd_names_of_columns_and_tables(self, sink: Sink) -> None:
@@ -302,11 +400,11 @@ class SinkContract:
         )
         table = TargetTable("Sales & Co", '50 % "off"/../x', schema, (names[0],))
         first = dict(zip(names, [1, *names[1:]], strict=True))
-        sink.open(table, at(0)).load(batches(first, schema=schema), at(100))
+        self.writer(sink, table=table).load(batches(first, schema=schema), Lsn(100))
         t = ChangesBuilder(schema, table.key)
         t.update({**dict.fromkeys(names, ABSENT), names[0]: 1, "s": "new"})
         t.insert({names[0]: 2})
-        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
         found = sorted(self.rows(sink, table), key=lambda one: int(one[names[0]]))
         assert found == [{**first, "s": "new"}, {**dict.fromkeys(names), names[0]: 2}]
 
@@ -320,12 +418,12 @@ class SinkContract:
         )
         table = TargetTable("public", "pairs", schema, ("x", "y"))
         rows = [{"x": x, "y": y, "v": f"{x}{y}"} for x in "ab" for y in (1, 2)]
-        sink.open(table, at(0)).load(batches(*rows, schema=schema), at(100))
+        self.writer(sink, table=table).load(batches(*rows, schema=schema), Lsn(100))
         t = ChangesBuilder(schema, table.key)
         t.update({"x": "a", "y": 9, "v": ABSENT}, old={"x": "b", "y": 2})
         t.delete({"x": "a", "y": 1})
         t.update({"x": "b", "y": 1, "v": "new"})
-        sink.open(table, at(0)).apply(net(t, table=table), at(110))
+        self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
         found = sorted((one["x"], one["y"], one["v"]) for one in self.rows(sink, table))
         assert found == [("a", 2, "a2"), ("a", 9, "b2"), ("b", 1, "new")]
 

@@ -1,10 +1,10 @@
 """Delta tables, written natively with deltalake: no JVM, no jar.
 
-:class:`DeltaSink` opens tables; :class:`DeltaTableWriter` writes one. What they keep, and how,
-is said in :mod:`.stamp` (the position) and :mod:`.writer` (exactly once).
+:class:`DeltaSink` opens tables, :class:`DeltaHandle` is an opened one. Commits carry the
+position as :mod:`.commit_marker` says.
 """
 
+from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.delta.writer import DeltaTableWriter
 
-__all__ = ["DeltaSink", "DeltaTableWriter"]
+__all__ = ["DeltaHandle", "DeltaSink"]

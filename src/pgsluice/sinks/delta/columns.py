@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, TableFeatures
 from deltalake import Field as DeltaField
 from deltalake import Schema as DeltaSchema
 
+from pgsluice.changes.net import NetChanges
 from pgsluice.errors import TableError
 from pgsluice.schema_rules import raise_unless_possible, reconcile_key_columns, reconcile_target
 
@@ -46,22 +47,47 @@ def _delta_field(field: pa.Field, table: str) -> DeltaField:
     return converted
 
 
-def added_columns(
-    have: pa.Schema, want: pa.Schema, backfilled: frozenset[str], key: tuple[str, ...], table: str
-) -> list[pa.Field]:
-    """The columns that a table has to get, in order.
+def evolve(handle: DeltaTable, net: NetChanges, schema: pa.Schema, table: str) -> None:
+    """Add the columns that changes have and the table lacks, by a commit of its own.
 
     Args:
-        have: the table's columns.
-        want: what the changes have, as :func:`as_delta` gives it.
-        backfilled: columns that cannot be added: see NetChanges.
+        net: the changes.
+        schema: their columns, as :func:`as_delta` gives them.
 
     Raises:
-        TableError: a change that the stream alone does not tell.
+        TableError: the rules for schemas forbid it (:mod:`pgsluice.schema_rules`).
     """
-    raise_unless_possible(reconcile_key_columns(table, have, key), table)
-    verdict = reconcile_target(table, have, want, key=key, backfilled=backfilled)
-    return list(raise_unless_possible(verdict, table))
+    have = existing_schema(handle)
+    raise_unless_possible(reconcile_key_columns(table, have, net.key), table)
+    verdict = reconcile_target(table, have, schema, key=net.key, backfilled=net.backfilled)
+    if added := raise_unless_possible(verdict, table):
+        handle.alter.add_columns(
+            delta_fields(added, table), commit_properties=CommitProperties(max_commit_retries=0)
+        )
+    list_invariants(handle)
+
+
+def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> None:
+    """Have the protocol list timestamps without time zone, if a new schema brings the first."""
+    has_naive = any(
+        pa.types.is_timestamp(kind) and kind.tz is None
+        for field in schema
+        for kind in _nested_types(field.type)
+    )
+    listed = handle.protocol().writer_features or []
+    if has_naive and "timestampNtz" not in listed:
+        handle.alter.add_feature(
+            TableFeatures.TimestampWithoutTimezone,
+            allow_protocol_versions_increase=True,
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+
+
+def _nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """A type and all types inside it."""
+    yield kind
+    for index in range(kind.num_fields):
+        yield from _nested_types(kind.field(index).type)
 
 
 def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgsluice.errors import ConfigError
-from pgsluice.sinks.contract import Position, TargetTable
-from pgsluice.sinks.delta.writer import DeltaTableWriter
+from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.delta.handle import DeltaHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class DeltaSink:
             head += before + encoded[found]
         return head + rest
 
-    def open(self, table: TargetTable, position: Position) -> DeltaTableWriter:
-        """Open a table; nothing is read before the writer is asked."""
-        return DeltaTableWriter(
-            uri=self.location(table.namespace, table.name),
-            table=table,
-            identity=position,
+    def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle:
+        """Open a table at its newest version, whether it exists or not."""
+        return DeltaHandle(
+            self.location(table.namespace, table.name),
+            table,
+            identity,
             foreign_writes=self.foreign_writes,
             cut_retention_s=self.cut_retention_s,
             storage_options=self.storage_options,

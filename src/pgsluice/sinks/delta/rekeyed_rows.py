@@ -20,7 +20,7 @@ from pgsluice.sinks.delta.merge import no_source, quoted
 _FEW = 1000
 
 
-def fill_moved(handle: DeltaTable, net: NetChanges, table: str) -> NetChanges:
+def fill_rekeyed(handle: DeltaTable, net: NetChanges, table: str) -> NetChanges:
     """The same net changes without moved rows: their values stand in ``rows``.
 
     Raises:

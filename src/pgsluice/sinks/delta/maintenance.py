@@ -4,14 +4,14 @@ Merges copy files: 60 merges of 50 keys made 2.7 GB of a table of 43 MB. So afte
 commits the files that no kept version needs are deleted, small files are joined first, and
 the log's own clean-up is set by the table's properties (it runs when a checkpoint is written).
 
-"Enough" is estimated without reading anything more: commits since the last upkeep, each as
-large as the one just made. The version of the last upkeep is a transaction identifier, like
-the position (:mod:`.stamp`), so any task can tell.
+"Enough" is estimated without reading anything more: commits since the last maintenance, each as
+large as the one just made. The version of the last maintenance is a transaction identifier, like
+the position (:mod:`.commit_marker`), so any task can tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pyarrow as pa
@@ -51,7 +51,7 @@ def live_files(handle: DeltaTable) -> dict[str, int]:
 
 
 def is_due(handle: DeltaTable, bytes_written: int) -> bool:
-    """Whether enough has been written since the last upkeep.
+    """Whether enough has been written since the last maintenance.
 
     Args:
         bytes_written: by the newest commit.
@@ -63,8 +63,8 @@ def is_due(handle: DeltaTable, bytes_written: int) -> bool:
     return written >= LITTLE_BYTES and written >= 2 * sum(live_files(handle).values())
 
 
-def keep_up(
-    handle: DeltaTable, keep_versions: Iterable[int], storage_options: Mapping[str, str]
+def maintain(
+    handle: DeltaTable, keep_versions: Iterable[int], storage_options: dict[str, str] | None
 ) -> None:
     """Join small files, and delete what neither the newest nor a kept version needs.
 
@@ -89,12 +89,12 @@ def keep_up(
         return
 
 
-def _is_there(handle: DeltaTable, version: int, storage_options: Mapping[str, str]) -> bool:
+def _is_there(handle: DeltaTable, version: int, storage_options: dict[str, str] | None) -> bool:
     """Whether a version can still be read: its log may be gone, and vacuum would refuse."""
     if not 0 <= version <= handle.version():
         return False
     try:
-        DeltaTable(handle.table_uri, version=version, storage_options=dict(storage_options) or None)
+        DeltaTable(handle.table_uri, version=version, storage_options=storage_options)
     except DeltaError:
         return False
     return True

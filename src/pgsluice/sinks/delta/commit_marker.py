@@ -1,0 +1,125 @@
+"""The position in a Delta table's own commits.
+
+Every commit of ours carries transaction identifiers (Delta's ``txn`` actions), which survive
+checkpoints, compaction and vacuum:
+
+===================================  ====================================================
+``pgsluice:<spool>:<oid>:<copy>``    version = LSN up to which the table is applied
+``pgsluice.owner``                   version = a number made of spool id and relation OID
+``pgsluice.copy``                    version = the copy number
+``pgsluice.version``                 version = the table version that this commit makes
+===================================  ====================================================
+
+deltalake reads such a version only for a name that is known, so the last three have fixed
+names: they tell whose table it is, and from which version on others may have written. Commits
+also name the position in their metadata, for people who look at the table's history.
+Source: the Delta protocol, "Transaction Identifiers".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from pgsluice.errors import TableError
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import CommitMarker, TargetIdentity
+
+OWNER, COPY, VERSION = "pgsluice.owner", "pgsluice.copy", "pgsluice.version"
+
+HARMLESS = frozenset(
+    {
+        "OPTIMIZE",
+        "VACUUM START",
+        "VACUUM END",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "SET TABLE PROPERTIES",
+        "UPDATE COLUMN METADATA",
+        "UPDATE FIELD METADATA",
+        "UPDATE TABLE METADATA",
+        "ADD COLUMN",
+        "ADD COLUMNS",
+        "ADD CONSTRAINT",
+        "ADD FEATURE",
+        "COMPUTE STATS",
+        "FSCK",
+        "REORG",
+    }
+)
+"""Operations of others that leave the data as it is."""
+
+
+def application_id(identity: TargetIdentity) -> str:
+    """The name under which a table keeps the LSN of this spool, relation and copy."""
+    return f"pgsluice:{identity.spool_id}:{identity.relation_oid}:{identity.copy_number}"
+
+
+def commit_properties(identity: TargetIdentity, position: Lsn, version: int) -> CommitProperties:
+    """What marks a commit as ours: it brings the table to ``position``.
+
+    Args:
+        identity: whose rows the table holds after it.
+        position: up to which the table is applied after it.
+        version: the table version that it makes. It is known before the commit: there is no
+            retry inside deltalake, so a commit becomes this version or fails.
+    """
+    return CommitProperties(
+        app_transactions=[
+            Transaction(application_id(identity), int(position)),
+            Transaction(OWNER, identity.owner),
+            Transaction(COPY, identity.copy_number),
+            Transaction(VERSION, version),
+        ],
+        custom_metadata={
+            "pgsluice.position": str(position),
+            "pgsluice.spool": identity.spool_id,
+            "pgsluice.relation": str(identity.relation_oid),
+            "pgsluice.copy": str(identity.copy_number),
+        },
+        max_commit_retries=0,
+    )
+
+
+def read_marker(handle: DeltaTable, identity: TargetIdentity) -> CommitMarker | None:
+    """What our newest commit says; None for a table that pgsluice never wrote.
+
+    Args:
+        identity: under whose name the position is looked up; its copy number is not used.
+    """
+    owner = handle.transaction_version(OWNER)
+    copy_number = handle.transaction_version(COPY)
+    if owner is None or copy_number is None:
+        return None
+    lsn = handle.transaction_version(application_id(replace(identity, copy_number=copy_number)))
+    return CommitMarker(owner, copy_number, None if lsn is None else Lsn(lsn))
+
+
+def check_foreign_writes(handle: DeltaTable, table: str) -> None:
+    """Find changes of data that others made since our last commit.
+
+    Raises:
+        TableError: there are some, or the log does not tell any more.
+    """
+    ours = handle.transaction_version(VERSION)
+    current = handle.version()
+    if ours is None or ours == current:
+        return
+    if ours > current:
+        raise _changed(handle, table, "it was put back to an earlier version")
+    since = [h for h in handle.history(current - ours) if h["version"] > ours]
+    others = sorted({str(h.get("operation")) for h in since} - HARMLESS)
+    if others:
+        raise _changed(handle, table, f"since our last commit: {', '.join(others)}")
+    if len(since) < current - ours:
+        raise _changed(handle, table, "its log does not reach back to our last commit")
+
+
+def _changed(handle: DeltaTable, table: str, what: str) -> TableError:
+    return TableError(
+        f"the Delta table at {handle.table_uri} was changed by others: {what}",
+        hint='copy the table again, or set foreign_writes = "allow" if those changes are wanted',
+        table=table,
+        location=handle.table_uri,
+    )

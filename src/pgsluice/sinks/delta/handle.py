@@ -1,0 +1,284 @@
+"""One Delta table as it was opened; fulfils the contract's handle.
+
+Each write names the version that it makes and lets deltalake not retry it, so it fails when
+another commit made that version first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from pgsluice.changes.net import NetChanges
+from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import (
+    Applied,
+    CommitMarker,
+    Overtaken,
+    StagedRows,
+    TargetIdentity,
+    TargetTable,
+)
+from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
+from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.merge import merge, no_source
+from pgsluice.sinks.delta.rekeyed_rows import fill_rekeyed
+
+
+class DeltaHandle:
+    """A Delta table at one version, or the place where one will be made.
+
+    Args:
+        uri: where it lies.
+        table: what it has to be.
+        identity: whose rows it holds; names the transaction identifier of the position.
+        foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
+        cut_retention_s: how long readers may use a version that a cut names.
+        storage_options: for object stores, as deltalake takes them.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        table: TargetTable,
+        identity: TargetIdentity,
+        *,
+        foreign_writes: Literal["park", "allow"],
+        cut_retention_s: float,
+        storage_options: Mapping[str, str],
+    ) -> None:
+        self._uri = uri
+        self._table = table
+        self._identity = identity
+        self._foreign_writes = foreign_writes
+        self._cut_retention_s = cut_retention_s
+        self._storage_options = dict(storage_options) or None
+        self._bytes_written = 0
+        self._delta = self._open()
+
+    @property
+    def location(self) -> str:
+        """Where the table lies."""
+        return self._uri
+
+    @property
+    def version(self) -> int:
+        """Delta's table version; -1 for a table that does not exist yet."""
+        return -1 if self._delta is None else self._delta.version()
+
+    def schema(self) -> pa.Schema | None:
+        """The table's columns; None for a table that does not exist yet."""
+        return None if self._delta is None else columns.existing_schema(self._delta)
+
+    def marker(self) -> CommitMarker | None:
+        """What our newest commit says; None where pgsluice never wrote."""
+        if self._delta is None:
+            return None
+        return commit_marker.read_marker(self._delta, self._identity)
+
+    def refuse_foreign_changes(self) -> None:
+        """Look at the versions since our newest commit.
+
+        Raises:
+            TableError: one of them changed data, and ``foreign_writes`` is ``park``.
+        """
+        if self._delta is not None and self._foreign_writes == "park":
+            commit_marker.check_foreign_writes(self._delta, self._table.title)
+
+    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
+        """Replace the content by a copy, or make the table with it. Rows stream.
+
+        Raises:
+            Overtaken: another commit came first.
+            TableError: a column has no Delta type, or a key is NULL.
+        """
+        schema = columns.as_delta(self._table.schema, self._table.title)
+        copied = CopiedRows(rows, schema, self._table.title)
+
+        def write() -> None:
+            write_deltalake(
+                self._uri if self._delta is None else self._delta,
+                pa.RecordBatchReader.from_batches(schema, copied),
+                mode="error" if self._delta is None else "overwrite",
+                schema_mode=None if self._delta is None else "overwrite",
+                configuration=self._configuration() if self._delta is None else None,
+                storage_options=self._storage_options,
+                commit_properties=self._commit(position),
+            )
+
+        try:
+            self._write(write)
+        except Exception:
+            if copied.error is not None:
+                raise copied.error from None
+            raise
+        return self._replaced(copied.rows)
+
+    def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
+        """Write a part of a copy as files that no version refers to.
+
+        Raises:
+            TableError: a column has no Delta type, or a key is NULL.
+        """
+        schema = columns.as_delta(self._table.schema, self._table.title)
+        copied = CopiedRows(rows, schema, self._table.title)
+        return staging.stage(self._uri, schema, copied, self._storage_options)
+
+    def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        """Replace the content by staged files, or make the table with them.
+
+        Raises:
+            Overtaken: another commit came first.
+        """
+        schema = columns.as_delta(self._table.schema, self._table.title)
+        if self._delta is not None:
+            columns.list_timestamp_feature(self._delta, schema)
+        self._write(
+            lambda: staging.commit(
+                self._uri if self._delta is None else self._delta,
+                schema,
+                staged,
+                configuration=self._configuration(),
+                storage_options=self._storage_options,
+                commit_properties=self._commit(position),
+            )
+        )
+        return self._replaced(sum(part.rows for part in staged))
+
+    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
+        """Apply net changes in one commit; new columns are added by a commit before it.
+
+        Raises:
+            Overtaken: another commit came first.
+            TableError: the changes do not fit the table.
+        """
+        schema = columns.as_delta(changes.schema, self._table.title)
+        if self._delta is None:
+            applied = self._create(changes, schema, position)
+        else:
+            applied = self._change(self._delta, changes, schema, position)
+        self._bytes_written = applied.bytes_written
+        return applied
+
+    def maintain(self, keep_versions: Iterable[int]) -> bool:
+        """Compact and vacuum when enough has been written since the last time."""
+        if self._delta is None or not maintenance.is_due(self._delta, self._bytes_written):
+            return False
+        maintenance.maintain(self._delta, keep_versions, self._storage_options)
+        return True
+
+    def _change(
+        self, delta: DeltaTable, net: NetChanges, schema: pa.Schema, position: Lsn
+    ) -> Applied:
+        self._write(lambda: columns.evolve(delta, net, schema, self._table.title))
+        before = maintenance.live_files(delta)
+        metrics: dict[str, Any] = {}
+        self._write(lambda: metrics.update(self._commit_changes(delta, net, position)))
+        after = maintenance.live_files(delta)
+        return Applied(
+            version=delta.version(),
+            rows_inserted=int(metrics.get("num_target_rows_inserted", 0)),
+            rows_updated=int(metrics.get("num_target_rows_updated", 0)),
+            rows_deleted=int(metrics.get("num_target_rows_deleted", 0)),
+            bytes_written=sum(size for path, size in after.items() if path not in before),
+        )
+
+    def _commit_changes(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> dict[str, Any]:
+        commit = self._commit(position)
+        if net.is_empty:
+            # The batch's changes cancel out. The position still moves, so that target and
+            # record agree.
+            delta.create_write_transaction([], "append", delta.schema(), commit_properties=commit)
+            delta.update_incremental()
+            return {}
+        if net.truncated or self._may_append(net):
+            mode: Literal["overwrite", "append"] = "overwrite" if net.truncated else "append"
+            rows = columns.with_all_columns(net.rows, columns.existing_schema(delta))
+            write_deltalake(delta, rows, mode=mode, commit_properties=commit)
+            return {"num_target_rows_inserted": len(rows)}
+        return merge(delta, fill_rekeyed(delta, net, self._table.title), commit, self._table.title)
+
+    def _may_append(self, net: NetChanges) -> bool:
+        """Whether rows can be added without a MERGE, which would read every key of the table.
+
+        Where others may change the data, only a MERGE makes sure that no key comes twice.
+        """
+        return not net.key or (net.only_new and self._foreign_writes == "park")
+
+    def _create(self, net: NetChanges, schema: pa.Schema, position: Lsn) -> Applied:
+        """Make the table from changes: it was not to be copied."""
+        if net.absent:
+            raise no_source(self._table.title)
+        schema = pa.schema([f.with_nullable(f.name not in net.key) for f in schema])
+        self._write(
+            lambda: write_deltalake(
+                self._uri,
+                columns.with_all_columns(net.rows, schema),
+                mode="error",
+                configuration=self._configuration(),
+                storage_options=self._storage_options,
+                commit_properties=self._commit(position),
+            )
+        )
+        return self._replaced(len(net.rows))
+
+    def _replaced(self, rows: int) -> Applied:
+        """Open the new content."""
+        self._delta = delta = self._open()
+        assert delta is not None
+        with suppress(CommitFailedError):  # another commit came first; the next apply does it
+            columns.list_invariants(delta)
+        size = sum(maintenance.live_files(delta).values())
+        return Applied(version=delta.version(), rows_inserted=rows, bytes_written=size)
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """Run one commit, and say so when another one came first.
+
+        Raises:
+            Overtaken: another commit made the version that this one was to make.
+        """
+        version = self.version + 1
+        try:
+            write()
+        except (DeltaError, OSError, ValueError) as error:
+            if isinstance(error, CommitFailedError) or self._newest_version() >= version:
+                raise Overtaken(
+                    f"another commit came first in {self._table.title}", table=self._table.title
+                ) from None
+            raise _without_rows(error, self._table.title) from None
+
+    def _newest_version(self) -> int:
+        newest = self._open()
+        return -1 if newest is None else newest.version()
+
+    def _commit(self, position: Lsn) -> CommitProperties:
+        return commit_marker.commit_properties(self._identity, position, self.version + 1)
+
+    def _configuration(self) -> dict[str, str | None]:
+        return maintenance.table_properties(self._cut_retention_s)
+
+    def _open(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._uri, storage_options=self._storage_options)
+        except TableNotFoundError:
+            return None
+
+
+def _without_rows(error: Exception, table: str) -> Exception:
+    """An error of deltalake without the rows that its text may show."""
+    text = str(error)
+    if "failed validation check" in text or "Invalid data found" in text:
+        return TableError(
+            f"rows for {table} have NULL in a column that may not be NULL",
+            hint="copy the table again: pgsluice copy CONFIG TABLE",
+            table=table,
+        )
+    if "\n" in text:
+        return PgsluiceError(f"writing {table} failed: {text.splitlines()[0]}", table=table)
+    return error

@@ -1,0 +1,172 @@
+"""Rows of a copy as Parquet files that no version of the table refers to yet.
+
+Tasks write files into the table's folder; one commit in the driver adds them all. A file that
+is never committed is an orphan: maintenance deletes those older than a day, and a table that
+is being copied is not maintained.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake import Schema as DeltaSchema
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, create_table_with_add_actions
+
+from pgsluice.sinks.contract import StagedRows
+from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
+
+_LONGEST_BOUND = 32
+"""Characters of a text that is recorded as a file's smallest or largest value."""
+
+
+def stage(
+    uri: str, schema: pa.Schema, rows: CopiedRows, storage_options: Mapping[str, str] | None
+) -> StagedRows:
+    """Write rows as files of about TARGET_FILE_BYTES.
+
+    Args:
+        uri: the table's folder; it need not exist.
+        schema: the rows' columns, in Delta's types.
+        rows: the batches.
+        storage_options: as deltalake takes them.
+    """
+    if "://" not in uri:
+        Path(uri).mkdir(parents=True, exist_ok=True)
+    options = dict(storage_options or {})
+    files = pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, options))
+    batches = iter(rows)
+    added: list[dict[str, Any]] = []
+    while (first := next((batch for batch in batches if len(batch)), None)) is not None:
+        added.append(_write_file(files, schema, first, batches))
+    return StagedRows(
+        rows=rows.rows,
+        bytes_written=sum(file["size"] for file in added),
+        payload=json.dumps(added).encode(),
+    )
+
+
+def commit(
+    target: str | DeltaTable,
+    schema: pa.Schema,
+    staged: Sequence[StagedRows],
+    *,
+    configuration: Mapping[str, str | None],
+    storage_options: Mapping[str, str] | None,
+    commit_properties: CommitProperties,
+) -> None:
+    """Make staged files the whole content of a table, in one commit.
+
+    Args:
+        target: the opened table; a URI makes a new one.
+        schema: the columns, in Delta's types.
+        staged: what tasks have written.
+        configuration: properties of a new table.
+        storage_options: as deltalake takes them.
+        commit_properties: with the marker.
+    """
+    now_ms = int(time.time() * 1000)
+    actions = [
+        AddAction(
+            path=file["path"],
+            size=file["size"],
+            partition_values={},
+            modification_time=now_ms,
+            data_change=True,
+            stats=json.dumps(file["stats"]),
+        )
+        for part in staged
+        for file in json.loads(part.payload)
+    ]
+    columns = DeltaSchema.from_arrow(schema)
+    if isinstance(target, DeltaTable):
+        target.create_write_transaction(
+            [*actions], "overwrite", columns, commit_properties=commit_properties
+        )
+        return
+    create_table_with_add_actions(
+        target,
+        columns,
+        actions,
+        mode="error",
+        configuration=configuration,
+        storage_options=dict(storage_options) if storage_options else None,
+        commit_properties=commit_properties,
+    )
+
+
+def _write_file(
+    files: pyarrow.fs.FileSystem,
+    schema: pa.Schema,
+    first: pa.RecordBatch,
+    batches: Iterator[pa.RecordBatch],
+) -> dict[str, Any]:
+    """Write one file until it is large enough: its path, size in bytes and statistics."""
+    path = f"part-{uuid.uuid4()}.snappy.parquet"
+    statistics = _Statistics(schema)
+    with files.open_output_stream(path) as stream, pq.ParquetWriter(stream, schema) as writer:
+        batch: pa.RecordBatch | None = first
+        while batch is not None:
+            writer.write_batch(batch)
+            statistics.add(batch)
+            batch = next(batches, None) if stream.tell() < TARGET_FILE_BYTES else None
+        writer.close()
+        size = stream.tell()
+    return {"path": path, "size": size, "stats": statistics.as_json()}
+
+
+class _Statistics:
+    """Delta's statistics of one file; smallest and largest values let readers skip it.
+
+    Recorded for whole numbers and short texts, whose order is the same in every engine.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._ordered = [
+            field.name
+            for field in schema
+            if pa.types.is_integer(field.type) or pa.types.is_string(field.type)
+        ]
+        self._rows = 0
+        self._nulls = {field.name: 0 for field in schema if not pa.types.is_nested(field.type)}
+        self._bounds: dict[str, list[Any]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count a batch in."""
+        self._rows += len(batch)
+        for name in self._nulls:
+            self._nulls[name] += batch.column(name).null_count
+        for name in self._ordered:
+            bounds = pc.min_max(batch.column(name)).as_py()
+            if bounds["min"] is not None:
+                self._bounds.setdefault(name, []).extend(bounds.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """As Delta writes them."""
+        smallest = {name: min(values, key=_order) for name, values in self._bounds.items()}
+        largest = {name: max(values, key=_order) for name, values in self._bounds.items()}
+        return {
+            "numRecords": self._rows,
+            "minValues": {name: value for name, value in smallest.items() if _is_short(value)},
+            "maxValues": {name: value for name, value in largest.items() if _is_short(value)},
+            "nullCount": self._nulls,
+        }
+
+
+def _order(value: int | str) -> int | bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _is_short(value: int | str) -> bool:
+    return not isinstance(value, str) or len(value) <= _LONGEST_BOUND

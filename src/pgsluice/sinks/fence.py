@@ -1,0 +1,276 @@
+"""Exactly once: what decides, for every sink, whether a write is still to be done.
+
+A task may be attempted twice at once, and once more much later. What a target offers against
+that (Delta's transaction identifiers, for instance) often fences only commits that start from
+the same version: a fresh handle with an older position would succeed again. So a table is
+opened once, the position is read from that handle, the write goes through the same handle, and
+the sink does not retry it. When another commit came first, everything starts again from the
+open: the position may have moved.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pgsluice.changes.net import NetChanges
+from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import (
+    Applied,
+    CommitMarker,
+    Overtaken,
+    Sink,
+    StagedRows,
+    StagingHandle,
+    TableHandle,
+    TargetIdentity,
+    TargetTable,
+)
+
+ATTEMPTS = 10
+
+
+class TableWriter:
+    """Writes one target table, each position once; used by one task, never shared.
+
+    Args:
+        sink: where the table lies.
+        table: what it has to be.
+        identity: whose rows it has to hold.
+    """
+
+    def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
+        self._sink = sink
+        self._table = table
+        self._identity = identity
+        self._handle: TableHandle | None = None
+        self._marker: CommitMarker | None = None
+        self._is_checked = False
+        # The marker that changes start from: the first one that this writer read.
+        self._start: CommitMarker | None = None
+        self._has_start = False
+
+    def position(self) -> Lsn | None:
+        """Up to which LSN the table is applied; None for a table that does not exist yet.
+
+        Changes that are applied later have to start here.
+
+        Raises:
+            TableError: the table holds another source's rows, or others changed its data.
+        """
+        self._start, self._has_start = self._checked_marker(), True
+        return None if self._start is None else self._start.position
+
+    def copy_number(self) -> int | None:
+        """Which copy the table carries; None for a table that does not exist yet."""
+        marker = self._checked_marker()
+        return None if marker is None else marker.copy_number
+
+    def version(self) -> int:
+        """The table's version as it is open here; -1 for a table that does not exist yet."""
+        return self._opened().version
+
+    def schema(self) -> pa.Schema | None:
+        """The table's columns; None for a table that does not exist yet."""
+        return self._opened().schema()
+
+    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
+        """Replace the whole content by a copy, in one commit with its position.
+
+        Raises:
+            TableError: the table holds another source's rows, or rows do not fit.
+            PgsluiceError: another commit came first: take the copy again.
+        """
+        if (skipped := self._skip_load(position)) is not None:
+            return skipped
+        try:
+            return self._write(lambda handle: handle.load(rows, position))
+        except Overtaken:
+            if (skipped := self._skip_load(position)) is not None:
+                return skipped
+            raise PgsluiceError(
+                f"another commit came while {self._table.title} was copied",
+                hint="take the copy again",
+            ) from None
+
+    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
+        """Apply net changes that start at the table's position, in one commit.
+
+        Raises:
+            TableError: the table holds another source's rows, was changed by others, or the
+                changes do not fit it.
+            PgsluiceError: another attempt moved the table to a position before ``position``:
+                the changes have to be decoded again from there.
+        """
+
+        def attempt() -> Applied:
+            marker = self._checked_marker()
+            if not self._has_start:
+                self._start, self._has_start = marker, True
+            if marker is not None and marker.reaches(self._identity, position):
+                return self._skipped(marker)
+            is_another_copy = (
+                marker is not None and marker.copy_number != self._identity.copy_number
+            )
+            if marker != self._start or is_another_copy:
+                raise PgsluiceError(
+                    f"the target of {self._table.title} is not where the changes start",
+                    hint="try again",
+                )
+            return self._write(lambda handle: handle.apply(changes, position))
+
+        return self._until_first(attempt)
+
+    def maintain(self, keep_versions: Iterable[int]) -> None:
+        """Compact and vacuum when enough has been written since the last time."""
+        if self._opened().maintain(keep_versions):
+            self._close()
+
+    # A copy in two halves: staged in tasks, committed once in the driver.
+
+    def can_stage(self) -> bool:
+        """Whether several tasks may share a copy; else one task has to load all of it."""
+        return isinstance(self._opened(), StagingHandle)
+
+    def stage_load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> StagedRows:
+        """The task's half: write a part of a copy that nobody sees before the commit.
+
+        A sink that cannot stage loads the rows here, with their position.
+
+        Raises:
+            TableError: the table holds another source's rows, or rows do not fit.
+        """
+        handle = self._opened()
+        if not isinstance(handle, StagingHandle):
+            return StagedRows(loaded=self.load(rows, position))
+        self._skip_load(position)  # refuses another source's table before anything is written
+        handle = self._opened()
+        assert isinstance(handle, StagingHandle)
+        return handle.stage_load(rows)
+
+    def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        """The driver's half: replace the whole content by the staged rows, once.
+
+        Raises:
+            TableError: the table holds another source's rows.
+            PgsluiceError: a sink that cannot stage was given more than one task's rows.
+        """
+        loaded = [part.loaded for part in staged if part.loaded is not None]
+        if loaded:
+            if len(staged) > 1:
+                raise PgsluiceError(
+                    f"{self._table.title} was copied by {len(staged)} tasks, and its sink "
+                    "cannot stage",
+                    hint="copy the table in one task",
+                )
+            return loaded[0]
+
+        def attempt() -> Applied:
+            if (skipped := self._skip_load(position)) is not None:
+                return skipped
+            return self._write(lambda handle: _commit_load(handle, staged, position))
+
+        return self._until_first(attempt)
+
+    # The handle and its marker.
+
+    def _opened(self) -> TableHandle:
+        if self._handle is None:
+            self._handle = self._sink.open(self._table, self._identity)
+        return self._handle
+
+    def _close(self) -> None:
+        self._handle, self._marker, self._is_checked = None, None, False
+
+    def _checked_marker(self) -> CommitMarker | None:
+        """Our marker in a table whose data only we have changed; None without a table."""
+        if not self._is_checked:
+            handle = self._opened()
+            self._marker = self._own_marker(handle)
+            if self._marker is not None:
+                handle.refuse_foreign_changes()
+            self._is_checked = True
+        return self._marker
+
+    def _own_marker(self, handle: TableHandle) -> CommitMarker | None:
+        if handle.version < 0:
+            return None
+        marker = handle.marker()
+        title = self._table.title
+        if marker is None:
+            raise TableError(
+                f"there is a table at {handle.location} that pgsluice did not make",
+                hint="choose another path for the sink; or move the table away and copy again: "
+                f"pgsluice copy CONFIG {title}",
+                table=title,
+                location=handle.location,
+            )
+        if marker.owner != self._identity.owner or marker.position is None:
+            raise TableError(
+                f"the table at {handle.location} carries the position of another source",
+                hint=f"move it away, then copy the table: pgsluice copy CONFIG {title}; or choose "
+                "another path for the sink",
+                table=title,
+                location=handle.location,
+            )
+        return marker
+
+    def _skip_load(self, position: Lsn) -> Applied | None:
+        """Open the table anew for a copy; what to answer if the copy adds nothing.
+
+        Changes of others don't matter: the copy replaces them.
+        """
+        self._close()
+        handle = self._opened()
+        if self._takes_over(handle):
+            return None
+        marker = self._own_marker(handle)
+        if marker is not None and marker.reaches(self._identity, position):
+            return self._skipped(marker)
+        return None
+
+    def _takes_over(self, handle: TableHandle) -> bool:
+        """Whether the table holds another relation's rows, and the copy may replace them."""
+        marker = handle.marker() if handle.version >= 0 else None
+        if marker is None or marker.owner == self._identity.owner:
+            return False
+        return self._table.adopts or marker.owner in {
+            replace(self._identity, relation_oid=oid).owner for oid in self._table.replaces
+        }
+
+    def _write(self, write: Callable[[TableHandle], Applied]) -> Applied:
+        """Write through the handle whose marker was read; it is discarded after an error."""
+        try:
+            applied = write(self._opened())
+        except BaseException:
+            self._close()
+            raise
+        self._marker, self._is_checked = None, False
+        return applied
+
+    def _until_first(self, attempt: Callable[[], Applied]) -> Applied:
+        """Try again from the open whenever another commit came first."""
+        for number in range(ATTEMPTS):
+            try:
+                return attempt()
+            except Overtaken:
+                # By a compaction of others, or by another attempt of this very task.
+                time.sleep(random.uniform(0, 0.02 * 2**number))  # noqa: S311 - parts rivals
+        raise PgsluiceError(
+            f"{ATTEMPTS} times in a row another commit came before ours in {self._table.title}",
+            hint="let other writers of this table pause",
+        )
+
+    def _skipped(self, marker: CommitMarker) -> Applied:
+        return Applied(self._opened().version, skipped=True, copy_number=marker.copy_number)
+
+
+def _commit_load(handle: TableHandle, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+    if isinstance(handle, StagingHandle):
+        return handle.commit_load(staged, position)
+    return handle.load([], position)  # nothing was staged: the table is empty
