@@ -11,9 +11,10 @@ from tests.support.databases import Database
 from tests.support.publication_statements import CASES, REPARSED, UNPLACED
 
 from pgsluice.catalog.source_tables import SourceCatalog
-from pgsluice.publication import Publications
+from pgsluice.publication import Publications, load_publications
 from pgsluice.publication.execute import execute
 from pgsluice.publication.parse import parse_statements
+from pgsluice.row_filter import FilterNotExact
 from pgsluice.sql import SqlRefused
 
 _STATE = """
@@ -108,3 +109,11 @@ def test_the_server_says_the_same(
 
 def test_there_are_enough_cases() -> None:
     assert len(CASES) == len(set(CASES)) >= 250
+
+
+def test_a_filter_that_is_nested_too_deeply_is_refused_and_does_not_crash(
+    catalog: SourceCatalog,
+) -> None:
+    nested = "(" * 5_000 + "a" + ")" * 5_000
+    with pytest.raises(FilterNotExact, match="nested this deeply"):
+        load_publications(f"CREATE PUBLICATION n FOR TABLE t1 WHERE ({nested})", catalog)

@@ -59,7 +59,7 @@ def test_a_refusal_shows_as_in_psql() -> None:
 
 def test_a_place_is_counted_in_the_whole_statement() -> None:
     statement = "CREATE PUBLICATION p FOR TABLE t WHERE (now() IS NULL)"
-    error = refusal("now() IS NULL", statement=statement, offset=statement.index("now"))
+    error = refusal("now() IS NULL").located_in(statement, statement.index("now"))
     assert error.source == statement
     assert statement[error.position or 0 :] == "now() IS NULL)"
 

@@ -1,4 +1,4 @@
-"""Where publications meet the row filter language: the one place that calls it.
+"""A publication's filters, bound to the columns of the source's tables.
 
 A filter is bound when its publication is made: then it is refused if it has to be, and kept as
 PostgreSQL prints it. Whoever evaluates it binds the printed form again, to the columns of the
@@ -6,6 +6,9 @@ relation that it acts on.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pgsluice import row_filter
 from pgsluice.catalog.source_tables import SourceTable, SourceType
@@ -21,76 +24,72 @@ from pgsluice.row_filter import (
 from pgsluice.sql import SqlRefused
 
 
-def check_syntax(text: str, position: int) -> None:
+def check_syntax(where: WhereClause) -> None:
     """Refuse a text that is no expression.
 
-    Args:
-        text: what stands between WHERE's parentheses.
-        position: where it starts in its statement.
-
     Raises:
-        SqlRefused: in PostgreSQL's words, at its place in the statement.
+        SqlRefused: PostgreSQL's parser refuses it; the position counts in the statement.
     """
-    try:
-        row_filter.check_syntax(text)
-    except SqlRefused as error:
-        raise error.located_in(None, position) from None
+    with _errors_shifted(where.position):
+        row_filter.check_syntax(where.text)
 
 
-def bind_filter(text: str, table: SourceTable, position: int = 0) -> BoundFilter:
+def bind_filter(text: str, table: SourceTable) -> BoundFilter:
     """A filter bound to a relation's columns, by their names.
 
     Raises:
-        SqlRefused: PostgreSQL refuses it; its place is counted from ``position`` on.
+        SqlRefused: PostgreSQL refuses it; the position counts in ``text``.
         FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
     """
     columns = [
-        FilterColumn(one.name, one.type_oid, one.typmod, one.collation) for one in table.columns
+        FilterColumn(column.name, column.type_oid, column.typmod, column.collation)
+        for column in table.columns
     ]
-    bound = bind_row_filter(
-        text,
-        columns,
-        relation=table.name,
-        schema=table.namespace,
-        types=map(_type, table.types),
-        offset=position,
-    )
-    for one in table.columns:
-        if one.generated == "v" and one.name in bound.columns:
+    types = map(_type, table.types)
+    bound = bind_row_filter(text, columns, relation=table.name, schema=table.namespace, types=types)
+    for column in table.columns:
+        if column.generated == "v" and column.name in bound.columns:
             raise FilterNotExact(
-                f'pgsluice cannot filter by the virtual generated column "{one.name}"',
+                f'pgsluice cannot filter by the virtual generated column "{column.name}"',
                 detail="It is never sent; PostgreSQL computes it from the other columns.",
                 server_hint="Write its expression instead.",
-                position=position,
+                position=0,
             )
     return bound
 
 
 def bind_where(where: WhereClause, table: SourceTable) -> BoundFilter:
-    """Bind a statement's filter; an error's place is counted in the statement.
+    """Bind a statement's filter and make sure that it can be evaluated.
 
     Raises:
-        SqlRefused: PostgreSQL refuses it.
+        SqlRefused: PostgreSQL refuses it; the position counts in the statement.
         FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
     """
-    bound = bind_filter(where.text, table, where.position)
-    try:
+    with _errors_shifted(where.position):
+        bound = bind_filter(where.text, table)
         plan_filters([bound])
-    except FilterNotExact as error:
-        raise error.located_in(None, where.position) from None
-    return bound
+        return bound
 
 
-def _type(one: SourceType) -> FilterType:
+@contextmanager
+def _errors_shifted(position: int) -> Iterator[None]:
+    """Errors in a filter's text count in the statement that holds it at ``position``."""
+    try:
+        yield
+    except SqlRefused as error:
+        raise error.located_in(None, position) from None
+
+
+def _type(source_type: SourceType) -> FilterType:
     return FilterType(
-        oid=one.oid,
-        name=one.name,
-        kind=one.kind,
-        category=one.category,
-        element=one.element,
-        array=one.array,
-        collation=one.collation,
-        display=one.display,
-        base=one.base,
-        labels=frozenset(one.labels) if one.kind == "e" else None,
+        oid=source_type.oid,
+        name=source_type.name,
+        kind=source_type.kind,
+        category=source_type.category,
+        element=source_type.element,
+        array=source_type.array,
+        collation=source_type.collation,
+        display=source_type.display,
+        base=source_type.base,
+        labels=frozenset(source_type.labels) if source_type.kind == "e" else None,
     )

@@ -132,15 +132,16 @@ class ObjectListParser(TokenCursor):
                 depth -= 1
         is_closed = depth == 0
         end = self.tokens[self.index - 1].start if is_closed else self.token.start
-        text = self.text[first:end]
+        where = WhereClause(self.text[first:end], first)
         try:
-            check_syntax(text, first)
+            check_syntax(where)
         except SqlRefused as error:
-            if is_closed or error.position < first + len(text.rstrip()):
+            is_at_end = error.position == first + len(where.text.rstrip())
+            if is_closed or not is_at_end:
                 raise
         if not is_closed:
             raise self.error()
-        return WhereClause(text, first)
+        return where
 
 
 def read_relation_name(text: str) -> RelationName:

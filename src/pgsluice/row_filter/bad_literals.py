@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pgsluice.row_filter.errors import FilterNotExact
+from pgsluice.sql import SqlRefused
+
 
 class BadLiteral(Exception):
     """The type's input refuses the text, or (``is_ours``) only we cannot read it exactly."""
@@ -19,6 +22,11 @@ class BadLiteral(Exception):
         self.detail = detail
         self.hint = hint
         self.is_ours = is_ours
+
+    def refusal(self, location: int | None) -> SqlRefused:
+        """The error of the filter that holds the literal."""
+        kind = FilterNotExact if self.is_ours else SqlRefused
+        return kind(self.message, detail=self.detail, server_hint=self.hint, position=location)
 
 
 _SERVER = "Let the server's own publication (PostgreSQL 15 or newer) do this filter."

@@ -5,8 +5,10 @@ Source: TransformPubWhereClauses in src/backend/commands/publicationcmds.c.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
@@ -18,16 +20,18 @@ from pgsluice.row_filter.parse import parse_filter
 from pgsluice.row_filter.tree import columns_of
 from pgsluice.sql import SqlRefused
 
+_KEPT_FILTERS = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class BoundFilter:
     """A filter that PostgreSQL would take.
 
     Attributes:
-        expression: bound, boolean.
+        expression: bound, boolean; its locations count in ``source``.
         sql: as pg_get_expr() prints it.
         columns: the names of the columns that it reads.
-        source: the text that it was made of.
+        source: the text that it was bound from.
     """
 
     expression: n.Node
@@ -40,9 +44,11 @@ def check_syntax(text: str) -> None:
     """Refuse a text that is no expression.
 
     Raises:
-        SqlRefused: PostgreSQL's parser refuses it.
+        SqlRefused: PostgreSQL's parser refuses it; the position counts in ``text``.
+        FilterNotExact: it is nested too deeply for us.
     """
-    parse_filter(text)
+    with _errors_located_in(text):
+        parse_filter(text)
 
 
 def bind_row_filter(
@@ -52,36 +58,50 @@ def bind_row_filter(
     relation: str = "",
     schema: str = "public",
     types: Iterable[c.Type] = (),
-    statement: str | None = None,
-    offset: int = 0,
 ) -> BoundFilter:
-    """Make a filter of what stands in ``WHERE ( … )``.
+    """Bind what stands in ``WHERE ( … )`` to a relation's columns.
+
+    The same filter on the same columns is bound once in a process.
 
     Args:
         columns: the relation's.
-        relation: its name, for ``t.a``; and its ``schema``.
+        relation: its name, for ``t.a``.
+        schema: the relation's schema.
         types: the user-defined types of its columns.
-        statement: the statement that holds the filter, ``offset`` characters in: errors then
-            show their place in it.
 
     Raises:
-        SqlRefused: PostgreSQL refuses it; with its message, detail, hint and place.
-        FilterNotExact: PostgreSQL takes it and pgsluice cannot do exactly the same.
+        SqlRefused: PostgreSQL refuses it, with this message; the position counts in ``text``.
+        FilterNotExact: PostgreSQL takes it, and pgsluice cannot do exactly the same.
     """
-    source = text if statement is None else statement
-    try:
-        syntax = parse_filter(text)
+    return _bound(text, tuple(columns), relation, schema, tuple(types))
+
+
+@lru_cache(maxsize=_KEPT_FILTERS)
+def _bound(
+    text: str,
+    columns: tuple[FilterColumn, ...],
+    relation: str,
+    schema: str,
+    types: tuple[c.Type, ...],
+) -> BoundFilter:
+    with _errors_located_in(text):
         row_type = c.Type(ROW_TYPE, relation, "c", "C", display=relation)
         catalog = c.Catalog({row.oid: row for row in (*types, row_type)})
-        binder = Binder(catalog, columns, relation, schema)
-        expression = binder.filter(syntax)
+        expression = Binder(catalog, columns, relation, schema).filter(parse_filter(text))
         return BoundFilter(expression, deparse(expression, catalog), columns_of(expression), text)
+
+
+@contextmanager
+def _errors_located_in(text: str) -> Iterator[None]:
+    """Errors show the filter's text; one that is nested too deeply is an error like others."""
+    try:
+        yield
     except SqlRefused as error:
-        raise error.located_in(source, offset) from None
+        raise error.located_in(text) from None
     except RecursionError:
         raise FilterNotExact(
             "a filter nested this deeply: PostgreSQL may accept this, pgsluice does not",
             detail="Some 200 levels of parentheses or operators are read.",
             server_hint="Write IN or ANY in the place of long chains.",
-            source=source,
+            source=text,
         ) from None

@@ -12,7 +12,7 @@ from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter import syntax as s
 from pgsluice.row_filter.bind_operators import OperatorBinder
-from pgsluice.row_filter.coerce import Context, Path
+from pgsluice.row_filter.coerce import Coercion, Context, Path
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.resolve import Ambiguous, Candidate
 from pgsluice.row_filter.tree import disallowed, type_of
@@ -50,7 +50,7 @@ class CallBinder:
         """What it orders by counts as arguments, too; an aggregate is refused anyway."""
         rows = self.catalog.rows.function_names.get(call.name, ())
         if any(row.kind == "o" for row in rows):
-            raise SqlRefused(_NO_AGGREGATES, position=call.at)
+            raise SqlRefused(_NO_AGGREGATES, position=call.location)
 
     def _candidates(self, call: s.Call, count: int) -> list[Candidate[c.FunctionRow]]:
         if call.schema not in (None, "pg_catalog"):
@@ -72,13 +72,13 @@ class CallBinder:
             raise SqlRefused(
                 f"function {shown} is not unique",
                 server_hint=f"Could not choose a best candidate function. {_ADD_CASTS}",
-                position=call.at,
+                position=call.location,
             ) from None
         if found is None:
             raise SqlRefused(
                 f"function {shown} does not exist",
                 server_hint=f"No function matches the given name and argument types. {_ADD_CASTS}",
-                position=call.at,
+                position=call.location,
             )
         return found
 
@@ -105,28 +105,27 @@ class CallBinder:
             if path[0] is Path.TEXT and row.category == "S" and source == c.RECORD:
                 return None
         return self.operators.coercer.coerce(
-            argument, row.oid, -1, Context.EXPLICIT, CallForm.CALL, call.at
+            argument, row.oid, -1, Coercion(Context.EXPLICIT, CallForm.CALL, call.location)
         )
 
     def _by_name(self, call: s.Call, arguments: Sequence[n.Node]) -> n.Node:
         """A named argument is no simple expression, so only the name has to exist."""
         names = {argument.name for argument in call.arguments if argument.name}
-        places = self.operators.places
         for row in self.catalog.rows.function_names.get(call.name, ()):
             if len(arguments) <= len(row.arguments) and names <= set(row.names):
                 nodes = tuple(
-                    places.put(disallowed(type_of(node), (node,)), written.at)
+                    disallowed(type_of(node), (node,), location=written.location)
                     if written.name
                     else node
                     for node, written in zip(arguments, call.arguments, strict=True)
                 )
                 function = self.catalog.function(row.oid)
-                return places.put(n.FunctionCall(function, nodes, row.result), call.at)
+                return n.FunctionCall(function, nodes, row.result, location=call.location)
         shown = self._shown(call, [type_of(argument) for argument in arguments])
         raise SqlRefused(
             f"function {shown} does not exist",
             server_hint=f"No function matches the given name and argument types. {_ADD_CASTS}",
-            position=call.at,
+            position=call.location,
         )
 
     def _call(
@@ -134,16 +133,18 @@ class CallBinder:
     ) -> n.Node:
         row = found.row
         self._refuse_kind(call, row)
-        nodes, result = self.operators.arguments(arguments, found.types, row.result, call.at)
+        nodes, result = self.operators.arguments(arguments, found.types, row.result, call.location)
         if found.expanded and row.variadic != c.ANY:
             nodes = self._merged(nodes, found)
         if row.returns_set:
-            raise SqlRefused("set-returning functions are not allowed in WHERE", position=call.at)
-        node = n.FunctionCall(
+            raise SqlRefused(
+                "set-returning functions are not allowed in WHERE", position=call.location
+            )
+        return n.FunctionCall(
             self.catalog.function(row.oid), nodes, result, form=call.form,
             is_variadic=call.is_variadic or bool(row.variadic and row.variadic != c.ANY),
+            location=call.location,
         )  # fmt: skip
-        return self.operators.places.put(node, call.at)
 
     def _merged(
         self, nodes: tuple[n.Node, ...], found: Candidate[c.FunctionRow]
@@ -152,14 +153,13 @@ class CallBinder:
         kept, rest = nodes[: -found.expanded], nodes[-found.expanded :]
         element = type_of(rest[0])
         array = self.catalog.type(element).array
-        node = n.Array(rest, element, array)
-        return (*kept, self.operators.places.like(node, rest[0]))
+        return (*kept, n.Array(rest, element, array, location=rest[0].location))
 
     def _refuse_kind(self, call: s.Call, row: c.FunctionRow) -> None:
-        name, at = _qualified(call), call.at
+        name, location = _qualified(call), call.location
 
         def refuse(message: str, hint: str | None = None) -> None:
-            raise SqlRefused(message, server_hint=hint, position=at)
+            raise SqlRefused(message, server_hint=hint, position=location)
 
         if row.kind == "p":
             refuse(

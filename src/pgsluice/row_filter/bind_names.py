@@ -31,21 +31,21 @@ class NameBinder:
         if row is None or not is_known:
             shown += "[]" if name.dimensions else ""
             if name.schema not in (None, "pg_catalog", self.schema, "public"):
-                raise SqlRefused(f'schema "{name.schema}" does not exist', position=name.at)
-            raise SqlRefused(f'type "{shown}" does not exist', position=name.at)
+                raise SqlRefused(f'schema "{name.schema}" does not exist', position=name.location)
+            raise SqlRefused(f'type "{shown}" does not exist', position=name.location)
         if name.is_setof:
-            raise SqlRefused("cannot cast to setof", position=name.at)
+            raise SqlRefused("cannot cast to setof", position=name.location)
         typmod = -1
         if name.modifiers is not None:
             try:
-                typmod = type_names.make_typmod(row, self._modifiers(name), name.at)
+                typmod = type_names.make_typmod(row, self._modifiers(name), name.location)
             except SqlRefused as error:
-                at = name.at if error.position is None else error.position
-                raise SqlRefused(error.message, position=at) from None
+                location = name.location if error.position is None else error.position
+                raise SqlRefused(error.message, position=location) from None
         if not name.dimensions:
             return row.oid, typmod
         if not row.array:
-            raise SqlRefused(f'type "{shown}[]" does not exist', position=name.at)
+            raise SqlRefused(f'type "{shown}[]" does not exist', position=name.location)
         return row.array, typmod
 
     def _modifiers(self, name: s.TypeName) -> list[int]:
@@ -53,7 +53,7 @@ class NameBinder:
         for modifier in name.modifiers or ():
             if not isinstance(modifier, s.Literal | s.ColumnRef):
                 raise SqlRefused(
-                    "type modifiers must be simple constants or identifiers", position=name.at
+                    "type modifiers must be simple constants or identifiers", position=name.location
                 )
             text = modifier.value if isinstance(modifier, s.Literal) else str(modifier.names[-1])
             try:
@@ -71,5 +71,5 @@ class NameBinder:
                     return oid
         shown = ".".join(node.names)
         raise SqlRefused(
-            f'collation "{shown}" for encoding "UTF8" does not exist', position=node.at
+            f'collation "{shown}" for encoding "UTF8" does not exist', position=node.location
         )

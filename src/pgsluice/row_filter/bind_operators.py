@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import generics
 from pgsluice.row_filter import nodes as n
-from pgsluice.row_filter.coerce import Coercer, Context
-from pgsluice.row_filter.nodes import CallForm
-from pgsluice.row_filter.places import Places
+from pgsluice.row_filter.coerce import IMPLICIT, Coercer
 from pgsluice.row_filter.resolve import Ambiguous, Resolver
 from pgsluice.row_filter.tree import type_of
 from pgsluice.row_filter.type_names import display
@@ -29,22 +27,22 @@ class OperatorBinder:
     """Makes operator nodes of bound operands."""
 
     catalog: c.Catalog
-    places: Places
     coercer: Coercer
     resolver: Resolver
 
-    def operator(self, name: str, left: n.Node | None, right: n.Node, at: int) -> n.OperatorCall:
+    def operator(
+        self, name: str, left: n.Node | None, right: n.Node, location: int
+    ) -> n.OperatorCall:
         """make_op."""
         types = [0 if left is None else type_of(left), type_of(right)]
-        row = self._find(name, types[0], types[1], at)
+        row = self._find(name, types[0], types[1], location)
         operands = (right,) if left is None else (left, right)
         declared = [row.right] if left is None else [row.left, row.right]
-        arguments, result = self.arguments(operands, declared, row.result, at)
-        found = n.OperatorCall(self.catalog.operator(row), arguments, result)
-        return self.places.put(found, at)
+        arguments, result = self.arguments(operands, declared, row.result, location)
+        return n.OperatorCall(self.catalog.operator(row), arguments, result, location=location)
 
     def arguments(
-        self, nodes: Sequence[n.Node], declared: Sequence[int], result: int, at: int
+        self, nodes: Sequence[n.Node], declared: Sequence[int], result: int, location: int
     ) -> tuple[tuple[n.Node, ...], int]:
         """Coerce arguments to what a function or operator declares; and its result's type."""
         actual = [type_of(node) for node in nodes]
@@ -55,12 +53,12 @@ class OperatorBinder:
         except generics.Mismatch as error:
             raise SqlRefused(error.message, detail=error.detail) from None
         found = tuple(
-            self.coercer.coerce(node, target, -1, Context.IMPLICIT, CallForm.IMPLICIT_CAST)
+            self.coercer.coerce(node, target, -1, IMPLICIT)
             for node, target in zip(nodes, targets, strict=False)
         )
         return found, result
 
-    def _find(self, name: str, left: int, right: int, at: int) -> c.OperatorRow:
+    def _find(self, name: str, left: int, right: int, location: int) -> c.OperatorRow:
         shown = " ".join(
             ([display(self.catalog, left)] if left else []) + [name, display(self.catalog, right)]
         )
@@ -70,7 +68,7 @@ class OperatorBinder:
             raise SqlRefused(
                 f"operator is not unique: {shown}",
                 server_hint=f"Could not choose a best candidate operator. {_ADD_CASTS}",
-                position=at,
+                position=location,
             ) from None
         if row is None:
             hint = (
@@ -79,33 +77,38 @@ class OperatorBinder:
                 else "No operator matches the given name and argument type."
                 " You might need to add an explicit type cast."
             )
-            raise SqlRefused(f"operator does not exist: {shown}", server_hint=hint, position=at)
+            raise SqlRefused(
+                f"operator does not exist: {shown}", server_hint=hint, position=location
+            )
         return row
 
-    def distinct(self, left: n.Node, right: n.Node, at: int) -> n.Node:
+    def distinct(self, left: n.Node, right: n.Node, location: int) -> n.Node:
         """make_distinct_op; between rows an OR over their fields."""
         if isinstance(left, n.Row) and isinstance(right, n.Row):
             if len(left.fields) != len(right.fields):
-                raise SqlRefused("unequal number of entries in row expressions", position=at)
+                raise SqlRefused("unequal number of entries in row expressions", position=location)
             parts = [
-                self.distinct(a, b, at) for a, b in zip(left.fields, right.fields, strict=True)
+                self.distinct(a, b, location)
+                for a, b in zip(left.fields, right.fields, strict=True)
             ]
-            return self._any_of(n.Connective.OR, parts, at, n.Const("f", c.BOOL))
-        call = self.operator("=", left, right, at)
+            return self._any_of(n.Connective.OR, parts, location, n.Const("f", c.BOOL))
+        call = self.operator("=", left, right, location)
         if call.type_oid != c.BOOL:
-            raise SqlRefused("IS DISTINCT FROM requires = operator to yield boolean", position=at)
+            raise SqlRefused(
+                "IS DISTINCT FROM requires = operator to yield boolean", position=location
+            )
         a, b = call.arguments
-        return self.places.put(n.DistinctFrom(call.operator, (a, b)), at)
+        return n.DistinctFrom(call.operator, (a, b), location=location)
 
-    def null_if(self, left: n.Node, right: n.Node, at: int) -> n.Node:
-        call = self.operator("=", left, right, at)
+    def null_if(self, left: n.Node, right: n.Node, location: int) -> n.Node:
+        call = self.operator("=", left, right, location)
         if call.type_oid != c.BOOL:
-            raise SqlRefused("NULLIF requires = operator to yield boolean", position=at)
+            raise SqlRefused("NULLIF requires = operator to yield boolean", position=location)
         a, b = call.arguments
-        return self.places.put(n.NullIf(call.operator, (a, b), type_of(a)), at)
+        return n.NullIf(call.operator, (a, b), type_of(a), location=location)
 
     def scalar_array(
-        self, name: str, scalar: n.Node, array: n.Node, is_any: bool, at: int
+        self, name: str, scalar: n.Node, array: n.Node, is_any: bool, location: int
     ) -> n.Node:
         """make_scalar_array_op."""
         array_type, scalar_type = type_of(array), type_of(scalar)
@@ -114,10 +117,14 @@ class OperatorBinder:
         else:
             element = self.catalog.element_type(self.catalog.base_type(array_type))
             if not element:
-                raise SqlRefused("op ANY/ALL (array) requires array on right side", position=at)
-        row = self._find(name, scalar_type, element, at)
+                raise SqlRefused(
+                    "op ANY/ALL (array) requires array on right side", position=location
+                )
+        row = self._find(name, scalar_type, element, location)
         if row.result != c.BOOL:
-            raise SqlRefused("op ANY/ALL (array) requires operator to yield boolean", position=at)
+            raise SqlRefused(
+                "op ANY/ALL (array) requires operator to yield boolean", position=location
+            )
         declared = [row.left, row.right]
         try:
             targets, _ = generics.resolve(
@@ -131,48 +138,49 @@ class OperatorBinder:
         elif not (goal := self.catalog.type(targets[1]).array):
             raise SqlRefused(
                 f"could not find array type for data type {display(self.catalog, targets[1])}",
-                position=at,
+                position=location,
             )
         left, right = (
-            self.coercer.coerce(node, target, -1, Context.IMPLICIT, CallForm.IMPLICIT_CAST)
+            self.coercer.coerce(node, target, -1, IMPLICIT)
             for node, target in ((scalar, targets[0]), (array, goal))
         )
-        found = n.ScalarArray(self.catalog.operator(row), left, right, is_any)
-        return self.places.put(found, at)
+        operator = self.catalog.operator(row)
+        return n.ScalarArray(operator, left, right, is_any, location=location)
 
-    def rows(self, name: str, left: n.Row, right: n.Row, at: int) -> n.Node:
+    def rows(self, name: str, left: n.Row, right: n.Row, location: int) -> n.Node:
         """make_row_comparison_op."""
         if len(left.fields) != len(right.fields):
-            raise SqlRefused("unequal number of entries in row expressions", position=at)
+            raise SqlRefused("unequal number of entries in row expressions", position=location)
         if not left.fields:
-            raise SqlRefused("cannot compare rows of zero length", position=at)
+            raise SqlRefused("cannot compare rows of zero length", position=location)
         calls = [
-            self.operator(name, a, b, at) for a, b in zip(left.fields, right.fields, strict=True)
+            self.operator(name, a, b, location)
+            for a, b in zip(left.fields, right.fields, strict=True)
         ]
         for call in calls:
             if call.type_oid != c.BOOL:
                 shown = display(self.catalog, call.type_oid)
                 raise SqlRefused(
                     f"row comparison operator must yield type boolean, not type {shown}",
-                    position=at,
+                    position=location,
                 )
         if len(calls) == 1:
             return calls[0]
-        strategy = self._strategy(calls, name, at)
+        strategy = self._strategy(calls, name, location)
         if strategy == _EQUAL:
-            return self._any_of(n.Connective.AND, calls, at, calls[0])
+            return self._any_of(n.Connective.AND, calls, location, calls[0])
         if strategy == _NOT_EQUAL:
-            return self._any_of(n.Connective.OR, calls, at, calls[0])
-        found = n.RowCompare(
+            return self._any_of(n.Connective.OR, calls, location, calls[0])
+        return n.RowCompare(
             _SYMBOLS[strategy],
             tuple(call.operator for call in calls),
             tuple(call.arguments[0] for call in calls),
             tuple(call.arguments[1] for call in calls),
             (0,) * len(calls),
+            location=location,
         )
-        return self.places.put(found, at)
 
-    def _strategy(self, calls: Sequence[n.OperatorCall], name: str, at: int) -> int:
+    def _strategy(self, calls: Sequence[n.OperatorCall], name: str, location: int) -> int:
         """What the operators mean to the btree families that they share."""
         meanings = [{s for _, s in self._meanings(call.operator.oid)} for call in calls]
         if shared := set.intersection(*meanings):
@@ -180,7 +188,7 @@ class OperatorBinder:
         raise SqlRefused(
             f"could not determine interpretation of row comparison operator {name}",
             server_hint="Row comparison operators must be associated with btree operator families.",
-            position=at,
+            position=location,
         )
 
     def _meanings(self, oid: int) -> set[tuple[int, int]]:
@@ -191,8 +199,8 @@ class OperatorBinder:
         return {(f, _NOT_EQUAL) for f, s in families.get(negator, ()) if s == _EQUAL}
 
     def _any_of(
-        self, connective: n.Connective, parts: Sequence[n.Node], at: int, empty: n.Node
+        self, connective: n.Connective, parts: Sequence[n.Node], location: int, empty: n.Node
     ) -> n.Node:
         if len(parts) < 2:
             return parts[0] if parts else empty
-        return self.places.put(n.Bool(connective, tuple(parts)), at)
+        return n.Bool(connective, tuple(parts), location=location)

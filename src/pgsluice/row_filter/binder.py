@@ -6,6 +6,7 @@ Source: src/backend/parser/parse_expr.c.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import singledispatchmethod
 
 from pgsluice.row_filter import catalog as c
@@ -17,18 +18,18 @@ from pgsluice.row_filter.bind_calls import CallBinder
 from pgsluice.row_filter.bind_names import NameBinder
 from pgsluice.row_filter.bind_operators import OperatorBinder
 from pgsluice.row_filter.check import MESSAGE, NOT_SIMPLE, SYSTEM_TYPES, check
-from pgsluice.row_filter.coerce import Coercer, Context
+from pgsluice.row_filter.coerce import Coercer, Coercion, Context
 from pgsluice.row_filter.collate import Collator
 from pgsluice.row_filter.columns import FilterColumn
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.literals_numeric import numeric
 from pgsluice.row_filter.nodes import CallForm
-from pgsluice.row_filter.places import Places
 from pgsluice.row_filter.resolve import Resolver
-from pgsluice.row_filter.tree import columns_of, disallowed, type_of
+from pgsluice.row_filter.tree import columns_of, disallowed, location_of, refused_at, type_of
 from pgsluice.row_filter.type_names import display
 from pgsluice.sql import SqlRefused
 
+_EXPLICIT = Coercion(Context.EXPLICIT, CallForm.EXPLICIT_CAST)
 ROW_TYPE = 0xFFFFFFFF
 """Stands for the type of the relation's rows, whose OID nobody needs to know."""
 
@@ -43,22 +44,19 @@ class Binder:
         self.columns = {column.name: column for column in columns}
         self.relation = relation
         self.schema = schema
-        self.places = Places()
-        self.coercer = Coercer(catalog, self.places)
-        self.operators = OperatorBinder(
-            catalog, self.places, self.coercer, Resolver(catalog, self.coercer)
-        )
+        self.coercer = Coercer(catalog)
+        self.operators = OperatorBinder(catalog, self.coercer, Resolver(catalog, self.coercer))
         self.calls = CallBinder(self.operators)
-        self.collator = Collator(catalog, self.places)
+        self.collator = Collator(catalog)
         self.names = NameBinder(catalog, schema)
 
     def filter(self, syntax: s.Syntax) -> n.Node:
         """The whole way but printing."""
         found = self.coercer.to_boolean(self.bind(syntax), "PUBLICATION WHERE")
         found = self.collator.assign(found)
-        check(found, self.catalog, self.places, SYSTEM_TYPES.keys() - self.columns.keys())
-        if self.places.doubts:
-            raise self.places.doubts[0]
+        check(found, self.catalog, SYSTEM_TYPES.keys() - self.columns.keys())
+        if self.coercer.inexact:
+            raise self.coercer.inexact[0]
         return found
 
     @singledispatchmethod
@@ -86,55 +84,55 @@ class Binder:
             collation = column.collation
             if collation is None:
                 collation = self.catalog.type(column.type_oid).collation
-            found = n.Column(name, column.type_oid, column.typmod, collation)
-            return self.places.put(found, node.at)
+            return n.Column(name, column.type_oid, column.typmod, collation, location=node.location)
         if name in SYSTEM_TYPES:
-            return self.places.put(n.Column(name, SYSTEM_TYPES[name]), node.at)
+            return n.Column(name, SYSTEM_TYPES[name], location=node.location)
         shown = f"column {shown}" if qualifiers else f'column "{name}"'
-        raise SqlRefused(f"{shown} does not exist", position=node.at)
+        raise SqlRefused(f"{shown} does not exist", position=node.location)
 
     def _whole_row(self, node: s.ColumnRef) -> n.Node:
         """A row of the table's own type, which is a user-defined one."""
-        return self.places.put(n.Column(self.relation, ROW_TYPE), node.at)
+        return n.Column(self.relation, ROW_TYPE, location=node.location)
 
     def _check_table(self, qualifiers: Sequence[str | None], node: s.ColumnRef) -> None:
         table = str(qualifiers[-1])
         if len(qualifiers) > 2:
             shown = ".".join(str(part) for part in node.names)
             raise SqlRefused(
-                f"cross-database references are not implemented: {shown}", position=node.at
+                f"cross-database references are not implemented: {shown}", position=node.location
             )
         if table == self.relation and len(qualifiers) == 2 and qualifiers[0] != self.schema:
             raise SqlRefused(
                 f'invalid reference to FROM-clause entry for table "{table}"',
                 detail=f'There is an entry for table "{table}", but it cannot be referenced from'
                 " this part of the query.",
-                position=node.at,
+                position=node.location,
             )
         if table != self.relation:
-            raise SqlRefused(f'missing FROM-clause entry for table "{table}"', position=node.at)
+            raise SqlRefused(
+                f'missing FROM-clause entry for table "{table}"', position=node.location
+            )
 
     @bind.register
     def _(self, node: s.Parameter) -> n.Node:
-        raise SqlRefused(f"there is no parameter ${node.number}", position=node.at)
+        raise SqlRefused(f"there is no parameter ${node.number}", position=node.location)
 
     @bind.register
     def _(self, node: s.Literal) -> n.Node:
-        found = _constant(node)
-        if node.kind == "bits":
-            try:
-                text = literals.canonical(self.catalog, c.BIT, node.value)
-            except BadLiteral as error:
-                raise self.places.refusal(error, self.places.put(found, node.at)) from None
-            found = n.Const(text, c.BIT)
-        return self.places.put(found, node.at)
+        if node.kind != "bits":
+            return replace(_constant(node), location=node.location)
+        try:
+            text = literals.canonical(self.catalog, c.BIT, node.value)
+        except BadLiteral as error:
+            raise error.refusal(node.location) from None
+        return n.Const(text, c.BIT, location=node.location)
 
     @bind.register
     def _(self, node: s.Refused) -> n.Node:
         if node.type_name is None:
-            raise SqlRefused(MESSAGE, detail=NOT_SIMPLE, position=node.at)
+            raise SqlRefused(MESSAGE, detail=NOT_SIMPLE, position=node.location)
         row = self.catalog.rows.types[self.catalog.rows.type_names[node.type_name]]
-        return self.places.put(disallowed(row.oid, collation=row.collation), node.at)
+        return disallowed(row.oid, collation=row.collation, location=node.location)
 
     @bind.register
     def _(self, node: s.XmlCall) -> n.Node:
@@ -142,7 +140,7 @@ class Binder:
             f"{node.name}: PostgreSQL accepts this, pgsluice does not",
             detail="pgsluice has no XML functions.",
             server_hint="Let the server's own publication (PostgreSQL 15 or newer) do this filter.",
-            position=node.at,
+            position=node.location,
         )
 
     # -- operators
@@ -153,11 +151,12 @@ class Binder:
         right = self.bind(node.right)
         if node.schema not in (None, "pg_catalog"):
             raise SqlRefused(
-                f"operator does not exist: {self._operands(left, node, right)}", position=node.at
+                f"operator does not exist: {self._operands(left, node, right)}",
+                position=node.location,
             )
         if isinstance(left, n.Row) and isinstance(right, n.Row):
-            return self.operators.rows(node.name, left, right, node.at)
-        return self.operators.operator(node.name, left, right, node.at)
+            return self.operators.rows(node.name, left, right, node.location)
+        return self.operators.operator(node.name, left, right, node.location)
 
     def _operands(self, left: n.Node | None, node: s.OperatorUse, right: n.Node) -> str:
         first = "" if left is None else display(self.catalog, type_of(left)) + " "
@@ -166,7 +165,7 @@ class Binder:
     @bind.register
     def _(self, node: s.ArrayComparison) -> n.Node:
         left, array = self.bind(node.left), self.bind(node.array)
-        return self.operators.scalar_array(node.name, left, array, node.is_any, node.at)
+        return self.operators.scalar_array(node.name, left, array, node.is_any, node.location)
 
     @bind.register
     def _(self, node: s.InList) -> n.Node:
@@ -184,19 +183,21 @@ class Binder:
                 elements = tuple(self.coercer.to_common(item, kind, "IN") for item in fixed)
                 listed = n.Array(elements, kind, array)
                 parts.append(
-                    self.operators.scalar_array(name, left, listed, not node.is_negated, node.at)
+                    self.operators.scalar_array(
+                        name, left, listed, not node.is_negated, node.location
+                    )
                 )
                 items = tuple(item for item in items if columns_of(item))
         for item in items:
             if isinstance(left, n.Row) and isinstance(item, n.Row):
-                one = self.operators.rows(name, left, item, node.at)
+                one = self.operators.rows(name, left, item, node.location)
             else:
-                one = self.operators.operator(name, left, item, node.at)
+                one = self.operators.operator(name, left, item, node.location)
             parts.append(self.coercer.to_boolean(one, "IN"))
         connective = n.Connective.AND if node.is_negated else n.Connective.OR
         found, *rest = parts
         for one in rest:
-            found = self.places.put(n.Bool(connective, (found, one)), node.at)
+            found = n.Bool(connective, (found, one), location=node.location)
         return found
 
     @bind.register
@@ -204,19 +205,19 @@ class Binder:
         """``a >= low AND a <= high``; SYMMETRIC: either way round."""
 
         def use(name: str, right: s.Syntax) -> s.Syntax:
-            return s.OperatorUse(name, None, node.left, right, node.at)
+            return s.OperatorUse(name, None, node.left, right, node.location)
 
         def pair(low: s.Syntax, high: s.Syntax) -> s.Syntax:
             if node.is_negated:
                 parts = (use("<", low), use(">", high))
-                return s.Logic(n.Connective.OR, parts, node.at)
-            return s.Logic(n.Connective.AND, (use(">=", low), use("<=", high)), node.at)
+                return s.Logic(n.Connective.OR, parts, node.location)
+            return s.Logic(n.Connective.AND, (use(">=", low), use("<=", high)), node.location)
 
         found = pair(node.low, node.high)
         if node.is_symmetric:
             other = pair(node.high, node.low)
             outer = n.Connective.AND if node.is_negated else n.Connective.OR
-            found = s.Logic(outer, (found, other), node.at)
+            found = s.Logic(outer, (found, other), node.location)
         return self.bind(found)
 
     @bind.register
@@ -224,29 +225,28 @@ class Binder:
         left, right = self.bind(node.left), self.bind(node.right)
         for one, other in ((node.right, left), (node.left, right)):
             if isinstance(one, s.Literal) and one.kind == "null":
-                found: n.Node = n.NullTest(other, node.is_negated)
-                return self.places.put(found, node.at)
-        found = self.operators.distinct(left, right, node.at)
+                return n.NullTest(other, node.is_negated, location=node.location)
+        found = self.operators.distinct(left, right, node.location)
         if node.is_negated:
-            found = self.places.put(n.Bool(n.Connective.NOT, (found,)), node.at)
+            found = n.Bool(n.Connective.NOT, (found,), location=node.location)
         return found
 
     @bind.register
     def _(self, node: s.Logic) -> n.Node:
         word = node.connective.value
         arguments = tuple(self.coercer.to_boolean(self.bind(one), word) for one in node.arguments)
-        return self.places.put(n.Bool(node.connective, arguments), node.at)
+        return n.Bool(node.connective, arguments, location=node.location)
 
     @bind.register
     def _(self, node: s.IsNull) -> n.Node:
         argument = self.bind(node.argument)
         is_row = isinstance(argument, n.Row)
-        return self.places.put(n.NullTest(argument, node.is_null, is_row), node.at)
+        return n.NullTest(argument, node.is_null, is_row, location=node.location)
 
     @bind.register
     def _(self, node: s.IsTruth) -> n.Node:
         argument = self.coercer.to_boolean(self.bind(node.argument), f"IS {node.truth.value}")
-        return self.places.put(n.BooleanTest(argument, node.truth), node.at)
+        return n.BooleanTest(argument, node.truth, location=node.location)
 
     # -- calls and constructors
 
@@ -256,18 +256,18 @@ class Binder:
 
     @bind.register
     def _(self, node: s.NullIfCall) -> n.Node:
-        return self.operators.null_if(self.bind(node.left), self.bind(node.right), node.at)
+        return self.operators.null_if(self.bind(node.left), self.bind(node.right), node.location)
 
     @bind.register
     def _(self, node: s.CoalesceCall) -> n.Node:
         arguments, kind = self._alike(self._bind_all(node.arguments), "COALESCE")
-        return self.places.put(n.Coalesce(arguments, kind), node.at)
+        return n.Coalesce(arguments, kind, location=node.location)
 
     @bind.register
     def _(self, node: s.MinMaxCall) -> n.Node:
         word = "GREATEST" if node.is_greatest else "LEAST"
         arguments, kind = self._alike(self._bind_all(node.arguments), word)
-        return self.places.put(n.MinMax(node.is_greatest, arguments, kind), node.at)
+        return n.MinMax(node.is_greatest, arguments, kind, location=node.location)
 
     def _alike(self, nodes: Sequence[n.Node], what: str) -> tuple[tuple[n.Node, ...], int]:
         kind = self.coercer.common_type(nodes, what)
@@ -285,11 +285,11 @@ class Binder:
                     type_of(argument),
                     collation=getattr(argument, "collation", 0),
                 )
-                condition = self.operators.operator("=", stand_in, condition, arm.at)
+                condition = self.operators.operator("=", stand_in, condition, arm.location)
             conditions.append(self.coercer.to_boolean(condition, "CASE/WHEN"))
             results.append(self.bind(arm.result))
         default = (
-            self.places.put(n.Const(None, c.UNKNOWN), node.at)
+            n.Const(None, c.UNKNOWN, location=node.location)
             if node.default is None
             else self.bind(node.default)
         )
@@ -299,7 +299,7 @@ class Binder:
             n.When(condition, self.coercer.to_common(result, kind, "CASE/WHEN"))
             for condition, result in zip(conditions, results, strict=True)
         )
-        return self.places.put(n.Case(argument, arms, default, kind), node.at)
+        return n.Case(argument, arms, default, kind, location=node.location)
 
     def _case_argument(self, syntax: s.Syntax) -> n.Node:
         found = self.bind(syntax)
@@ -330,7 +330,7 @@ class Binder:
             raise SqlRefused(
                 "cannot determine type of empty array",
                 server_hint="Explicitly cast to the desired type, for example ARRAY[]::integer[].",
-                position=node.at,
+                position=node.location,
             )
         else:
             element = self.coercer.common_type(nodes, "ARRAY")
@@ -338,26 +338,24 @@ class Binder:
             if not array:
                 raise SqlRefused(
                     f"could not find array type for data type {display(self.catalog, element)}",
-                    position=node.at,
+                    position=node.location,
                 )
         converted = tuple(self._element(one, element, typmod, is_explicit) for one in nodes)
         scalar = self.catalog.element_type(array) if is_nested else element
-        found = n.Array(converted, element if is_nested else scalar, array, is_nested)
-        return self.places.put(found, node.at)
+        element = element if is_nested else scalar
+        return n.Array(converted, element, array, is_nested, location=node.location)
 
     def _element(self, node: n.Node, target: int, typmod: int, is_explicit: bool) -> n.Node:
         if not is_explicit:
             return self.coercer.to_common(node, target, "ARRAY")
-        found = self.coercer.to_target(
-            node, target, typmod, Context.EXPLICIT, CallForm.EXPLICIT_CAST
-        )
+        found = self.coercer.to_target(node, target, typmod, _EXPLICIT)
         if found is None:
             raise self._no_cast(node, target)
         return found
 
     @bind.register
     def _(self, node: s.RowList) -> n.Node:
-        return self.places.put(n.Row(self._bind_all(node.fields)), node.at)
+        return n.Row(self._bind_all(node.fields), location=node.location)
 
     @bind.register
     def _(self, node: s.Subscript) -> n.Node:
@@ -366,27 +364,27 @@ class Binder:
         kind = type_of(argument)
         row = self.catalog.type(kind)
         if not row.is_subscriptable:
-            raise self.places.error(
+            raise refused_at(
                 f"cannot subscript type {display(self.catalog, kind)} because it does not support"
                 " subscripting",
                 argument,
             )
         target = kind if node.is_slice or kind == c.JSONB else row.element or c.CHAR
         collation = self.catalog.type(target).collation
-        found = disallowed(target, (argument, *bounds), collation=collation)
-        return self.places.like(found, argument)
+        operands = (argument, *bounds)
+        return disallowed(target, operands, collation=collation, location=argument.location)
 
     @bind.register
     def _(self, node: s.Field) -> n.Node:
         argument = self.bind(node.argument)
         kind = type_of(argument)
         if self.catalog.type(kind).kind != "c" and kind != c.RECORD:
-            raise self.places.error(
+            raise refused_at(
                 f"column notation .{node.name} applied to type {display(self.catalog, kind)},"
                 " which is not a composite type",
                 argument,
             )
-        raise SqlRefused(MESSAGE, detail=NOT_SIMPLE, position=self.places.of(argument))
+        raise SqlRefused(MESSAGE, detail=NOT_SIMPLE, position=location_of(argument))
 
     # -- casts and collations
 
@@ -402,16 +400,16 @@ class Binder:
         else:
             argument = self.bind(node.argument)
         found = self.coercer.to_target(
-            argument, target, typmod, Context.EXPLICIT, CallForm.EXPLICIT_CAST, node.at
+            argument, target, typmod, replace(_EXPLICIT, location=node.location)
         )
         if found is None:
-            raise self._no_cast(argument, target, node.at)
+            raise self._no_cast(argument, target, node.location)
         return found
 
-    def _no_cast(self, node: n.Node, target: int, at: int | None = None) -> SqlRefused:
+    def _no_cast(self, node: n.Node, target: int, location: int | None = None) -> SqlRefused:
         first, second = display(self.catalog, type_of(node)), display(self.catalog, target)
-        at = self.places.of(node) if at is None else at
-        return SqlRefused(f"cannot cast type {first} to {second}", position=at)
+        location = location_of(node) if location is None else location
+        return SqlRefused(f"cannot cast type {first} to {second}", position=location)
 
     @bind.register
     def _(self, node: s.CollateClause) -> n.Node:
@@ -420,9 +418,9 @@ class Binder:
         if kind != c.UNKNOWN and not self.catalog.type(kind).collation:
             raise SqlRefused(
                 f"collations are not supported by type {display(self.catalog, kind)}",
-                position=node.at,
+                position=node.location,
             )
-        return self.places.put(n.Collate(argument, self.names.collation(node)), node.at)
+        return n.Collate(argument, self.names.collation(node), location=node.location)
 
 
 def _constant(node: s.Literal) -> n.Const:

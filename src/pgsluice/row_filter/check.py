@@ -9,11 +9,11 @@ from collections.abc import Set
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
-from pgsluice.row_filter.places import Places
 from pgsluice.row_filter.tree import (
     Disallowed,
     children,
     collation_of,
+    location_of,
     type_of,
 )
 from pgsluice.sql import SqlRefused
@@ -32,7 +32,7 @@ SYSTEM_TYPES = {"tableoid": 26, "ctid": 27, "xmin": 28, "cmin": 29, "xmax": 28, 
 """The system columns and their types."""
 
 
-def check(node: n.Node, catalog: c.Catalog, places: Places, system: Set[str]) -> None:
+def check(node: n.Node, catalog: c.Catalog, system: Set[str]) -> None:
     """Refuse what PostgreSQL refuses, the outermost offender first.
 
     Args:
@@ -42,9 +42,9 @@ def check(node: n.Node, catalog: c.Catalog, places: Places, system: Set[str]) ->
         SqlRefused: "invalid publication WHERE expression", with one of the details.
     """
     if (detail := _objection(node, catalog, system)) is not None:
-        raise SqlRefused(MESSAGE, detail=detail, position=places.of(node))
+        raise SqlRefused(MESSAGE, detail=detail, position=location_of(node))
     for child in children(node):
-        check(child, catalog, places, system)
+        check(child, catalog, system)
 
 
 def _objection(node: n.Node, catalog: c.Catalog, system: Set[str]) -> str | None:

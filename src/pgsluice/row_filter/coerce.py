@@ -6,18 +6,19 @@ Source: src/backend/parser/parse_coerce.c.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import generics, literals
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bad_literals import BadLiteral
+from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.nodes import CallForm
-from pgsluice.row_filter.places import Places
 from pgsluice.row_filter.tree import (
     collation_of,
     disallowed,
+    refused_at,
     type_of,
     typmod_of,
 )
@@ -41,6 +42,27 @@ class Path(Enum):
     TEXT = "text"
 
 
+@dataclass(frozen=True, slots=True)
+class Coercion:
+    """How a value is coerced.
+
+    Attributes:
+        context: who asks for it.
+        form: how PostgreSQL prints it.
+        location: of the cast in the text; None: it stands where its argument does.
+    """
+
+    context: Context
+    form: CallForm
+    location: int | None = None
+
+    def location_on(self, argument: n.Node) -> int | None:
+        """The location of the cast of an argument."""
+        return argument.location if self.location is None else self.location
+
+
+IMPLICIT = Coercion(Context.IMPLICIT, CallForm.IMPLICIT_CAST)
+_ASSIGNMENT = Coercion(Context.ASSIGNMENT, CallForm.IMPLICIT_CAST)
 _CONTEXTS = {"i": Context.IMPLICIT, "a": Context.ASSIGNMENT, "e": Context.EXPLICIT}
 _AS_IS = (c.ANY, c.ANYELEMENT, c.ANYNONARRAY, c.ANYCOMPATIBLE, c.ANYCOMPATIBLENONARRAY)
 _VECTORS = (22, 30)  # int2vector, oidvector: arrays that are no targets of array casts
@@ -48,10 +70,15 @@ _VECTORS = (22, 30)  # int2vector, oidvector: arrays that are no targets of arra
 
 @dataclass(frozen=True, slots=True)
 class Coercer:
-    """Coercions over one catalog; ``places`` remembers where nodes stand in the text."""
+    """Coercions over one catalog.
+
+    Attributes:
+        inexact: what only pgsluice refuses. It is raised once the whole filter is bound, so that
+            an error that PostgreSQL has comes first.
+    """
 
     catalog: c.Catalog
-    places: Places
+    inexact: list[FilterNotExact] = field(default_factory=list)
 
     # -- whether it can be done
 
@@ -123,7 +150,7 @@ class Coercer:
             return self._common(types)[0]
         except _NoCommon as error:
             first, second = (display(self.catalog, oid) for oid in error.types)
-            raise self.places.error(
+            raise refused_at(
                 f"{what} types {first} and {second} cannot be matched", nodes[error.index]
             ) from None
 
@@ -155,8 +182,8 @@ class Coercer:
             return node
         if not self.can([source], [target], Context.IMPLICIT):
             first, second = display(self.catalog, source), display(self.catalog, target)
-            raise self.places.error(f"{what} could not convert type {first} to {second}", node)
-        return self.coerce(node, target, -1, Context.IMPLICIT, CallForm.IMPLICIT_CAST)
+            raise refused_at(f"{what} could not convert type {first} to {second}", node)
+        return self.coerce(node, target, -1, IMPLICIT)
 
     # -- doing it
 
@@ -164,34 +191,28 @@ class Coercer:
         """coerce_to_boolean: an argument of AND, NOT, WHERE … must be one."""
         if type_of(node) == c.BOOL:
             return node
-        found = self.to_target(node, c.BOOL, -1, Context.ASSIGNMENT, CallForm.IMPLICIT_CAST)
+        found = self.to_target(node, c.BOOL, -1, _ASSIGNMENT)
         if found is None:
             name = display(self.catalog, type_of(node))
-            raise self.places.error(
-                f"argument of {what} must be type boolean, not type {name}", node
-            )
+            raise refused_at(f"argument of {what} must be type boolean, not type {name}", node)
         return found
 
     def to_target(
-        self, node: n.Node, target: int, typmod: int, context: Context, form: CallForm,
-        at: int | None = None,
-    ) -> n.Node | None:  # fmt: skip
+        self, node: n.Node, target: int, typmod: int, coercion: Coercion
+    ) -> n.Node | None:
         """coerce_to_target_type; None where there is no such cast."""
-        if not self.can([type_of(node)], [target], context):
+        if not self.can([type_of(node)], [target], coercion.context):
             return None
         collate = node if isinstance(node, n.Collate) else None
         inner = collate.argument if collate is not None else node
-        result = self.coerce(inner, target, typmod, context, form, at)
+        result = self.coerce(inner, target, typmod, coercion)
         hide = result is not inner and not isinstance(result, n.Const)
-        result = self._to_typmod(result, target, typmod, context, form, hide, at)
+        result = self._to_typmod(result, target, typmod, coercion, hide)
         if collate is not None and self.catalog.type(target).collation:
-            return self.places.like(n.Collate(result, collate.collation), collate)
+            return n.Collate(result, collate.collation, location=collate.location)
         return result
 
-    def coerce(
-        self, node: n.Node, target: int, typmod: int, context: Context, form: CallForm,
-        at: int | None = None,
-    ) -> n.Node:  # fmt: skip
+    def coerce(self, node: n.Node, target: int, typmod: int, coercion: Coercion) -> n.Node:
         """coerce_type: of a pair that :meth:`can` accepts."""
         source = type_of(node)
         if source == target or target in _AS_IS:
@@ -200,27 +221,27 @@ class Coercer:
             base = self.catalog.base_type(source)
             if base == source:
                 return node
-            return self.places.like(n.Relabel(node, base, form=form), node)
+            return n.Relabel(node, base, form=coercion.form, location=node.location)
         if source == c.UNKNOWN and isinstance(node, n.Const):
             return self._constant(node, target, typmod)
         if isinstance(node, n.Collate):
-            inner = self.coerce(node.argument, target, typmod, context, form, at)
+            inner = self.coerce(node.argument, target, typmod, coercion)
             if not self.catalog.type(target).collation:
                 return inner
-            return self.places.like(n.Collate(inner, node.collation), node)
+            return n.Collate(inner, node.collation, location=node.location)
         if target == c.RECORD and self.catalog.type(source).kind == "c":
             return node
-        path = self.pathway(target, source, context)
+        path = self.pathway(target, source, coercion.context)
         base = self.catalog.base_type(target)
         if path is None:  # a row to a composite: never in a filter
-            return self.places.like(disallowed(target, (node,)), node)
+            return disallowed(target, (node,), location=node.location)
         if path[0] is Path.RELABEL:
+            location = coercion.location_on(node)
             if base == target:
-                found: n.Node = n.Relabel(node, target, form=form)
-                return self.places.like(found, node, at)
-            return self.places.like(disallowed(target, (node,)), node, at)
-        found = self._build(node, path, base, -1, context, form, at)
-        return found if base == target else self.places.like(disallowed(target, (found,)), found)
+                return n.Relabel(node, target, form=coercion.form, location=location)
+            return disallowed(target, (node,), location=location)
+        cast = self._build(node, path, base, -1, coercion)
+        return cast if base == target else disallowed(target, (cast,), location=cast.location)
 
     def _constant(self, node: n.Const, target: int, typmod: int) -> n.Node:
         """A string literal of no type yet: its type's input function reads it."""
@@ -233,58 +254,55 @@ class Coercer:
                     self.catalog, base, text, typmod if base == c.INTERVAL else -1
                 )
             except BadLiteral as error:
-                refusal = self.places.refusal(error, node)
-                if not error.is_ours:
+                refusal = error.refusal(node.location)
+                if not isinstance(refusal, FilterNotExact):
                     raise refusal from None
-                self.places.doubts.append(refusal)
+                self.inexact.append(refusal)
         kept = typmod if base == c.INTERVAL else -1
-        found = self.places.like(n.Const(text, base, kept, row.collation), node)
+        constant = n.Const(text, base, kept, row.collation, location=node.location)
         if base != target:
-            return self.places.like(disallowed(target, (found,)), found)
-        return found
+            return disallowed(target, (constant,), location=node.location)
+        return constant
 
     def _build(
-        self, node: n.Node, path: tuple[Path, int], target: int, typmod: int, context: Context,
-        form: CallForm, at: int | None,
-    ) -> n.Node:  # fmt: skip
-        found: n.Node
+        self, node: n.Node, path: tuple[Path, int], target: int, typmod: int, coercion: Coercion
+    ) -> n.Node:
+        form, location = coercion.form, coercion.location_on(node)
         if path[0] is Path.TEXT:
-            found = n.CoerceViaIO(node, target, form=form)
-        elif path[0] is Path.ARRAY:
+            return n.CoerceViaIO(node, target, form=form, location=location)
+        if path[0] is Path.ARRAY:
             element = n.CaseArgument(
                 self.catalog.element_type(type_of(node)), typmod_of(node), collation_of(node)
             )
             goal = self.catalog.element_type(target)
-            inner = self.to_target(element, goal, typmod, context, form)
+            inner = self.to_target(element, goal, typmod, replace(coercion, location=None))
             if inner is None:
                 raise AssertionError("an array's cast without its element's")
-            found = n.ArrayCoerce(node, inner, target, typmod, form=form)
-        else:
-            function = self.catalog.rows.functions[path[1]]
-            arguments = [node]
-            if len(function.arguments) >= 2:
-                arguments.append(n.Const(str(typmod), c.INT4))
-            if len(function.arguments) == 3:
-                is_explicit = "t" if context is Context.EXPLICIT else "f"
-                arguments.append(n.Const(is_explicit, c.BOOL))
-            found = n.FunctionCall(
-                self.catalog.function(path[1]), tuple(arguments), target, typmod, form=form
-            )
-        return self.places.like(found, node, at)
+            return n.ArrayCoerce(node, inner, target, typmod, form=form, location=location)
+        function = self.catalog.rows.functions[path[1]]
+        arguments = [node]
+        if len(function.arguments) >= 2:
+            arguments.append(n.Const(str(typmod), c.INT4))
+        if len(function.arguments) == 3:
+            is_explicit = "t" if coercion.context is Context.EXPLICIT else "f"
+            arguments.append(n.Const(is_explicit, c.BOOL))
+        return n.FunctionCall(
+            self.catalog.function(path[1]), tuple(arguments), target, typmod,
+            form=form, location=location,
+        )  # fmt: skip
 
     def _to_typmod(
-        self, node: n.Node, target: int, typmod: int, context: Context, form: CallForm,
-        hide: bool, at: int | None,
-    ) -> n.Node:  # fmt: skip
+        self, node: n.Node, target: int, typmod: int, coercion: Coercion, hide: bool
+    ) -> n.Node:
         """coerce_type_typmod: cut to a length, round to a scale."""
         if typmod == typmod_of(node):
             return node
         if hide and isinstance(node, n.FunctionCall | n.Relabel | n.CoerceViaIO | n.ArrayCoerce):
-            node = self.places.like(replace(node, form=CallForm.IMPLICIT_CAST), node)
+            node = replace(node, form=CallForm.IMPLICIT_CAST)
         path = None if typmod < 0 else self._typmod_path(target)
         if path is not None:
-            return self._build(node, path, target, typmod, context, form, at)
-        return self._relabelled(node, target, typmod, form, at)
+            return self._build(node, path, target, typmod, coercion)
+        return self._relabelled(node, target, typmod, coercion)
 
     def _typmod_path(self, target: int) -> tuple[Path, int] | None:
         element = self.catalog.element_type(target)
@@ -293,19 +311,18 @@ class Coercer:
             return None
         return (Path.ARRAY, 0) if element else (Path.FUNCTION, cast.function)
 
-    def _relabelled(
-        self, node: n.Node, target: int, typmod: int, form: CallForm, at: int | None
-    ) -> n.Node:
+    def _relabelled(self, node: n.Node, target: int, typmod: int, coercion: Coercion) -> n.Node:
         """applyRelabelType."""
         collation = collation_of(node)
         inner = node
         while isinstance(inner, n.Relabel):
             inner = inner.argument
         if isinstance(inner, n.Const):
-            return self.places.like(n.Const(inner.text, target, typmod, collation), inner)
+            return n.Const(inner.text, target, typmod, collation, location=inner.location)
         if (type_of(inner), typmod_of(inner)) == (target, typmod):
             return inner
-        return self.places.like(n.Relabel(inner, target, typmod, collation, form), node, at)
+        location = coercion.location_on(node)
+        return n.Relabel(inner, target, typmod, collation, coercion.form, location=location)
 
 
 class _NoCommon(Exception):

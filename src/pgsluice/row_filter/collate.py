@@ -13,7 +13,6 @@ from enum import IntEnum
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
-from pgsluice.row_filter.places import Places
 from pgsluice.row_filter.tree import collation_of, rebuilt, type_of
 from pgsluice.sql import SqlRefused
 
@@ -40,7 +39,6 @@ class Collator:
     """Assigns collations to a tree."""
 
     catalog: c.Catalog
-    places: Places
 
     def assign(self, node: n.Node) -> n.Node:
         """assign_expr_collations: the same tree with collations in it."""
@@ -49,10 +47,10 @@ class Collator:
     def _visit(self, node: n.Node, parent: _State) -> n.Node:
         state = _State()
         if isinstance(node, n.Row):
-            return self._like(rebuilt(node, self.assign), node)
+            return rebuilt(node, self.assign)
         if isinstance(node, n.RowCompare):
             return self._row_compare(node)
-        found = self._like(rebuilt(node, lambda child: self._visit(child, state)), node)
+        found = rebuilt(node, lambda child: self._visit(child, state))
         if isinstance(node, n.Collate):
             collation, strength = node.collation, _Strength.EXPLICIT
         elif isinstance(node, n.Const | n.Column | n.CaseArgument):
@@ -60,13 +58,9 @@ class Collator:
             strength = _Strength.IMPLICIT if collation else _Strength.NONE
         else:
             collation, strength = self._of_parent(node, state)
-            marked = _marked(found, collation, strength, state)
-            found = self._like(marked, node)
+            found = _marked(found, collation, strength, state)
         self._merge(parent, collation, strength, node)
         return found
-
-    def _like(self, node: n.Node, other: n.Node) -> n.Node:
-        return self.places.like(node, other)
 
     def _of_parent(self, node: n.Node, state: _State) -> tuple[int, _Strength]:
         own = self.catalog.type(type_of(node)).collation
@@ -83,10 +77,9 @@ class Collator:
             left.append(self._visit(a, state))
             right.append(self._visit(b, state))
             collations.append(state.result)
-        found = replace(
+        return replace(
             node, left=tuple(left), right=tuple(right), input_collations=tuple(collations)
         )
-        return self._like(found, node)
 
     def _merge(self, parent: _State, collation: int, strength: _Strength, node: n.Node) -> None:
         if strength > parent.strength:
@@ -101,7 +94,7 @@ class Collator:
                 names = f'"{self._name(parent.collation)}" and "{self._name(collation)}"'
                 raise SqlRefused(
                     f"collation mismatch between explicit collations {names}",
-                    position=self.places.own(node),
+                    position=node.location,
                 )
 
     def _name(self, oid: int) -> str:

@@ -9,9 +9,9 @@ from pgsluice.sql import SqlRefused, TokenCursor, TokenKind
 class FilterCursor(TokenCursor):
     """A cursor that reads expressions, lists of them and qualified names."""
 
-    def refused(self, message: str, at: int) -> SqlRefused:
+    def refused(self, message: str, location: int) -> SqlRefused:
         """An error of the grammar that is no syntax error."""
-        return SqlRefused(message, position=at)
+        return SqlRefused(message, position=location)
 
     def expression(self, minimum: int = 1, *, plain: bool = False) -> Syntax:
         """An expression from here on; the grammar is :class:`parse.Parser`'s."""

@@ -1,4 +1,4 @@
-"""What PostgreSQL can do and pgsluice cannot do exactly."""
+"""What PostgreSQL refuses in a filter, and what only pgsluice refuses: it cannot do it exactly."""
 
 from __future__ import annotations
 

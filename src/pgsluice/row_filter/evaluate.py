@@ -29,6 +29,7 @@ from pgsluice.row_filter.kernels.arrow import NoColumn
 from pgsluice.row_filter.nodes import Bool, Connective, Node
 from pgsluice.row_filter.planner import Planner
 from pgsluice.row_filter.plans import Constant, Plan, runner
+from pgsluice.row_filter.tree import location_of
 from pgsluice.row_filter.values import CannotKnow, SqlError
 
 _KEPT_PLANS = 4096
@@ -42,7 +43,7 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
 
     Raises:
         FilterNotExact: PostgreSQL can compute one of them, and pgsluice cannot do exactly the
-            same.
+            same. The position of a single filter's error counts in that filter's text.
     """
     expressions = tuple(bound.expression for bound in filters)
     single = len(expressions) == 1
@@ -52,6 +53,7 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
         raise FilterNotExact(
             f"pgsluice cannot evaluate this row filter exactly: {error.reason}",
             server_hint=f"What can be done: {error.way_out}.",
+            position=location_of(error.node) if single else None,
         ) from None
 
 

@@ -13,7 +13,7 @@ Source: src/include/nodes/primnodes.h.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -33,7 +33,20 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Const:
+class _Located:
+    """A node that may stand somewhere in the filter's text.
+
+    Attributes:
+        location: the offset, in characters, that PostgreSQL's parser gives the node: an
+            operator's, a name's first character. None for what the binder adds by itself. It
+            only serves error messages, so two nodes that differ in it are equal.
+    """
+
+    location: int | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Const(_Located):
     """A constant: the text that its type's input function took, None for NULL.
 
     The text is the type's canonical output (``2024-01-01``, not ``Jan 1 2024``) as far as
@@ -47,7 +60,7 @@ class Const:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Column(_Located):
     """A column of the relation; ``name`` is how changes find its values."""
 
     name: str
@@ -66,7 +79,7 @@ class CallForm(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionCall:
+class FunctionCall(_Located):
     """A function; ``form`` says how it was written, a cast among them.
 
     ``is_variadic``: its last argument is the array of a VARIADIC parameter.
@@ -92,7 +105,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCall:
+class OperatorCall(_Located):
     """``a < b``, ``- a``. One argument: a prefix operator."""
 
     operator: Operator
@@ -103,7 +116,7 @@ class OperatorCall:
 
 
 @dataclass(frozen=True, slots=True)
-class DistinctFrom:
+class DistinctFrom(_Located):
     """``a IS DISTINCT FROM b``; ``operator`` is the equality that it rests on."""
 
     operator: Operator
@@ -112,7 +125,7 @@ class DistinctFrom:
 
 
 @dataclass(frozen=True, slots=True)
-class NullIf:
+class NullIf(_Located):
     """``NULLIF(a, b)``; ``operator`` is the equality that it rests on."""
 
     operator: Operator
@@ -124,7 +137,7 @@ class NullIf:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarArray:
+class ScalarArray(_Located):
     """``a op ANY (array)`` (``is_any``) or ``a op ALL (array)``; IN and NOT IN, too."""
 
     operator: Operator
@@ -143,7 +156,7 @@ class Connective(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bool:
+class Bool(_Located):
     """AND and OR of two or more, NOT of one."""
 
     connective: Connective
@@ -151,7 +164,7 @@ class Bool:
 
 
 @dataclass(frozen=True, slots=True)
-class NullTest:
+class NullTest(_Located):
     """``IS [NOT] NULL``; for a row constructor, of every field (``is_row``)."""
 
     argument: Node
@@ -171,7 +184,7 @@ class Truth(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class BooleanTest:
+class BooleanTest(_Located):
     """``a IS TRUE`` and the like."""
 
     argument: Node
@@ -179,7 +192,7 @@ class BooleanTest:
 
 
 @dataclass(frozen=True, slots=True)
-class RowCompare:
+class RowCompare(_Located):
     """``(a, b) < (c, d)``: ``<  <=  >=  >`` only; = and <> become AND and OR of operators."""
 
     comparison: str
@@ -199,7 +212,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseArgument:
+class CaseArgument(_Located):
     """The value of the CASE's argument, inside its arms' conditions."""
 
     type_oid: int
@@ -208,7 +221,7 @@ class CaseArgument:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Case(_Located):
     """``CASE [argument] WHEN … THEN … ELSE … END``; without ELSE a NULL constant stands."""
 
     argument: Node | None
@@ -219,7 +232,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Coalesce:
+class Coalesce(_Located):
     """``COALESCE(a, b, …)``."""
 
     arguments: tuple[Node, ...]
@@ -228,7 +241,7 @@ class Coalesce:
 
 
 @dataclass(frozen=True, slots=True)
-class MinMax:
+class MinMax(_Located):
     """``GREATEST`` (``is_greatest``) or ``LEAST``: NULLs are left aside."""
 
     is_greatest: bool
@@ -239,7 +252,7 @@ class MinMax:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class Array(_Located):
     """``ARRAY[a, b]``; ``is_nested`` when the elements are arrays themselves."""
 
     elements: tuple[Node, ...]
@@ -250,14 +263,14 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(_Located):
     """``ROW(a, b)``."""
 
     fields: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Relabel:
+class Relabel(_Located):
     """A cast that changes no bit: ``varchar`` read as ``text``."""
 
     argument: Node
@@ -268,7 +281,7 @@ class Relabel:
 
 
 @dataclass(frozen=True, slots=True)
-class CoerceViaIO:
+class CoerceViaIO(_Located):
     """A cast by output and input function: ``'x'::text::int4``."""
 
     argument: Node
@@ -278,7 +291,7 @@ class CoerceViaIO:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayCoerce:
+class ArrayCoerce(_Located):
     """A cast of each element; ``element`` is the cast of a :class:`CaseArgument`."""
 
     argument: Node
@@ -290,7 +303,7 @@ class ArrayCoerce:
 
 
 @dataclass(frozen=True, slots=True)
-class Collate:
+class Collate(_Located):
     """``a COLLATE "C"``."""
 
     argument: Node

@@ -100,9 +100,9 @@ class Parser(CallParser):
         if (token.kind is TokenKind.OPERATOR and token.value not in _LEVELS) or (
             token.is_keyword("operator") and self.ahead().is_punctuation("(")
         ):
-            name, schema, at = self._operator_name()
+            name, schema, location = self._operator_name()
             operand = self.expression(OPERATOR + 1, plain=plain)
-            return s.OperatorUse(name, schema, None, operand, at), 0
+            return s.OperatorUse(name, schema, None, operand, location), 0
         return self.primary(), 0
 
     def _infix(self, left: s.Syntax, level: int, plain: bool) -> tuple[s.Syntax, int]:
@@ -119,12 +119,12 @@ class Parser(CallParser):
             return self.subscript(left), 0
         if token.keyword and token.value != "operator":
             return self._word(left, level, plain)
-        name, schema, at = self._operator_name()
+        name, schema, location = self._operator_name()
         if self.token.is_keyword("any", "some", "all"):
-            return self._any_all(left, name, schema, at), 0
+            return self._any_all(left, name, schema, location), 0
         right = self.expression(level + 1, plain=plain)
         closed = COMPARISON if level == COMPARISON else 0
-        return s.OperatorUse(name, schema, left, right, at), closed
+        return s.OperatorUse(name, schema, left, right, location), closed
 
     def _operator_name(self) -> tuple[str, str | None, int]:
         token = self.take()
@@ -141,122 +141,126 @@ class Parser(CallParser):
         self.expect(")")
         return name, schema, token.start
 
-    def _any_all(self, left: s.Syntax, name: str, schema: str | None, at: int) -> s.Syntax:
+    def _any_all(self, left: s.Syntax, name: str, schema: str | None, location: int) -> s.Syntax:
         is_any = self.take().value != "all"
         self.expect("(")
         if self.is_select():
             self.skip_to_close()
-            return s.Refused("bool", _leftmost(left, at))
+            return s.Refused("bool", _leftmost(left, location))
         array = self.expression()
         self.expect(")")
-        return s.ArrayComparison(name, schema, left, array, is_any, at)
+        return s.ArrayComparison(name, schema, left, array, is_any, location)
 
     # -- operators that are words
 
     def _word(self, left: s.Syntax, level: int, plain: bool) -> tuple[s.Syntax, int]:
         token = self.take()
-        word, at = token.value, token.start
+        word, location = token.value, token.start
         if word in ("and", "or"):
-            return _joined(Connective[word.upper()], left, self.expression(level + 1), at), 0
+            return _joined(Connective[word.upper()], left, self.expression(level + 1), location), 0
         if word in ("isnull", "notnull"):
-            return s.IsNull(left, word == "isnull", at), 0
+            return s.IsNull(left, word == "isnull", location), 0
         if word == "is":
-            return self._is(left, at, plain)
+            return self._is(left, location, plain)
         if word == "collate":
-            return s.CollateClause(left, self.qualified_name(), at), 0
+            return s.CollateClause(left, self.qualified_name(), location), 0
         if word == "at":
-            return self._at(left, at), 0
+            return self._at(left, location), 0
         is_negated = word == "not"
         word = self.take().value if is_negated else word
         if word == "between":
-            return self._between(left, is_negated, at), LIKE
+            return self._between(left, is_negated, location), LIKE
         if word == "in":
-            return self._in(left, is_negated, at), 0
-        return self._like(left, word, is_negated, at)
+            return self._in(left, is_negated, location), 0
+        return self._like(left, word, is_negated, location)
 
-    def _at(self, left: s.Syntax, at: int) -> s.Syntax:
+    def _at(self, left: s.Syntax, location: int) -> s.Syntax:
         arguments: tuple[s.Argument, ...]
         if self.accept_keyword("local"):
-            arguments = (s.Argument(left, None, at),)
+            arguments = (s.Argument(left, None, location),)
         else:
             self.expect_keyword("time")
             self.expect_keyword("zone")
             zone = self.expression(AT + 1)
-            arguments = (s.Argument(zone, None, at), s.Argument(left, None, at))
-        return s.Call("timezone", "pg_catalog", arguments, at, CallForm.SQL_SYNTAX)
+            arguments = (s.Argument(zone, None, location), s.Argument(left, None, location))
+        return s.Call("timezone", "pg_catalog", arguments, location, CallForm.SQL_SYNTAX)
 
-    def _between(self, left: s.Syntax, is_negated: bool, at: int) -> s.Syntax:
+    def _between(self, left: s.Syntax, is_negated: bool, location: int) -> s.Syntax:
         is_symmetric = self.accept_keyword("symmetric")
         if not is_symmetric:
             self.accept_keyword("asymmetric")
         low = self.expression(plain=True)
         self.expect_keyword("and")
         high = self.expression(LIKE + 1)
-        return s.Between(left, low, high, is_negated, is_symmetric, at)
+        return s.Between(left, low, high, is_negated, is_symmetric, location)
 
-    def _in(self, left: s.Syntax, is_negated: bool, at: int) -> s.Syntax:
+    def _in(self, left: s.Syntax, is_negated: bool, location: int) -> s.Syntax:
         self.expect("(")
         if self.is_select():
             self.skip_to_close()
-            return s.Refused("bool", _leftmost(left, at))
+            return s.Refused("bool", _leftmost(left, location))
         items = self.expressions()
         self.expect(")")
-        return s.InList(left, items, is_negated, at)
+        return s.InList(left, items, is_negated, location)
 
-    def _like(self, left: s.Syntax, word: str, is_negated: bool, at: int) -> tuple[s.Syntax, int]:
+    def _like(
+        self, left: s.Syntax, word: str, is_negated: bool, location: int
+    ) -> tuple[s.Syntax, int]:
         name = {"like": "~~", "ilike": "~~*", "similar": "~"}[word]
         name = f"!{name}" if is_negated else name
         if word == "similar":
             self.expect_keyword("to")
         elif self.token.is_keyword("any", "some", "all"):
-            return self._any_all(left, name, None, at), 0
+            return self._any_all(left, name, None, location), 0
         right = self.expression(ESCAPE + 1)
         escape = self.expression(ESCAPE + 1) if self.accept_keyword("escape") else None
         if word == "similar" or escape is not None:
             function = "similar_to_escape" if word == "similar" else "like_escape"
             values = (right,) if escape is None else (right, escape)
-            arguments = tuple(s.Argument(value, None, at) for value in values)
-            right = s.Call(function, "pg_catalog", arguments, at)
-        return s.OperatorUse(name, None, left, right, at), LIKE
+            arguments = tuple(s.Argument(value, None, location) for value in values)
+            right = s.Call(function, "pg_catalog", arguments, location)
+        return s.OperatorUse(name, None, left, right, location), LIKE
 
-    def _is(self, left: s.Syntax, at: int, plain: bool) -> tuple[s.Syntax, int]:
+    def _is(self, left: s.Syntax, location: int, plain: bool) -> tuple[s.Syntax, int]:
         is_not = self.accept_keyword("not")
         token = self.take()
         word = token.value if token.keyword else ""
         if word == "distinct":
             self.expect_keyword("from")
             right = self.expression(IS + 1, plain=plain)
-            return s.Distinct(left, right, is_not, at), IS
+            return s.Distinct(left, right, is_not, location), IS
         if word == "document":
-            return s.XmlCall("IS DOCUMENT", at), 0
+            return s.XmlCall("IS DOCUMENT", location), 0
         if word == "null":
-            return s.IsNull(left, not is_not, at), 0
+            return s.IsNull(left, not is_not, location), 0
         if truth := _TRUTHS.get((word.upper(), not is_not)):
-            return s.IsTruth(left, truth, at), 0
+            return s.IsTruth(left, truth, location), 0
         if word == "json":
-            return self._is_json(left, at), 0
+            return self._is_json(left, location), 0
         if word in ("nfc", "nfd", "nfkc", "nfkd", "normalized"):
-            return self._is_normalized(left, word, is_not, token, at), 0
+            return self._is_normalized(left, word, is_not, token, location), 0
         raise self.error(token)
 
-    def _is_json(self, left: s.Syntax, at: int) -> s.Syntax:
+    def _is_json(self, left: s.Syntax, location: int) -> s.Syntax:
         self.accept_keyword("value", "array", "object", "scalar")
         if self.token.is_keyword("with", "without") and self.ahead().is_keyword("unique"):
             self.take()
             self.take()
             self.accept_keyword("keys")
-        return s.Refused("bool", _leftmost(left, at))
+        return s.Refused("bool", _leftmost(left, location))
 
     def _is_normalized(
-        self, left: s.Syntax, form: str, is_not: bool, token: Token, at: int
+        self, left: s.Syntax, form: str, is_not: bool, token: Token, location: int
     ) -> s.Syntax:
-        arguments = [s.Argument(left, None, at)]
+        arguments = [s.Argument(left, None, location)]
         if form != "normalized":
             self.expect_keyword("normalized")
             literal = s.Literal("string", form.upper(), token.start)
-            arguments.append(s.Argument(literal, None, at))
-        call = s.Call("is_normalized", "pg_catalog", tuple(arguments), at, CallForm.SQL_SYNTAX)
-        return s.Logic(Connective.NOT, (call,), at) if is_not else call
+            arguments.append(s.Argument(literal, None, location))
+        call = s.Call(
+            "is_normalized", "pg_catalog", tuple(arguments), location, CallForm.SQL_SYNTAX
+        )
+        return s.Logic(Connective.NOT, (call,), location) if is_not else call
 
 
 def _signed(token: Token, operand: s.Syntax) -> s.Syntax:
@@ -271,12 +275,12 @@ def _signed(token: Token, operand: s.Syntax) -> s.Syntax:
     return s.OperatorUse(token.value, None, None, operand, token.start)
 
 
-def _joined(connective: Connective, left: s.Syntax, right: s.Syntax, at: int) -> s.Syntax:
+def _joined(connective: Connective, left: s.Syntax, right: s.Syntax, location: int) -> s.Syntax:
     """``a AND b AND c`` is one AND of three; ``a AND (b AND c)`` is not."""
     if isinstance(left, s.Logic) and left.connective is connective:
-        return s.Logic(connective, (*left.arguments, right), left.at)
-    return s.Logic(connective, (left, right), at)
+        return s.Logic(connective, (*left.arguments, right), left.location)
+    return s.Logic(connective, (left, right), location)
 
 
-def _leftmost(left: s.Syntax, at: int) -> int:
-    return min(left.at, at)
+def _leftmost(left: s.Syntax, location: int) -> int:
+    return min(left.location, location)

@@ -69,71 +69,72 @@ class CallParser(TypeParser):
 
     def _reserved(self) -> s.Syntax:
         token = self.take()
-        word, at = token.value, token.start
+        word, location = token.value, token.start
         if word in ("true", "false"):
-            return s.Literal("boolean", word, at)
+            return s.Literal("boolean", word, location)
         if word == "null":
-            return s.Literal("null", "", at)
+            return s.Literal("null", "", location)
         if word in _SQL_VALUES:
             if word.endswith(("time", "timestamp")) and self.accept("("):
                 if self.token.kind is not TokenKind.INTEGER:
                     raise self.error()
                 self.take()
                 self.expect(")")
-            return s.Refused(_SQL_VALUES[word], at)
+            return s.Refused(_SQL_VALUES[word], location)
         if word == "system_user":
-            return s.Call("system_user", "pg_catalog", (), at, CallForm.SQL_SYNTAX)
+            return s.Call("system_user", "pg_catalog", (), location, CallForm.SQL_SYNTAX)
         raise self.error(token)
 
     # -- parentheses, rows, arrays, sub-selects
 
     def _parentheses(self) -> s.Syntax:
-        at = self.expect("(").start
+        location = self.expect("(").start
         if self.is_select():
             self.skip_to_close()
-            return s.Refused(None, at)
+            return s.Refused(None, location)
         items = self.expressions()
         self.expect(")")
         if len(items) == 1:
             return items[0]
-        return self._overlaps(s.RowList(items, at))
+        return self._overlaps(s.RowList(items, location))
 
     def _row(self) -> s.Syntax:
-        at = self.token.start
+        location = self.token.start
         if not self.ahead().is_punctuation("("):
             return self._name()
         self.take()
         self.take()
         items = () if self.token.is_punctuation(")") else self.expressions()
         self.expect(")")
-        return self._overlaps(s.RowList(items, at))
+        return self._overlaps(s.RowList(items, location))
 
     def _overlaps(self, left: s.RowList) -> s.Syntax:
         if not self.token.is_keyword("overlaps"):
             return left
-        at = self.take().start
+        location = self.take().start
         right = self.primary()
         if not isinstance(right, s.RowList):
             raise self.error()
         for side, row in (("left", left), ("right", right)):
             if len(row.fields) != 2:
                 raise self.refused(
-                    f"wrong number of parameters on {side} side of OVERLAPS expression", row.at
+                    f"wrong number of parameters on {side} side of OVERLAPS expression",
+                    row.location,
                 )
-        arguments = tuple(s.Argument(f, None, at) for f in (*left.fields, *right.fields))
-        return s.Call("overlaps", "pg_catalog", arguments, at, CallForm.SQL_SYNTAX)
+        arguments = tuple(s.Argument(f, None, location) for f in (*left.fields, *right.fields))
+        return s.Call("overlaps", "pg_catalog", arguments, location, CallForm.SQL_SYNTAX)
 
     def _array(self) -> s.Syntax:
-        at = self.take().start
+        location = self.take().start
         if self.token.is_punctuation("("):
             self.take()
             if not self.is_select():
                 raise self.error()
             self.skip_to_close()
-            return s.Refused(None, at)
-        return self._array_list(at)
+            return s.Refused(None, location)
+        return self._array_list(location)
 
-    def _array_list(self, at: int) -> s.Syntax:
+    def _array_list(self, location: int) -> s.Syntax:
         self.expect("[")
         elements: list[s.Syntax] = []
         if not self.token.is_punctuation("]"):
@@ -144,20 +145,20 @@ class CallParser(TypeParser):
                     self._array_list(self.token.start) if is_nested else self.expression()
                 )
         self.expect("]")
-        return s.ArrayList(tuple(elements), at)
+        return s.ArrayList(tuple(elements), location)
 
     def _exists(self) -> s.Syntax:
         if not self.ahead().is_punctuation("("):
             return self._name()
-        at = self.take().start
+        location = self.take().start
         self.take()
         if not self.is_select():
             raise self.error()
         self.skip_to_close()
-        return s.Refused("bool", at)
+        return s.Refused("bool", location)
 
     def _case(self) -> s.Syntax:
-        at = self.take().start
+        location = self.take().start
         argument = None if self.token.is_keyword("when") else self.expression()
         arms: list[s.CaseWhen] = []
         while self.token.is_keyword("when") or not arms:
@@ -167,27 +168,27 @@ class CallParser(TypeParser):
             arms.append(s.CaseWhen(condition, self.expression(), when))
         default = self.expression() if self.accept_keyword("else") else None
         self.expect_keyword("end")
-        return s.CaseCall(argument, tuple(arms), default, at)
+        return s.CaseCall(argument, tuple(arms), default, location)
 
     def _cast(self) -> s.Syntax:
-        at = self.take().start
+        location = self.take().start
         self.expect("(")
         argument = self.expression()
         self.expect_keyword("as")
         type_name = self.type_name()
         self.expect(")")
-        return s.TypeCast(argument, type_name, at)
+        return s.TypeCast(argument, type_name, location)
 
     def _collation_for(self) -> s.Syntax:
-        at = self.token.start
+        location = self.token.start
         if not self.ahead().is_keyword("for"):
             return self._name()
         self.take()
         self.take()
         self.expect("(")
-        argument = s.Argument(self.expression(), None, at)
+        argument = s.Argument(self.expression(), None, location)
         self.expect(")")
-        return s.Call("pg_collation_for", "pg_catalog", (argument,), at, CallForm.SQL_SYNTAX)
+        return s.Call("pg_collation_for", "pg_catalog", (argument,), location, CallForm.SQL_SYNTAX)
 
     # -- names: columns, functions, typed constants
 
@@ -199,12 +200,12 @@ class CallParser(TypeParser):
         if self.interval_end > 0:
             self.index, self.interval_end = self.interval_end, -1
         literal = s.Literal("string", text.value, text.start)
-        return s.TypeCast(literal, type_name, type_name.at)
+        return s.TypeCast(literal, type_name, type_name.location)
 
     def _name(self) -> s.Syntax:
         first = self.token
         names: list[str | None] = [self.name("UCT")]
-        at = first.start
+        location = first.start
         while self.token.is_punctuation(".") and names[-1] is not None:
             self.take()
             if self.token.is_operator("*"):
@@ -215,22 +216,22 @@ class CallParser(TypeParser):
         is_column_only = first.keyword == "C" or None in names
         if not is_column_only or (len(names) > 1 and None not in names):
             if self.token.is_punctuation("("):
-                return self._call(names, at)
+                return self._call(names, location)
             if self.token.kind is TokenKind.STRING:
-                return self._typed(names, None, at)
+                return self._typed(names, None, location)
         if names == ["current_schema"] and first.keyword:
-            return s.Refused("name", at)
+            return s.Refused("name", location)
         if first.keyword == "T":
             raise self.error()
-        return self._indirection(s.ColumnRef(tuple(names), at))
+        return self._indirection(s.ColumnRef(tuple(names), location))
 
     def _typed(
-        self, names: list[str | None], modifiers: tuple[s.Syntax, ...] | None, at: int
+        self, names: list[str | None], modifiers: tuple[s.Syntax, ...] | None, location: int
     ) -> s.Syntax:
         *schema, name = [str(n) for n in names]
         text = self.take()
-        type_name = s.TypeName(name, ".".join(schema) or None, modifiers, 0, False, at)
-        return s.TypeCast(s.Literal("string", text.value, text.start), type_name, at)
+        type_name = s.TypeName(name, ".".join(schema) or None, modifiers, 0, False, location)
+        return s.TypeCast(s.Literal("string", text.value, text.start), type_name, location)
 
     def _indirection(self, argument: s.Syntax) -> s.Syntax:
         """``.field`` after an expression; subscripts are read as operators."""
@@ -240,12 +241,12 @@ class CallParser(TypeParser):
                 continue
             if not self.token.is_punctuation("."):
                 return argument
-            at = self.take().start
+            location = self.take().start
             if self.token.is_operator("*"):
                 self.take()
-                argument = s.Field(argument, None, at)
+                argument = s.Field(argument, None, location)
             else:
-                argument = s.Field(argument, self.name("UCTR"), at)
+                argument = s.Field(argument, self.name("UCTR"), location)
 
     def subscript(self, argument: s.Syntax) -> s.Syntax:
         """``[i]`` or ``[i:j]`` from here on."""
@@ -263,7 +264,7 @@ class CallParser(TypeParser):
 
     # -- calls
 
-    def _call(self, names: list[str | None], at: int) -> s.Syntax:
+    def _call(self, names: list[str | None], location: int) -> s.Syntax:
         *schema, name = [str(n) for n in names]
         self.expect("(")
         is_star = is_distinct = is_variadic = has_order = False
@@ -280,12 +281,12 @@ class CallParser(TypeParser):
         self.expect(")")
         is_plain = not (is_star or is_distinct or is_variadic or has_order)
         if self.token.kind is TokenKind.STRING and is_plain:
-            return self._typed(names, tuple(a.value for a in arguments), at)
+            return self._typed(names, tuple(a.value for a in arguments), location)
         return s.Call(
             name,
             ".".join(schema) or None,
             arguments,
-            at,
+            location,
             is_variadic=is_variadic,
             is_star=is_star,
             is_distinct=is_distinct,
@@ -341,14 +342,14 @@ class CallParser(TypeParser):
     def _common_call(self) -> s.Syntax:
         """The functions that the grammar knows by name."""
         token = self.token
-        word, at = token.value, token.start
+        word, location = token.value, token.start
         if word in _XML or word in _JSON:
             self.take()
             self.take()
             self.skip_to_close()
             self._clause("filter")
             self._clause("over")
-            return s.XmlCall(word.upper(), at) if word in _XML else s.Refused(None, at)
+            return s.XmlCall(word.upper(), location) if word in _XML else s.Refused(None, location)
         readers: dict[str, Callable[[Token], s.Syntax]] = {
             "coalesce": self._coalesce, "greatest": self._min_max, "least": self._min_max,
             "nullif": self._nullif, "extract": self._extract, "position": self._position,
@@ -375,7 +376,7 @@ class CallParser(TypeParser):
         return s.NullIfCall(left, self.expression(), token.start)
 
     def _sql_call(self, name: str, token: Token, *arguments: s.Syntax) -> s.Call:
-        found = tuple(s.Argument(a, None, a.at) for a in arguments)
+        found = tuple(s.Argument(a, None, a.location) for a in arguments)
         return s.Call(name, "pg_catalog", found, token.start, CallForm.SQL_SYNTAX)
 
     def _extract(self, token: Token) -> s.Syntax:
@@ -426,9 +427,11 @@ class CallParser(TypeParser):
             count = self.expression()
             if self.accept_keyword("from"):
                 return self._sql_call("substring", token, text, self.expression(), count)
-            int4 = s.TypeName("int4", "pg_catalog", None, 0, False, count.at)
+            int4 = s.TypeName("int4", "pg_catalog", None, 0, False, count.location)
             one = s.Literal("integer", "1", token.start)
-            return self._sql_call("substring", token, text, one, s.TypeCast(count, int4, count.at))
+            return self._sql_call(
+                "substring", token, text, one, s.TypeCast(count, int4, count.location)
+            )
         if self.accept_keyword("similar"):
             pattern = self.expression()
             self.expect_keyword("escape")

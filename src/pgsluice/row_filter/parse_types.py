@@ -31,7 +31,7 @@ class TypeParser(FilterCursor):
 
     def type_name(self) -> s.TypeName:
         """A Typename, array bounds and all."""
-        at = self.token.start
+        location = self.token.start
         is_setof = self.accept_keyword("setof")
         name, schema, modifiers = self._simple_type()
         dimensions = 0
@@ -44,7 +44,7 @@ class TypeParser(FilterCursor):
                 if not self.accept("]"):
                     self._array_bound()
                 dimensions += 1
-        return s.TypeName(name, schema, modifiers, dimensions, is_setof, at)
+        return s.TypeName(name, schema, modifiers, dimensions, is_setof, location)
 
     def _array_bound(self) -> None:
         if self.token.kind is not TokenKind.INTEGER:
@@ -63,16 +63,16 @@ class TypeParser(FilterCursor):
 
     def constant_type(self) -> s.TypeName | None:
         """``int`` of ``int '5'``; None, and nothing taken, where no string follows it."""
-        start, at = self.index, self.token.start
+        start, location = self.index, self.token.start
         if self.token.is_keyword("interval"):
-            return self._interval_constant(at)
+            return self._interval_constant(location)
         name, schema, modifiers = self._simple_type(is_constant=True)
         if self.token.kind is not TokenKind.STRING:
             self.index = start
             return None
-        return s.TypeName(name, schema, modifiers, 0, False, at)
+        return s.TypeName(name, schema, modifiers, 0, False, location)
 
-    def _interval_constant(self, at: int) -> s.TypeName | None:
+    def _interval_constant(self, location: int) -> s.TypeName | None:
         """``interval 'x' day to hour``: the fields come after the string, looked at ahead."""
         start = self.index
         self.take()
@@ -86,7 +86,7 @@ class TypeParser(FilterCursor):
             modifiers = self._interval_fields()
             self.interval_end = self.index
             self.index = string
-        return s.TypeName("interval", "pg_catalog", modifiers, 0, False, at)
+        return s.TypeName("interval", "pg_catalog", modifiers, 0, False, location)
 
     interval_end = -1
 
@@ -142,8 +142,8 @@ class TypeParser(FilterCursor):
         self.expect(")")
         if bits < 1 or bits > 53:
             bound = "at least 1 bit" if bits < 1 else "less than 54 bits"
-            at = self.tokens[self.index - 2].start
-            raise self.refused(f"precision for type float must be {bound}", at)
+            location = self.tokens[self.index - 2].start
+            raise self.refused(f"precision for type float must be {bound}", location)
         return "float4" if bits <= 24 else "float8"
 
     def _count(self) -> int:
@@ -152,12 +152,12 @@ class TypeParser(FilterCursor):
         return int(self.take().value)
 
     def _bit(self, is_constant: bool) -> tuple[str, str | None, tuple[s.Syntax, ...] | None]:
-        at = self.take().start
+        location = self.take().start
         name = "varbit" if self.accept_keyword("varying") else "bit"
         modifiers = self._modifiers()
         if modifiers is None and name == "bit":
             # In a constant, whatever length it has.
-            modifiers = (_integer(-1 if is_constant else 1, at),)
+            modifiers = (_integer(-1 if is_constant else 1, location),)
         return name, "pg_catalog", modifiers
 
     def _character(self, is_constant: bool) -> tuple[str, str, tuple[s.Syntax, ...] | None]:
@@ -189,10 +189,10 @@ class TypeParser(FilterCursor):
         return token.value + ("tz" if has_zone else ""), "pg_catalog", modifiers
 
     def _interval_precision(self) -> tuple[s.Syntax, ...]:
-        at = self.expect("(").start
+        location = self.expect("(").start
         precision = self._count()
         self.expect(")")
-        return (_integer(_FULL_RANGE, at), _integer(precision, at))
+        return (_integer(_FULL_RANGE, location), _integer(precision, location))
 
     def _interval_fields(self) -> tuple[s.Syntax, ...] | None:
         """``day to second(3)``; None where no field is named."""
@@ -216,5 +216,5 @@ class TypeParser(FilterCursor):
 _ORDER = ("year", "month", "day", "hour", "minute", "second")
 
 
-def _integer(value: int, at: int) -> s.Syntax:
-    return s.Literal("integer", str(value), at)
+def _integer(value: int, location: int) -> s.Syntax:
+    return s.Literal("integer", str(value), location)

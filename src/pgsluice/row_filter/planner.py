@@ -275,12 +275,11 @@ class Planner:
         return _null_test(self.plan(node.argument), node.is_null)
 
     def _case(self, node: n.Case) -> Plan:
-        cell: list[Value] = [None]
         argument = None if node.argument is None else self.plan(node.argument)
         if isinstance(argument, Constant):
             self._case_arguments.append(argument)
-        else:
-            self._case_arguments.append(Computed(lambda row: cell[0]))
+        else:  # the arms' conditions see the row with the argument's value at its end
+            self._case_arguments.append(Computed(lambda row: row[-1]))
         try:
             arms, default = self._arms(node)
         finally:
@@ -291,10 +290,9 @@ class Planner:
         compute_argument = argument.run if isinstance(argument, Computed) else None
 
         def run(row: Tuple) -> Value:
-            if compute_argument is not None:
-                cell[0] = compute_argument(row)
+            tested = row if compute_argument is None else (*row, compute_argument(row))
             for condition, result in arms:
-                if condition(row):
+                if condition(tested):
                     return result(row)
             return otherwise(row)
 

@@ -19,7 +19,7 @@ class ColumnRef:
     """``a``, ``t.a``, ``s.t.a``, ``t.*`` (the last name None)."""
 
     names: tuple[str | None, ...]
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Parameter:
     """``$1``."""
 
     number: str
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Literal:
 
     kind: str
     value: str
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TypeName:
     modifiers: tuple[Syntax, ...] | None
     dimensions: int
     is_setof: bool
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class TypeCast:
 
     argument: Syntax
     type_name: TypeName
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
 class CollateClause:
     argument: Syntax
     names: tuple[str, ...]
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Field:
 
     argument: Syntax
     name: str | None
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Subscript:
     argument: Syntax
     bounds: tuple[Syntax, ...]
     is_slice: bool
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class OperatorUse:
     schema: str | None
     left: Syntax | None
     right: Syntax
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class ArrayComparison:
     left: Syntax
     array: Syntax
     is_any: bool
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class InList:
     left: Syntax
     items: tuple[Syntax, ...]
     is_negated: bool
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Between:
     high: Syntax
     is_negated: bool
     is_symmetric: bool
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Distinct:
     left: Syntax
     right: Syntax
     is_negated: bool
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +141,21 @@ class Logic:
 
     connective: Connective
     arguments: tuple[Syntax, ...]
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
     argument: Syntax
     is_null: bool
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
 class IsTruth:
     argument: Syntax
     truth: Truth
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Argument:
 
     value: Syntax
     name: str | None
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Call:
     name: str
     schema: str | None
     arguments: tuple[Argument, ...]
-    at: int
+    location: int
     form: CallForm = CallForm.CALL
     is_variadic: bool = False
     is_star: bool = False
@@ -189,27 +189,27 @@ class Call:
 class NullIfCall:
     left: Syntax
     right: Syntax
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
 class CoalesceCall:
     arguments: tuple[Syntax, ...]
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
 class MinMaxCall:
     is_greatest: bool
     arguments: tuple[Syntax, ...]
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
 class CaseWhen:
     condition: Syntax
     result: Syntax
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,19 +217,19 @@ class CaseCall:
     argument: Syntax | None
     arms: tuple[CaseWhen, ...]
     default: Syntax | None
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayList:
     elements: tuple[Syntax, ...]
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
 class RowList:
     fields: tuple[Syntax, ...]
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Refused:
     """
 
     type_name: str | None
-    at: int
+    location: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class XmlCall:
     """XMLELEMENT and its kin, ``IS DOCUMENT``: PostgreSQL takes them, we do not."""
 
     name: str
-    at: int
+    location: int
 
 
 Syntax: TypeAlias = (

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
+from pgsluice.sql import SqlRefused
 
 _BOOLEAN = n.DistinctFrom | n.ScalarArray | n.Bool | n.NullTest | n.BooleanTest | n.RowCompare
 
@@ -25,15 +26,19 @@ class Disallowed:
 
     type_oid: int
     arguments: tuple[n.Node, ...] = ()
-    typmod: int = -1
     collation: int = 0
+    location: int | None = None
 
 
 def disallowed(
-    type_oid: int, arguments: Iterable[n.Node] = (), typmod: int = -1, collation: int = 0
+    type_oid: int,
+    arguments: tuple[n.Node, ...] = (),
+    *,
+    collation: int = 0,
+    location: int | None = None,
 ) -> n.Node:
     """A :class:`Disallowed`, which passes for a node until the check."""
-    return cast(n.Node, Disallowed(type_oid, tuple(arguments), typmod, collation))
+    return cast(n.Node, Disallowed(type_oid, arguments, collation, location))
 
 
 def type_of(node: n.Node) -> int:
@@ -74,6 +79,19 @@ def _common_typmod(type_oid: int, results: Iterable[n.Node]) -> int:
 def collation_of(node: n.Node) -> int:
     """exprCollation."""
     return cast(int, getattr(node, "collation", 0))
+
+
+def location_of(node: n.Node) -> int | None:
+    """exprLocation: the leftmost location of a node and what is below it; None without any."""
+    if isinstance(node, n.Array):
+        return node.location  # the array that IN (...) makes is written nowhere
+    locations = [node.location, *map(location_of, children(node))]
+    return min((location for location in locations if location is not None), default=None)
+
+
+def refused_at(message: str, node: n.Node) -> SqlRefused:
+    """PostgreSQL's error about a node, at its location."""
+    return SqlRefused(message, position=location_of(node))
 
 
 def children(node: n.Node) -> tuple[n.Node, ...]:

@@ -57,7 +57,7 @@ def display(catalog: c.Catalog, oid: int) -> str:
     return f"{display(catalog, found.element)}[]" if found.element else found.display
 
 
-def make_typmod(row: c.Type, values: Sequence[int], at: int) -> int:
+def make_typmod(row: c.Type, values: Sequence[int], location: int) -> int:
     """What the type's typmodin makes of its modifiers.
 
     Raises:
@@ -70,7 +70,7 @@ def make_typmod(row: c.Type, values: Sequence[int], at: int) -> int:
     }  # fmt: skip
     maker = makers.get(row.oid)
     if maker is None:
-        raise SqlRefused(f'type modifier is not allowed for type "{row.name}"', position=at)
+        raise SqlRefused(f'type modifier is not allowed for type "{row.name}"', position=location)
     return maker(row, values)
 
 
