@@ -33,15 +33,14 @@ QUERIES = {
                     ELSE 0 END,
                t.typarray, t.typcollation,
                coalesce(r.rngsubtype, 0), coalesce(r.rngmultitypid, 0),
-               t.typmodin <> 0, t.typsubscript <> 0, format_type(t.oid, NULL)
+               t.typsubscript <> 0, format_type(t.oid, NULL)
         FROM pg_type t LEFT JOIN pg_range r ON r.rngtypid = t.oid
         WHERE t.typnamespace = 'pg_catalog'::regnamespace
           AND t.typrelid = 0
           AND NOT EXISTS (SELECT FROM pg_type e WHERE e.oid = t.typelem AND e.typrelid <> 0)
         ORDER BY t.oid""",
     "pg_operator": """
-        SELECT oid, oprname, oprleft::oid, oprright::oid, oprresult::oid, oprcode::oid, oprcom,
-               oprnegate
+        SELECT oid, oprname, oprleft::oid, oprright::oid, oprresult::oid, oprcode::oid, oprnegate
         FROM pg_operator WHERE oprnamespace = 'pg_catalog'::regnamespace ORDER BY oprname, oid""",
     "pg_proc": f"""
         SELECT oid, proname, proargtypes, prorettype::oid,
@@ -61,14 +60,6 @@ QUERIES = {
     "pg_collation": """
         SELECT oid, collname, collisdeterministic FROM pg_collation
         WHERE collnamespace = 'pg_catalog'::regnamespace AND oid < 10000 ORDER BY oid""",
-    # The operators that GREATEST, DISTINCT, row comparison and the like go by: default btree.
-    "pg_opclass": """
-        SELECT opcintype::oid, o.amopstrategy, o.amopopr
-        FROM pg_opclass c JOIN pg_amop o ON o.amopfamily = c.opcfamily
-             AND o.amoplefttype = c.opcintype AND o.amoprighttype = c.opcintype
-             AND o.amoppurpose = 's'
-        WHERE c.opcmethod = 403 AND c.opcdefault
-        ORDER BY 1, 2""",
     "btree_operators": """
         SELECT amopopr, amopfamily, amopstrategy FROM pg_amop
         WHERE amopmethod = 403 AND amoppurpose = 's' ORDER BY 1, 2, 3""",

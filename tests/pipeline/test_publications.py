@@ -1,7 +1,7 @@
 """pgsluice's own publications over the whole way, into Delta.
 
 The examples are those of the manual's section on row filters, with the results that it prints;
-a native PostgreSQL subscription is the judge of others.
+a native PostgreSQL subscription is the evaluate_filters of others.
 """
 
 from __future__ import annotations

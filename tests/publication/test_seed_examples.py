@@ -19,8 +19,9 @@ from tests.support.publication_stream import Stream
 
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.publication import copy_condition, load_publications, resolve, subscribed
+from pgsluice.publication import load_publications, resolve, subscribed
 from pgsluice.replication import connect_sql
+from pgsluice.sql import any_of
 
 MakeDatabase = Callable[..., Database]
 Row = tuple[str | None, ...]
@@ -255,8 +256,7 @@ def test_initial_copies(
         acting = resolve(given, found, catalog)
         assert acting is not None
         assert acting.published_as.name == name
-        condition = copy_condition(acting)
-        columns = ", ".join(condition.columns)
-        query = f"SELECT {columns} FROM public.{name} WHERE {condition.where or 'true'} ORDER BY 1"
+        columns, condition = ", ".join(acting.published_columns), any_of(acting.copy_filters)
+        query = f"SELECT {columns} FROM public.{name} WHERE {condition or 'true'} ORDER BY 1"
         rows = connection.execute(query.encode()).fetchall()
     assert [row[0] for row in rows] == keys

@@ -345,7 +345,7 @@ class CaseMaker:
             return self._constant("int4", str(random.randint(-1, 6)))
         return self._constant("int4", str(random.randint(-3, 9)))
 
-    # Truth
+    # TruthTest
 
     def _connective(self, depth: int) -> Expression:
         kind = self.random.choice(list(n.Connective))
@@ -363,7 +363,7 @@ class CaseMaker:
 
     def _truth_test(self, depth: int) -> Expression:
         inner = self.of_type("bool", depth - 1)
-        truth = self.random.choice(list(n.Truth))
+        truth = self.random.choice(list(n.TruthTest))
         return Expression(f"(({inner.sql}) IS {truth.value})", n.BooleanTest(inner.node, truth))
 
     def _equality(self, name: str) -> str | None:
@@ -487,7 +487,7 @@ class CaseMaker:
         parts = [self.of_type(element, depth - 1) for _ in range(self.random.randint(1, 3))]
         return Expression(
             f"ARRAY[{', '.join(one.sql for one in parts)}]",
-            n.Array(tuple(one.node for one in parts), OIDS[element], OIDS[name]),
+            n.Array(tuple(one.node for one in parts), OIDS[name]),
         )
 
 

@@ -20,7 +20,7 @@ from pgsluice.row_filter.evaluate import plan_expression
 from pgsluice.row_filter.planner import Planner, type_of
 from pgsluice.row_filter.plans import runner
 from pgsluice.row_filter.values import VALUE_TYPES, SqlError
-from pgsluice.row_filter.values.documents import Jsonb, format_jsonb
+from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb
 from pgsluice.types import resolve_type
 
 _UNKNOWN = "cannot_know"

@@ -81,7 +81,8 @@ def _explain_leaf(
 
 
 def _lines(resolution: Resolution | None, table: SourceTable) -> Iterator[str]:
-    from pgsluice.publication import ACTIONS, any_of
+    from pgsluice.publication import ACTIONS
+    from pgsluice.sql import any_of
 
     if resolution is None:
         yield "    nothing: none of them has the table"
@@ -106,7 +107,7 @@ def _action(resolution: Resolution, action: Action) -> str:
     if action == "truncate":
         is_leaf = resolution.published_as.oid == resolution.table.oid
         return "published; filters have no effect" if is_leaf else "a partition's own is not sent"
-    from pgsluice.publication import any_of
+    from pgsluice.sql import any_of
 
     acting = [rule for rule in resolution.rules if action in rule.actions]
     if filters := any_of(resolution.filters(action)):

@@ -9,8 +9,8 @@ Source: the manual, "CREATE PUBLICATION" and "Row Filters";
 src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutput.c.
 """
 
-from pgsluice.publication.copying import CopyCondition, any_of, copy_condition, fingerprint
 from pgsluice.publication.filters import bind_filter
+from pgsluice.publication.fingerprints import fingerprint
 from pgsluice.publication.load import (
     Statements,
     load_configured,
@@ -18,18 +18,17 @@ from pgsluice.publication.load import (
     load_publications,
     subscribed,
 )
+from pgsluice.publication.lookup import find_table
 from pgsluice.publication.model import ACTIONS, Action, Publication, Publications, PublicationTable
-from pgsluice.publication.naming import find_table
 from pgsluice.publication.object_list import read_relation_name
-from pgsluice.publication.of_server import OwnedPublication, server_publications
 from pgsluice.publication.publish import Publisher, publish_all
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
 from pgsluice.publication.resolution import Resolution, Rule, Unfiltered, resolve
+from pgsluice.publication.server_catalog import OwnedPublication, server_publications
 
 __all__ = [
     "ACTIONS",
     "Action",
-    "CopyCondition",
     "OwnedPublication",
     "Publication",
     "PublicationTable",
@@ -40,10 +39,8 @@ __all__ = [
     "Rule",
     "Statements",
     "Unfiltered",
-    "any_of",
     "bind_filter",
     "check_replica_identity",
-    "copy_condition",
     "find_table",
     "fingerprint",
     "load_configured",

@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from pgsluice.catalog.source_tables import SourceCatalog
-from pgsluice.publication.columns import check_column_lists, check_columns
+from pgsluice.publication.column_lists import check_column_lists, check_columns
 from pgsluice.publication.filters import bind_where
-from pgsluice.publication.model import Publication, Publications, PublicationTable
-from pgsluice.publication.naming import (
+from pgsluice.publication.lookup import (
     NamedObjects,
     NamedTable,
     check_schema,
@@ -24,6 +23,7 @@ from pgsluice.publication.naming import (
     named_objects,
     open_tables,
 )
+from pgsluice.publication.model import Publication, Publications, PublicationTable
 from pgsluice.publication.parameters import with_parameters
 from pgsluice.publication.statements import (
     AlterObjects,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pgsluice.columnar.changes import RelationChanges
 from pgsluice.facts import RelationFacts
 from pgsluice.publication.resolution import Resolution
-from pgsluice.publication.rows import project
+from pgsluice.publication.row_pool import project
 from pgsluice.wire import Relation
 
 

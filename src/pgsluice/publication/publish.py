@@ -43,14 +43,14 @@ from pgsluice.columnar.changes import (
 )
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
+from pgsluice.publication.filter_verdicts import FilterVerdicts, check_plans, evaluate_filters
 from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.model import Action, Publication
 from pgsluice.publication.projection import Projection
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
 from pgsluice.publication.resolution import Resolution, resolve
-from pgsluice.publication.rows import RowPool
+from pgsluice.publication.row_pool import RowPool
 from pgsluice.publication.truncates import Place, leaves_of, whole_truncates
-from pgsluice.publication.truth import Truth, check_plans, judge
 from pgsluice.row_filter import FilterEvaluator, plan_filters
 from pgsluice.sql import SqlRefused
 from pgsluice.wire import ReplicaIdentity as WireIdentity
@@ -166,7 +166,7 @@ class Publisher:
         if not any(self.filters.values()) and acting.all():
             return projection.cut(changes)
         pool = RowPool.of(changes)
-        truth = judge(_only(changes, acting), pool, self.filters)
+        truth = evaluate_filters(_only(changes, acting), pool, self.filters)
         kept, actions = _transformed(changes.actions[acting], truth)
         return _assembled(changes, pool, projection, np.flatnonzero(acting)[kept], actions[kept])
 
@@ -257,7 +257,7 @@ def _evaluators(resolution: Resolution) -> dict[int, FilterEvaluator | None]:
     return {_ACTIONS[action]: made[resolution.filters(action)] for action in actions}
 
 
-def _transformed(actions: Bytes, truth: Truth) -> tuple[Mask, Bytes]:
+def _transformed(actions: Bytes, truth: FilterVerdicts) -> tuple[Mask, Bytes]:
     """Which changes are published, and as what."""
     is_update = actions == UPDATE
     kept = np.where(actions == INSERT, truth.new, truth.old)

@@ -94,7 +94,12 @@ class Resolution:
 
     @property
     def copy_filters(self) -> tuple[str, ...]:
-        """The filters that are ORed for an initial copy, whatever ``publish`` says."""
+        """The filters that are ORed for an initial copy.
+
+        ``publish`` plays no part: rows that were inserted before the subscription are copied by
+        a publication that only publishes updates, too. As in PostgreSQL,
+        src/backend/replication/logical/tablesync.c (fetch_remote_table_info).
+        """
         if any(isinstance(rule.row_filter, Unfiltered) for rule in self.rules):
             return ()
         return _distinct(self.rules)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pgsluice.row_filter.kernels.arrow import ARROW_TYPES, NoColumn
 from pgsluice.row_filter.values import NAMES, VALUE_TYPES, NotReadable, SqlError, Value
-from pgsluice.row_filter.values import moments as m
+from pgsluice.row_filter.values import datetimes as m
 from pgsluice.row_filter.values.numbers import plain
 from pgsluice.types import resolve_type
 
@@ -132,7 +132,7 @@ def _decoded(text: pa.Array, type_oid: int, wanted: pa.DataType) -> pa.Array:
     return decoded.values.cast(wanted)
 
 
-# Truth as masks: pa.array of Python's objects would load pandas.
+# TruthTest as masks: pa.array of Python's objects would load pandas.
 
 
 def boolean_array(truth: Mask, null: Mask | None = None) -> pa.Array:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.binder import ROW_TYPE, Binder
-from pgsluice.row_filter.columns import FilterColumn
+from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.deparse import deparse
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.parse import parse_filter

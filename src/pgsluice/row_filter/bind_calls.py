@@ -151,9 +151,8 @@ class CallBinder:
     ) -> tuple[n.Node, ...]:
         """The arguments of VARIADIC become one array."""
         kept, rest = nodes[: -found.expanded], nodes[-found.expanded :]
-        element = type_of(rest[0])
-        array = self.catalog.type(element).array
-        return (*kept, n.Array(rest, element, array, location=rest[0].location))
+        array = self.catalog.type(type_of(rest[0])).array
+        return (*kept, n.Array(rest, array, location=rest[0].location))
 
     def _refuse_kind(self, call: s.Call, row: c.FunctionRow) -> None:
         name, location = _qualified(call), call.location

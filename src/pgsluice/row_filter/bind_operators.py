@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgsluice.row_filter import catalog as c
-from pgsluice.row_filter import generics
 from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter import polymorphic
 from pgsluice.row_filter.coerce import IMPLICIT, Coercer
 from pgsluice.row_filter.resolve import Ambiguous, Resolver
 from pgsluice.row_filter.tree import type_of
@@ -47,10 +47,10 @@ class OperatorBinder:
         """Coerce arguments to what a function or operator declares; and its result's type."""
         actual = [type_of(node) for node in nodes]
         try:
-            targets, result = generics.resolve(
+            targets, result = polymorphic.resolve(
                 self.catalog, actual, declared, result, self.coercer.common_type_or_none
             )
-        except generics.Mismatch as error:
+        except polymorphic.Mismatch as error:
             raise SqlRefused(error.message, detail=error.detail) from None
         found = tuple(
             self.coercer.coerce(node, target, -1, IMPLICIT)
@@ -127,11 +127,11 @@ class OperatorBinder:
             )
         declared = [row.left, row.right]
         try:
-            targets, _ = generics.resolve(
+            targets, _ = polymorphic.resolve(
                 self.catalog, [scalar_type, element], declared, row.result,
                 self.coercer.common_type_or_none,
             )  # fmt: skip
-        except generics.Mismatch as error:
+        except polymorphic.Mismatch as error:
             raise SqlRefused(error.message, detail=error.detail) from None
         if row.right in (c.ANYELEMENT, c.ANYNONARRAY, c.ANYCOMPATIBLE, c.ANYCOMPATIBLENONARRAY):
             goal = array_type

@@ -17,10 +17,10 @@ from pgsluice.row_filter.bad_literals import BadLiteral
 from pgsluice.row_filter.bind_calls import CallBinder
 from pgsluice.row_filter.bind_names import NameBinder
 from pgsluice.row_filter.bind_operators import OperatorBinder
+from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.check import MESSAGE, NOT_SIMPLE, SYSTEM_TYPES, check
 from pgsluice.row_filter.coerce import Coercer, Coercion, Context
 from pgsluice.row_filter.collate import Collator
-from pgsluice.row_filter.columns import FilterColumn
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.literals_numeric import numeric
 from pgsluice.row_filter.nodes import CallForm
@@ -181,7 +181,7 @@ class Binder:
             array = self.catalog.type(kind).array
             if kind != c.RECORD and array:
                 elements = tuple(self.coercer.to_common(item, kind, "IN") for item in fixed)
-                listed = n.Array(elements, kind, array)
+                listed = n.Array(elements, array)
                 parts.append(
                     self.operators.scalar_array(
                         name, left, listed, not node.is_negated, node.location
@@ -341,9 +341,7 @@ class Binder:
                     position=node.location,
                 )
         converted = tuple(self._element(one, element, typmod, is_explicit) for one in nodes)
-        scalar = self.catalog.element_type(array) if is_nested else element
-        element = element if is_nested else scalar
-        return n.Array(converted, element, array, is_nested, location=node.location)
+        return n.Array(converted, array, is_nested, location=node.location)
 
     def _element(self, node: n.Node, target: int, typmod: int, is_explicit: bool) -> n.Node:
         if not is_explicit:

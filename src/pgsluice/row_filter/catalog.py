@@ -21,9 +21,9 @@ FIRST_NORMAL_OID = 16384
 BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 17, 18, 19, 20, 21, 23, 25, 26
 FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR, NUMERIC = 700, 701, 705, 1042, 1043, 1700
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL, TIMETZ = 1082, 1083, 1114, 1184, 1186, 1266
-JSON, JSONB, XML, UUID, BIT, VARBIT, RECORD = 114, 3802, 142, 2950, 1560, 1562, 2249
+JSON, JSONB, UUID, BIT, VARBIT, RECORD = 114, 3802, 2950, 1560, 1562, 2249
 CSTRING, ANY, ANYARRAY, ANYELEMENT, ANYNONARRAY, ANYENUM = 2275, 2276, 2277, 2283, 2776, 3500
-ANYRANGE, ANYMULTIRANGE, RECORDARRAY = 3831, 4537, 2287
+ANYRANGE, ANYMULTIRANGE = 3831, 4537
 ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY = 5077, 5078, 5079
 ANYCOMPATIBLERANGE, ANYCOMPATIBLEMULTIRANGE = 5080, 4538
 
@@ -51,11 +51,20 @@ class Type:
     collation: int = 0
     subtype: int = 0
     multirange: int = 0
-    takes_modifiers: bool = False
     is_subscriptable: bool = False
     display: str = ""
     base: int = 0
     labels: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilterColumn:
+    """A column that a filter may name; ``collation`` None: its type's own."""
+
+    name: str
+    type_oid: int
+    typmod: int = -1
+    collation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,6 @@ class OperatorRow:
     right: int
     result: int
     code: int
-    commutator: int
     negator: int
 
 
@@ -116,7 +124,6 @@ class Builtins:
     function_names: Mapping[str, tuple[FunctionRow, ...]]
     casts: Mapping[tuple[int, int], Cast]
     collations: Mapping[int, str]
-    default_operators: Mapping[tuple[int, int], int]
     families: Mapping[int, tuple[tuple[int, int], ...]]
 
 
@@ -129,7 +136,7 @@ def _types() -> dict[int, Type]:
     return {
         int(r[0]): Type(
             int(r[0]), r[1], r[2], r[3], r[4] == "t", int(r[5]), int(r[6]), int(r[7]),
-            int(r[8]), int(r[9]), r[10] == "t", r[11] == "t", r[12],
+            int(r[8]), int(r[9]), r[10] == "t", r[11],
         )
         for r in _rows("pg_type")
     }  # fmt: skip
@@ -164,7 +171,6 @@ def builtins() -> Builtins:
         function_names=_by_name(functions),
         casts={(int(r[0]), int(r[1])): Cast(int(r[2]), r[3], r[4]) for r in _rows("pg_cast")},
         collations={int(r[0]): r[1] for r in _rows("pg_collation")},
-        default_operators={(int(r[0]), int(r[1])): int(r[2]) for r in _rows("pg_opclass")},
         families={oid: tuple(found) for oid, found in families.items()},
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 
 from pgsluice.row_filter import catalog as c
-from pgsluice.row_filter import generics, literals
+from pgsluice.row_filter import literals, polymorphic
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bad_literals import BadLiteral
 from pgsluice.row_filter.errors import FilterNotExact
@@ -112,7 +112,7 @@ class Coercer:
         for source, target in zip(inputs, targets, strict=True):
             if source == target or target == c.ANY:
                 continue
-            if target in generics.POLYMORPHIC:
+            if target in polymorphic.POLYMORPHIC:
                 has_generics = True
                 continue
             if source == c.UNKNOWN or self.pathway(target, source, context):
@@ -125,10 +125,10 @@ class Coercer:
         if not has_generics:
             return True
         try:
-            generics.resolve(
+            polymorphic.resolve(
                 self.catalog, inputs, targets, c.BOOL, self.common_type_or_none, is_question=True
             )
-        except generics.Mismatch:
+        except polymorphic.Mismatch:
             return False
         return True
 
@@ -217,7 +217,7 @@ class Coercer:
         source = type_of(node)
         if source == target or target in _AS_IS:
             return node
-        if target in generics.POLYMORPHIC and source != c.UNKNOWN:
+        if target in polymorphic.POLYMORPHIC and source != c.UNKNOWN:
             base = self.catalog.base_type(source)
             if base == source:
                 return node

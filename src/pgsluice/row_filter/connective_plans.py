@@ -20,7 +20,7 @@ from pgsluice.row_filter.batches import (
     truth_array,
 )
 from pgsluice.row_filter.kernels.scalars import null_truth
-from pgsluice.row_filter.nodes import Truth
+from pgsluice.row_filter.nodes import TruthTest
 from pgsluice.row_filter.plans import Computed, Constant, Plan, Run, Tuple
 
 
@@ -104,16 +104,16 @@ def _where_undecided(plan: Plan, batch: Batch, truth: pa.Array, is_and: bool) ->
 
 #: For each test, what true, false and unknown become.
 _TESTS = {
-    Truth.TRUE: (True, False, False),
-    Truth.NOT_TRUE: (False, True, True),
-    Truth.FALSE: (False, True, False),
-    Truth.NOT_FALSE: (True, False, True),
-    Truth.UNKNOWN: (False, False, True),
-    Truth.NOT_UNKNOWN: (True, True, False),
+    TruthTest.TRUE: (True, False, False),
+    TruthTest.NOT_TRUE: (False, True, True),
+    TruthTest.FALSE: (False, True, False),
+    TruthTest.NOT_FALSE: (True, False, True),
+    TruthTest.UNKNOWN: (False, False, True),
+    TruthTest.NOT_UNKNOWN: (True, True, False),
 }
 
 
-def truth_test(plan: Plan, truth: Truth) -> Plan:
+def truth_test(plan: Plan, truth: TruthTest) -> Plan:
     """``IS [NOT] TRUE`` and the like."""
     if_true, if_false, if_unknown = _TESTS[truth]
 

@@ -172,7 +172,7 @@ class NullTest(_Located):
     is_row: bool = False
 
 
-class Truth(Enum):
+class TruthTest(Enum):
     """What ``IS [NOT] TRUE | FALSE | UNKNOWN`` asks for."""
 
     TRUE = "TRUE"
@@ -188,7 +188,7 @@ class BooleanTest(_Located):
     """``a IS TRUE`` and the like."""
 
     argument: Node
-    truth: Truth
+    truth: TruthTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,6 @@ class Array(_Located):
     """``ARRAY[a, b]``; ``is_nested`` when the elements are arrays themselves."""
 
     elements: tuple[Node, ...]
-    element_type_oid: int
     type_oid: int
     is_nested: bool = False
     collation: int = 0

@@ -11,7 +11,7 @@ Source: src/backend/parser/gram.y (a_expr, b_expr, c_expr).
 from __future__ import annotations
 
 from pgsluice.row_filter import syntax as s
-from pgsluice.row_filter.nodes import CallForm, Connective, Truth
+from pgsluice.row_filter.nodes import CallForm, Connective, TruthTest
 from pgsluice.row_filter.parse_calls import CallParser
 from pgsluice.sql import Token, TokenKind, tokenize
 
@@ -23,9 +23,9 @@ _LEVELS = dict.fromkeys(_COMPARISONS, COMPARISON) | {
     "+": ADD, "-": ADD, "*": MULTIPLY, "/": MULTIPLY, "%": MULTIPLY, "^": POWER,
 }  # fmt: skip
 _TRUTHS = {
-    ("TRUE", True): Truth.TRUE, ("TRUE", False): Truth.NOT_TRUE,
-    ("FALSE", True): Truth.FALSE, ("FALSE", False): Truth.NOT_FALSE,
-    ("UNKNOWN", True): Truth.UNKNOWN, ("UNKNOWN", False): Truth.NOT_UNKNOWN,
+    ("TRUE", True): TruthTest.TRUE, ("TRUE", False): TruthTest.NOT_TRUE,
+    ("FALSE", True): TruthTest.FALSE, ("FALSE", False): TruthTest.NOT_FALSE,
+    ("UNKNOWN", True): TruthTest.UNKNOWN, ("UNKNOWN", False): TruthTest.NOT_UNKNOWN,
 }  # fmt: skip
 _LIKE_WORDS = ("like", "ilike", "similar", "between", "in")
 

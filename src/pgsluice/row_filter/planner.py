@@ -257,7 +257,7 @@ class Planner:
             return folded(lambda row: nested_array([one(row) for one in runs]), plans)
         return folded(lambda row: PgArray.of(tuple([one(row) for one in runs])), plans)
 
-    # Truth and choice
+    # TruthTest and choice
 
     def _bool(self, node: n.Bool) -> Plan:
         if node.connective is n.Connective.NOT:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pgsluice.row_filter.nodes import CallForm, Connective, Truth
+from pgsluice.row_filter.nodes import CallForm, Connective, TruthTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class IsNull:
 @dataclass(frozen=True, slots=True)
 class IsTruth:
     argument: Syntax
-    truth: Truth
+    truth: TruthTest
     location: int
 
 

@@ -7,13 +7,14 @@ words and the position in the text that the server reports.
 from pgsluice.sql.cursor import TokenCursor
 from pgsluice.sql.errors import SqlRefused
 from pgsluice.sql.lexer import Token, TokenKind, tokenize
-from pgsluice.sql.quoting import parenthesised, quote_identifier, quote_literal
+from pgsluice.sql.quoting import any_of, parenthesised, quote_identifier, quote_literal
 
 __all__ = [
     "SqlRefused",
     "Token",
     "TokenCursor",
     "TokenKind",
+    "any_of",
     "parenthesised",
     "quote_identifier",
     "quote_literal",

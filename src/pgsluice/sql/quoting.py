@@ -1,8 +1,9 @@
-"""Names, literals and expressions, quoted for SQL text."""
+"""Names, literals and expressions, written as SQL text."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from pgsluice.sql.keywords import keywords
 from pgsluice.sql.lexer import tokenize
@@ -33,3 +34,10 @@ def parenthesised(expression: str) -> str:
         if depth == 0:
             return expression if number == len(tokens) - 1 > 0 else f"({expression})"
     return f"({expression})"
+
+
+def any_of(expressions: Sequence[str]) -> str | None:
+    """Expressions, ORed; None without any."""
+    if len(expressions) < 2:
+        return expressions[0] if expressions else None
+    return " OR ".join(map(parenthesised, expressions))

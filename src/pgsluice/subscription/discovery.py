@@ -23,8 +23,9 @@ from pgsluice.catalog import (
 from pgsluice.catalog.publications import PublishedBy
 from pgsluice.catalog.tables import Filenode
 from pgsluice.facts import RelationFacts
-from pgsluice.publication import Publisher, copy_condition, fingerprint
+from pgsluice.publication import Publisher, fingerprint
 from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.sql import any_of
 from pgsluice.subscription.own_publications import OwnPublications
 
 
@@ -164,10 +165,13 @@ def _table(
     columns, rows = _columns(relations), _rows(facts.oid, relations, files)
     if mine is not None:
         # What acts on them is the same for all that are published as one table.
-        own = copy_condition(next(iter(mine.values())).resolution)
+        own = next(iter(mine.values())).resolution
         sent = _plain(facts) if columns is None else columns
-        columns = tuple(one for one in own.columns if one in sent)
-        rows = " AND ".join(f"({one})" for one in (own.where, rows) if one is not None) or None
+        columns = tuple(one for one in own.published_columns if one in sent)
+        rows = (
+            " AND ".join(f"({one})" for one in (any_of(own.copy_filters), rows) if one is not None)
+            or None
+        )
     ours = {oid: one.resolution for oid, one in (mine or {}).items()}
     acting = {
         fingerprint(ours.get(one.oid), [_listed(by, facts) for by in one.by]) for one in relations

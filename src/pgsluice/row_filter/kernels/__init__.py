@@ -1,15 +1,13 @@
-"""The functions of PostgreSQL that a row filter can be computed with, by family."""
+"""The functions of PostgreSQL that a row filter can be computed with, a module for each family."""
 
-from __future__ import annotations
-
-from pgsluice.row_filter.kernels import (
+from pgsluice.row_filter.kernels import (  # noqa: F401 - each registers its functions
     arithmetic,
     bits,
     collections,
     comparison,
+    date_parts,
     datetimes,
-    documents,
-    fields,
+    jsonb,
     networks,
     numerics,
     patterns,
@@ -17,18 +15,4 @@ from pgsluice.row_filter.kernels import (
 )
 from pgsluice.row_filter.kernels.kernel import KERNELS
 
-FAMILIES = (
-    arithmetic,
-    bits,
-    collections,
-    comparison,
-    datetimes,
-    documents,
-    fields,
-    networks,
-    numerics,
-    patterns,
-    text,
-)
-
-__all__ = ["FAMILIES", "KERNELS"]
+__all__ = ["KERNELS"]

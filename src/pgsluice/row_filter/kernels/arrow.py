@@ -18,7 +18,7 @@ from pgsluice.row_filter.kernels.kernel import Site
 from pgsluice.row_filter.kernels.patterns import parse_like, read_regex
 from pgsluice.row_filter.kernels.scalars import make_scalar
 from pgsluice.row_filter.values import NAMES, Value
-from pgsluice.row_filter.values import moments as m
+from pgsluice.row_filter.values import datetimes as m
 
 Datum: TypeAlias = Any
 """An Arrow array, or a scalar for a constant."""

@@ -18,8 +18,8 @@ from pgsluice.row_filter.kernels.kernel import (
     require_code_point_order,
 )
 from pgsluice.row_filter.values import VALUE_TYPES, Value, ValueType
-from pgsluice.row_filter.values import moments as m
-from pgsluice.row_filter.values.documents import Jsonb, is_equal
+from pgsluice.row_filter.values import datetimes as m
+from pgsluice.row_filter.values.jsonb import Jsonb, is_equal
 
 COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "eq": operator.eq,

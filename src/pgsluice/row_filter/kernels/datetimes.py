@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from pgsluice.row_filter.kernels.kernel import kernel, register
 from pgsluice.row_filter.values import SqlError
-from pgsluice.row_filter.values import moments as m
-from pgsluice.row_filter.values.moments import Interval, TimeTz
+from pgsluice.row_filter.values import datetimes as m
+from pgsluice.row_filter.values.datetimes import Interval, TimeTz
 
 _INT4 = range(-(2**31), 2**31)
 _INT8 = range(-(2**63), 2**63)

@@ -101,18 +101,18 @@ _REVERSED: Final = frozenset(
 F = TypeVar("F", bound=Compute)
 
 
-def register(signature: str, compute: Compute, *, is_strict: bool = True) -> None:
-    """A function that computes alike wherever it stands."""
+def register(signature: str, compute: Compute) -> None:
+    """Register a strict function that computes the same for every call."""
     is_reversed = signature in _REVERSED
-    KERNELS[signature] = Kernel(signature, lambda site: compute, is_strict, is_reversed)
+    KERNELS[signature] = Kernel(signature, lambda site: compute, is_reversed=is_reversed)
 
 
-def kernel(*signatures: str, is_strict: bool = True) -> Callable[[F], F]:
+def kernel(*signatures: str) -> Callable[[F], F]:
     """:func:`register` as a decorator."""
 
     def take(compute: F) -> F:
         for signature in signatures:
-            register(signature, compute, is_strict=is_strict)
+            register(signature, compute)
         return compute
 
     return take

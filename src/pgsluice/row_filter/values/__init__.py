@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from pgsluice.row_filter.values.collections import array_type, range_type
-from pgsluice.row_filter.values.documents import DOCUMENTS
-from pgsluice.row_filter.values.moments import MOMENTS
+from pgsluice.row_filter.values.datetimes import DATETIMES
+from pgsluice.row_filter.values.jsonb import JSON_TYPES
 from pgsluice.row_filter.values.networks import NETWORKS
 from pgsluice.row_filter.values.numbers import NUMBERS
 from pgsluice.row_filter.values.strings import STRINGS
@@ -30,7 +30,7 @@ _RANGES: Final = {
 
 
 def _by_oid() -> dict[int, ValueType]:
-    by_name = {one.name: one for one in (*NUMBERS, *STRINGS, *MOMENTS, *NETWORKS, *DOCUMENTS)}
+    by_name = {one.name: one for one in (*NUMBERS, *STRINGS, *DATETIMES, *NETWORKS, *JSON_TYPES)}
     for name, subtype in _RANGES.items():
         by_name[name] = range_type(name, by_name[subtype])
     found: dict[int, ValueType] = {}

@@ -164,7 +164,7 @@ def timetz_key(time: TimeTz) -> tuple[int, int]:
     return time.microseconds + time.zone * SECOND, time.zone
 
 
-MOMENTS: Final = (
+DATETIMES: Final = (
     ValueType("date", parse_date),
     ValueType("timestamp", parse_timestamp),
     ValueType("timestamptz", parse_timestamp),

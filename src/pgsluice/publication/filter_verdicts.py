@@ -21,14 +21,14 @@ import pyarrow as pa
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask, RelationChanges
 from pgsluice.errors import EvaluationError, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.publication.rows import RowPool
+from pgsluice.publication.row_pool import RowPool
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import raise_unless_possible, reconcile_filter_column
 from pgsluice.types import resolve_type
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class FilterVerdicts:
     """For each change, whether its old and its new tuple pass. True where no filter acts; an
     UPDATE without an old tuple counts as if it were like the new one."""
 
@@ -41,16 +41,16 @@ def check_plans(changes: RelationChanges, filters: Iterable[FilterEvaluator | No
     when the table's first change comes, whatever its action.
 
     Raises:
-        EvaluationError: as :func:`judge`, for the first change.
+        EvaluationError: as :func:`evaluate_filters`, for the first change.
     """
     for one in filters:
         if len(changes) and one is not None and (failure := one.failure) is not None:
             raise _located(failure, changes, 0)
 
 
-def judge(
+def evaluate_filters(
     changes: RelationChanges, pool: RowPool, filters: Mapping[int, FilterEvaluator | None]
-) -> Truth:
+) -> FilterVerdicts:
     """Compute the filters.
 
     Args:
@@ -84,7 +84,7 @@ def judge(
         raise _located(first, changes, change) from first
     alone = (changes.actions == UPDATE) & (changes.old_index < 0)
     old[alone] = new[alone]
-    return Truth(old, new)
+    return FilterVerdicts(old, new)
 
 
 @dataclass(frozen=True, slots=True)

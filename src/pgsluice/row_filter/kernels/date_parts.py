@@ -19,8 +19,8 @@ from pgsluice.row_filter.kernels.datetimes import (
 )
 from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, sited
 from pgsluice.row_filter.kernels.numerics import division_scale, quotient
-from pgsluice.row_filter.values import moments as m
-from pgsluice.row_filter.values.moments import Interval
+from pgsluice.row_filter.values import datetimes as m
+from pgsluice.row_filter.values.datetimes import Interval
 from pgsluice.row_filter.values.numbers import EXACT, with_scale
 
 #: Units whose value has no end; on an infinite moment the others are NULL.

@@ -89,4 +89,4 @@ def is_equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-DOCUMENTS: Final = (ValueType("jsonb", parse_jsonb, None),)
+JSON_TYPES: Final = (ValueType("jsonb", parse_jsonb, None),)

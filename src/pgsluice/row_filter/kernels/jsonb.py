@@ -20,7 +20,7 @@ from pgsluice.row_filter.kernels.numerics import (
 )
 from pgsluice.row_filter.values import CannotKnow, SqlError
 from pgsluice.row_filter.values.collections import PgArray
-from pgsluice.row_filter.values.documents import Jsonb, format_jsonb, is_equal
+from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb, is_equal
 
 _INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+", re.ASCII)
 _INT4: Final = range(-(2**31), 2**31)
