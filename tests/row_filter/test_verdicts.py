@@ -115,13 +115,13 @@ def read_table(connection: psycopg.Connection) -> Ours:
     ).fetchall()
     types = connection.execute(
         "SELECT oid, typname, typtype, typcategory, false, 0, typarray, typcollation, 0, 0,"
-        " false, false, format_type(oid, NULL), typbasetype,"
+        " false, format_type(oid, NULL), typbasetype,"
         " (SELECT array_agg(enumlabel::text) FROM pg_enum WHERE enumtypid = t.oid)"
         " FROM pg_type t WHERE oid >= 16384"
     ).fetchall()
     return Ours(
         [FilterColumn(*row) for row in columns],
-        [FilterType(*row[:14], None if row[14] is None else frozenset(row[14])) for row in types],
+        [FilterType(*row, None if labels is None else frozenset(labels)) for *row, labels in types],
     )
 
 

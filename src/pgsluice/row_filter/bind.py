@@ -12,7 +12,8 @@ from functools import lru_cache
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
-from pgsluice.row_filter.binder import ROW_TYPE, Binder
+from pgsluice.row_filter.bind_names import ROW_TYPE
+from pgsluice.row_filter.binder import Binder
 from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.deparse import deparse
 from pgsluice.row_filter.errors import FilterNotExact

@@ -1,17 +1,82 @@
-"""Names of types and collations -> OIDs.
+"""Names -> columns of the relation, types and collations.
 
-Source: src/backend/parser/parse_type.c.
+Source: src/backend/parser/parse_expr.c (transformColumnRef), parse_type.c.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import literals, type_names
+from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter import syntax as s
 from pgsluice.row_filter.bad_literals import BadLiteral
+from pgsluice.row_filter.check import SYSTEM_TYPES
 from pgsluice.sql import SqlRefused
+
+ROW_TYPE = 0xFFFFFFFF
+"""Stands for the type of the relation's rows, whose OID nobody needs to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBinder:
+    """Binds names of columns.
+
+    Attributes:
+        columns: of the relation, by name.
+        relation: its name; and its ``schema``.
+    """
+
+    catalog: c.Catalog
+    columns: Mapping[str, c.FilterColumn]
+    relation: str
+    schema: str
+
+    def bind(self, node: s.ColumnRef) -> n.Node:
+        """transformColumnRef."""
+        *qualifiers, name = node.names
+        shown = ".".join(str(part) for part in node.names)
+        if name is None:
+            self._check_table(qualifiers, node)
+            return self._whole_row(node)
+        if qualifiers:
+            self._check_table(qualifiers, node)
+        elif name == self.relation and name not in self.columns:
+            return self._whole_row(node)
+        if column := self.columns.get(name):
+            collation = column.collation
+            if collation is None:
+                collation = self.catalog.type(column.type_oid).collation
+            return n.Column(name, column.type_oid, column.typmod, collation, location=node.location)
+        if name in SYSTEM_TYPES:
+            return n.Column(name, SYSTEM_TYPES[name], location=node.location)
+        shown = f"column {shown}" if qualifiers else f'column "{name}"'
+        raise SqlRefused(f"{shown} does not exist", position=node.location)
+
+    def _whole_row(self, node: s.ColumnRef) -> n.Node:
+        """A row of the table's own type, which is a user-defined one."""
+        return n.Column(self.relation, ROW_TYPE, location=node.location)
+
+    def _check_table(self, qualifiers: Sequence[str | None], node: s.ColumnRef) -> None:
+        table = str(qualifiers[-1])
+        if len(qualifiers) > 2:
+            shown = ".".join(str(part) for part in node.names)
+            raise SqlRefused(
+                f"cross-database references are not implemented: {shown}", position=node.location
+            )
+        if table == self.relation and len(qualifiers) == 2 and qualifiers[0] != self.schema:
+            raise SqlRefused(
+                f'invalid reference to FROM-clause entry for table "{table}"',
+                detail=f'There is an entry for table "{table}", but it cannot be referenced from'
+                " this part of the query.",
+                position=node.location,
+            )
+        if table != self.relation:
+            raise SqlRefused(
+                f'missing FROM-clause entry for table "{table}"', position=node.location
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter import syntax as s
 from pgsluice.row_filter.bad_literals import BadLiteral
 from pgsluice.row_filter.bind_calls import CallBinder
-from pgsluice.row_filter.bind_names import NameBinder
+from pgsluice.row_filter.bind_names import ColumnBinder, NameBinder
 from pgsluice.row_filter.bind_operators import OperatorBinder
 from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.check import MESSAGE, NOT_SIMPLE, SYSTEM_TYPES, check
@@ -30,8 +30,6 @@ from pgsluice.row_filter.type_names import display
 from pgsluice.sql import SqlRefused
 
 _EXPLICIT = Coercion(Context.EXPLICIT, CallForm.EXPLICIT_CAST)
-ROW_TYPE = 0xFFFFFFFF
-"""Stands for the type of the relation's rows, whose OID nobody needs to know."""
 
 
 class Binder:
@@ -41,9 +39,9 @@ class Binder:
         self, catalog: c.Catalog, columns: Sequence[FilterColumn], relation: str, schema: str
     ) -> None:
         self.catalog = catalog
-        self.columns = {column.name: column for column in columns}
-        self.relation = relation
-        self.schema = schema
+        self.columns = ColumnBinder(
+            catalog, {column.name: column for column in columns}, relation, schema
+        )
         self.coercer = Coercer(catalog)
         self.operators = OperatorBinder(catalog, self.coercer, Resolver(catalog, self.coercer))
         self.calls = CallBinder(self.operators)
@@ -54,7 +52,7 @@ class Binder:
         """The whole way but printing."""
         found = self.coercer.to_boolean(self.bind(syntax), "PUBLICATION WHERE")
         found = self.collator.assign(found)
-        check(found, self.catalog, SYSTEM_TYPES.keys() - self.columns.keys())
+        check(found, self.catalog, SYSTEM_TYPES.keys() - self.columns.columns.keys())
         if self.coercer.inexact:
             raise self.coercer.inexact[0]
         return found
@@ -71,47 +69,7 @@ class Binder:
 
     @bind.register
     def _(self, node: s.ColumnRef) -> n.Node:
-        *qualifiers, name = node.names
-        shown = ".".join(str(part) for part in node.names)
-        if name is None:
-            self._check_table(qualifiers, node)
-            return self._whole_row(node)
-        if qualifiers:
-            self._check_table(qualifiers, node)
-        elif name == self.relation and name not in self.columns:
-            return self._whole_row(node)
-        if column := self.columns.get(name):
-            collation = column.collation
-            if collation is None:
-                collation = self.catalog.type(column.type_oid).collation
-            return n.Column(name, column.type_oid, column.typmod, collation, location=node.location)
-        if name in SYSTEM_TYPES:
-            return n.Column(name, SYSTEM_TYPES[name], location=node.location)
-        shown = f"column {shown}" if qualifiers else f'column "{name}"'
-        raise SqlRefused(f"{shown} does not exist", position=node.location)
-
-    def _whole_row(self, node: s.ColumnRef) -> n.Node:
-        """A row of the table's own type, which is a user-defined one."""
-        return n.Column(self.relation, ROW_TYPE, location=node.location)
-
-    def _check_table(self, qualifiers: Sequence[str | None], node: s.ColumnRef) -> None:
-        table = str(qualifiers[-1])
-        if len(qualifiers) > 2:
-            shown = ".".join(str(part) for part in node.names)
-            raise SqlRefused(
-                f"cross-database references are not implemented: {shown}", position=node.location
-            )
-        if table == self.relation and len(qualifiers) == 2 and qualifiers[0] != self.schema:
-            raise SqlRefused(
-                f'invalid reference to FROM-clause entry for table "{table}"',
-                detail=f'There is an entry for table "{table}", but it cannot be referenced from'
-                " this part of the query.",
-                position=node.location,
-            )
-        if table != self.relation:
-            raise SqlRefused(
-                f'missing FROM-clause entry for table "{table}"', position=node.location
-            )
+        return self.columns.bind(node)
 
     @bind.register
     def _(self, node: s.Parameter) -> n.Node:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pgsluice.row_filter import syntax as s
 from pgsluice.row_filter.nodes import CallForm, Connective, TruthTest
-from pgsluice.row_filter.parse_calls import CallParser
+from pgsluice.row_filter.parse_primary import PrimaryParser
 from pgsluice.sql import Token, TokenKind, tokenize
 
 OR, AND, NOT, IS, COMPARISON, LIKE, ESCAPE, OPERATOR = 1, 2, 3, 4, 5, 6, 7, 8
@@ -45,7 +45,7 @@ def parse_filter(text: str) -> s.Syntax:
     return found
 
 
-class Parser(CallParser):
+class Parser(PrimaryParser):
     """A cursor over tokens; ``expression()`` reads one a_expr from where it stands."""
 
     # -- a_expr and b_expr
