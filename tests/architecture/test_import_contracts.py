@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 LAYERS = "Rooms import downward only"
 WIRE = "wire imports the standard library only"
 SPARK = "Only spark, copy, subscription and what starts them import Spark"
+ROW_FILTER = "Row filters are used through their package only"
+PUBLICATION = "Publications are used through their package only"
 VERIFICATION = "verification shares nothing with the decoder"
 
 FORBIDDEN = [
@@ -26,6 +28,8 @@ FORBIDDEN = [
     (LAYERS, "a_new_room/__init__.py", ""),
     (WIRE, "wire/basic.py", "import numpy"),
     (SPARK, "publication/model.py", "import pyspark"),
+    (ROW_FILTER, "publication/model.py", "import pgsluice.row_filter.nodes"),
+    (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.model"),
     (VERIFICATION, "verification/digest.py", "import pgsluice.types"),
 ]
 
