@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.support.spool_changes import changes
 from tests.support.transactions import new_spool
@@ -30,6 +31,7 @@ from pgsluice.wire import (
     RelationColumn,
     ReplicaIdentity,
     RollbackPrepared,
+    StandbyStatusUpdate,
     StreamCommit,
     StreamStart,
     StreamStop,
@@ -37,6 +39,7 @@ from pgsluice.wire import (
     decode_message,
 )
 
+Script = Sequence[bytes | Callable[[], None]]
 LSN = Lsn(5000)
 RELATION = Relation(
     16394, "public", "t", ReplicaIdentity.DEFAULT, (RelationColumn(1, "id", 23, -1),)
@@ -44,34 +47,50 @@ RELATION = Relation(
 
 
 class Played:
-    """A connection whose server says what the script has, then nothing."""
+    """A connection whose server says what the script has, then nothing.
 
-    def __init__(self, frames: list[bytes | Callable[[], None]], ended: threading.Event) -> None:
+    Args:
+        frames: the script; a function in it is called when all before it was received.
+        ended: set after the last frame.
+
+    Attributes:
+        acknowledged: the flush LSN of each status that was sent to it.
+    """
+
+    def __init__(self, frames: Script, ended: threading.Event) -> None:
         self._frames = iter(frames)
         self._ended = ended
+        self._event: Callable[[], None] | None = None
         self.pgconn = self
+        self.acknowledged: list[Lsn] = []
 
     def get_copy_data(self, _: int) -> tuple[int, bytes]:
+        if self._event is not None:
+            event, self._event = self._event, None
+            event()
         frame = next(self._frames, None)
-        while callable(frame):  # something happens meanwhile
-            frame()
-            frame = next(self._frames, None)
+        if callable(frame):  # after what has come so far
+            self._event = frame
+            return 0, b""
         if frame is None:
             self._ended.set()
             return 0, b""
         return len(frame), frame
 
-    def send_status(self, _: object) -> None:
-        pass
+    def send_status(self, status: StandbyStatusUpdate) -> None:
+        self.acknowledged.append(status.flush)
 
     def wait(self, _: float) -> None:
         pass
 
 
 class NoFacts:
-    """A catalog that knows nothing."""
+    """A catalog that knows nothing but how far the server's WAL is flushed."""
 
-    def on_relation(self, _: bytes) -> None:
+    def __init__(self, flush_lsn: Callable[[], Lsn] = lambda: Lsn(2**62 - 1)) -> None:
+        self.flush_lsn = flush_lsn
+
+    def on_relation(self, oid: int) -> None:
         return None
 
     def at_commit(self, oids, joining) -> dict[int, None]:
@@ -89,13 +108,30 @@ def receive(
     path: Path, messages: list[bytes], *, parallel: bool = False, segment_bytes: int = 2048
 ) -> None:
     """What comes on one connection, into the spool at ``path``."""
+    receive_frames(path, frames_of(messages), parallel=parallel, segment_bytes=segment_bytes)
+
+
+def receive_frames(
+    path: Path,
+    frames: Script,
+    *,
+    facts: Any = None,
+    parallel: bool = False,
+    segment_bytes: int = 2048,
+) -> list[Lsn]:
+    """The same for frames and for what happens between them.
+
+    Returns:
+        what was acknowledged.
+    """
     spool = Spool.open(path) if Spool.exists(path) else new_spool(path, Lsn(10))
     stop = threading.Event()
+    played = Played(frames, stop)
     pace = Pace(segment_bytes, 3600)
-    played = Played(frames_of(messages), stop)
     with SpoolWriter(spool) as writer, Store(writer, None) as store:
-        Receiver(played, store, NoFacts(), pace, parallel=parallel, stop=stop).run()
+        Receiver(played, store, facts or NoFacts(), pace, parallel=parallel, stop=stop).run()
         store.forget_connection()
+    return played.acknowledged
 
 
 def rows(path: Path) -> dict[int, list[bytes | None]]:

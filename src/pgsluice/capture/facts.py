@@ -18,28 +18,14 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.capture.steps import FactsByOid
-from pgsluice.catalog import fetch_many, fetch_relation_facts
-from pgsluice.errors import PgsluiceError, ProtocolError
+from pgsluice.capture.commands import FactsByOid
+from pgsluice.catalog import fetch_many, fetch_relation_facts, flush_lsn
+from pgsluice.errors import PgsluiceError
+from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import FACTS_TAG
 
 _OID = struct.Struct(">I")
-
-
-def relation_oid(message: bytes, body: int) -> int:
-    """The relation that a Relation message tells.
-
-    Args:
-        message: its bytes.
-        body: 5 in a stream, else 1.
-
-    Raises:
-        ProtocolError: it is cut short.
-    """
-    if len(message) < body + _OID.size:
-        raise ProtocolError("a Relation message (R) ends before its OID", tag="R", offset=body)
-    return int(_OID.unpack_from(message, body)[0])
 
 
 def facts_message(oid: int, json: str | None) -> bytes:
@@ -68,16 +54,15 @@ class FactsSource:
             self._connection.close()
             self._connection = None
 
-    def on_relation(self, message: bytes) -> bytes | None:
-        """A Relation message came.
+    def on_relation(self, oid: int) -> bytes | None:
+        """A relation was announced.
 
         Returns:
-            the facts' message to stand behind it; None when they have not changed.
+            the facts' message to stand behind its R; None when they have not changed.
 
         Raises:
             SourceUnreachable, SourceRefused: the catalog could not be asked.
         """
-        oid = relation_oid(message, 1)
         json = self._fetch([oid])[oid]
         if oid in self._known and self._known[oid] == json:
             return None
@@ -124,14 +109,26 @@ class FactsSource:
                 messages.append(facts_message(oid, json))
         return messages
 
+    def flush_lsn(self) -> Lsn:
+        """How far the server's WAL is flushed (on a standby: replayed).
+
+        Raises:
+            SourceUnreachable, SourceRefused: it could not be asked.
+        """
+        with source_errors("asking for the server's flush LSN"):
+            return flush_lsn(self._connected())
+
     def _fetch(self, oids: Iterable[int]) -> dict[int, str | None]:
         """At once, however many: a partitioned table's leaves may be thousands."""
         wanted = list(oids)
         with source_errors("reading the catalog"):
-            if self._connection is None or self._connection.closed:
-                self._connection = connect_sql(self._dsn, timeout_s=self._timeout_s)
-            found = fetch_many(self._connection, wanted)
+            found = fetch_many(self._connected(), wanted)
         return {oid: found[oid].to_json() if oid in found else None for oid in wanted}
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = connect_sql(self._dsn, timeout_s=self._timeout_s)
+        return self._connection
 
 
 class CatalogWatch:

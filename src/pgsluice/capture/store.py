@@ -1,8 +1,8 @@
 """The thread that makes things durable, so that receiving goes on meanwhile.
 
-Joining, scanning and fsync release the interpreter's lock. Steps are done in the order in
+Joining, scanning and fsync release the interpreter's lock. Commands are done in the order in
 which they were handed over; the first error stops the thread and is raised in the receiver.
-Between steps it keeps the spool small (:mod:`pgsluice.spool.retention`).
+Between commands it keeps the spool small (:mod:`pgsluice.spool.retention`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-from pgsluice.capture.steps import (
-    Abandoned,
-    Committed,
+from pgsluice.capture.commands import (
+    AdvanceFrontier,
+    Command,
+    CommitParts,
+    CommitPrepared,
+    DiscardParts,
     FactsByOid,
-    Part,
-    Prepared,
-    PreparedCommitted,
-    PreparedRolledBack,
-    Step,
-    TakenBack,
-    Whole,
+    KeepPrepared,
+    RollbackPrepared,
+    TruncateParts,
+    WritePart,
+    WriteSegment,
 )
 from pgsluice.errors import PgsluiceError, SpoolError
 from pgsluice.facts import RelationFacts
@@ -33,25 +34,25 @@ from pgsluice.spool.retention import Retention, RetentionState
 
 _DEPTH = 2
 _RETENTION_S = 1.0
-_RETENTION_STEPS = 4
-"""Room is looked for each second, and after so many steps."""
+_RETENTION_COMMANDS = 4
+"""Room is looked for each second, and after so many commands."""
 
 
 class Store:
-    """Makes steps durable on a thread of its own; a context manager.
+    """Makes commands durable on a thread of its own; a context manager.
 
     Args:
         writer: the spool's.
         retention: keeps the spool small; None: it grows.
 
     Attributes:
-        guard: called before a step is taken over; raises what forbids it.
+        guard: called before a command is taken over; raises what forbids it.
     """
 
     def __init__(self, writer: SpoolWriter, retention: Retention | None) -> None:
         self._writer = writer
         self._retention = retention
-        self._steps: deque[Step] = deque()
+        self._commands: deque[Command] = deque()
         self._changed = threading.Condition()
         self._is_closing = False
         self._submitted = 0
@@ -84,12 +85,12 @@ class Store:
 
     @property
     def submitted(self) -> int:
-        """The number of the last step handed over."""
+        """The number of the last command handed over."""
         return self._submitted
 
     @property
     def done(self) -> int:
-        """The number of the last step that is durable."""
+        """The number of the last command that is durable."""
         return self._done
 
     @property
@@ -107,8 +108,8 @@ class Store:
         if self._error is not None:
             raise self._error
 
-    def offer(self, step: Step, timeout_s: float) -> bool:
-        """Hand over a step.
+    def offer(self, command: Command, timeout_s: float) -> bool:
+        """Hand over a command.
 
         Returns:
             False when there was no place for it in time: look after the server, try again.
@@ -120,12 +121,12 @@ class Store:
             self.guard()
         with self._changed:
             self._changed.wait_for(
-                lambda: len(self._steps) < _DEPTH or self._error is not None, timeout_s
+                lambda: len(self._commands) < _DEPTH or self._error is not None, timeout_s
             )
             self.raise_error()
-            if len(self._steps) >= _DEPTH:
+            if len(self._commands) >= _DEPTH:
                 return False
-            self._steps.append(step)
+            self._commands.append(command)
             self._submitted += 1
             self._changed.notify_all()
             return True
@@ -164,28 +165,30 @@ class Store:
         self._writer.forget_relations()
 
     def _run(self) -> None:
-        looked, steps = time.monotonic() - _RETENTION_S, 0
+        looked, commands = time.monotonic() - _RETENTION_S, 0
         try:
             while True:
                 with self._changed:
                     self._changed.wait_for(
-                        lambda: self._steps or self._is_closing, timeout=_RETENTION_S
+                        lambda: self._commands or self._is_closing, timeout=_RETENTION_S
                     )
-                    step = self._steps[0] if self._steps else None
-                    if step is None and self._is_closing:
+                    command = self._commands[0] if self._commands else None
+                    if command is None and self._is_closing:
                         return
-                if step is not None:
-                    self._do(step)
-                    steps += 1
+                if command is not None:
+                    self._do(command)
+                    commands += 1
                     with self._changed:
-                        self._steps.popleft()
+                        self._commands.popleft()
                         self._done += 1
                         self._durable = self._writer.frontier
                         self._changed.notify_all()
-                is_due = steps >= _RETENTION_STEPS or time.monotonic() - looked >= _RETENTION_S
+                is_due = (
+                    commands >= _RETENTION_COMMANDS or time.monotonic() - looked >= _RETENTION_S
+                )
                 if self._retention is not None and is_due:
                     self._retained = self._retention.step()
-                    looked, steps = time.monotonic(), 0
+                    looked, commands = time.monotonic(), 0
         except PgsluiceError as error:
             self._stop(error)
         except OSError as error:
@@ -204,40 +207,40 @@ class Store:
         self.drain()
         return self._writer.parts.prepared_relations(gid, xid)
 
-    def _do(self, step: Step) -> None:
+    def _do(self, command: Command) -> None:
         writer = self._writer
-        match step:
-            case Whole(messages):
+        match command:
+            case WriteSegment(messages):
                 writer.append(messages)
-            case Part(key, messages, body):
-                writer.parts.append(key, messages, body=body)
-            case TakenBack(key, kept):
-                writer.parts.take_back(key, kept)
-            case Abandoned(key):
+            case WritePart(key, messages, in_stream):
+                writer.parts.append(key, messages, body=5 if in_stream else 1)
+            case TruncateParts(key, length):
+                writer.parts.take_back(key, length)
+            case DiscardParts(key):
                 writer.parts.abandon(key)
-            case Committed(key, end, commit_timestamp, xid, facts, joining):
+            case CommitParts(key, position, commit_timestamp, xid, facts, joining):
                 writer.parts.commit(
                     key,
-                    position=end,
+                    position=position,
                     commit_timestamp=commit_timestamp,
                     xid=xid,
                     facts=None if facts is None else _parsed(facts),
                     joining=joining,
                 )
-            case Prepared(key, gid, xid, prepare_lsn):
+            case KeepPrepared(key, gid, xid, prepare_lsn):
                 writer.parts.prepare(key, gid=gid, xid=xid, prepare_lsn=prepare_lsn)
-            case PreparedCommitted(gid, xid, end, commit_timestamp, facts):
+            case CommitPrepared(gid, xid, position, commit_timestamp, facts):
                 writer.parts.commit_prepared(
                     gid,
                     xid,
-                    position=end,
+                    position=position,
                     commit_timestamp=commit_timestamp,
                     facts=_parsed(facts),
                 )
-            case PreparedRolledBack(gid, xid):
+            case RollbackPrepared(gid, xid):
                 writer.parts.rollback_prepared(gid, xid)
-            case Lsn():
-                writer.advance_frontier(step)
+            case AdvanceFrontier(lsn):
+                writer.advance_frontier(lsn)
 
 
 def _parsed(facts: FactsByOid) -> dict[int, RelationFacts | None]:

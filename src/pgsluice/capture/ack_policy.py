@@ -21,7 +21,7 @@ _NOWHERE = Lsn(0)
 
 
 @dataclass(slots=True)
-class Progress:
+class AckPolicy:
     """State of one connection's acknowledging. Times are the caller's monotonic clock.
 
     Attributes:
@@ -41,34 +41,34 @@ class Progress:
     frontier_at: float | None = None
     is_reply_due: bool = False
     _candidate: Lsn = _NOWHERE
-    _candidate_step: int = 0
+    _candidate_command: int = 0
     _was_busy: bool = True
 
-    def keepalive(self, end: Lsn, *, after_step: int, is_open: bool, wants_reply: bool) -> None:
+    def keepalive(self, end: Lsn, *, after_command: int, is_held: bool, wants_reply: bool) -> None:
         """A keepalive came.
 
         Args:
             end: its LSN.
-            after_step: the step that will have made durable all that came before it.
-            is_open: a transaction is being received.
+            after_command: the step that will have made durable all that came before it.
+            is_held: a transaction is being received.
             wants_reply: the server asks for status.
         """
         self.is_reply_due |= wants_reply
-        if not is_open and end > self._candidate:
-            self._candidate, self._candidate_step = end, after_step
+        if not is_held and end > self._candidate:
+            self._candidate, self._candidate_command = end, after_command
 
     def wrote(self) -> None:
         """A step with data was handed to the disk: the stream is not idle."""
         self._was_busy = True
 
-    def frontier_due(self, now: float, *, done_step: int, durable: Lsn) -> Lsn | None:
+    def frontier_due(self, now: float, *, done_command: int, durable: Lsn) -> Lsn | None:
         """The LSN to write as the frontier now, if one is due.
 
         Args:
-            done_step: the last step that is durable.
+            done_command: the last step that is durable.
             durable: the durable frontier.
         """
-        if self._candidate <= durable or done_step < self._candidate_step:
+        if self._candidate <= durable or done_command < self._candidate_command:
             return None
         since = None if self.frontier_at is None else now - self.frontier_at
         pause = _SOON_S if self._was_busy else self.idle_s

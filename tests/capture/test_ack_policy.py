@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgsluice.capture.progress import Progress
+from pgsluice.capture.ack_policy import AckPolicy
 from pgsluice.lsn import Lsn
 
 EVENTS = st.lists(
@@ -17,7 +17,7 @@ EVENTS = st.lists(
 @given(EVENTS, st.booleans())
 def test_nothing_is_acknowledged_that_is_not_durable(events, is_eager):
     """A model of a connection: commits wait, are handed over in order, become durable."""
-    progress = Progress(Lsn(0), is_eager=is_eager)
+    progress = AckPolicy(Lsn(0), is_eager=is_eager)
     submitted = done = 0
     is_open = False
     waiting: list[int] = []
@@ -40,10 +40,13 @@ def test_nothing_is_acknowledged_that_is_not_durable(events, is_eager):
             done += 1
         elif event == "keepalive":
             progress.keepalive(
-                Lsn(lsn), after_step=submitted + bool(waiting), is_open=is_open, wants_reply=False
+                Lsn(lsn),
+                after_command=submitted + bool(waiting),
+                is_held=is_open,
+                wants_reply=False,
             )
         elif event == "frontier" and not waiting:
-            due = progress.frontier_due(now, done_step=done, durable=Lsn(durable))
+            due = progress.frontier_due(now, done_command=done, durable=Lsn(durable))
             if due is not None:
                 not_durable = [commit for step in handed for commit in step] + waiting
                 assert all(commit > due for commit in not_durable)
@@ -53,23 +56,23 @@ def test_nothing_is_acknowledged_that_is_not_durable(events, is_eager):
 
 
 def test_status_goes_out_in_time_at_once_when_asked_and_soon_after_new_data():
-    progress = Progress(Lsn(100))
+    progress = AckPolicy(Lsn(100))
     progress.sent(0.0, Lsn(100))
     assert not progress.status_due(9.9, Lsn(100))
     assert progress.status_due(10.0, Lsn(100))
     assert not progress.status_due(0.5, Lsn(200))
     assert progress.status_due(1.0, Lsn(200))
-    progress.keepalive(Lsn(300), after_step=0, is_open=False, wants_reply=True)
+    progress.keepalive(Lsn(300), after_command=0, is_held=False, wants_reply=True)
     assert progress.status_due(0.1, Lsn(100))
 
 
 def test_an_idle_frontier_is_written_at_most_once_in_ten_seconds():
-    progress = Progress(Lsn(0))
+    progress = AckPolicy(Lsn(0))
     durable = Lsn(0)
     written = []
     for second in range(1, 25):
-        progress.keepalive(Lsn(second), after_step=0, is_open=False, wants_reply=False)
-        due = progress.frontier_due(float(second), done_step=0, durable=durable)
+        progress.keepalive(Lsn(second), after_command=0, is_held=False, wants_reply=False)
+        due = progress.frontier_due(float(second), done_command=0, durable=durable)
         if due is not None:
             durable = due
             written.append(second)
@@ -77,6 +80,6 @@ def test_an_idle_frontier_is_written_at_most_once_in_ten_seconds():
 
 
 def test_a_transaction_that_is_coming_in_holds_the_frontier():
-    progress = Progress(Lsn(0), is_eager=True)
-    progress.keepalive(Lsn(50), after_step=0, is_open=True, wants_reply=False)
-    assert progress.frontier_due(1.0, done_step=0, durable=Lsn(0)) is None
+    progress = AckPolicy(Lsn(0), is_eager=True)
+    progress.keepalive(Lsn(50), after_command=0, is_held=True, wants_reply=False)
+    assert progress.frontier_due(1.0, done_command=0, durable=Lsn(0)) is None

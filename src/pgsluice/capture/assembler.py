@@ -1,0 +1,335 @@
+"""Frames become whole transactions: the commands to the store, in commit order.
+
+:class:`~pgsluice.wire.TransactionMachine` decides what each message does; here its verdicts
+are carried out on bytes. Whole plain transactions wait together for their segment. Each
+transaction that is open (the plain one, the one being prepared, and every one that is
+streamed) waits on its own, and is written as parts when they all grow too large.
+
+Nothing of an open transaction can be read before its end is written, and a message that the
+machine refuses ends the connection: so nothing of an illegal transaction becomes readable.
+
+Facts of plain relations are looked up at their R. Those of a streamed or prepared transaction
+are looked up at its commit, because before that nobody else can see what it created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pgsluice.capture import commands
+from pgsluice.capture.commands import (
+    Command,
+    CommitParts,
+    DiscardParts,
+    KeepPrepared,
+    TruncateParts,
+    WritePart,
+    WriteSegment,
+)
+from pgsluice.capture.facts import FactsSource
+from pgsluice.capture.flush_limit import FlushLimit
+from pgsluice.capture.frames import Chunk, FrameChunks
+from pgsluice.errors import ProtocolError
+from pgsluice.lsn import Lsn
+from pgsluice.wire import (
+    POSTGRES_EPOCH_US,
+    BeginPrepare,
+    CommitPrepared,
+    Event,
+    LogicalMessage,
+    Prepare,
+    Relation,
+    RollbackPrepared,
+    State,
+    Step,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+    TransactionMachine,
+)
+
+_NOT_KEPT = frozenset("SEcAbPKrp")
+"""Tags of messages that only say what becomes of others."""
+
+
+@dataclass(slots=True)
+class _OpenTransaction:
+    """The bytes of a transaction that has not ended.
+
+    Attributes:
+        xid: its top-level xid.
+        in_stream: whether its messages carry an xid.
+        key: names its parts; empty before the first.
+        frames: those that are not in parts yet.
+        in_parts: how many messages are in parts.
+    """
+
+    xid: int
+    in_stream: bool
+    key: str = ""
+    frames: FrameChunks = field(default_factory=FrameChunks)
+    in_parts: int = 0
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """How far a chunk was followed.
+
+    Attributes:
+        chunk: its frames.
+        now: when it came.
+        followed: messages that the machine has seen.
+        kept: frames that were put where they belong.
+        whole_end: the end of the last whole transaction.
+    """
+
+    chunk: Chunk
+    now: float
+    followed: int = 0
+    kept: int = 0
+    whole_end: int = 0
+
+
+class TransactionAssembler:
+    """Sorts the frames of one connection by transaction.
+
+    Args:
+        facts: looks up what is not on the wire.
+        prepared_relations: the OIDs of what a prepared transaction (gid, xid) changes.
+        limit: refuses positions that the server cannot have.
+        parallel: ``streaming 'parallel'`` was asked for.
+
+    Attributes:
+        whole_since: when the oldest whole transaction that waits came, by the caller's clock;
+            None while none waits.
+    """
+
+    def __init__(
+        self,
+        facts: FactsSource,
+        prepared_relations: Callable[[str, int], tuple[int, ...]],
+        limit: FlushLimit,
+        *,
+        parallel: bool,
+    ) -> None:
+        self._facts = facts
+        self._prepared_relations = prepared_relations
+        self._limit = limit
+        self._machine = TransactionMachine(parallel=parallel)
+        self._whole = FrameChunks()
+        self._plain = _OpenTransaction(0, in_stream=False)
+        self._current = self._plain
+        self._streams: dict[int, _OpenTransaction] = {}
+        self._keys = 0
+        self.whole_since: float | None = None
+
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of whole transactions that wait."""
+        return self._whole.size_bytes
+
+    @property
+    def holds_frontier(self) -> bool:
+        """Whether a plain or a prepared transaction is half received.
+
+        The frontier may pass the beginning of a stream: the server sends a stream again from
+        its beginning for as long as its commit is past the frontier.
+        """
+        return self._machine.state in (State.TRANSACTION, State.PREPARE)
+
+    def take(self, chunk: Chunk, now: float) -> Iterator[Command]:
+        """Follow a chunk.
+
+        Args:
+            chunk: the next frames.
+            now: the caller's clock.
+
+        Yields:
+            commands; hand each to the store before asking for the next.
+
+        Raises:
+            ProtocolError: a message is malformed, or cannot come here.
+            SourceUnreachable, SourceRefused: the catalog could not be asked.
+        """
+        cursor = _Cursor(chunk, now)
+        try:
+            for index in chunk.others:
+                self._follow_rows(cursor, index)
+                match chunk.tag(index):
+                    case "B":
+                        self._begin(cursor, index)
+                    case "C":
+                        yield from self._commit(cursor, index)
+                    case _:
+                        yield from self._follow(cursor, index)
+                cursor.followed = index + 1
+            self._follow_rows(cursor, len(chunk))
+        except ProtocolError as error:
+            raise chunk.locate(error, cursor.followed) from None
+        self._keep(cursor, len(chunk))
+
+    def take_whole(self) -> Iterator[Command]:
+        """A segment of the whole transactions that wait, if any do."""
+        if self.whole_since is not None:
+            self.whole_since = None
+            yield WriteSegment(self._whole.take())
+
+    def overflow(self, limit_bytes: int) -> Iterator[Command]:
+        """Parts to write, so that less than ``limit_bytes`` of open transactions are in memory."""
+        waiting = {id(one): one for one in (self._plain, self._current, *self._streams.values())}
+        while sum(one.frames.size_bytes for one in waiting.values()) >= limit_bytes:
+            largest = max(waiting.values(), key=lambda one: one.frames.size_bytes)
+            yield from self._write_part(largest)
+
+    def _keep(self, cursor: _Cursor, end: int) -> None:
+        """Put the frames up to ``end`` where they belong."""
+        first = cursor.kept
+        if cursor.whole_end > first:
+            self._plain.frames.move_to(self._whole)
+            self._whole.add(*cursor.chunk.cut(first, cursor.whole_end))
+            first = cursor.whole_end
+            if self.whole_since is None:
+                self.whole_since = cursor.now
+        self._current.frames.add(*cursor.chunk.cut(first, end))
+        cursor.kept = end
+
+    def _keep_own(self, cursor: _Cursor, end: int, message: bytes) -> None:
+        """Put a message of our own behind the frames up to ``end``."""
+        self._keep(cursor, end)
+        self._current.frames.add_message(message)
+
+    def _write_part(self, transaction: _OpenTransaction) -> Iterator[Command]:
+        """Write what is in memory of an open transaction."""
+        if not transaction.key:
+            self._keys += 1
+            # A key is unique by its xid: on another connection the numbers begin anew.
+            transaction.key = f"{transaction.xid:08X}-{self._keys:08X}"
+        if transaction.frames.count:
+            transaction.in_parts += transaction.frames.count
+            part = WritePart(transaction.key, transaction.frames.take(), transaction.in_stream)
+            yield from self._in_order(part)
+
+    def _in_order(self, command: Command) -> Iterator[Command]:
+        """What committed before comes first: commits stand in the spool in their order."""
+        yield from self.take_whole()
+        yield command
+
+    # ── what each message does ──────────────────────────────────────────────────────────────
+
+    def _follow_rows(self, cursor: _Cursor, end: int) -> None:
+        first, chunk = cursor.followed, cursor.chunk
+        if first < end:
+            oids, xids = chunk.rows(first, end, in_stream=self._machine.in_stream)
+            self._machine.changes(oids, xids, tag=chunk.tag(first))
+            cursor.followed = end
+
+    def _begin(self, cursor: _Cursor, index: int) -> None:
+        final_lsn, _, self._plain.xid = cursor.chunk.begin(index)
+        self._machine.begin(final_lsn, self._plain.xid)
+        # Here and no earlier: a stream that commits may bring newer facts.
+        for message in self._facts.take_changed():
+            self._keep_own(cursor, index, message)
+
+    def _commit(self, cursor: _Cursor, index: int) -> Iterator[Command]:
+        _, commit_lsn, end_lsn, timestamp = cursor.chunk.commit(index)
+        self._machine.commit(commit_lsn, end_lsn)
+        self._limit.check(end_lsn)
+        plain = self._plain
+        if not plain.in_parts:
+            cursor.whole_end = index + 1
+            return
+        self._keep(cursor, index + 1)
+        yield from self._write_part(plain)
+        yield CommitParts(plain.key, Lsn(end_lsn), timestamp + POSTGRES_EPOCH_US, plain.xid)
+        self._plain = self._current = _OpenTransaction(0, in_stream=False)
+
+    def _follow(self, cursor: _Cursor, index: int) -> Iterator[Command]:
+        """Any other message."""
+        if cursor.chunk.tag(index) in _NOT_KEPT:
+            self._keep(cursor, index)
+            cursor.kept = index + 1
+        message, step = self._machine.feed(cursor.chunk.message(index))
+        match message:
+            case Relation(oid=oid, xid=None):
+                facts = self._facts.on_relation(oid)
+                if facts is not None:
+                    self._keep_own(cursor, index + 1, facts)
+            case LogicalMessage() if step.event is Event.STANDALONE:
+                self._limit.check(self._machine.position)
+                cursor.whole_end = index + 1
+            case StreamStart(xid):
+                if step.event is Event.OPENED:
+                    self._streams[xid] = _OpenTransaction(xid, in_stream=True)
+                self._current = self._streams[xid]
+            case StreamStop():
+                self._current = self._plain
+            case BeginPrepare():
+                self._current = _OpenTransaction(message.xid, in_stream=False)
+            case Prepare():
+                prepared, self._current = self._current, self._plain
+                yield from self._keep_prepared(prepared, message)
+            case StreamPrepare():
+                yield from self._keep_prepared(self._streams.pop(message.xid), message)
+            case StreamAbort():
+                yield from self._abort(step)
+            case StreamCommit():
+                yield from self._commit_stream(self._streams.pop(message.xid), message, step)
+            case CommitPrepared():
+                yield from self._commit_prepared(message)
+            case RollbackPrepared(gid=gid, xid=xid):
+                yield from self._in_order(commands.RollbackPrepared(gid, xid))
+
+    def _abort(self, step: Step) -> Iterator[Command]:
+        """Drop a stream, or what follows the first message of one of its subtransactions."""
+        if step.event is Event.IGNORED or step.xid is None:
+            return
+        stream = self._streams[step.xid]
+        if step.event is Event.ABORTED:
+            del self._streams[step.xid]
+            if stream.in_parts:
+                yield from self._in_order(DiscardParts(stream.key))
+        elif step.length >= stream.in_parts:
+            stream.frames.truncate(step.length - stream.in_parts)
+        else:
+            stream.frames.clear()
+            stream.in_parts = step.length
+            yield from self._in_order(TruncateParts(stream.key, step.length))
+
+    def _commit_stream(
+        self, stream: _OpenTransaction, commit: StreamCommit, step: Step
+    ) -> Iterator[Command]:
+        self._limit.check(commit.end_lsn)
+        yield from self._write_part(stream)
+        if stream.in_parts:
+            command = CommitParts(
+                stream.key,
+                commit.end_lsn,
+                commit.commit_timestamp + POSTGRES_EPOCH_US,
+                stream.xid,
+                self._facts.at_commit(step.relations, step.joining),
+                step.joining,
+            )
+            yield from self._in_order(command)
+
+    def _keep_prepared(
+        self, transaction: _OpenTransaction, prepare: Prepare | StreamPrepare
+    ) -> Iterator[Command]:
+        yield from self._write_part(transaction)
+        yield from self._in_order(
+            KeepPrepared(transaction.key, prepare.gid, prepare.xid, prepare.prepare_lsn)
+        )
+
+    def _commit_prepared(self, commit: CommitPrepared) -> Iterator[Command]:
+        self._limit.check(commit.end_lsn)
+        yield from self.take_whole()
+        oids = self._prepared_relations(commit.gid, commit.xid)
+        yield commands.CommitPrepared(
+            commit.gid,
+            commit.xid,
+            commit.end_lsn,
+            commit.commit_timestamp + POSTGRES_EPOCH_US,
+            self._facts.at_commit(oids, joining=()),
+        )

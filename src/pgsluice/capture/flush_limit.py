@@ -1,0 +1,50 @@
+"""No LSN of the stream is believed past what the same server says that it has flushed.
+
+What is acknowledged cannot be had again. An LSN that is too high, from a broken server or
+proxy, would become the spool's frontier and make the server forget everything before it. So an
+LSN that jumps far ahead is compared with the server's flush LSN (on a standby: its replay
+LSN), asked over SQL after the LSN was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pgsluice.errors import ProtocolError
+from pgsluice.lsn import Lsn
+
+UNCHECKED_BYTES = 16 * 2**20
+"""How far an LSN may be past the last one that is known before the server is asked: one
+segment of WAL."""
+
+
+class FlushLimit:
+    """Checks LSNs of one connection.
+
+    Args:
+        known: an LSN that the server has flushed.
+        ask: asks the server for its flush LSN.
+    """
+
+    def __init__(self, known: Lsn, ask: Callable[[], Lsn]) -> None:
+        self._known = known
+        self._ask = ask
+
+    def check(self, lsn: int) -> None:
+        """See that the server has flushed its WAL up to ``lsn``.
+
+        Raises:
+            ProtocolError: it has not; facts ``lsn``, ``flush_lsn``.
+            SourceUnreachable, SourceRefused: it could not be asked.
+        """
+        if lsn <= self._known + UNCHECKED_BYTES:
+            return
+        self._known = max(self._known, self._ask())
+        if lsn > self._known:
+            raise ProtocolError(
+                f"the server sent LSN {Lsn(lsn)}, but its WAL is flushed up to {self._known} only",
+                hint="nothing up to there was acknowledged. Look for a proxy between pgsluice and "
+                "the server, and in the server's log; then start again",
+                lsn=Lsn(lsn),
+                flush_lsn=self._known,
+            )
