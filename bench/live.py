@@ -24,6 +24,7 @@ from bench.stage import Shop, Stage, wait_for
 from pgsluice.config import Config
 from pgsluice.errors import SpoolError
 from pgsluice.spool import SpoolReader, TableState, find_record
+from pgsluice.spool.layout import subscription_folder
 
 TRANSACTIONS_PER_S = 500
 TABLES = 10
@@ -124,7 +125,7 @@ def _is_ready(
     copied = all(
         one.state in (TableState.COPIED, TableState.READY) for one in record.tables.values()
     )
-    offsets = config.spool.subscription_folder("lake") / "checkpoint" / "offsets"
+    offsets = subscription_folder(config.spool.path, "lake") / "checkpoint" / "offsets"
     return copied and offsets.exists()
 
 
@@ -199,5 +200,5 @@ def _cpu_s(process: subprocess.Popen[bytes]) -> dict[int, float]:
 
 def _batches(config: Config) -> int:
     """The number of the newest batch."""
-    folder = config.spool.subscription_folder("lake") / "checkpoint" / "commits"
+    folder = subscription_folder(config.spool.path, "lake") / "checkpoint" / "commits"
     return max((int(path.name) for path in folder.glob("[0-9]*")), default=-1)

@@ -56,8 +56,6 @@ def test_relative_paths_start_from_the_file() -> None:
     config = _parse(_SOURCE + _SPOOL + _LAKE)
     assert config.spool.path == Path("/etc/pgsluice/spool")
     assert config.subscriptions[0].sink.target == "/etc/pgsluice/lake/{schema}/{table}"
-    folder = config.spool.subscription_folder("lake")
-    assert folder == Path("/etc/pgsluice/spool/subscriptions/lake")
 
 
 def test_absolute_paths_and_urls_are_kept() -> None:

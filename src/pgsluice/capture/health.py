@@ -15,8 +15,7 @@ import pgsluice.errors
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
-
-_FILE = "capture.json"
+from pgsluice.spool.layout import CAPTURE_HEALTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,8 @@ def error_of(facts: dict[str, Any]) -> PgsluiceError:
 
 def write_health(spool_path: Path, health: CaptureHealth) -> None:
     """Replace the file; a disk that is full does not matter here."""
-    path = spool_path / _FILE
-    temporary = path.with_name(f"{_FILE}.{health.pid}.tmp")
+    path = spool_path / CAPTURE_HEALTH
+    temporary = path.with_name(f"{CAPTURE_HEALTH}.{health.pid}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -92,7 +91,7 @@ def write_health(spool_path: Path, health: CaptureHealth) -> None:
 def read_health(spool_path: str | Path) -> CaptureHealth | None:
     """What capture said last; None when none ever ran, or the file is not readable."""
     try:
-        raw = json.loads((Path(spool_path) / _FILE).read_text())
+        raw = json.loads((Path(spool_path) / CAPTURE_HEALTH).read_text())
         return CaptureHealth(**{**raw, "phase": CapturePhase(raw["phase"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -19,7 +19,6 @@ After the first start a missing slot is lost, never made again.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ from pgsluice.replication import (
     takes_failover,
 )
 from pgsluice.spool import Spool, SpoolIdentity
-from pgsluice.spool.lock import lock_spool
+from pgsluice.spool.lock import writer_lock
 
 _ADOPTED = Lsn(2**63 - 1)
 """An intent with this LSN never takes a slot for one of its own making."""
@@ -114,9 +113,7 @@ def prepare_source(
     path = config.spool.path
     if (ready := _ready(config)) is not None:
         return ready
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = lock_spool(path)
-    try:
+    with writer_lock(path):
         if (ready := _ready(config)) is not None:
             return ready
         source = config.source
@@ -131,8 +128,6 @@ def prepare_source(
             except BaseException:
                 keeper.close()
                 raise
-    finally:
-        os.close(lock)
 
 
 def _ready(config: Config) -> PreparedSource | None:

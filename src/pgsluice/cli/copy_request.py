@@ -7,7 +7,8 @@ import time
 from pgsluice.config import Config
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy
 from pgsluice.spool import RecordStore, find_record
-from pgsluice.subscription.exclusive import Exclusive
+from pgsluice.spool.layout import subscription_folder
+from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.requests import request_copy
 
 _ACCEPT_TIMEOUT_S = 60.0
@@ -50,14 +51,13 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
     Raises:
         PgsluiceError: an active run did not accept the request in time.
     """
-    folder = config.spool.subscription_folder(name)
     try:
-        with Exclusive(folder, f"the subscription {name}"):
+        with subscription_lock(config.spool.path, name):
             store = RecordStore.open(config.spool.path, name)
             store.save(store.record.to_copy(oid, may_replace_foreign_target=True))
             return False
     except SpoolBusy:
-        request = request_copy(folder, oid)
+        request = request_copy(subscription_folder(config.spool.path, name), oid)
     deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
     while request.exists():
         if time.monotonic() > deadline:

@@ -6,8 +6,6 @@ is removed last.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,36 +15,23 @@ import typer
 
 from pgsluice.catalog import SlotInfo, drop_publications, slot_info
 from pgsluice.config import Config
-from pgsluice.errors import ForeignSource, SlotInUse, SourceUnreachable, SpoolBusy
+from pgsluice.errors import ForeignSource, SlotInUse, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import Spool
-from pgsluice.subscription.exclusive import Exclusive
-
-_STATE = ("segments", "parts", "subscriptions")
-_FILES = (
-    "start.json",
-    "frontier.json",
-    "epoch.json",
-    "released.json",
-    "capture.json",
-    "capture.json.*.tmp",
-    "writer.lock",
-    "spark.log*",
-)
-_LAST = "identity.json"
+from pgsluice.spool.layout import SUBSCRIPTIONS, subscription_folder
+from pgsluice.spool.lock import subscription_lock, writer_lock
 
 
 def drop_subscription(config: Config, name: str, *, yes: bool) -> None:
     """Remove one subscription's record and checkpoint."""
-    folder = config.spool.subscription_folder(name)
     # Compared as a name, not opened as a path: ".." is no subscription.
-    if name not in _names_in(folder.parent):
+    if name not in _names_in(config.spool.path / SUBSCRIPTIONS):
         config.subscription(name)  # raises unless the subscription is configured
         typer.echo(f'subscription "{name}" has no state')
         return
-    with Exclusive(folder, f"the subscription {name}"):
+    with subscription_lock(config.spool.path, name):
         _ask(f'remove the record and the checkpoint of subscription "{name}"?', yes=yes)
-        shutil.rmtree(folder)
+        shutil.rmtree(subscription_folder(config.spool.path, name))
     typer.echo(f'removed the state of subscription "{name}"; its target tables are kept')
 
 
@@ -82,7 +67,7 @@ def drop_all(config: Config, *, yes: bool) -> None:
             hint="the slot and the publications are on the server: try again when it is back; "
             f"if it will never be back, remove {path}",
         ) from error
-    if forget_spool(path):
+    if Spool.forget(path):
         typer.echo(f"removed the state in {path}")
     typer.echo("the target tables are kept: move them away before the next copy")
 
@@ -103,19 +88,6 @@ def _refuse(slot: SlotInfo | None, database: str) -> None:
         )
 
 
-def forget_spool(path: Path) -> bool:
-    """Remove a spool's files, and its folder if nothing else is in it; was there any?"""
-    found = [one for name in (*_STATE, *_FILES, _LAST) for one in sorted(path.glob(name))]
-    for one in found:
-        if one.is_dir():
-            shutil.rmtree(one)
-        else:
-            one.unlink(missing_ok=True)
-    if path.is_dir() and not any(path.iterdir()):
-        path.rmdir()
-    return bool(found)
-
-
 def _ask(question: str, *, yes: bool) -> None:
     """Continue only if the user agrees."""
     if not yes and not typer.confirm(question):
@@ -133,16 +105,5 @@ def no_capture(path: Path) -> Iterator[None]:
     if not Spool.exists(path):
         yield
         return
-    descriptor = os.open(path / "writer.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise SpoolBusy(
-                f"a capture writes to the spool {path}",
-                hint="stop that pgsluice first",
-                path=str(path),
-            ) from error
+    with writer_lock(path):
         yield
-    finally:
-        os.close(descriptor)

@@ -191,10 +191,6 @@ class SpoolConfig(Section):
     max_bytes: Size | None = Field(default=None, ge=2**20)
     shared: bool = False
 
-    def subscription_folder(self, name: str) -> Path:
-        """The folder of a subscription's record and checkpoint."""
-        return self.path / "subscriptions" / name
-
 
 class PublicationsConfig(Section):
     """``[publications]``: the statements of pgsluice's own publications, or their file."""

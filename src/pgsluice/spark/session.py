@@ -52,8 +52,6 @@ JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 optimising compiler and G1 would take the cores that the tasks need: without them a batch takes
 0.4 instead of 0.6 s where two cores do everything."""
 TASK_ATTEMPTS = 3
-SPARK_LOG = "spark.log"
-"""Beside the spool: what the JVM and the Python workers of a session of ours say."""
 _LOG_BYTES = 4 << 20
 _LOOK_S = 0.1
 

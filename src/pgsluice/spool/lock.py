@@ -1,33 +1,84 @@
-"""The writer's lock of a spool: one process writes, however many read."""
+"""Locks of a spool: one process writes it, and one runs each of its subscriptions."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 from pathlib import Path
+from types import TracebackType
 
 from pgsluice.errors import SpoolBusy
+from pgsluice.spool.layout import SUBSCRIPTION_LOCK, WRITER_LOCK, subscription_folder
+from pgsluice.spool.storage import make_folder
 
-_LOCK = "writer.lock"
+
+class FileLock:
+    """A lock that the kernel gives back when its process ends; a context manager.
+
+    Args:
+        path: the file to lock; made, with its folder, if it is not there.
+        message: of the error when another process holds the lock.
+        hint: what to do then.
+    """
+
+    def __init__(self, path: Path, message: str, hint: str) -> None:
+        self._path = path
+        self._message = message
+        self._hint = hint
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, without waiting.
+
+        Raises:
+            SpoolBusy: another process holds it.
+            SpoolError: the folder cannot be made.
+        """
+        make_folder(self._path.parent)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise SpoolBusy(self._message, hint=self._hint, path=str(self._path)) from error
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock back; nothing when it is not held."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> FileLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
 
 
-def lock_spool(path: Path) -> int:
-    """Take the writer's lock of the spool in a folder that is there.
+def writer_lock(spool_path: Path) -> FileLock:
+    """The lock of the process that writes a spool."""
+    return FileLock(
+        spool_path / WRITER_LOCK,
+        f"a capture writes to the spool {spool_path}",
+        "one capture a slot: stop the other one, or leave the work to it",
+    )
 
-    Returns:
-        a file descriptor; closing it, or the end of the process, gives the lock back.
+
+def subscription_lock(spool_path: str | Path, name: str) -> FileLock:
+    """The lock of the process that runs a subscription and writes its record.
 
     Raises:
-        SpoolBusy: another process has it.
+        SpoolError: the name cannot be a subscription's.
     """
-    descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise SpoolBusy(
-            f"another process writes to the spool {path}",
-            hint="one capture a slot: stop the other one, or leave the work to it",
-            path=str(path),
-        ) from error
-    return descriptor
+    return FileLock(
+        subscription_folder(spool_path, name) / SUBSCRIPTION_LOCK,
+        f"another process runs the subscription {name}",
+        "stop the other one first, or leave the work to it",
+    )

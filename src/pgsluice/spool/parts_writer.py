@@ -15,12 +15,12 @@ from pgsluice.facts import RelationFacts
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import RelationInForce
+from pgsluice.spool.layout import SegmentName, new_part
 from pgsluice.spool.parts import InForce, TransactionInParts, WrittenPart
 from pgsluice.spool.prepared import PreparedTransactions
-from pgsluice.spool.reader import PARTS, SegmentInfo, relations_after, roots_of
+from pgsluice.spool.reader import SegmentInfo, relations_after, roots_of
 from pgsluice.spool.scan import Counts, RawMessages, count_changes, part_block
-from pgsluice.spool.segment import SegmentHeader, SegmentName, read_segment, write_segment
-from pgsluice.spool.storage import shard_now
+from pgsluice.spool.segment import SegmentHeader, read_segment, write_segment
 
 if TYPE_CHECKING:
     from pgsluice.spool.writer import SpoolWriter
@@ -84,8 +84,7 @@ class PartsWriter:
             # Counted over all parts: a transaction may come again on another connection, and
             # what was prepared keeps its parts meanwhile.
             self._written += 1
-            file = f"{self._writer.epoch:08X}-{transaction}-{self._written:06d}.arrow"
-            name = f"{PARTS}/{shard_now()}/{file}"
+            name = new_part(self._writer.epoch, transaction, self._written)
             size = self._storage.put(name, lambda file: write_segment(file, header, messages))
             if body == 1:
                 self._writer.in_force = dict(in_force)

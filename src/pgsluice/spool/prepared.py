@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from pgsluice.spool.layout import PREPARED, new_prepared
 from pgsluice.spool.segment import PartReference, SegmentHeader, read_header, write_segment
-from pgsluice.spool.storage import LocalStorage, shard_now
-
-PREPARED = "prepared"
+from pgsluice.spool.storage import LocalStorage
 
 
 class PreparedTransactions:
@@ -68,8 +67,7 @@ class PreparedTransactions:
             # It ended without our seeing it, or it could not have been prepared again.
             for part in self.end(header.gid, header.xid):
                 self._storage.delete(part.name)
-        base = f"{int(header.prepare_lsn):016X}-{header.xid:08X}.arrow"
-        name = f"{PREPARED}/{shard_now()}/{base}"
+        name = new_prepared(header.prepare_lsn, header.xid)
         self._storage.put(name, lambda file: write_segment(file, header, None))
         self._kept[header.gid, header.xid] = (name, header)
         return True

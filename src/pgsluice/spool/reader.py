@@ -24,13 +24,12 @@ from pgsluice.spool.block import (
     SegmentView,
 )
 from pgsluice.spool.identity import SpoolIdentity
+from pgsluice.spool.layout import SEGMENTS, SegmentName
 from pgsluice.spool.scan import RELATION, RawMessages, part_block, plain_block
-from pgsluice.spool.segment import PartReference, SegmentHeader, SegmentName, read_header
+from pgsluice.spool.segment import PartReference, SegmentHeader, read_header
 from pgsluice.spool.segment import read_segment as read_segment_file
 from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Entry, Storage
-
-SEGMENTS, PARTS = "segments", "parts"
 
 
 @dataclass(slots=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 from dataclasses import dataclass, field
 from io import FileIO
@@ -29,6 +28,7 @@ from typing import Any
 from pgsluice.errors import SpoolError
 from pgsluice.failpoints import failpoint
 from pgsluice.spool.identity import check_format
+from pgsluice.spool.layout import record_path
 from pgsluice.spool.record import SubscriptionRecord
 from pgsluice.spool.record_codec import (
     RECORD_FORMAT,
@@ -39,7 +39,6 @@ from pgsluice.spool.record_codec import (
 )
 from pgsluice.spool.storage import LocalStorage, spool_error, write_all
 
-_SUBSCRIPTION_NAME = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _DOCUMENT_START = b"{\n"
 """How a file of format 1 or 2 begins: one indented JSON document."""
 _HEAD_BYTES = 39
@@ -47,17 +46,6 @@ _HEAD_BYTES = 39
 _SMALL_BYTES = 64 * 1024
 """Lines that weigh less than this are not worth replacing the file for."""
 _NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
-
-
-def record_name(name: str) -> str:
-    """Where a subscription's record lies below the spool.
-
-    Raises:
-        SpoolError: the name cannot be a folder's.
-    """
-    if not _SUBSCRIPTION_NAME.match(name):
-        raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
-    return f"subscriptions/{name}/record.json"
 
 
 def find_record(spool_path: str | Path, name: str) -> SubscriptionRecord | None:
@@ -124,7 +112,7 @@ class RecordReader:
     """
 
     def __init__(self, spool_path: str | Path, name: str, *, is_owner: bool = False) -> None:
-        self.path = Path(spool_path) / record_name(name)
+        self.path = record_path(spool_path, name)
         self.content: _Content | None = None
         self._is_owner = is_owner
         self._status: tuple[int, int, int] | None = None
@@ -207,9 +195,7 @@ class RecordStore:
 
     def __init__(self, spool_path: str | Path, record: SubscriptionRecord) -> None:
         self.record = record
-        self._storage = LocalStorage(Path(spool_path))
-        self._name = record_name(record.name)
-        self._path = Path(spool_path) / self._name
+        self._path = record_path(spool_path, record.name)
         self._first_bytes = 0
         self._status: tuple[int, int] | None = None
         """Inode and size of the file that may be appended to; None: replace it."""
@@ -286,6 +272,6 @@ class RecordStore:
         self._status = None
         first = {"format": RECORD_FORMAT, "file": secrets.token_hex(8)}
         line = encode_line({**first, **encode_change(None, record)}) + b"\n"
-        self._storage.replace(self._name, line)
+        LocalStorage(self._path.parent).replace(self._path.name, line)
         self._first_bytes = len(line)
         self._status = (self._path.stat().st_ino, len(line))

@@ -8,15 +8,12 @@ Four kinds: ``segment`` holds whole transactions; ``part`` a piece of one transa
 still open when it is written; ``reference`` has no messages, stands in the chain of segments
 at its transaction's commit and names that transaction's parts in order; ``prepared`` has none
 either, stands outside the chain and keeps the parts of a prepared transaction until its end.
-
-A segment's name sorts by where it ends: ``<end>-<start>-<epoch>.arrow``, all in hexadecimal.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
@@ -35,30 +32,6 @@ SCHEMA = pa.schema([("lsn", pa.int64()), ("message", pa.large_binary())])
 _NOWHERE = Lsn(0)
 _LSNS = ("start", "end", "prepare_lsn")
 _METADATA_KEY = b"pgsluice"
-_NAME = re.compile(r"\A([0-9A-F]{16})-([0-9A-F]{16})-([0-9A-F]{8})(\.ref)?\.arrow\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentName:
-    """What a segment's file name says."""
-
-    start: Lsn
-    end: Lsn
-    epoch: int
-    is_reference: bool = False
-
-    def __str__(self) -> str:
-        suffix = ".ref.arrow" if self.is_reference else ".arrow"
-        return f"{int(self.end):016X}-{int(self.start):016X}-{self.epoch:08X}{suffix}"
-
-    @classmethod
-    def parse(cls, base: str) -> SegmentName | None:
-        """Read a name; None when it is not a segment's."""
-        match = _NAME.match(base)
-        if match is None:
-            return None
-        end, start, epoch = (int(match[group], 16) for group in (1, 2, 3))
-        return cls(Lsn(start), Lsn(end), epoch, match[4] is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,7 @@
-"""A spool as a folder: what lies where, and its small durable files.
+"""A spool as a folder: its identity, and its small durable files.
 
-::
-
-    <spool>/identity.json                   whose changes these are
-            start.json                      where the chain begins (registered), what was released
-            frontier.json                   up to where everything was received
-            epoch.json  writer.lock         the one writer
-            segments/<UTC hour>/<end>-<start>-<epoch>[.ref].arrow
-            parts/<UTC hour>/<epoch>-<transaction>-<count>.arrow
-            prepared/<UTC hour>/<prepare LSN>-<xid>.arrow   what keeps a prepared one's parts
-            subscriptions/<name>/record.json
-            released.json                   holds that the size limit let go
-
-A spool whose ``start.json`` is missing is an *intent*: its slot was about to be made.
+What lies where is said in :mod:`pgsluice.spool.layout`. A spool whose ``start.json`` is missing
+is an *intent*: its slot was about to be made.
 """
 
 from __future__ import annotations
@@ -25,13 +14,18 @@ from typing import Any
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.identity import FORMAT, SpoolIdentity, check_format
+from pgsluice.spool.layout import (
+    FRONTIER,
+    IDENTITY,
+    RELEASED,
+    START,
+    forget,
+    subscription_folder,
+    subscription_names,
+)
 from pgsluice.spool.record import SubscriptionRecord
-from pgsluice.spool.record_file import RecordReader, record_name
+from pgsluice.spool.record_file import RecordReader
 from pgsluice.spool.storage import LocalStorage, make_folder
-
-IDENTITY, START, FRONTIER, RELEASED = (
-    "identity.json", "start.json", "frontier.json", "released.json",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +105,18 @@ class Spool:
         """Is there a spool, or the intent of one?"""
         return LocalStorage(Path(path)).read(IDENTITY) is not None
 
+    @staticmethod
+    def forget(path: str | Path) -> bool:
+        """Delete every file of a spool, and its folder if nothing else lies in it.
+
+        Interrupted anywhere, it goes on when it is called again. The caller holds the writer's
+        lock.
+
+        Returns:
+            whether there was anything.
+        """
+        return forget(Path(path))
+
     def replace_identity(self, identity: SpoolIdentity) -> None:
         """Record a new timeline, other publications or options; the writer's right.
 
@@ -165,8 +171,7 @@ class Spool:
 
     def subscriptions(self) -> list[SubscriptionRecord]:
         """The records of every subscription that ever registered, by name."""
-        folder = self.path / "subscriptions"
-        names = sorted(one.parent.name for one in folder.glob("*/record.json"))
+        names = subscription_names(self.path)
         return [record for name in names if (record := self.subscription(name)) is not None]
 
     def subscription(self, name: str) -> SubscriptionRecord | None:
@@ -175,8 +180,8 @@ class Spool:
         return reader.read()
 
     def subscription_folder(self, name: str) -> Path:
-        """Where a subscription keeps its checkpoint and record."""
-        return self.path / record_name(name).rpartition("/")[0]
+        """Where a subscription keeps its record, lock, requests and checkpoint."""
+        return subscription_folder(self.path, name)
 
     def released(self) -> dict[str, dict[str, str]]:
         """Holds that the size limit let go: subscription -> (relation OID or ``*``) -> LSN.

@@ -26,7 +26,8 @@ import pyarrow as pa
 from pgsluice.errors import SpoolError, SpoolFull
 from pgsluice.failpoints import failpoint
 
-_TEMPORARY = ".tmp"
+TEMPORARY = ".tmp"
+"""The suffix of a file that is being written."""
 _SETTLED_NS = 100_000_000
 """A folder changed within this time may change again without a newer mtime."""
 
@@ -61,8 +62,8 @@ class Storage(Protocol):
     def open(self, name: str) -> pa.NativeFile:
         """An object for random access, memory-mapped where that is possible."""
 
-    def entries(self, folder: str, after: str = "") -> list[Entry]:
-        """Objects in the shards of ``folder``, sorted by name; only shards >= ``after``."""
+    def entries(self, folder: str) -> list[Entry]:
+        """Objects in the shards of ``folder``, sorted by shard and name."""
 
     def delete(self, name: str) -> None:
         """Remove an object; nothing when it is gone already."""
@@ -107,16 +108,12 @@ class LocalStorage:
     def open(self, name: str) -> pa.NativeFile:
         return pa.memory_map(str(self.root / name), "rb")
 
-    def entries(self, folder: str, after: str = "") -> list[Entry]:
+    def entries(self, folder: str) -> list[Entry]:
         try:
-            with os.scandir(self.root / folder) as found:
-                shards = sorted(one.name for one in found if one.name >= after)
+            shards = sorted(shard.name for shard in (self.root / folder).iterdir())
         except FileNotFoundError:
             return []
-        found_entries: list[Entry] = []
-        for shard in shards:
-            found_entries.extend(self._list_shard(f"{folder}/{shard}"))
-        return found_entries
+        return [entry for shard in shards for entry in self._list_shard(f"{folder}/{shard}")]
 
     def _list_shard(self, shard: str) -> list[Entry]:
         """One folder's objects; read again only when its mtime says that it changed.
@@ -137,7 +134,7 @@ class LocalStorage:
                     (
                         seen.get(one.name) or _entry(shard, one)
                         for one in found
-                        if not one.name.endswith(_TEMPORARY)
+                        if not one.name.endswith(TEMPORARY)
                     ),
                     key=lambda entry: entry.name,
                 )
@@ -161,7 +158,7 @@ class LocalStorage:
 
     def remove_temporaries(self, folder: str) -> None:
         """Remove what a killed writer left unfinished below ``folder``."""
-        for path in (self.root / folder).glob(f"*/*{_TEMPORARY}"):
+        for path in (self.root / folder).glob(f"*/*{TEMPORARY}"):
             path.unlink(missing_ok=True)
 
 
@@ -202,7 +199,7 @@ def spool_error(error: OSError, path: Path | str) -> SpoolError:
 
 
 def _write_durably(path: Path, fill: Callable[[BinaryIO], None]) -> int:
-    temporary = path.with_name(path.name + _TEMPORARY)
+    temporary = path.with_name(path.name + TEMPORARY)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb", buffering=0) as file:

@@ -26,24 +26,19 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import FACTS_TAG, MessageBlock, RelationInForce
 from pgsluice.spool.identity import FORMAT
-from pgsluice.spool.lock import lock_spool
+from pgsluice.spool.layout import EPOCH, PARTS, PREPARED, SEGMENTS, SegmentName, new_segment
+from pgsluice.spool.lock import writer_lock
 from pgsluice.spool.parts import InForce
 from pgsluice.spool.parts_writer import PartsWriter
-from pgsluice.spool.prepared import PREPARED
 from pgsluice.spool.reader import (
-    PARTS,
-    SEGMENTS,
     SegmentInfo,
     SpoolReader,
     relations_after,
     roots_of,
 )
 from pgsluice.spool.scan import COMMIT, RELATION, Counts, RawMessages, count_changes, plain_block
-from pgsluice.spool.segment import SegmentHeader, SegmentName, write_segment
+from pgsluice.spool.segment import SegmentHeader, write_segment
 from pgsluice.spool.spool import ChainStart, Spool
-from pgsluice.spool.storage import shard_now
-
-_EPOCH = "epoch.json"
 
 
 class SpoolWriter:
@@ -67,7 +62,8 @@ class SpoolWriter:
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
         self.mutex = threading.RLock()
-        self._lock = lock_spool(spool.path)
+        self._lock = writer_lock(spool.path)
+        self._lock.acquire()
         try:
             self._reader = SpoolReader(spool)
             self._reader.start()
@@ -78,7 +74,7 @@ class SpoolWriter:
             self._position = self._reader.position()
             self._frontier = self._reader.frontier()
         except BaseException:
-            os.close(self._lock)
+            self._lock.release()
             raise
 
     def __enter__(self) -> SpoolWriter:
@@ -94,9 +90,7 @@ class SpoolWriter:
 
     def close(self) -> None:
         """Give the lock back. Parts of transactions still open stay for the next start."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.release()
 
     @property
     def position(self) -> Lsn:
@@ -119,10 +113,10 @@ class SpoolWriter:
         return self._reader
 
     def _raise_epoch(self) -> int:
-        data = self.spool.storage.read(_EPOCH)
+        data = self.spool.storage.read(EPOCH)
         epoch = 1 if data is None else int(json.loads(data)["epoch"]) + 1
         content = json.dumps({"format": FORMAT, "epoch": epoch, "pid": os.getpid()})
-        self.spool.storage.replace(_EPOCH, content.encode())
+        self.spool.storage.replace(EPOCH, content.encode())
         return epoch
 
     def _clean_up(self) -> None:
@@ -221,7 +215,7 @@ class SpoolWriter:
     def put_segment(
         self, name: SegmentName, header: SegmentHeader, messages: RawMessages | None
     ) -> SegmentInfo:
-        full = f"{SEGMENTS}/{shard_now()}/{name}"
+        full = new_segment(name)
         if name.end <= name.start:
             raise ProtocolError(f"a segment would end at {name.end}, not past {name.start}")
         size = self.spool.storage.put(full, lambda file: write_segment(file, header, messages))

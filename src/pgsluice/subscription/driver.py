@@ -31,7 +31,6 @@ from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher
 from pgsluice.sinks import make_sink
 from pgsluice.spark.errors import summarize_error
-from pgsluice.spark.session import SPARK_LOG
 from pgsluice.spark.tasks import collect_results, run_tasks
 from pgsluice.spool import (
     Cut,
@@ -41,6 +40,7 @@ from pgsluice.spool import (
     TableRecord,
     TableState,
 )
+from pgsluice.spool.layout import SPARK_LOG
 from pgsluice.subscription.apply import RESULT_DDL, ApplyTables, TaskResult
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.own_publications import OwnPublications
@@ -132,7 +132,7 @@ class SubscriptionDriver:
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Start the streaming query; ``once``: it ends by itself at the spool's position."""
-        folder = self.config.spool.subscription_folder(self.subscription.name)
+        folder = self.spool.subscription_folder(self.subscription.name)
         frame = read_table_work(
             self.spark,
             self.config.spool.path,

@@ -33,11 +33,12 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.spark.errors import summarize_error
 from pgsluice.spark.java import require_java
-from pgsluice.spark.session import SPARK_LOG, build_session, require_spark, start_session
+from pgsluice.spark.session import build_session, require_spark, start_session
 from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
+from pgsluice.spool.layout import SPARK_LOG
+from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.copying import TableCopies
 from pgsluice.subscription.driver import SubscriptionDriver
-from pgsluice.subscription.exclusive import Exclusive
 from pgsluice.subscription.requests import pending_requests
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def _run(
     stack: ExitStack,
 ) -> None:
     for one in chosen:
-        folder = config.spool.subscription_folder(one.name)
-        stack.enter_context(Exclusive(folder, f"the subscription {one.name}"))
+        stack.enter_context(subscription_lock(config.spool.path, one.name))
     prepared = stack.enter_context(
         prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
     )
@@ -411,7 +411,7 @@ class _Run:
             one.query = one.driver.start(once=False)
 
     def _folder(self, one: _Running) -> Path:
-        return self._config.spool.subscription_folder(one.driver.subscription.name)
+        return one.driver.spool.subscription_folder(one.driver.subscription.name)
 
     def _end_queries(self) -> None:
         for one in self._running:

@@ -1,0 +1,142 @@
+"""What lies in a spool's folder: the name of every file, in one place.
+
+::
+
+    <spool>/identity.json                   whose changes these are
+            start.json                      where the chain of segments begins
+            frontier.json                   up to where everything was received
+            epoch.json  writer.lock         the one writer
+            released.json                   holds that the size limit dropped
+            capture.json                    what capture does now
+            spark.log                       what Spark printed
+            segments/<UTC hour>/<end>-<start>-<epoch>[.ref].arrow
+            parts/<UTC hour>/<epoch>-<transaction>-<number>.arrow
+            prepared/<UTC hour>/<prepare LSN>-<xid>.arrow
+            subscriptions/<name>/record.json  lock  requests/  checkpoint/
+
+Numbers in names are hexadecimal with leading zeros, so names sort as what they stand for. A
+file that is being written has the suffix ``.tmp``; nothing reads it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgsluice.errors import SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spool.storage import TEMPORARY, shard_now
+
+IDENTITY = "identity.json"
+START = "start.json"
+FRONTIER = "frontier.json"
+EPOCH = "epoch.json"
+RELEASED = "released.json"
+WRITER_LOCK = "writer.lock"
+CAPTURE_HEALTH = "capture.json"
+SPARK_LOG = "spark.log"
+FILES = (START, FRONTIER, EPOCH, RELEASED, CAPTURE_HEALTH, WRITER_LOCK, SPARK_LOG, IDENTITY)
+"""The identity is deleted last: without it nothing tells that the other files are a spool's."""
+
+SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS = "segments", "parts", "prepared", "subscriptions"
+FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
+
+SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
+
+_SEGMENT = re.compile(r"\A([0-9A-F]{16})-([0-9A-F]{16})-([0-9A-F]{8})(\.ref)?\.arrow\Z")
+_SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentName:
+    """A file in the chain of segments; a reference stands for a transaction in parts."""
+
+    start: Lsn
+    end: Lsn
+    epoch: int
+    is_reference: bool = False
+
+    def __str__(self) -> str:
+        suffix = ".ref.arrow" if self.is_reference else ".arrow"
+        return f"{int(self.end):016X}-{int(self.start):016X}-{self.epoch:08X}{suffix}"
+
+    @classmethod
+    def parse(cls, base: str) -> SegmentName | None:
+        """Read a name without its folders; None when it is not a segment's."""
+        match = _SEGMENT.match(base)
+        if match is None:
+            return None
+        end, start, epoch = (int(match[group], 16) for group in (1, 2, 3))
+        return cls(Lsn(start), Lsn(end), epoch, match[4] is not None)
+
+
+def new_segment(name: SegmentName) -> str:
+    """The object name of a segment that is written now."""
+    return f"{SEGMENTS}/{shard_now()}/{name}"
+
+
+def new_part(epoch: int, transaction: str, number: int) -> str:
+    """The object name of a part that is written now.
+
+    Args:
+        epoch: the writer's.
+        transaction: the transaction's key.
+        number: counts the writer's parts, over all transactions.
+    """
+    return f"{PARTS}/{shard_now()}/{epoch:08X}-{transaction}-{number:06d}.arrow"
+
+
+def new_prepared(prepare_lsn: Lsn, xid: int) -> str:
+    """The object name of a prepared transaction that is recorded now."""
+    return f"{PREPARED}/{shard_now()}/{int(prepare_lsn):016X}-{xid:08X}.arrow"
+
+
+def subscription_folder(spool_path: str | Path, name: str) -> Path:
+    """Where a subscription keeps its record, lock, requests and checkpoint.
+
+    Raises:
+        SpoolError: the name cannot be a folder's.
+    """
+    if not _SUBSCRIPTION.match(name):
+        raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
+    return Path(spool_path) / SUBSCRIPTIONS / name
+
+
+def record_path(spool_path: str | Path, name: str) -> Path:
+    """The file of a subscription's record.
+
+    Raises:
+        SpoolError: the name cannot be a folder's.
+    """
+    return subscription_folder(spool_path, name) / RECORD
+
+
+def subscription_names(spool_path: str | Path) -> list[str]:
+    """The subscriptions that have a record."""
+    records = Path(spool_path).glob(f"{SUBSCRIPTIONS}/*/{RECORD}")
+    return sorted(path.parent.name for path in records)
+
+
+def forget(spool_path: Path) -> bool:
+    """Delete a spool's files, and its folder if nothing else lies in it.
+
+    Interrupted anywhere, it goes on where it was when it is called again. The caller holds the
+    writer's lock.
+
+    Returns:
+        whether there was any file.
+    """
+    patterns = [*FOLDERS, f"{SPARK_LOG}.*"]
+    for name in FILES:
+        patterns += [f"{name}.*{TEMPORARY}", f"{name}{TEMPORARY}", name]
+    found = [path for pattern in patterns for path in sorted(spool_path.glob(pattern))]
+    for path in found:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    if spool_path.is_dir() and not any(spool_path.iterdir()):
+        spool_path.rmdir()
+    return bool(found)

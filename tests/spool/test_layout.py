@@ -1,0 +1,87 @@
+"""What lies in a spool's folder, and that forgetting a spool leaves nothing of it behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.transactions import begin, insert, new_spool, raw, relation, transaction
+
+from pgsluice.capture.health import CaptureHealth, write_health
+from pgsluice.events import CapturePhase
+from pgsluice.lsn import Lsn
+from pgsluice.spool import Owner, RawMessages, RecordStore, Spool, SpoolWriter, SubscriptionRecord
+from pgsluice.spool.layout import FILES, FOLDERS
+from pgsluice.subscription.requests import request_copy
+
+
+def full_spool(path: Path) -> Spool:
+    """A spool with at least one file of every kind, also of those that a crash leaves."""
+    spool = new_spool(path)
+    begun = RawMessages.from_messages([(0, begin(4000)), (0, insert(5))])
+    with SpoolWriter(spool) as writer:
+        writer.append(raw(transaction(2000, [relation(5), insert(5)])))
+        writer.append(raw(transaction(3000, [insert(5)])))
+        for key in ("committed", "prepared", "open"):
+            writer.parts.append(key, begun)
+        writer.parts.commit("committed", position=Lsn(4000), commit_timestamp=1, xid=7)
+        writer.parts.prepare("prepared", gid="g", xid=8, prepare_lsn=Lsn(4100))
+        writer.advance_frontier(Lsn(5000))
+        writer.release(Lsn(2000))
+    spool.write_released({"lake": {"*": "0/1"}})
+    record = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(2))
+    RecordStore.create(path, record)
+    (spool.subscription_folder("lake") / "checkpoint").mkdir()
+    request_copy(spool.subscription_folder("lake"), 5)
+    write_health(path, CaptureHealth(1, CapturePhase.STREAMING, 0.0, 0.0))
+    for name in ("spark.log", "spark.log.1", "capture.json.17.tmp", *(f"{n}.tmp" for n in FILES)):
+        (path / name).touch()
+    return spool
+
+
+def test_a_full_spool_has_every_kind_of_file(tmp_path):
+    """Whoever adds a kind of file to the layout adds it to the tests, too."""
+    path = full_spool(tmp_path / "spool").path
+    assert all((path / name).is_file() for name in FILES)
+    assert all(any((path / name).rglob("*")) for name in FOLDERS)
+    unknown = {
+        entry.name for entry in path.iterdir() if not entry.name.startswith((*FILES, *FOLDERS))
+    }
+    assert not unknown
+
+
+def test_forgetting_a_spool_leaves_nothing_behind(tmp_path):
+    path = full_spool(tmp_path / "spool").path
+    assert Spool.forget(path)
+    assert not path.exists()
+    assert not Spool.forget(path)
+
+
+def test_forgetting_a_spool_leaves_what_is_not_its_own(tmp_path):
+    path = full_spool(tmp_path / "spool").path
+    (path / "notes.txt").touch()
+    assert Spool.forget(path)
+    assert [entry.name for entry in path.iterdir()] == ["notes.txt"]
+
+
+def test_the_identity_goes_last(tmp_path, monkeypatch):
+    """Cut off anywhere, forgetting goes on when it is called again."""
+    path = full_spool(tmp_path / "spool").path
+    seen = []
+    unlink = Path.unlink
+
+    def cut_off(entry: Path, **options: bool) -> None:
+        seen.append(entry.name)
+        assert Spool.exists(path)
+        unlink(entry, **options)
+
+    monkeypatch.setattr(Path, "unlink", cut_off)
+    Spool.forget(path)
+    assert seen[-1] == "identity.json"
+
+
+def test_a_new_spool_in_the_folder_knows_no_prepared_transaction_of_the_old_one(tmp_path):
+    path = full_spool(tmp_path / "spool").path
+    Spool.forget(path)
+    with SpoolWriter(new_spool(path)) as writer:
+        assert list(writer.parts.prepared()) == []
+        assert writer.last_received == writer.position
