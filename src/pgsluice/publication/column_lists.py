@@ -37,7 +37,7 @@ def check_columns(table: SourceTable, columns: tuple[str, ...] | None) -> tuple[
         if name in seen:
             raise SqlRefused(f'duplicate column "{name}" in publication column list')
         seen.add(name)
-    return tuple(one.name for one in table.columns if one.name in seen)
+    return tuple(column.name for column in table.columns if column.name in seen)
 
 
 def check_column_lists(
@@ -49,15 +49,15 @@ def check_column_lists(
         SqlRefused: beside a schema, or on a partitioned table that is not published as
             itself.
     """
-    for one in tables:
-        if one.columns is None:
+    for named in tables:
+        if named.columns is None:
             continue
         if has_schemas:
             detail = (
                 "Column lists cannot be specified in publications containing "
                 "FOR TABLES IN SCHEMA elements."
             )
-        elif one.table.is_partitioned and not via_root:
+        elif named.table.is_partitioned and not via_root:
             detail = (
                 "Column lists cannot be specified for partitioned tables when "
                 "publish_via_partition_root is false."
@@ -65,7 +65,7 @@ def check_column_lists(
         else:
             continue
         raise SqlRefused(
-            f'cannot use column list for relation "{one.table.namespace}.{one.table.name}" '
+            f'cannot use column list for relation "{named.table.namespace}.{named.table.name}" '
             f'in publication "{publication}"',
             detail=detail,
         )

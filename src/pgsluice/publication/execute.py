@@ -72,10 +72,10 @@ def execute(
 
 
 def _existing(publications: Publications, name: str) -> Publication:
-    found = publications.get(name)
-    if found is None:
+    publication = publications.get(name)
+    if publication is None:
         raise SqlRefused(f'publication "{name}" does not exist')
-    return found
+    return publication
 
 
 def _not_existing(publications: Publications, name: str) -> None:
@@ -92,11 +92,11 @@ def _create(
     objects = named_objects(statement.objects, catalog)
     opened = open_tables(objects.tables, catalog)
     added = _new_tables(publication, opened, has_schemas=bool(objects.schemas))
-    tables = [_added(one) for one in added]
+    tables = [_added(table) for table in added]
     for name in objects.schemas:
         check_schema(name)
-    made = replace(publication, tables=tuple(tables), schemas=objects.schemas)
-    return publications.with_one(made)
+    created = replace(publication, tables=tuple(tables), schemas=objects.schemas)
+    return publications.with_one(created)
 
 
 def _rename(publications: Publications, statement: RenamePublication) -> Publications:
@@ -112,26 +112,26 @@ def _new_tables(
     """Tables with their filters as PostgreSQL prints them, all checked for the publication."""
     via_root = publication.publish_via_partition_root
     filters = []
-    for one in opened:
-        if one.where is not None and one.table.is_partitioned and not via_root:
+    for named in opened:
+        if named.where is not None and named.table.is_partitioned and not via_root:
             raise SqlRefused(
-                f'cannot use publication WHERE clause for relation "{one.table.name}"',
+                f'cannot use publication WHERE clause for relation "{named.table.name}"',
                 detail="WHERE clause cannot be used for a partitioned table when "
                 "publish_via_partition_root is false.",
             )
-        if one.table.is_system:
-            check_table(one.table)  # its columns are not known
-        filters.append(None if one.where is None else bind_where(one.where, one.table).sql)
+        if named.table.is_system:
+            check_table(named.table)  # its columns are not known
+        filters.append(None if named.where is None else bind_where(named.where, named.table).sql)
     check_column_lists(publication.name, opened, has_schemas=has_schemas, via_root=via_root)
     return list(zip(opened, filters, strict=True))
 
 
 def _added(new: tuple[NamedTable, str | None]) -> PublicationTable:
     """A table as the publication keeps it, if it can be published at all."""
-    one, where = new
-    check_table(one.table)
-    columns = check_columns(one.table, one.columns)
-    table = one.table
+    named, where = new
+    check_table(named.table)
+    columns = check_columns(named.table, named.columns)
+    table = named.table
     only = bool(table.children) and not table.is_partitioned  # its children stand beside it
     return PublicationTable(table.name, table.namespace, columns, where, only, table.oid)
 
@@ -141,21 +141,21 @@ def _alter_parameters(
 ) -> Publication:
     changed = with_parameters(publication, statement.parameters)
     is_via_root_given = any(
-        one.name == "publish_via_partition_root" for one in statement.parameters
+        parameter.name == "publish_via_partition_root" for parameter in statement.parameters
     )
     if is_via_root_given and not changed.publish_via_partition_root:
-        for one in publication.tables:
-            table = catalog.tables.get(one.oid)
-            if table is None or not table.is_partitioned:
+        for table in publication.tables:
+            source = catalog.tables.get(table.oid)
+            if source is None or not source.is_partitioned:
                 continue
-            if one.where is not None or one.columns is not None:
-                what = "WHERE clause" if one.where is not None else "column list"
-                parameter = "publish_via_partition_root"
+            if table.where is not None or table.columns is not None:
+                clause = "WHERE clause" if table.where is not None else "column list"
                 raise SqlRefused(
-                    f'cannot set parameter "{parameter}" to false for publication '
+                    'cannot set parameter "publish_via_partition_root" to false for publication '
                     f'"{publication.name}"',
-                    detail=f'The publication contains a {what} for partitioned table "{one.name}"'
-                    f', which is not allowed when "{parameter}" is false.',
+                    detail=f"The publication contains a {clause} for partitioned table "
+                    f'"{table.name}", which is not allowed when "publish_via_partition_root" is '
+                    "false.",
                 )
     return changed
 
@@ -165,10 +165,10 @@ def _alter_objects(
 ) -> Publication:
     objects = named_objects(statement.objects, catalog)
     if publication.all_tables:
-        what = "Schemas" if objects.schemas else "Tables"
+        kind = "Schemas" if objects.schemas else "Tables"
         raise SqlRefused(
             f'publication "{publication.name}" is defined as FOR ALL TABLES',
-            detail=f"{what} cannot be added to or dropped from FOR ALL TABLES publications.",
+            detail=f"{kind} cannot be added to or dropped from FOR ALL TABLES publications.",
         )
     match statement.change:
         case Change.ADD:
@@ -199,7 +199,7 @@ def _add_tables(
 def _add_schemas(publication: Publication, schemas: Iterable[str]) -> Publication:
     added = list(publication.schemas)
     for name in schemas:
-        if any(one.columns is not None for one in publication.tables):
+        if any(table.columns is not None for table in publication.tables):
             raise SqlRefused(
                 f'cannot add schema to publication "{publication.name}"',
                 detail="Schemas cannot be added if any tables that specify a column list are "
@@ -220,9 +220,9 @@ def _set_objects(
     opened = open_tables(objects.tables, catalog)
     new = _new_tables(publication, opened, has_schemas=bool(objects.schemas))
     if publication.tables:  # the server compares old lists and new ones first
-        for one, _ in new:
-            check_columns(one.table, one.columns)
-    tables = tuple(_added(one) for one in new)
+        for table, _ in new:
+            check_columns(table.table, table.columns)
+    tables = tuple(_added(table) for table in new)
     for name in objects.schemas:
         if name not in publication.schemas:
             check_schema(name)
@@ -232,16 +232,16 @@ def _set_objects(
 def _drop_tables(
     publication: Publication, objects: Iterable[TableObject], catalog: SourceCatalog
 ) -> Publication:
-    gone: set[int] = set()
-    for one in open_tables(objects, catalog):
-        if one.columns is not None:
+    dropped: set[int] = set()
+    for table in open_tables(objects, catalog):
+        if table.columns is not None:
             raise SqlRefused("column list must not be specified in ALTER PUBLICATION ... DROP")
-        if publication.table(one.table.oid) is None:
-            raise SqlRefused(f'relation "{one.table.name}" is not part of the publication')
-        if one.where is not None:
+        if publication.table(table.table.oid) is None:
+            raise SqlRefused(f'relation "{table.table.name}" is not part of the publication')
+        if table.where is not None:
             raise SqlRefused("cannot use a WHERE clause when removing a table from a publication")
-        gone.add(one.table.oid)
-    left = tuple(one for one in publication.tables if one.oid not in gone)
+        dropped.add(table.table.oid)
+    left = tuple(table for table in publication.tables if table.oid not in dropped)
     return replace(publication, tables=left)
 
 
@@ -249,7 +249,8 @@ def _drop_schemas(publication: Publication, schemas: Iterable[str]) -> Publicati
     for name in schemas:
         if name not in publication.schemas:
             raise SqlRefused(f'tables from schema "{name}" are not part of the publication')
-    gone = frozenset(schemas)
+    dropped = frozenset(schemas)
     return replace(
-        publication, schemas=tuple(one for one in publication.schemas if one not in gone)
+        publication,
+        schemas=tuple(schema for schema in publication.schemas if schema not in dropped),
     )

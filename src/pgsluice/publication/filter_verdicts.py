@@ -43,8 +43,8 @@ def check_plans(changes: RelationChanges, filters: Iterable[FilterEvaluator | No
     Raises:
         EvaluationError: as :func:`evaluate_filters`, for the first change.
     """
-    for one in filters:
-        if len(changes) and one is not None and (failure := one.failure) is not None:
+    for evaluator in filters:
+        if len(changes) and evaluator is not None and (failure := evaluator.failure) is not None:
             raise _located(failure, changes, 0)
 
 
@@ -66,8 +66,10 @@ def evaluate_filters(
     count = len(changes)
     old, new = np.ones(count, np.bool_), np.ones(count, np.bool_)
     failures: list[tuple[int, EvaluationError]] = []
-    for evaluator in dict.fromkeys(one for one in filters.values() if one is not None):
-        actions = [action for action, one in filters.items() if one is evaluator]
+    for evaluator in dict.fromkeys(
+        candidate for candidate in filters.values() if candidate is not None
+    ):
+        actions = [action for action, candidate in filters.items() if candidate is evaluator]
         asked = _Asked.of(changes, pool, np.isin(changes.actions, actions))
         if not len(asked.rows):
             continue
@@ -80,7 +82,7 @@ def evaluate_filters(
         old[asked.changes[asked.is_old]] = passed[asked.is_old]
         new[asked.changes[~asked.is_old]] = passed[~asked.is_old]
     if failures:
-        change, first = min(failures, key=lambda one: one[0])
+        change, first = min(failures, key=lambda candidate: candidate[0])
         raise _located(first, changes, change) from first
     alone = (changes.actions == UPDATE) & (changes.old_index < 0)
     old[alone] = new[alone]
@@ -121,11 +123,13 @@ def _columns(
     changes: RelationChanges, pool: RowPool, evaluator: FilterEvaluator, asked: _Asked
 ) -> dict[str, pa.Array]:
     """What a filter reads, by name."""
-    places = {column.name: place for place, column in enumerate(changes.relation.columns)}
-    found = {}
+    column_indexes = {
+        column.name: column_index for column_index, column in enumerate(changes.relation.columns)
+    }
+    arrays = {}
     for name, type_oid in evaluator.columns.items():
-        place = places.get(name)
-        if place is None:
+        column_index = column_indexes.get(name)
+        if column_index is None:
             raise TableError(
                 f"{_table(changes)}: the row filter reads the column {name!r}, which the server's"
                 " publications do not send",
@@ -138,21 +142,26 @@ def _columns(
             _table(changes),
             name,
             planned_oid=type_oid,
-            type_oid=changes.relation.columns[place].type_oid,
+            type_oid=changes.relation.columns[column_index].type_oid,
         )
         raise_unless_possible(verdict, _table(changes))
-        rows = pool.completed(place, asked.rows)
-        absent = pool.absent(place, rows)
+        rows = pool.completed(column_index, asked.rows)
+        absent = pool.absent(column_index, rows)
         if absent is not None:
             raise _absent(changes, name, int(asked.changes[np.argmax(absent)]))
-        is_exact = pool.unfit(place, rows) is None and _is_exact(changes, place)
-        found[name] = pool.values(place, rows) if is_exact else pool.text(place, rows)
-    return found
+        is_exact = pool.unfit(column_index, rows) is None and _is_exact(changes, column_index)
+        arrays[name] = (
+            pool.values(column_index, rows) if is_exact else pool.text(column_index, rows)
+        )
+    return arrays
 
 
-def _is_exact(changes: RelationChanges, place: int) -> bool:
+def _is_exact(changes: RelationChanges, column_index: int) -> bool:
     """Whether decoded values say all that PostgreSQL's text does."""
-    column, decoded = changes.relation.columns[place], changes.schema.field(place).type
+    column, decoded = (
+        changes.relation.columns[column_index],
+        changes.schema.field(column_index).type,
+    )
     if pa.types.is_nested(decoded):
         return False
     usual = resolve_type(column.type_oid, column.typmod, {}).arrow_type

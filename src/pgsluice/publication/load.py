@@ -28,12 +28,12 @@ def load_publications(text: str, catalog: SourceCatalog) -> Publications:
         FilterNotExact: a filter that PostgreSQL takes and we cannot evaluate exactly.
     """
     publications = Publications()
-    for one in parse_statements(text):
+    for parsed in parse_statements(text):
         try:
-            publications = execute(publications, one.statement, catalog)
+            publications = execute(publications, parsed.statement, catalog)
         except SqlRefused as error:
             located = error.located_in(text, 0)
-            located.facts["line"] = text.count("\n", 0, one.start) + 1
+            located.facts["line"] = text.count("\n", 0, parsed.start) + 1
             raise located from None
     return publications
 
@@ -114,10 +114,10 @@ def subscribed(publications: Publications, names: Iterable[str]) -> tuple[Public
     Raises:
         SqlRefused: one does not exist.
     """
-    found = []
+    chosen = []
     for name in names:
         publication = publications.get(name)
         if publication is None:
             raise SqlRefused(f'publication "{name}" does not exist')
-        found.append(publication)
-    return tuple(found)
+        chosen.append(publication)
+    return tuple(chosen)

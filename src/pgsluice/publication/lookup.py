@@ -60,22 +60,22 @@ def named_objects(objects: Iterable[PublicationObject], catalog: SourceCatalog) 
     """
     tables: list[TableObject] = []
     schemas: dict[str, None] = {}
-    for one in objects:
-        if isinstance(one, SchemaObject):
-            schemas[_schema(one, catalog)] = None
+    for item in objects:
+        if isinstance(item, SchemaObject):
+            schemas[_schema(item, catalog)] = None
         else:
-            tables.append(one)
+            tables.append(item)
     return NamedObjects(tuple(tables), tuple(schemas))
 
 
-def _schema(one: SchemaObject, catalog: SourceCatalog) -> str:
-    if one.name is None:
+def _schema(schema: SchemaObject, catalog: SourceCatalog) -> str:
+    if schema.name is None:
         if not catalog.search_path:
             raise SqlRefused("no schema has been selected for CURRENT_SCHEMA")
         return catalog.search_path[0]
-    if one.name not in catalog.schemas:
-        raise SqlRefused(f'schema "{one.name}" does not exist')
-    return one.name
+    if schema.name not in catalog.schemas:
+        raise SqlRefused(f'schema "{schema.name}" does not exist')
+    return schema.name
 
 
 def find_table(name: RelationName, catalog: SourceCatalog) -> SourceTable:
@@ -88,17 +88,17 @@ def find_table(name: RelationName, catalog: SourceCatalog) -> SourceTable:
         full = f"{name.database}.{name.namespace}.{name.name}"
         raise SqlRefused(f'cross-database references are not implemented: "{full}"')
     if name.namespace is None:
-        found, shown = catalog.visible(name.name), name.name
+        table, shown = catalog.visible(name.name), name.name
     else:
         if name.namespace not in catalog.schemas:
             raise SqlRefused(f'schema "{name.namespace}" does not exist')
-        found = catalog.table(name.namespace, name.name)
+        table = catalog.table(name.namespace, name.name)
         shown = f"{name.namespace}.{name.name}"
-    if found is None:
+    if table is None:
         raise SqlRefused(f'relation "{shown}" does not exist')
-    if found.kind in _NEVER_OPENED:
-        raise SqlRefused(f'cannot open relation "{found.name}"', detail=_not_supported(found.kind))
-    return found
+    if table.kind in _NEVER_OPENED:
+        raise SqlRefused(f'cannot open relation "{table.name}"', detail=_not_supported(table.kind))
+    return table
 
 
 def open_tables(objects: Iterable[TableObject], catalog: SourceCatalog) -> list[NamedTable]:
@@ -107,27 +107,27 @@ def open_tables(objects: Iterable[TableObject], catalog: SourceCatalog) -> list[
     Raises:
         SqlRefused: a relation that does not exist, or one twice with filters or columns.
     """
-    found: dict[int, NamedTable] = {}
-    for one in objects:
-        table = find_table(one.relation, catalog)
+    named: dict[int, NamedTable] = {}
+    for item in objects:
+        table = find_table(item.relation, catalog)
         meant = [table]
         # Partitions come with their table, and never stand in the list because of it.
-        if table.oid not in found and not one.relation.only and not table.is_partitioned:
+        if table.oid not in named and not item.relation.only and not table.is_partitioned:
             meant += catalog.below(table)
-        for each in meant:
-            earlier = found.get(each.oid)
+        for member in meant:
+            earlier = named.get(member.oid)
             if earlier is None:
-                found[each.oid] = NamedTable(each, one.columns, one.where)
+                named[member.oid] = NamedTable(member, item.columns, item.where)
             else:
-                _no_conflict(table, one.where or earlier.where, one.columns or earlier.columns)
-    return list(found.values())
+                _no_conflict(table, item.where or earlier.where, item.columns or earlier.columns)
+    return list(named.values())
 
 
 def _no_conflict(table: SourceTable, where: object, columns: object) -> None:
     """A table that comes twice may have neither a filter nor columns."""
-    for given, what in ((where, "WHERE clauses"), (columns, "column lists")):
+    for given, clauses in ((where, "WHERE clauses"), (columns, "column lists")):
         if given is not None:
-            raise SqlRefused(f'conflicting or redundant {what} for table "{table.name}"')
+            raise SqlRefused(f'conflicting or redundant {clauses} for table "{table.name}"')
 
 
 def check_table(table: SourceTable) -> None:

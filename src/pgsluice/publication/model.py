@@ -80,7 +80,7 @@ class Publication:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", tuple(self.tables))
         object.__setattr__(self, "schemas", tuple(self.schemas))
-        ordered = tuple(one for one in ACTIONS if one in self.publish)
+        ordered = tuple(action for action in ACTIONS if action in self.publish)
         if unknown := sorted(set(self.publish) - set(ordered)):
             raise ValueError(f"a publication publishes {', '.join(ACTIONS)}, not {unknown[0]!r}")
         object.__setattr__(self, "publish", ordered)
@@ -95,7 +95,7 @@ class Publication:
             text += " FOR ALL TABLES"
         objects = []
         if self.tables:
-            objects.append("TABLE " + ", ".join(one.sql for one in self.tables))
+            objects.append("TABLE " + ", ".join(table.sql for table in self.tables))
         if self.schemas:
             objects.append("TABLES IN SCHEMA " + ", ".join(map(quote_identifier, self.schemas)))
         if objects:
@@ -109,7 +109,7 @@ class Publication:
 
     def table(self, oid: int) -> PublicationTable | None:
         """The table of this OID, if the publication names it."""
-        return next((one for one in self.tables if one.oid == oid), None)
+        return next((table for table in self.tables if table.oid == oid), None)
 
     def _parameters(self) -> Iterator[str]:
         """Those that are not as they are by default."""
@@ -129,7 +129,9 @@ class Publications:
 
     def __iter__(self) -> Iterator[Publication]:
         """By name, as PostgreSQL lists them."""
-        return iter(sorted(self.by_name.values(), key=lambda one: one.name.encode()))
+        return iter(
+            sorted(self.by_name.values(), key=lambda publication: publication.name.encode())
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in self.by_name
@@ -144,10 +146,12 @@ class Publications:
 
     def without(self, names: Iterable[str]) -> Publications:
         """These but for some."""
-        gone = frozenset(names)
-        return Publications({name: one for name, one in self.by_name.items() if name not in gone})
+        dropped = frozenset(names)
+        return Publications(
+            {name: publication for name, publication in self.by_name.items() if name not in dropped}
+        )
 
     @property
     def sql(self) -> str:
         """A file that makes them again."""
-        return "".join(f"{one.sql}\n" for one in self)
+        return "".join(f"{publication.sql}\n" for publication in self)

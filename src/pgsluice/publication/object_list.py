@@ -169,27 +169,27 @@ def _meant(written: list[_Written]) -> tuple[PublicationObject, ...]:
             "or schema name.",
             position=written[0].position,
         )
-    found: list[PublicationObject] = []
+    objects: list[PublicationObject] = []
     kind = written[0].kind
-    for one in written:
-        kind = one.kind if one.kind is not _Kind.CONTINUATION else kind
-        found.append(_table(one) if kind is _Kind.TABLE else _schema(one))
-    return tuple(found)
+    for item in written:
+        kind = item.kind if item.kind is not _Kind.CONTINUATION else kind
+        objects.append(_table(item) if kind is _Kind.TABLE else _schema(item))
+    return tuple(objects)
 
 
-def _table(one: _Written) -> TableObject:
-    if one.relation is None:
-        raise SqlRefused("invalid table name", position=one.position)
-    return TableObject(one.relation, one.columns, one.where)
+def _table(item: _Written) -> TableObject:
+    if item.relation is None:
+        raise SqlRefused("invalid table name", position=item.position)
+    return TableObject(item.relation, item.columns, item.where)
 
 
-def _schema(one: _Written) -> SchemaObject:
-    if one.where is not None:
-        raise SqlRefused("WHERE clause not allowed for schema", position=one.position)
-    if one.columns is not None:
-        raise SqlRefused("column specification not allowed for schema", position=one.position)
-    if one.relation is None:
+def _schema(item: _Written) -> SchemaObject:
+    if item.where is not None:
+        raise SqlRefused("WHERE clause not allowed for schema", position=item.position)
+    if item.columns is not None:
+        raise SqlRefused("column specification not allowed for schema", position=item.position)
+    if item.relation is None:
         return SchemaObject(None)
-    if not one.is_bare:
-        raise SqlRefused("invalid schema name", position=one.position)
-    return SchemaObject(one.relation.name)
+    if not item.is_bare:
+        raise SqlRefused("invalid schema name", position=item.position)
+    return SchemaObject(item.relation.name)

@@ -28,53 +28,53 @@ def with_parameters(publication: Publication, parameters: Iterable[Parameter]) -
         SqlRefused: an unknown parameter or value, or one given twice.
     """
     given: set[str] = set()
-    for one in parameters:
-        if one.name in given:
-            raise SqlRefused("conflicting or redundant options", position=one.position)
-        match one.name:
+    for parameter in parameters:
+        if parameter.name in given:
+            raise SqlRefused("conflicting or redundant options", position=parameter.position)
+        match parameter.name:
             case "publish":
-                publication = replace(publication, publish=_actions(one))
+                publication = replace(publication, publish=_actions(parameter))
             case "publish_via_partition_root":
-                publication = replace(publication, publish_via_partition_root=_boolean(one))
+                publication = replace(publication, publish_via_partition_root=_boolean(parameter))
             case "publish_generated_columns":
-                publication = replace(publication, publish_generated_columns=_generated(one))
+                publication = replace(publication, publish_generated_columns=_generated(parameter))
             case _:
-                raise SqlRefused(f'unrecognized publication parameter: "{one.name}"')
-        given.add(one.name)
+                raise SqlRefused(f'unrecognized publication parameter: "{parameter.name}"')
+        given.add(parameter.name)
     return publication
 
 
 def _actions(parameter: Parameter) -> tuple[Action, ...]:
     if parameter.value is None:
         raise SqlRefused(f"{_PUBLISH} requires a parameter")
-    found: list[Action] = []
+    actions: list[Action] = []
     for name in _split_names(parameter.value):
         match name:
             case "insert" | "update" | "delete" | "truncate":
-                found.append(name)
+                actions.append(name)
             case _:
                 raise SqlRefused(
                     f'unrecognized value for publication option "{_PUBLISH}": "{name}"'
                 )
-    return tuple(found)
+    return tuple(actions)
 
 
 def _split_names(text: str) -> list[str]:
     """Names between commas, folded unless quoted (SplitIdentifierString)."""
     text = text.strip(" \t\n\r\f\v")
     names: list[str] = []
-    at = 0
-    while at < len(text) or names:
-        found = _LISTED.match(text, at)
-        if found is None:
+    index = 0
+    while index < len(text) or names:
+        match = _LISTED.match(text, index)
+        if match is None:
             raise _bad_list()
-        names.append(found[2].lower() if found[1] is None else found[1].replace('""', '"'))
-        at = found.end()
-        if at == len(text):
+        names.append(match[2].lower() if match[1] is None else match[1].replace('""', '"'))
+        index = match.end()
+        if index == len(text):
             break
-        if text[at] != ",":
+        if text[index] != ",":
             raise _bad_list()
-        at += 1
+        index += 1
     return names
 
 
@@ -85,10 +85,10 @@ def _bad_list() -> SqlRefused:
 def _boolean(parameter: Parameter) -> bool:
     if parameter.value is None:
         return True
-    found = _BOOLEANS.get(parameter.value.lower())
-    if found is None:
+    value = _BOOLEANS.get(parameter.value.lower())
+    if value is None:
         raise SqlRefused(f"{_VIA_ROOT} requires a Boolean value")
-    return found
+    return value
 
 
 def _generated(parameter: Parameter) -> GeneratedColumns:

@@ -56,17 +56,17 @@ class _Parser(ObjectListParser):
     """Statements and their parameters; the lists of objects are the base's."""
 
     def statements(self) -> list[Located]:
-        found: list[Located] = []
+        statements: list[Located] = []
         while True:
             while self.accept(";"):
                 pass
             if self.is_at_end():
-                return found
+                return statements
             start = self.token.start
             statement = self._statement()
             if not self.is_at_end() and not self.token.is_punctuation(";"):
                 raise self.error()
-            found.append(Located(statement, start, self.tokens[self.index - 1].end))
+            statements.append(Located(statement, start, self.tokens[self.index - 1].end))
 
     def _statement(self) -> Statement:
         verb = self.token
@@ -142,11 +142,11 @@ class _Parser(ObjectListParser):
 
     def _definition(self) -> tuple[Parameter, ...]:
         self.expect("(")
-        found = [self._parameter()]
+        parameters = [self._parameter()]
         while self.accept(","):
-            found.append(self._parameter())
+            parameters.append(self._parameter())
         self.expect(")")
-        return tuple(found)
+        return tuple(parameters)
 
     def _parameter(self) -> Parameter:
         name = self.token

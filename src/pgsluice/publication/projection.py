@@ -40,20 +40,24 @@ class Projection:
         """What a resolution makes of the definition in force."""
         relation, root = changes.relation, resolution.published_as
         order = {column.name: number for number, column in enumerate(root.columns)}
-        places = _published(resolution, changes)
+        column_indexes = _published(resolution, changes)
         if root.oid != resolution.table.oid:
-            places.sort(key=lambda place: order.get(relation.columns[place].name, len(order)))
+            column_indexes.sort(
+                key=lambda index: order.get(relation.columns[index].name, len(order))
+            )
         return cls(
             relation=replace(
                 relation,
                 oid=root.oid,
                 namespace=root.namespace,
                 name=root.name,
-                columns=tuple(relation.columns[place] for place in places),
+                columns=tuple(relation.columns[index] for index in column_indexes),
             ),
-            facts=_facts(resolution, changes, {relation.columns[place].name for place in places}),
-            schema=pa.schema([changes.schema.field(place) for place in places]),
-            places=places,
+            facts=_facts(
+                resolution, changes, {relation.columns[index].name for index in column_indexes}
+            ),
+            schema=pa.schema([changes.schema.field(index) for index in column_indexes]),
+            places=column_indexes,
         )
 
     def cut(self, changes: RelationChanges) -> RelationChanges:
@@ -79,8 +83,8 @@ def _published(resolution: Resolution, changes: RelationChanges) -> list[int]:
     sent = ("", "s") if resolution.generated_columns == "stored" else ("",)
     listed = resolution.columns
     return [
-        place
-        for place, column in enumerate(changes.relation.columns)
+        index
+        for index, column in enumerate(changes.relation.columns)
         if (generated.get(column.name, "") in sent if listed is None else column.name in listed)
     ]
 
@@ -94,7 +98,7 @@ def _facts(
     order = {column.name: number for number, column in enumerate(root.columns)}
     columns = facts.columns
     if root.oid != facts.oid:
-        columns = tuple(sorted(columns, key=lambda one: order.get(one.name, len(order))))
+        columns = tuple(sorted(columns, key=lambda column: order.get(column.name, len(order))))
     return replace(
         facts,
         oid=root.oid,

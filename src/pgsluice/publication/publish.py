@@ -121,9 +121,9 @@ class Publisher:
             SourceCatalog.of(family),
             leaves_of(resolution.published_as, catalog),
             any(
-                "truncate" in one.publish and one.publish_via_partition_root
-                for one in publications
-                if resolve([one], table, catalog) is not None
+                "truncate" in publication.publish and publication.publish_via_partition_root
+                for publication in publications
+                if resolve([publication], table, catalog) is not None
             ),
             _evaluators(resolution),
         )
@@ -137,7 +137,10 @@ class Publisher:
     def filter_columns(self) -> frozenset[str]:
         """The columns that the filters read: the ``texts`` that decoding is asked for."""
         return frozenset(
-            name for one in self.filters.values() if one is not None for name in one.columns
+            name
+            for evaluator in self.filters.values()
+            if evaluator is not None
+            for name in evaluator.columns
         )
 
     def publish(
@@ -172,12 +175,12 @@ class Publisher:
 
     def _acting(self, changes: RelationChanges, truncates: Collection[Place]) -> Mask:
         """The changes whose action is published."""
-        published = [_ACTIONS[one] for one in self.resolution.published]
+        published = [_ACTIONS[action] for action in self.resolution.published]
         acting: Mask = np.isin(changes.actions, published)
         if self.published_as.oid != self.resolution.table.oid:
             for change in np.flatnonzero(acting & (changes.actions == TRUNCATE)).tolist():
-                place = int(changes.positions[change]), int(changes.ordinals[change])
-                acting[change] = self.sends_root_truncates and place in truncates
+                truncate = int(changes.positions[change]), int(changes.ordinals[change])
+                acting[change] = self.sends_root_truncates and truncate in truncates
         return acting
 
     def _check_identity(self, changes: RelationChanges, acting: Mask) -> None:
@@ -194,16 +197,16 @@ class Publisher:
     def _violation(
         self, verb: Literal["update", "delete"], identity: ReplicaIdentity
     ) -> SqlRefused | None:
-        found = _ACTIONS[verb], identity
-        if found not in self._checked:
-            self._checked[found] = None
+        key = _ACTIONS[verb], identity
+        if key not in self._checked:
+            self._checked[key] = None
             try:
                 check_replica_identity(
                     verb, self.publications, self.resolution.table, self.catalog, identity
                 )
             except SqlRefused as error:
-                self._checked[found] = error
-        return self._checked[found]
+                self._checked[key] = error
+        return self._checked[key]
 
 
 def publish_all(
@@ -219,10 +222,10 @@ def publish_all(
     Raises:
         EvaluationError, TableError: as :meth:`Publisher.publish`, for the first such change.
     """
-    places = {
-        one.published_as.oid: whole_truncates(runs, one.leaves)
-        for one in publishers.values()
-        if one.published_as.oid != one.resolution.table.oid
+    root_truncates = {
+        publisher.published_as.oid: whole_truncates(runs, publisher.leaves)
+        for publisher in publishers.values()
+        if publisher.published_as.oid != publisher.resolution.table.oid
     }
     published: list[RelationChanges] = []
     failures: list[tuple[Place, TableError]] = []
@@ -232,29 +235,29 @@ def publish_all(
             continue
         # One partition's T stands for the root's.
         is_first = run.relation.oid == min(publisher.leaves, default=0)
-        truncates = places.get(publisher.published_as.oid, frozenset()) if is_first else ()
+        truncates = root_truncates.get(publisher.published_as.oid, frozenset()) if is_first else ()
         try:
             published.append(publisher.publish(run, truncates))
         except TableError as error:
             facts = error.facts
-            place = int(facts.get("lsn", run.positions[0])), int(facts.get("ordinal", 0))
-            failures.append((place, error))
+            position = int(facts.get("lsn", run.positions[0])), int(facts.get("ordinal", 0))
+            failures.append((position, error))
     if failures:
-        raise min(failures, key=lambda one: one[0])[1]
+        raise min(failures, key=lambda publisher: publisher[0])[1]
     return published
 
 
 def _evaluators(resolution: Resolution) -> dict[int, FilterEvaluator | None]:
     """By action; actions with the same filters share one."""
-    made: dict[tuple[str, ...], FilterEvaluator | None] = {(): None}
+    evaluators: dict[tuple[str, ...], FilterEvaluator | None] = {(): None}
     actions: tuple[Action, ...] = ("insert", "update", "delete")
     for action in actions:
         texts = resolution.filters(action)
-        if texts not in made:
-            made[texts] = plan_filters(
+        if texts not in evaluators:
+            evaluators[texts] = plan_filters(
                 [bind_filter(text, resolution.published_as) for text in texts]
             )
-    return {_ACTIONS[action]: made[resolution.filters(action)] for action in actions}
+    return {_ACTIONS[action]: evaluators[resolution.filters(action)] for action in actions}
 
 
 def _transformed(actions: Bytes, truth: FilterVerdicts) -> tuple[Mask, Bytes]:
@@ -262,10 +265,10 @@ def _transformed(actions: Bytes, truth: FilterVerdicts) -> tuple[Mask, Bytes]:
     is_update = actions == UPDATE
     kept = np.where(actions == INSERT, truth.new, truth.old)
     kept[is_update] |= truth.new[is_update]
-    made = actions.copy()
-    made[is_update & ~truth.old] = INSERT
-    made[is_update & ~truth.new] = DELETE
-    return kept, made
+    new_actions = actions.copy()
+    new_actions[is_update & ~truth.old] = INSERT
+    new_actions[is_update & ~truth.new] = DELETE
+    return kept, new_actions
 
 
 def _only(changes: RelationChanges, wanted: Mask) -> RelationChanges:

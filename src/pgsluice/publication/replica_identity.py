@@ -68,7 +68,9 @@ def check_replica_identity(
     identity = identity or ReplicaIdentity.of(table)
     verb = f'{_VERBS[action]} "{table.name}"'
     acting = [
-        one for one in publications if action in one.publish and _publishes(one, table, catalog)
+        publication
+        for publication in publications
+        if action in publication.publish and _publishes(publication, table, catalog)
     ]
     for reason in (_bad_filter, _bad_columns, _bad_generated):
         for publication in acting:

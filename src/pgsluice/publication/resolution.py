@@ -80,7 +80,7 @@ class Resolution:
     def filters(self, action: Action) -> tuple[str, ...]:
         """The filters that are ORed for an action, each once; none: every row passes."""
         acting = [rule for rule in self.rules if action in rule.actions]
-        if action == "truncate" or any(isinstance(one.row_filter, Unfiltered) for one in acting):
+        if action == "truncate" or any(isinstance(rule.row_filter, Unfiltered) for rule in acting):
             return ()
         return _distinct(acting)
 
@@ -89,7 +89,7 @@ class Resolution:
         if action == "truncate":
             return ()
         acting = [rule for rule in self.rules if action in rule.actions]
-        without = tuple(one for one in acting if isinstance(one.row_filter, Unfiltered))
+        without = tuple(rule for rule in acting if isinstance(rule.row_filter, Unfiltered))
         return without if len(without) < len(acting) else ()
 
     @property
@@ -108,13 +108,17 @@ class Resolution:
     def published_columns(self) -> tuple[str, ...]:
         """The columns of ``table`` that are published, in its order."""
         if self.columns is not None:
-            return tuple(one.name for one in self.table.columns if one.name in self.columns)
+            return tuple(
+                column.name for column in self.table.columns if column.name in self.columns
+            )
         sent = ("", "s") if self.generated_columns == "stored" else ("",)
-        return tuple(one.name for one in self.table.columns if one.generated in sent)
+        return tuple(column.name for column in self.table.columns if column.generated in sent)
 
 
 def _distinct(rules: Iterable[Rule]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.row_filter for one in rules if isinstance(one.row_filter, str)))
+    return tuple(
+        dict.fromkeys(rule.row_filter for rule in rules if isinstance(rule.row_filter, str))
+    )
 
 
 def resolve(
@@ -142,23 +146,23 @@ def resolve(
     for publication in publications:
         if table.is_partitioned:
             _no_rule_below(publication, table, catalog)
-        found = _published_as(publication, table, catalog)
-        if found is None:
+        target = _published_as(publication, table, catalog)
+        if target is None:
             continue
         published.update(publication.publish)
-        if level > found[0]:
+        if level > target[0]:
             continue
-        if level < found[0]:
-            level, published_as, deciding = *found, []
+        if level < target[0]:
+            level, published_as, deciding = *target, []
         deciding.append(publication)
     if not deciding:
         return None
-    rules = tuple(_rule(one, published_as) for one in deciding)
+    rules = tuple(_rule(publication, published_as) for publication in deciding)
     generated = _generated_columns(rules, published_as)
     return Resolution(
         table=table,
         published_as=published_as,
-        published=tuple(one for one in ACTIONS if one in published),
+        published=tuple(publication for publication in ACTIONS if publication in published),
         rules=rules,
         columns=_columns(rules, published_as, generated),
         generated_columns=generated,
@@ -174,12 +178,12 @@ def topmost_ancestor(
     publication: Publication, table: SourceTable, catalog: SourceCatalog
 ) -> tuple[int, SourceTable] | None:
     """The highest ancestor that a publication has, and how far up it is (1: the parent)."""
-    found = None
+    topmost = None
     for level, oid in enumerate(table.ancestors, start=1):
         ancestor = catalog.tables[oid]
         if has(publication, ancestor):
-            found = level, ancestor
-    return found
+            topmost = level, ancestor
+    return topmost
 
 
 def _published_as(
@@ -222,13 +226,13 @@ def _rule(publication: Publication, published_as: SourceTable) -> Rule:
 def _generated_columns(rules: Sequence[Rule], table: SourceTable) -> GeneratedColumns:
     if not any(column.generated for column in table.columns):
         return "none"
-    found = list(dict.fromkeys(one.generated_columns for one in rules if one.columns is None))
-    if len(found) > 1:
+    settings = list(dict.fromkeys(rule.generated_columns for rule in rules if rule.columns is None))
+    if len(settings) > 1:
         raise SqlRefused(
             "cannot use different values of publish_generated_columns for table "
             f'"{table.namespace}.{table.name}" in different publications'
         )
-    return found[0] if found else "none"
+    return settings[0] if settings else "none"
 
 
 def _columns(

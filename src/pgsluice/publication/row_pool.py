@@ -60,19 +60,19 @@ class RowPool:
             return rows
         old = self.old_of_new
         usable = absent & (old >= 0)
-        at = old[usable] - self.new_rows
-        missing = null_mask(self.old.columns[column])[at]
+        old_rows = old[usable] - self.new_rows
+        missing = null_mask(self.old.columns[column])[old_rows]
         if (unfit := self.old.unfit.get(column)) is not None:
-            missing &= ~unfit[at]
+            missing &= ~unfit[old_rows]
         if (not_there := self.old.absent.get(column)) is not None:
-            missing |= not_there[at]
+            missing |= not_there[old_rows]
         usable[usable] = ~missing
         where = np.arange(self.new_rows)
         where[usable] = old[usable]
         is_new = rows < self.new_rows
-        found = rows.copy()
-        found[is_new] = where[rows[is_new]]
-        return found
+        sources = rows.copy()
+        sources[is_new] = where[rows[is_new]]
+        return sources
 
     def values(self, column: int, rows: Int64s) -> pa.Array:
         """A column's values in some rows."""
@@ -98,11 +98,11 @@ class RowPool:
         if new is None and old is None:
             return None
         counts = (self.new_rows, len(self.old.columns[0]) if self.old.columns else 0)
-        given = [
-            np.zeros(count, np.bool_) if one is None else one
-            for one, count in zip((new, old), counts, strict=True)
+        masks = [
+            np.zeros(count, np.bool_) if given is None else given
+            for given, count in zip((new, old), counts, strict=True)
         ]
-        mask: Mask = np.concatenate(given)[rows]
+        mask: Mask = np.concatenate(masks)[rows]
         return mask if mask.any() else None
 
     def tuples(self, columns: list[int], rows: Int64s, complete: Mask | None = None) -> Tuples:
@@ -117,28 +117,40 @@ class RowPool:
         absent: dict[int, Mask] = {}
         unfit: dict[int, Mask] = {}
         texts: dict[int, Text] = {}
-        for place, column in enumerate(columns):
+        for column_index, column in enumerate(columns):
             where = rows
             if complete is not None:
                 where = np.where(complete, self.completed(column, rows), rows)
             arrays.append(self.values(column, where))
             if (mask := self.absent(column, where)) is not None:
-                absent[place] = mask
+                absent[column_index] = mask
             if (mask := self.unfit(column, where)) is not None:
-                unfit[place] = mask
+                unfit[column_index] = mask
             if column in self.new.texts:
-                texts[place] = partial(self.text, column, where)
+                texts[column_index] = partial(self.text, column, where)
         return Tuples(tuple(arrays), absent, unfit, texts)
 
 
 def project(tuples: Tuples, columns: list[int]) -> Tuples:
     """All rows, some columns."""
-    places = list(enumerate(columns))
+    column_indexes = list(enumerate(columns))
     return Tuples(
         tuple(tuples.columns[column] for column in columns),
-        {place: tuples.absent[one] for place, one in places if one in tuples.absent},
-        {place: tuples.unfit[one] for place, one in places if one in tuples.unfit},
-        {place: tuples.texts[one] for place, one in places if one in tuples.texts},
+        {
+            target: tuples.absent[source]
+            for target, source in column_indexes
+            if source in tuples.absent
+        },
+        {
+            target: tuples.unfit[source]
+            for target, source in column_indexes
+            if source in tuples.unfit
+        },
+        {
+            target: tuples.texts[source]
+            for target, source in column_indexes
+            if source in tuples.texts
+        },
     )
 
 

@@ -63,8 +63,8 @@ def server_publications(connection: Connection) -> list[OwnedPublication]:
         query.encode()
     ).fetchall():
         listed = None if columns is None else tuple(columns)
-        one = PublicationTable(name, namespace, listed, where, only, int(oid))
-        tables.setdefault(int(publication), []).append(one)
+        table = PublicationTable(name, namespace, listed, where, only, int(oid))
+        tables.setdefault(int(publication), []).append(table)
     schemas: dict[int, list[str]] = {}
     for publication, name in connection.execute(_SCHEMAS).fetchall() if has_filters else ():
         schemas.setdefault(int(publication), []).append(name)
@@ -84,7 +84,7 @@ def _publication(
         tables=tuple(tables),
         schemas=tuple(schemas),
         all_tables=row["puballtables"],
-        publish=tuple(one for one in ACTIONS if row.get(f"pub{one}")),
+        publish=tuple(action for action in ACTIONS if row.get(f"pub{action}")),
         publish_via_partition_root=bool(row.get("pubviaroot")),
         publish_generated_columns="stored" if row.get("pubgencols") == "s" else "none",
     )

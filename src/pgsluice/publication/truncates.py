@@ -26,7 +26,7 @@ def leaves_of(root: SourceTable, catalog: SourceCatalog) -> frozenset[int]:
     """The OIDs of the tables that hold a partitioned table's rows; its own if it is none."""
     if not root.is_partitioned:
         return frozenset((root.oid,))
-    return frozenset(one.oid for one in catalog.below(root) if not one.is_partitioned)
+    return frozenset(table.oid for table in catalog.below(root) if not table.is_partitioned)
 
 
 def whole_truncates(runs: Iterable[RelationChanges], leaves: Collection[int]) -> frozenset[Place]:
@@ -41,6 +41,6 @@ def whole_truncates(runs: Iterable[RelationChanges], leaves: Collection[int]) ->
         if run.relation.oid not in leaves:
             continue
         for change in np.flatnonzero(run.actions == TRUNCATE).tolist():
-            place = int(run.positions[change]), int(run.ordinals[change])
-            emptied.setdefault(place, set()).add(run.relation.oid)
-    return frozenset(place for place, oids in emptied.items() if oids == set(leaves))
+            position = int(run.positions[change]), int(run.ordinals[change])
+            emptied.setdefault(position, set()).add(run.relation.oid)
+    return frozenset(position for position, oids in emptied.items() if oids == set(leaves))

@@ -46,11 +46,11 @@ class Batch:
     def only(self, wanted: Mask) -> Batch:
         """The rows where a mask is true."""
         mask = boolean_array(wanted)
-        made = Batch({}, {})
-        made._types = self._types
-        made._columns = {name: one.filter(mask) for name, one in self._columns.items()}
-        made.rows = int(wanted.sum())
-        return made
+        batch = Batch({}, {})
+        batch._types = self._types
+        batch._columns = {name: column.filter(mask) for name, column in self._columns.items()}
+        batch.rows = int(wanted.sum())
+        return batch
 
     def array(self, name: str) -> pa.Array:
         """A column as Arrow's kernels compute with it; raises NoColumn."""
@@ -90,8 +90,8 @@ def _parsed(array: pa.Array, parse: Callable[[str], Value], name: str) -> list[V
     try:
         return [None if text is None else parse(text) for text in array.to_pylist()]
     except NotReadable as error:
-        what = f"a value of column {name} is not the text of its type ({error})"
-        raise SqlError("invalid_text_representation", what) from None
+        message = f"a value of column {name} is not the text of its type ({error})"
+        raise SqlError("invalid_text_representation", message) from None
 
 
 def _plain_values(array: pa.Array, type_name: str) -> list[Value]:
@@ -146,7 +146,7 @@ def boolean_array(truth: Mask, null: Mask | None = None) -> pa.Array:
 
 def truth_array(values: list[bool | None]) -> pa.Array:
     """An Arrow array from Python's truth values."""
-    codes = np.fromiter((2 if one is None else one for one in values), np.uint8, len(values))
+    codes = np.fromiter((2 if value is None else value for value in values), np.uint8, len(values))
     return boolean_array(codes == 1, codes == 2)
 
 

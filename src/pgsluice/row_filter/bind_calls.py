@@ -39,12 +39,12 @@ class CallBinder:
             self._refuse_ordered_set(call)
         if any(argument.name for argument in call.arguments):
             return self._by_name(call, arguments)
-        found = self._candidate(call, types)
-        if found is None and (cast := self._cast(call, arguments)):
+        candidate = self._candidate(call, types)
+        if candidate is None and (cast := self._cast(call, arguments)):
             return cast
-        if found is None:
-            found = self._best(call, types)
-        return self._call(call, found, arguments)
+        if candidate is None:
+            candidate = self._best(call, types)
+        return self._call(call, candidate, arguments)
 
     def _refuse_ordered_set(self, call: s.Call) -> None:
         """What it orders by counts as arguments, too; an aggregate is refused anyway."""
@@ -67,20 +67,20 @@ class CallBinder:
         shown = self._shown(call, types)
         try:
             candidates = self._candidates(call, len(types))
-            found = self.operators.resolver.select_function(types, candidates)
+            best = self.operators.resolver.select_function(types, candidates)
         except Ambiguous:
             raise SqlRefused(
                 f"function {shown} is not unique",
                 server_hint=f"Could not choose a best candidate function. {_ADD_CASTS}",
                 position=call.location,
             ) from None
-        if found is None:
+        if best is None:
             raise SqlRefused(
                 f"function {shown} does not exist",
                 server_hint=f"No function matches the given name and argument types. {_ADD_CASTS}",
                 position=call.location,
             )
-        return found
+        return best
 
     def _shown(self, call: s.Call, types: Sequence[int]) -> str:
         names = ", ".join(
@@ -129,13 +129,15 @@ class CallBinder:
         )
 
     def _call(
-        self, call: s.Call, found: Candidate[c.FunctionRow], arguments: Sequence[n.Node]
+        self, call: s.Call, candidate: Candidate[c.FunctionRow], arguments: Sequence[n.Node]
     ) -> n.Node:
-        row = found.row
+        row = candidate.row
         self._refuse_kind(call, row)
-        nodes, result = self.operators.arguments(arguments, found.types, row.result, call.location)
-        if found.expanded and row.variadic != c.ANY:
-            nodes = self._merged(nodes, found)
+        nodes, result = self.operators.arguments(
+            arguments, candidate.types, row.result, call.location
+        )
+        if candidate.expanded and row.variadic != c.ANY:
+            nodes = self._merged(nodes, candidate)
         if row.returns_set:
             raise SqlRefused(
                 "set-returning functions are not allowed in WHERE", position=call.location
@@ -147,10 +149,10 @@ class CallBinder:
         )  # fmt: skip
 
     def _merged(
-        self, nodes: tuple[n.Node, ...], found: Candidate[c.FunctionRow]
+        self, nodes: tuple[n.Node, ...], candidate: Candidate[c.FunctionRow]
     ) -> tuple[n.Node, ...]:
         """The arguments of VARIADIC become one array."""
-        kept, rest = nodes[: -found.expanded], nodes[-found.expanded :]
+        kept, rest = nodes[: -candidate.expanded], nodes[-candidate.expanded :]
         array = self.catalog.type(type_of(rest[0])).array
         return (*kept, n.Array(rest, array, location=rest[0].location))
 

@@ -114,7 +114,7 @@ class NameBinder:
         return row.array, typmod
 
     def _modifiers(self, name: s.TypeName) -> list[int]:
-        found: list[int] = []
+        numbers: list[int] = []
         for modifier in name.modifiers or ():
             if not isinstance(modifier, s.Literal | s.ColumnRef):
                 raise SqlRefused(
@@ -122,10 +122,10 @@ class NameBinder:
                 )
             text = modifier.value if isinstance(modifier, s.Literal) else str(modifier.names[-1])
             try:
-                found.append(int(literals.canonical(self.catalog, c.INT4, text)))
+                numbers.append(int(literals.canonical(self.catalog, c.INT4, text)))
             except BadLiteral as error:
                 raise SqlRefused(error.message) from None
-        return found
+        return numbers
 
     def collation(self, node: s.CollateClause) -> int:
         *schema, name = node.names

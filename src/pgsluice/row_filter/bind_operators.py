@@ -52,11 +52,11 @@ class OperatorBinder:
             )
         except polymorphic.Mismatch as error:
             raise SqlRefused(error.message, detail=error.detail) from None
-        found = tuple(
+        arguments = tuple(
             self.coercer.coerce(node, target, -1, IMPLICIT)
             for node, target in zip(nodes, targets, strict=False)
         )
-        return found, result
+        return arguments, result
 
     def _find(self, name: str, left: int, right: int, location: int) -> c.OperatorRow:
         shown = " ".join(
@@ -193,8 +193,8 @@ class OperatorBinder:
 
     def _meanings(self, oid: int) -> set[tuple[int, int]]:
         families = self.catalog.rows.families
-        if found := families.get(oid):
-            return set(found)
+        if meanings := families.get(oid):
+            return set(meanings)
         negator = self.catalog.rows.operators[oid].negator
         return {(f, _NOT_EQUAL) for f, s in families.get(negator, ()) if s == _EQUAL}
 

@@ -50,12 +50,12 @@ class Binder:
 
     def filter(self, syntax: s.Syntax) -> n.Node:
         """The whole way but printing."""
-        found = self.coercer.to_boolean(self.bind(syntax), "PUBLICATION WHERE")
-        found = self.collator.assign(found)
-        check(found, self.catalog, SYSTEM_TYPES.keys() - self.columns.columns.keys())
+        expression = self.coercer.to_boolean(self.bind(syntax), "PUBLICATION WHERE")
+        expression = self.collator.assign(expression)
+        check(expression, self.catalog, SYSTEM_TYPES.keys() - self.columns.columns.keys())
         if self.coercer.inexact:
             raise self.coercer.inexact[0]
-        return found
+        return expression
 
     @singledispatchmethod
     def bind(self, node: s.Syntax) -> n.Node:
@@ -148,15 +148,15 @@ class Binder:
                 items = tuple(item for item in items if columns_of(item))
         for item in items:
             if isinstance(left, n.Row) and isinstance(item, n.Row):
-                one = self.operators.rows(name, left, item, node.location)
+                test = self.operators.rows(name, left, item, node.location)
             else:
-                one = self.operators.operator(name, left, item, node.location)
-            parts.append(self.coercer.to_boolean(one, "IN"))
+                test = self.operators.operator(name, left, item, node.location)
+            parts.append(self.coercer.to_boolean(test, "IN"))
         connective = n.Connective.AND if node.is_negated else n.Connective.OR
-        found, *rest = parts
-        for one in rest:
-            found = n.Bool(connective, (found, one), location=node.location)
-        return found
+        joined, *rest = parts
+        for test in rest:
+            joined = n.Bool(connective, (joined, test), location=node.location)
+        return joined
 
     @bind.register
     def _(self, node: s.Between) -> n.Node:
@@ -171,28 +171,30 @@ class Binder:
                 return s.Logic(n.Connective.OR, parts, node.location)
             return s.Logic(n.Connective.AND, (use(">=", low), use("<=", high)), node.location)
 
-        found = pair(node.low, node.high)
+        test = pair(node.low, node.high)
         if node.is_symmetric:
-            other = pair(node.high, node.low)
+            reverse = pair(node.high, node.low)
             outer = n.Connective.AND if node.is_negated else n.Connective.OR
-            found = s.Logic(outer, (found, other), node.location)
-        return self.bind(found)
+            test = s.Logic(outer, (test, reverse), node.location)
+        return self.bind(test)
 
     @bind.register
     def _(self, node: s.Distinct) -> n.Node:
         left, right = self.bind(node.left), self.bind(node.right)
-        for one, other in ((node.right, left), (node.left, right)):
-            if isinstance(one, s.Literal) and one.kind == "null":
-                return n.NullTest(other, node.is_negated, location=node.location)
-        found = self.operators.distinct(left, right, node.location)
+        for written, bound in ((node.right, left), (node.left, right)):
+            if isinstance(written, s.Literal) and written.kind == "null":
+                return n.NullTest(bound, node.is_negated, location=node.location)
+        test = self.operators.distinct(left, right, node.location)
         if node.is_negated:
-            found = n.Bool(n.Connective.NOT, (found,), location=node.location)
-        return found
+            test = n.Bool(n.Connective.NOT, (test,), location=node.location)
+        return test
 
     @bind.register
     def _(self, node: s.Logic) -> n.Node:
         word = node.connective.value
-        arguments = tuple(self.coercer.to_boolean(self.bind(one), word) for one in node.arguments)
+        arguments = tuple(
+            self.coercer.to_boolean(self.bind(argument), word) for argument in node.arguments
+        )
         return n.Bool(node.connective, arguments, location=node.location)
 
     @bind.register
@@ -227,9 +229,9 @@ class Binder:
         arguments, kind = self._alike(self._bind_all(node.arguments), word)
         return n.MinMax(node.is_greatest, arguments, kind, location=node.location)
 
-    def _alike(self, nodes: Sequence[n.Node], what: str) -> tuple[tuple[n.Node, ...], int]:
-        kind = self.coercer.common_type(nodes, what)
-        return tuple(self.coercer.to_common(node, kind, what) for node in nodes), kind
+    def _alike(self, nodes: Sequence[n.Node], construct: str) -> tuple[tuple[n.Node, ...], int]:
+        kind = self.coercer.common_type(nodes, construct)
+        return tuple(self.coercer.to_common(node, kind, construct) for node in nodes), kind
 
     @bind.register
     def _(self, node: s.CaseCall) -> n.Node:
@@ -260,10 +262,10 @@ class Binder:
         return n.Case(argument, arms, default, kind, location=node.location)
 
     def _case_argument(self, syntax: s.Syntax) -> n.Node:
-        found = self.bind(syntax)
-        if type_of(found) == c.UNKNOWN:
-            found = self.coercer.to_common(found, c.TEXT, "CASE")
-        return self.collator.assign(found)
+        argument = self.bind(syntax)
+        if type_of(argument) == c.UNKNOWN:
+            argument = self.coercer.to_common(argument, c.TEXT, "CASE")
+        return self.collator.assign(argument)
 
     @bind.register
     def _(self, node: s.ArrayList) -> n.Node:
@@ -273,14 +275,14 @@ class Binder:
         """transformArrayExpr; ``array`` and ``element`` where a cast says them."""
         nodes: list[n.Node] = []
         is_nested = False
-        for one in node.elements:
-            if isinstance(one, s.ArrayList):
-                found = self._array(one, array, element, typmod)
+        for written in node.elements:
+            if isinstance(written, s.ArrayList):
+                element_node = self._array(written, array, element, typmod)
                 is_nested = True
             else:
-                found = self.bind(one)
-                is_nested = is_nested or bool(self.catalog.element_type(type_of(found)))
-            nodes.append(found)
+                element_node = self.bind(written)
+                is_nested = is_nested or bool(self.catalog.element_type(type_of(element_node)))
+            nodes.append(element_node)
         is_explicit = bool(array)
         if array:
             element = array if is_nested else element
@@ -298,16 +300,16 @@ class Binder:
                     f"could not find array type for data type {display(self.catalog, element)}",
                     position=node.location,
                 )
-        converted = tuple(self._element(one, element, typmod, is_explicit) for one in nodes)
+        converted = tuple(self._element(written, element, typmod, is_explicit) for written in nodes)
         return n.Array(converted, array, is_nested, location=node.location)
 
     def _element(self, node: n.Node, target: int, typmod: int, is_explicit: bool) -> n.Node:
         if not is_explicit:
             return self.coercer.to_common(node, target, "ARRAY")
-        found = self.coercer.to_target(node, target, typmod, _EXPLICIT)
-        if found is None:
+        converted = self.coercer.to_target(node, target, typmod, _EXPLICIT)
+        if converted is None:
             raise self._no_cast(node, target)
-        return found
+        return converted
 
     @bind.register
     def _(self, node: s.RowList) -> n.Node:
@@ -355,12 +357,12 @@ class Binder:
             argument = array
         else:
             argument = self.bind(node.argument)
-        found = self.coercer.to_target(
+        converted = self.coercer.to_target(
             argument, target, typmod, replace(_EXPLICIT, location=node.location)
         )
-        if found is None:
+        if converted is None:
             raise self._no_cast(argument, target, node.location)
-        return found
+        return converted
 
     def _no_cast(self, node: n.Node, target: int, location: int | None = None) -> SqlRefused:
         first, second = display(self.catalog, type_of(node)), display(self.catalog, target)

@@ -171,7 +171,7 @@ def builtins() -> Builtins:
         function_names=_by_name(functions),
         casts={(int(r[0]), int(r[1])): Cast(int(r[2]), r[3], r[4]) for r in _rows("pg_cast")},
         collations={int(r[0]): r[1] for r in _rows("pg_collation")},
-        families={oid: tuple(found) for oid, found in families.items()},
+        families={oid: tuple(memberships) for oid, memberships in families.items()},
     )
 
 
@@ -179,10 +179,10 @@ _Row = TypeVar("_Row", OperatorRow, FunctionRow)
 
 
 def _by_name(rows: Iterable[_Row]) -> dict[str, tuple[_Row, ...]]:
-    found: dict[str, list[_Row]] = {}
+    by_name: dict[str, list[_Row]] = {}
     for row in rows:
-        found.setdefault(row.name, []).append(row)
-    return {name: tuple(same) for name, same in found.items()}
+        by_name.setdefault(row.name, []).append(row)
+    return {name: tuple(same) for name, same in by_name.items()}
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ class Catalog:
 
     def type(self, oid: int) -> Type:
         """A type's row; of a user-defined type that nobody described, what can be said."""
-        found = self.rows.types.get(oid) or self.user_types.get(oid)
-        return found or Type(oid, f"type {oid}", display=f"type {oid}")
+        row = self.rows.types.get(oid) or self.user_types.get(oid)
+        return row or Type(oid, f"type {oid}", display=f"type {oid}")
 
     def type_named(self, name: str) -> Type | None:
         oid = self.rows.type_names.get(name)
@@ -208,8 +208,8 @@ class Catalog:
 
     def base_type(self, oid: int) -> int:
         """The type under a domain, or the type itself."""
-        found = self.type(oid)
-        return self.base_type(found.base) if found.kind == "d" and found.base else oid
+        row = self.type(oid)
+        return self.base_type(row.base) if row.kind == "d" and row.base else oid
 
     def element_type(self, oid: int) -> int:
         """The element of a true array type, else 0."""

@@ -95,8 +95,8 @@ class Coercer:
             return method, cast.function
         if target not in _VECTORS:
             goal, element = self.catalog.element_type(target), self.catalog.element_type(source)
-            if goal and element and (found := self.pathway(goal, element, context)):
-                return (Path.TEXT if found[0] is Path.TEXT else Path.ARRAY), 0
+            if goal and element and (element_path := self.pathway(goal, element, context)):
+                return (Path.TEXT if element_path[0] is Path.TEXT else Path.ARRAY), 0
         if context >= Context.ASSIGNMENT and self.category(target) == "S":
             return Path.TEXT, 0
         if context >= Context.EXPLICIT and self.category(source) == "S":
@@ -137,13 +137,13 @@ class Coercer:
     def common_type_or_none(self, types: Sequence[int]) -> int | None:
         """select_common_type without an error; None also where one can't be coerced to it."""
         try:
-            found, _ = self._common(types)
+            common, _ = self._common(types)
         except _NoCommon:
             return None
-        fits = all(self.can([one], [found], Context.IMPLICIT) for one in types)
-        return found if fits else None
+        fits = all(self.can([source], [common], Context.IMPLICIT) for source in types)
+        return common if fits else None
 
-    def common_type(self, nodes: Sequence[n.Node], what: str) -> int:
+    def common_type(self, nodes: Sequence[n.Node], construct: str) -> int:
         """select_common_type; ``what`` names the construct in the error."""
         types = [type_of(node) for node in nodes]
         try:
@@ -151,51 +151,51 @@ class Coercer:
         except _NoCommon as error:
             first, second = (display(self.catalog, oid) for oid in error.types)
             raise refused_at(
-                f"{what} types {first} and {second} cannot be matched", nodes[error.index]
+                f"{construct} types {first} and {second} cannot be matched", nodes[error.index]
             ) from None
 
     def _common(self, types: Sequence[int]) -> tuple[int, int]:
         first = types[0]
-        if first != c.UNKNOWN and all(one == first for one in types):
+        if first != c.UNKNOWN and all(oid == first for oid in types):
             return first, 0
         chosen, index = self.catalog.base_type(first), 0
-        for i, one in enumerate(types[1:], 1):
-            found = self.catalog.base_type(one)
-            if found in (c.UNKNOWN, chosen):
+        for i, oid in enumerate(types[1:], 1):
+            base = self.catalog.base_type(oid)
+            if base in (c.UNKNOWN, chosen):
                 continue
             if chosen == c.UNKNOWN:
-                chosen, index = found, i
-            elif self.category(found) != self.category(chosen):
-                raise _NoCommon((chosen, found), i)
+                chosen, index = base, i
+            elif self.category(base) != self.category(chosen):
+                raise _NoCommon((chosen, base), i)
             elif (
                 not self.catalog.type(chosen).is_preferred
-                and self.can([chosen], [found], Context.IMPLICIT)
-                and not self.can([found], [chosen], Context.IMPLICIT)
+                and self.can([chosen], [base], Context.IMPLICIT)
+                and not self.can([base], [chosen], Context.IMPLICIT)
             ):
-                chosen, index = found, i
+                chosen, index = base, i
         return (c.TEXT if chosen == c.UNKNOWN else chosen), index
 
-    def to_common(self, node: n.Node, target: int, what: str) -> n.Node:
+    def to_common(self, node: n.Node, target: int, construct: str) -> n.Node:
         """coerce_to_common_type."""
         source = type_of(node)
         if source == target:
             return node
         if not self.can([source], [target], Context.IMPLICIT):
             first, second = display(self.catalog, source), display(self.catalog, target)
-            raise refused_at(f"{what} could not convert type {first} to {second}", node)
+            raise refused_at(f"{construct} could not convert type {first} to {second}", node)
         return self.coerce(node, target, -1, IMPLICIT)
 
     # -- doing it
 
-    def to_boolean(self, node: n.Node, what: str) -> n.Node:
+    def to_boolean(self, node: n.Node, construct: str) -> n.Node:
         """coerce_to_boolean: an argument of AND, NOT, WHERE … must be one."""
         if type_of(node) == c.BOOL:
             return node
-        found = self.to_target(node, c.BOOL, -1, _ASSIGNMENT)
-        if found is None:
+        coerced = self.to_target(node, c.BOOL, -1, _ASSIGNMENT)
+        if coerced is None:
             name = display(self.catalog, type_of(node))
-            raise refused_at(f"argument of {what} must be type boolean, not type {name}", node)
-        return found
+            raise refused_at(f"argument of {construct} must be type boolean, not type {name}", node)
+        return coerced
 
     def to_target(
         self, node: n.Node, target: int, typmod: int, coercion: Coercion

@@ -50,7 +50,7 @@ class Collator:
             return rebuilt(node, self.assign)
         if isinstance(node, n.RowCompare):
             return self._row_compare(node)
-        found = rebuilt(node, lambda child: self._visit(child, state))
+        assigned = rebuilt(node, lambda child: self._visit(child, state))
         if isinstance(node, n.Collate):
             collation, strength = node.collation, _Strength.EXPLICIT
         elif isinstance(node, n.Const | n.Column | n.CaseArgument):
@@ -58,9 +58,9 @@ class Collator:
             strength = _Strength.IMPLICIT if collation else _Strength.NONE
         else:
             collation, strength = self._of_parent(node, state)
-            found = _marked(found, collation, strength, state)
+            assigned = _marked(assigned, collation, strength, state)
         self._merge(parent, collation, strength, node)
-        return found
+        return assigned
 
     def _of_parent(self, node: n.Node, state: _State) -> tuple[int, _Strength]:
         own = self.catalog.type(type_of(node)).collation

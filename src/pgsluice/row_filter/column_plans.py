@@ -39,17 +39,17 @@ def call_column(
     compute = arrow_kernel(signature, site)
     if compute is None:
         return None
-    columns = [operand(*one) for one in zip(plans, types, strict=True)]
-    ready = [one for one in columns if one is not None]
+    columns = [operand(*item) for item in zip(plans, types, strict=True)]
+    ready = [item for item in columns if item is not None]
     if len(ready) < len(columns):
         return None
     is_safe = cannot_fail(signature) and all(
-        isinstance(one, Constant) or one.is_safe for one in plans
+        isinstance(item, Constant) or item.is_safe for item in plans
     )
     if len(ready) == 2:
         left, right = ready
         return Computed(_none, lambda batch: compute(left(batch), right(batch)), is_safe)
-    return Computed(_none, lambda batch: compute(*[one(batch) for one in ready]), is_safe)
+    return Computed(_none, lambda batch: compute(*[item(batch) for item in ready]), is_safe)
 
 
 def _none(_: object) -> None:

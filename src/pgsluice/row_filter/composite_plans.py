@@ -46,18 +46,18 @@ def row_comparison(
 
 def nested_array(arrays: list[PgArray | None]) -> PgArray:
     """Arrays as the elements of one with a dimension more."""
-    full = [one for one in arrays if one is not None and one.elements]
+    full = [array for array in arrays if array is not None and array.elements]
     if not full:
         return PgArray((), (), ())
     first = full[0]
     same = all(
-        one.dimensions == first.dimensions and one.lower_bounds == first.lower_bounds
-        for one in full
+        array.dimensions == first.dimensions and array.lower_bounds == first.lower_bounds
+        for array in full
     )
     if len(full) < len(arrays) or not same:
         raise SqlError(
             "array_subscript_error",
             "multidimensional arrays must have array expressions with matching dimensions",
         )
-    elements = tuple(element for one in full for element in one.elements)
+    elements = tuple(element for array in full for element in array.elements)
     return PgArray(elements, (len(full), *first.dimensions), (1, *first.lower_bounds))

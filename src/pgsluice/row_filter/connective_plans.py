@@ -50,8 +50,8 @@ def connective(is_and: bool, plans: Iterable[Plan]) -> Plan:
         return Constant(None if has_null else is_and)
     if len(computed) == 1 and not has_null:
         return computed[0]
-    runs = [one.run for one in computed]
-    is_safe = all(one.is_safe for one in computed)
+    runs = [plan.run for plan in computed]
+    is_safe = all(plan.is_safe for plan in computed)
     column = _connective_column(is_and, computed, has_null)
     return Computed(_connective_run(is_and, runs, has_null), column, is_safe)
 
@@ -61,8 +61,8 @@ def _connective_run(is_and: bool, runs: list[Run], has_null: bool) -> Run:
 
     def run(row: Tuple) -> bool | None:
         is_unknown = has_null
-        for one in runs:
-            truth = one(row)
+        for argument in runs:
+            truth = argument(row)
             if truth is None:
                 is_unknown = True
             elif bool(truth) == deciding:

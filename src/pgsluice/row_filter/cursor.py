@@ -19,10 +19,10 @@ class FilterCursor(TokenCursor):
 
     def expressions(self) -> tuple[Syntax, ...]:
         """One or more expressions with commas between them."""
-        found = [self.expression()]
+        expressions = [self.expression()]
         while self.accept(","):
-            found.append(self.expression())
-        return tuple(found)
+            expressions.append(self.expression())
+        return tuple(expressions)
 
     def qualified_name(self) -> tuple[str, ...]:
         """any_name: a ColId, then labels after dots."""

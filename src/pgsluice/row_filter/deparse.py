@@ -47,7 +47,7 @@ class _Printer:
             case n.Bool():
                 return self._bool(node)
             case n.DistinctFrom():
-                left, right = (self.show(one) for one in node.arguments)
+                left, right = (self.show(argument) for argument in node.arguments)
                 return f"({left} IS DISTINCT FROM {right})"
             case n.NullIf():
                 return f"NULLIF({self._list(node.arguments)})"
@@ -112,11 +112,11 @@ class _Printer:
         name = node.operator.name
         if len(node.arguments) == 1:
             return f"({name} {self.show(node.arguments[0])})"
-        left, right = (self.show(one) for one in node.arguments)
+        left, right = (self.show(argument) for argument in node.arguments)
         return f"({left} {name} {right})"
 
     def _bool(self, node: n.Bool) -> str:
-        shown = [self.show(one, False) for one in node.arguments]
+        shown = [self.show(argument, False) for argument in node.arguments]
         if node.connective is n.Connective.NOT:
             return f"(NOT {shown[0]})"
         return "(" + f" {node.connective.value} ".join(shown) + ")"
@@ -163,10 +163,10 @@ class _Printer:
             return self._cast(node.arguments[0], node.type_oid, node.typmod)
         name = node.function.signature.split("(")[0]
         if node.form is CallForm.SQL_SYNTAX:
-            shown = [self.show(one, False) for one in node.arguments]
+            shown = [self.show(argument, False) for argument in node.arguments]
             if sql := self._sql_syntax(name, node, shown):
                 return sql
-        shown = [self.show(one) for one in node.arguments]
+        shown = [self.show(argument) for argument in node.arguments]
         if node.is_variadic:
             shown[-1] = f"VARIADIC {shown[-1]}"
         return f"{quote_identifier(name)}({', '.join(shown)})"

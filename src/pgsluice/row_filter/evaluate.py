@@ -140,11 +140,11 @@ class FilterEvaluator:
 
 
 def _error(error: SqlError, row: int) -> EvaluationError:
-    what = f"the row filter failed: {error.message}"
+    message = f"the row filter failed: {error.message}"
     if isinstance(error, CannotKnow):
-        what = f"the row filter cannot be computed for a row: {error.message}"
+        message = f"the row filter cannot be computed for a row: {error.message}"
     return EvaluationError(
-        what,
+        message,
         hint="change the filter, or the row at the source, and copy the table again",
         condition=error.condition,
         message=error.message,

@@ -91,17 +91,17 @@ def _bytea(text: str) -> str:
         return "\\x" + digits.lower()
     data = text.encode()
     out = bytearray()
-    at = 0
-    while at < len(data):
-        if data[at : at + 1] != b"\\":
-            out.append(data[at])
-            at += 1
-        elif data[at + 1 : at + 2] == b"\\":
+    index = 0
+    while index < len(data):
+        if data[index : index + 1] != b"\\":
+            out.append(data[index])
+            index += 1
+        elif data[index + 1 : index + 2] == b"\\":
             out.append(0x5C)
-            at += 2
-        elif re.match(rb"[0-3][0-7][0-7]", data[at + 1 : at + 4]):
-            out.append(int(data[at + 1 : at + 4], 8))
-            at += 4
+            index += 2
+        elif re.match(rb"[0-3][0-7][0-7]", data[index + 1 : index + 4]):
+            out.append(int(data[index + 1 : index + 4], 8))
+            index += 4
         else:
             raise BadLiteral("invalid input syntax for type bytea")
     return "\\x" + out.hex()
@@ -178,8 +178,8 @@ def _macaddr(count: int, name: str) -> Callable[[str], str]:
             if re.fullmatch(r"[0-9a-fA-F:.\- ]+", text):
                 raise not_exact(f"an unusual {name} constant", "The C library reads it.")
             raise invalid(name, text)
-        found = digits.lower()
-        return ":".join(found[i : i + 2] for i in range(0, len(found), 2))
+        lower = digits.lower()
+        return ":".join(lower[i : i + 2] for i in range(0, len(lower), 2))
 
     return read
 

@@ -32,20 +32,20 @@ class _Reader:
     def __init__(self, text: str, stripped: str, element: Callable[[str], str]) -> None:
         self.text = text
         self.element = element
-        found = list(_TOKEN.finditer(stripped))
-        if "".join(token[0] for token in found) != stripped:
+        tokens = list(_TOKEN.finditer(stripped))
+        if "".join(token[0] for token in tokens) != stripped:
             raise self._bad("Unexpected end of input.")
-        self.tokens = [token.groups() for token in found]
+        self.tokens = [token.groups() for token in tokens]
         self.at = 0
 
     def _bad(self, detail: str) -> BadLiteral:
         return BadLiteral(f'malformed array literal: "{self.text}"', detail=detail)
 
     def whole(self) -> str:
-        found, _ = self._level()
+        array, _ = self._level()
         if self.at != len(self.tokens):
             raise self._bad("Junk after closing right brace.")
-        return found
+        return array
 
     def _mark(self) -> str | None:
         if self.at >= len(self.tokens):

@@ -44,11 +44,11 @@ def _range(text: str, hint: str | None = None) -> Exception:
     return BadLiteral(f'date/time field value out of range: "{text}"', hint=hint)
 
 
-def _calendar(found: re.Match[str], text: str) -> tuple[int, int, int]:
-    year, month, day = (int(found[i] or found[i + 3]) for i in (1, 2, 3))
+def _calendar(match: re.Match[str], text: str) -> tuple[int, int, int]:
+    year, month, day = (int(match[i] or match[i + 3]) for i in (1, 2, 3))
     if not 1 <= month <= 12 or not 1 <= day <= 31:
         raise _range(text, _STYLE)
-    is_bc = found[found.re.groups] is not None
+    is_bc = match[match.re.groups] is not None
     gregorian = 1 - year if is_bc else year
     leap = gregorian % 4 == 0 and (gregorian % 100 != 0 or gregorian % 400 == 0)
     if year == 0 or day > _DAYS[month - 1] + (month == 2 and leap):
@@ -56,9 +56,9 @@ def _calendar(found: re.Match[str], text: str) -> tuple[int, int, int]:
     return year, month, day
 
 
-def _clock(found: re.Match[str], at: int, text: str) -> str:
-    hour, minute = int(found[at]), int(found[at + 1])
-    second, fraction = int(found[at + 2] or 0), (found[at + 3] or "").rstrip("0")
+def _clock(match: re.Match[str], start: int, text: str) -> str:
+    hour, minute = int(match[start]), int(match[start + 1])
+    second, fraction = int(match[start + 2] or 0), (match[start + 3] or "").rstrip("0")
     if second == 60 and minute <= 59 and hour <= 23:
         raise _unread("time of a leap second", text)
     is_end = hour == 24 and minute == second == 0 and not fraction
@@ -86,12 +86,12 @@ def date(text: str) -> str:
         return fixed
     if text.strip().lower() == "epoch":
         return "1970-01-01"
-    found = _DAY.fullmatch(text)
-    if found is None:
+    match = _DAY.fullmatch(text)
+    if match is None:
         raise _unread("date", text)
-    year, month, day = _calendar(found, text)
-    _check_span("date", text, year, month, day, found[7], 5874897)
-    return f"{year:04d}-{month:02d}-{day:02d}" + (found[7] or "")
+    year, month, day = _calendar(match, text)
+    _check_span("date", text, year, month, day, match[7], 5874897)
+    return f"{year:04d}-{month:02d}-{day:02d}" + (match[7] or "")
 
 
 def timestamp(text: str) -> str:
@@ -100,15 +100,15 @@ def timestamp(text: str) -> str:
         return fixed
     if text.strip().lower() == "epoch":
         return "1970-01-01 00:00:00"
-    found = _STAMP.fullmatch(text)
-    if found is None:
+    match = _STAMP.fullmatch(text)
+    if match is None:
         raise _unread("timestamp", text)
-    year, month, day = _calendar(found, text)
-    clock = _clock(found, 7, text) if found[7] else "00:00:00"
+    year, month, day = _calendar(match, text)
+    clock = _clock(match, 7, text) if match[7] else "00:00:00"
     if clock.startswith("24"):
         raise _unread("timestamp", text)
-    _check_span("timestamp", text, year, month, day, found[12], 294276)
-    return f"{year:04d}-{month:02d}-{day:02d} {clock}" + (found[12] or "")
+    _check_span("timestamp", text, year, month, day, match[12], 294276)
+    return f"{year:04d}-{month:02d}-{day:02d} {clock}" + (match[12] or "")
 
 
 def timestamptz(text: str) -> str:
@@ -117,22 +117,22 @@ def timestamptz(text: str) -> str:
         return fixed
     if text.strip().lower() == "epoch":
         return "1970-01-01 00:00:00+00"
-    found = _STAMP.fullmatch(text)
-    if found is None or found[12]:
+    match = _STAMP.fullmatch(text)
+    if match is None or match[12]:
         raise _unread("timestamp with time zone", text)
-    year, month, day = _calendar(found, text)
-    if found[7] is None or found[11] is None or year > 9999:
+    year, month, day = _calendar(match, text)
+    if match[7] is None or match[11] is None or year > 9999:
         raise not_exact(
             "a constant of type timestamp with time zone without a zone",
             "It depends on the session's time zone.",
             "Write the zone: '2024-01-31 12:00:00+00'.",
         )
-    clock = _clock(found, 7, text)
+    clock = _clock(match, 7, text)
     hour, minute, second = (int(part) for part in clock[:8].split(":"))
     moment = datetime.datetime(year, month, day) + datetime.timedelta(
         hours=hour, minutes=minute, seconds=second
     )
-    moment -= _offset(found[11])
+    moment -= _offset(match[11])
     return f"{moment:%Y-%m-%d %H:%M:%S}".zfill(19) + clock[8:] + "+00"
 
 
@@ -143,30 +143,30 @@ def _offset(zone: str) -> datetime.timedelta:
     hours, minutes = int(digits[:2]), int(digits[2:] or 0)
     if len(digits) == 3:
         hours, minutes = int(digits[:1]), int(digits[1:])
-    found = datetime.timedelta(hours=hours, minutes=minutes)
-    return -found if zone[0] == "-" else found
+    offset = datetime.timedelta(hours=hours, minutes=minutes)
+    return -offset if zone[0] == "-" else offset
 
 
 def time(text: str) -> str:
-    found = _CLOCK.fullmatch(text)
-    if found is None:
+    match = _CLOCK.fullmatch(text)
+    if match is None:
         raise _unread("time", text)
-    return _clock(found, 1, text)
+    return _clock(match, 1, text)
 
 
 def timetz(text: str) -> str:
-    found = _CLOCK.fullmatch(text)
-    if found is None or found[5] is None:
+    match = _CLOCK.fullmatch(text)
+    if match is None or match[5] is None:
         raise _unread("time with time zone", text)
-    zone = found[5]
+    zone = match[5]
     if zone in "zZ":
-        return _clock(found, 1, text) + "+00"
+        return _clock(match, 1, text) + "+00"
     digits = zone[1:].replace(":", "")
     hours, minutes = (digits[:2], digits[2:]) if len(digits) != 3 else (digits[:1], digits[1:])
     shown = f"{zone[0]}{int(hours):02d}" + (f":{minutes}" if int(minutes or 0) else "")
     if shown == "-00":
         shown = "+00"
-    return _clock(found, 1, text) + shown
+    return _clock(match, 1, text) + shown
 
 
 READERS: dict[int, Callable[[str], str]] = {
@@ -192,26 +192,26 @@ def interval(text: str, typmod: int) -> str:
     if fixed := _fixed(text):
         return fixed
     months = days = micros = 0
-    at = 0
+    index = 0
     seen: set[str] = set()
     stripped = text.rstrip()
-    while at < len(stripped):
-        found = _PART.match(stripped, at)
-        if found is None or typmod >= 0:
+    while index < len(stripped):
+        match = _PART.match(stripped, index)
+        if match is None or typmod >= 0:
             raise _odd_interval(text)
-        at = found.end()
-        if found[6] is None:
-            hours, minutes, seconds = int(found[2]), int(found[3]), int(found[4] or 0)
+        index = match.end()
+        if match[6] is None:
+            hours, minutes, seconds = int(match[2]), int(match[3]), int(match[4] or 0)
             if minutes > 59 or seconds > 59:
                 raise _odd_interval(text)
             if seen & _CLOCK_UNITS:
                 raise invalid("interval", text)
             seen |= _CLOCK_UNITS
             whole = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
-            whole += int((found[5] or "").ljust(6, "0"))
-            micros += -whole if found[1] == "-" else whole
+            whole += int((match[5] or "").ljust(6, "0"))
+            micros += -whole if match[1] == "-" else whole
             continue
-        word = found[7].lower()
+        word = match[7].lower()
         name = word if word in _UNITS else word.removesuffix("s")
         unit = _UNITS.get(name)
         if unit is None:
@@ -220,7 +220,7 @@ def interval(text: str, typmod: int) -> str:
         if name in seen:
             raise invalid("interval", text)
         seen.add(name)
-        count = int(found[6])
+        count = int(match[6])
         months, days, micros = (
             months + count * unit[0], days + count * unit[1], micros + count * unit[2],
         )  # fmt: skip

@@ -47,18 +47,18 @@ class _Reader:
         self.at = 0
 
     def _cut(self, text: str) -> list[tuple[str, str]]:
-        found, at = [], 0
-        while at < len(text):
-            token = _TOKEN.match(text, at)
+        tokens, index = [], 0
+        while index < len(text):
+            token = _TOKEN.match(text, index)
             if token is None:
-                detail = f'Token "{text[at:]}" is invalid.'
+                detail = f'Token "{text[index:]}" is invalid.'
                 raise _bad(detail)
-            at = token.end()
+            index = token.end()
             if token.lastgroup == "word" and token[0] not in _WORDS:
                 raise _bad(f'Token "{token[0]}" is invalid.')
             if token.lastgroup != "space":
-                found.append((str(token.lastgroup), token[0]))
-        return found
+                tokens.append((str(token.lastgroup), token[0]))
+        return tokens
 
     def whole(self) -> Json:
         value = self.value()
@@ -90,34 +90,34 @@ class _Reader:
         return self.at < len(self.tokens) and self.tokens[self.at] == ("mark", mark)
 
     def _array(self) -> Json:
-        found: list[Json] = []
+        elements: list[Json] = []
         if self._is_next("]"):
             self.at += 1
-            return found
+            return elements
         while True:
-            found.append(self.value())
+            elements.append(self.value())
             text = self._next()[1]
             if text == "]":
-                return found
+                return elements
             if text != ",":
                 raise _bad(f'Expected "," or "]", but found "{text}".')
 
     def _object(self) -> Json:
-        found: dict[str, Json] = {}
+        members: dict[str, Json] = {}
         if self._is_next("}"):
             self.at += 1
-            return found
+            return members
         while True:
             kind, key = self._next()
             if kind != "string":
-                wanted = "string" if found else 'string or "}"'
+                wanted = "string" if members else 'string or "}"'
                 raise _bad(f'Expected {wanted}, but found "{key}".')
             if (colon := self._next()[1]) != ":":
                 raise _bad(f'Expected ":", but found "{colon}".')
-            found[_string(key)] = self.value()
+            members[_string(key)] = self.value()
             text = self._next()[1]
             if text == "}":
-                return found
+                return members
             if text != ",":
                 raise _bad(f'Expected "," or "}}", but found "{text}".')
 

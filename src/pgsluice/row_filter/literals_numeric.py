@@ -23,11 +23,11 @@ def integer(bits: int, name: str) -> Callable[[str], str]:
     )
 
     def read(text: str) -> str:
-        found = pattern.fullmatch(text)
-        if found is None:
+        match = pattern.fullmatch(text)
+        if match is None:
             raise invalid(name, text)
-        digits = found[2].replace("_", "")
-        value = int(found[1] + digits, 10 if digits.isdigit() else 0)
+        digits = match[2].replace("_", "")
+        value = int(match[1] + digits, 10 if digits.isdigit() else 0)
         if not -(1 << bits - 1) <= value < 1 << bits - 1:
             raise BadLiteral(f'value "{text}" is out of range for type {name}')
         return str(value)
@@ -37,11 +37,11 @@ def integer(bits: int, name: str) -> Callable[[str], str]:
 
 def oid(text: str) -> str:
     """As C's strtoul with base 0: ``0x1f``, and ``017`` is octal."""
-    found = _OID.fullmatch(text)
-    if found is None:
+    match = _OID.fullmatch(text)
+    if match is None:
         raise invalid("oid", text)
-    value = int(found[2], 16) if found[2] else int(found[3], 8) if found[3] else int(found[4])
-    value = -value if found[1] == "-" else value
+    value = int(match[2], 16) if match[2] else int(match[3], 8) if match[3] else int(match[4])
+    value = -value if match[1] == "-" else value
     if not -(1 << 31) <= value < 1 << 32:
         raise BadLiteral(f'value "{text}" is out of range for type oid')
     return str(value % (1 << 32))
@@ -58,24 +58,24 @@ _SPECIAL = {"nan": "NaN", "infinity": "Infinity", "inf": "Infinity"}
 def _special(text: str) -> str | None:
     word = text.strip(" \t\n\r\f\v").lower()
     sign = word[:1] if word[:1] in ("+", "-") else ""
-    found = _SPECIAL.get(word[len(sign) :])
-    if found == "NaN" and sign:
+    value = _SPECIAL.get(word[len(sign) :])
+    if value == "NaN" and sign:
         return None
-    return None if found is None else ("-" + found if sign == "-" else found)
+    return None if value is None else ("-" + value if sign == "-" else value)
 
 
 def numeric(text: str) -> str:
     """All digits are kept: ``1.50`` stays so, ``1e3`` is 1000."""
     if special := _special(text):
         return special
-    found = _DECIMAL.fullmatch(text)
-    if found is None or not re.search(r"[0-9]", found[2]):
+    match = _DECIMAL.fullmatch(text)
+    if match is None or not re.search(r"[0-9]", match[2]):
         stripped = text.strip()
         if re.fullmatch(r"[+-]?0[xXoObB][0-9a-fA-F_]+", stripped):
             return str(int(integer(100000, "numeric")(text)))
         raise invalid("numeric", text)
-    number = found[1] + found[2].replace("_", "")
-    exponent = int((found[3] or "0").replace("_", ""))
+    number = match[1] + match[2].replace("_", "")
+    exponent = int((match[3] or "0").replace("_", ""))
     if abs(exponent) > 131072 + 16383:
         raise BadLiteral("value overflows numeric format")
     value = Decimal(number).scaleb(exponent) if exponent == 0 else Decimal(f"{number}e{exponent}")

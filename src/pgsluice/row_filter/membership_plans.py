@@ -63,24 +63,24 @@ def is_in_column(
         return None
     if array.value is None or _SETS.get(signature) is not is_any or types[0] != types[1]:
         return None
-    elements = [one for one in array.value.elements if one is not None]
+    elements = [element for element in array.value.elements if element is not None]
     has_null = len(elements) < len(array.value.elements)
     if not elements:
         return None
     try:
-        scalars = [scalar(one, types[1]) for one in elements]
+        scalars = [scalar(element, types[1]) for element in elements]
     except (NoColumn, pa.ArrowException, OverflowError):
         return None
-    wanted = pa.concat_arrays([pa.repeat(one, 1) for one in scalars])
+    wanted = pa.concat_arrays([pa.repeat(element, 1) for element in scalars])
     column = value.column
 
     def run(batch: Batch) -> Datum:
         values = column(batch)
-        found = pc.is_in(values, value_set=wanted)
+        membership_array = pc.is_in(values, value_set=wanted)
         is_unknown = null_truth()
         if has_null:  # not found among known ones: it might be the unknown
-            found = pc.if_else(found, found, is_unknown)
-        found = pc.if_else(pc.is_null(values), is_unknown, found)
-        return found if is_any else pc.invert(found)
+            membership_array = pc.if_else(membership_array, membership_array, is_unknown)
+        membership_array = pc.if_else(pc.is_null(values), is_unknown, membership_array)
+        return membership_array if is_any else pc.invert(membership_array)
 
     return run

@@ -38,11 +38,11 @@ def parse_filter(text: str) -> s.Syntax:
     """
     text += ")"  # the one that closes it; so a missing or swallowed one shows as on the server
     parser = Parser(tokenize(text), text)
-    found = parser.expression()
+    expression = parser.expression()
     parser.expect(")")
     if parser.token.kind is not TokenKind.END:
         raise parser.error()
-    return found
+    return expression
 
 
 class Parser(PrimaryParser):

@@ -97,12 +97,12 @@ class CallParser(TypeParser):
 
     def _arguments(self) -> tuple[tuple[s.Argument, ...], bool]:
         """func_arg_list, and whether its last one was VARIADIC."""
-        found: list[s.Argument] = []
+        arguments: list[s.Argument] = []
         while True:
             is_variadic = self.accept_keyword("variadic")
-            found.append(self._argument())
+            arguments.append(self._argument())
             if is_variadic or not self.accept(","):
-                return tuple(found), is_variadic
+                return tuple(arguments), is_variadic
 
     def _argument(self) -> s.Argument:
         token = self.token
@@ -159,9 +159,9 @@ class CallParser(TypeParser):
             return None
         self.take()
         self.expect("(")
-        found = reader(token)
+        call = reader(token)
         self.expect(")")
-        return self.indirection(found)
+        return self.indirection(call)
 
     def _coalesce(self, token: Token) -> s.Syntax:
         return s.CoalesceCall(self.expressions(), token.start)
@@ -175,8 +175,8 @@ class CallParser(TypeParser):
         return s.NullIfCall(left, self.expression(), token.start)
 
     def _sql_call(self, name: str, token: Token, *arguments: s.Syntax) -> s.Call:
-        found = tuple(s.Argument(a, None, a.location) for a in arguments)
-        return s.Call(name, "pg_catalog", found, token.start, CallForm.SQL_SYNTAX)
+        named = tuple(s.Argument(a, None, a.location) for a in arguments)
+        return s.Call(name, "pg_catalog", named, token.start, CallForm.SQL_SYNTAX)
 
     def _extract(self, token: Token) -> s.Syntax:
         field = self.token
@@ -227,9 +227,9 @@ class CallParser(TypeParser):
             if self.accept_keyword("from"):
                 return self._sql_call("substring", token, text, self.expression(), count)
             int4 = s.TypeName("int4", "pg_catalog", None, 0, False, count.location)
-            one = s.Literal("integer", "1", token.start)
+            start_literal = s.Literal("integer", "1", token.start)
             return self._sql_call(
-                "substring", token, text, one, s.TypeCast(count, int4, count.location)
+                "substring", token, text, start_literal, s.TypeCast(count, int4, count.location)
             )
         if self.accept_keyword("similar"):
             pattern = self.expression()

@@ -130,9 +130,9 @@ class TypeParser(FilterCursor):
     def _modifiers(self) -> tuple[s.Syntax, ...] | None:
         if not self.accept("("):
             return None
-        found = self.expressions()
+        modifiers = self.expressions()
         self.expect(")")
-        return found
+        return modifiers
 
     def _float(self) -> str:
         self.take()

@@ -133,8 +133,8 @@ class Planner:
         if slot is None:
             slot = len(self.columns)
             self.columns[node.name] = node.type_oid
-        at, name = slot, node.name
-        return Computed(lambda row: row[at], lambda batch: batch.array(name), is_safe=True)
+        index, name = slot, node.name
+        return Computed(lambda row: row[index], lambda batch: batch.array(name), is_safe=True)
 
     def _relabel(self, node: n.Relabel) -> Plan:
         plan = self.plan(node.argument)
@@ -157,11 +157,13 @@ class Planner:
         arguments: Sequence[n.Node],
         node: n.FunctionCall | n.OperatorCall,
     ) -> Plan:
-        plans = [self.plan(one) for one in arguments]
+        plans = [self.plan(argument) for argument in arguments]
         types = tuple(map(type_of, arguments))
         site = _site(types, plans, node.type_oid, node.input_collation)
         kernel = _kernel(function)
-        has_null = any(isinstance(one, Constant) and one.value is None for one in plans)
+        has_null = any(
+            isinstance(argument, Constant) and argument.value is None for argument in plans
+        )
         if kernel.is_strict and has_null:
             return Constant(None)
         try:
@@ -174,14 +176,14 @@ class Planner:
             plans.reverse()
         if kernel.is_strict:
             return applied(compute, plans, call_column(function.signature, site, plans, types))
-        return folded(calling(compute, [runner(one) for one in plans]), plans)
+        return folded(calling(compute, [runner(argument) for argument in plans]), plans)
 
     def _operator(self, operator: n.Operator, types: tuple[int, ...], collation: int) -> Compute:
         site = Site(types, (...,) * len(types), _BOOL, collation)
         return _kernel(operator.function).make(site)
 
     def _distinct(self, node: n.DistinctFrom) -> Plan:
-        plans = [self.plan(one) for one in node.arguments]
+        plans = [self.plan(argument) for argument in node.arguments]
         types = tuple(map(type_of, node.arguments))
         equal = self._operator(node.operator, types, node.input_collation)
         left, right = map(runner, plans)
@@ -195,10 +197,10 @@ class Planner:
         return folded(run, plans)
 
     def _null_if(self, node: n.NullIf) -> Plan:
-        plans = [self.plan(one) for one in node.arguments]
+        plans = [self.plan(argument) for argument in node.arguments]
         types = tuple(map(type_of, node.arguments))
         equal = self._operator(node.operator, types, node.input_collation)
-        if any(isinstance(one, Constant) and one.value is None for one in plans):
+        if any(isinstance(argument, Constant) and argument.value is None for argument in plans):
             return plans[0]
         left, right = map(runner, plans)
 
@@ -220,11 +222,11 @@ class Planner:
         return folded(run, [scalar, array], column)
 
     def _row_compare(self, node: n.RowCompare) -> Plan:
-        left = [runner(self.plan(one)) for one in node.left]
-        right = [runner(self.plan(one)) for one in node.right]
+        left = [runner(self.plan(left_field)) for left_field in node.left]
+        right = [runner(self.plan(left_field)) for left_field in node.right]
         keys = [
-            pair_keys((type_of(one), type_of(other)), collation)
-            for one, other, collation in zip(
+            pair_keys((type_of(left_field), type_of(right_field)), collation)
+            for left_field, right_field, collation in zip(
                 node.left, node.right, node.input_collations, strict=True
             )
         ]
@@ -232,14 +234,14 @@ class Planner:
         return Computed(row_comparison(node.comparison, pairs))
 
     def _min_max(self, node: n.MinMax) -> Plan:
-        plans = [self.plan(one) for one in node.arguments]
+        plans = [self.plan(argument) for argument in node.arguments]
         site = Site((node.type_oid,), (...,), node.type_oid, node.input_collation)
         key = order_key(node.type_oid, site)
-        runs, is_greatest = [runner(one) for one in plans], node.is_greatest
+        runs, is_greatest = [runner(argument) for argument in plans], node.is_greatest
 
         def run(row: Tuple) -> Value:
             best = None
-            for value in [one(row) for one in runs]:
+            for value in [argument(row) for argument in runs]:
                 if value is None:
                     continue
                 if best is None or (
@@ -251,11 +253,11 @@ class Planner:
         return folded(run, plans)
 
     def _array(self, node: n.Array) -> Plan:
-        plans = [self.plan(one) for one in node.elements]
-        runs = [runner(one) for one in plans]
+        plans = [self.plan(element) for element in node.elements]
+        runs = [runner(element) for element in plans]
         if node.is_nested:
-            return folded(lambda row: nested_array([one(row) for one in runs]), plans)
-        return folded(lambda row: PgArray.of(tuple([one(row) for one in runs])), plans)
+            return folded(lambda row: nested_array([element(row) for element in runs]), plans)
+        return folded(lambda row: PgArray.of(tuple([element(row) for element in runs])), plans)
 
     # TruthTest and choice
 
@@ -270,8 +272,8 @@ class Planner:
             if not isinstance(node.argument, n.Row):
                 raise Refused("a column of a composite type cannot be read here")
             # Fields are computed beforehand where constant; then they are tests under AND.
-            plans = [self.plan(one) for one in node.argument.fields]
-            return connective(True, [_null_test(one, node.is_null) for one in plans])
+            plans = [self.plan(field) for field in node.argument.fields]
+            return connective(True, [_null_test(field, node.is_null) for field in plans])
         return _null_test(self.plan(node.argument), node.is_null)
 
     def _case(self, node: n.Case) -> Plan:
@@ -326,8 +328,8 @@ class Planner:
             return Constant(None)
 
         def run(row: Tuple) -> Value:
-            for one in runs:
-                value = one(row)
+            for argument in runs:
+                value = argument(row)
                 if value is not None:
                     return value
             return None
@@ -355,7 +357,7 @@ def _kernel(function: n.Function) -> Kernel:
 
 
 def _site(types: tuple[int, ...], plans: Sequence[Plan], result_type: int, collation: int) -> Site:
-    constants = tuple(one.value if isinstance(one, Constant) else ... for one in plans)
+    constants = tuple(plan.value if isinstance(plan, Constant) else ... for plan in plans)
     return Site(types, constants, result_type, collation)
 
 

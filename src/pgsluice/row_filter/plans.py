@@ -62,15 +62,15 @@ def runner(plan: Plan) -> Run:
 
 def folded(run: Run, plans: Sequence[Plan], column: Callable[[Batch], Datum] | None = None) -> Plan:
     """Computed at once if all is constant."""
-    if all(isinstance(one, Constant) for one in plans):
+    if all(isinstance(plan, Constant) for plan in plans):
         return Constant(run(()))
     return Computed(run, column)
 
 
 def applied(compute: Compute, plans: Sequence[Plan], computed: Computed | None = None) -> Plan:
     """A strict function of plans; ``computed`` brings the way of whole columns."""
-    run = strict(compute, [runner(one) for one in plans])
-    if all(isinstance(one, Constant) for one in plans):
+    run = strict(compute, [runner(plan) for plan in plans])
+    if all(isinstance(plan, Constant) for plan in plans):
         return Constant(run(()))
     if computed is None:
         return Computed(run)
@@ -97,7 +97,7 @@ def strict(compute: Compute, runs: list[Run]) -> Run:
         return run_two
 
     def run(row: Tuple) -> Value:
-        values = [one(row) for one in runs]
+        values = [argument(row) for argument in runs]
         return None if None in values else compute(*values)
 
     return run
@@ -105,4 +105,4 @@ def strict(compute: Compute, runs: list[Run]) -> Run:
 
 def calling(compute: Compute, runs: list[Run]) -> Run:
     """A function that takes NULL, too."""
-    return lambda row: compute(*[one(row) for one in runs])
+    return lambda row: compute(*[argument(row) for argument in runs])

@@ -60,7 +60,7 @@ def resolve(
              for a, d in zip(actual, declared, strict=False)]  # fmt: skip
     bound: dict[int, int] = {}
     _bind_same(catalog, given, bound)
-    if not bound and any(one in _SAME for one in declared):
+    if not bound and any(oid in _SAME for oid in declared):
         if not is_question:
             raise Mismatch(_ALL_UNKNOWN)
         if c.ANYENUM in declared:
@@ -103,30 +103,28 @@ def _bind_same(catalog: c.Catalog, given: Sequence[tuple[int, int]], bound: dict
 
 
 def _fits(catalog: c.Catalog, actual: int, declared: int) -> None:
-    found = catalog.type(actual)
-    if declared in (c.ANYNONARRAY, c.ANYCOMPATIBLENONARRAY) and found.element:
-        raise Mismatch(f"type matched to anynonarray is an array type: {found.display}")
-    if declared == c.ANYENUM and found.kind != "e":
-        raise Mismatch(f"type matched to anyenum is not an enum type: {found.display}")
+    row = catalog.type(actual)
+    if declared in (c.ANYNONARRAY, c.ANYCOMPATIBLENONARRAY) and row.element:
+        raise Mismatch(f"type matched to anynonarray is an array type: {row.display}")
+    if declared == c.ANYENUM and row.kind != "e":
+        raise Mismatch(f"type matched to anyenum is not an enum type: {row.display}")
 
 
 def _element(catalog: c.Catalog, actual: int, kind: int) -> int:
     """The element type that an argument stands for."""
-    found = catalog.type(actual)
+    row = catalog.type(actual)
     if kind in (c.ANYARRAY, c.ANYCOMPATIBLEARRAY):
-        if not found.element:
-            raise Mismatch(f"argument declared anyarray is not an array but type {found.display}")
-        return found.element
+        if not row.element:
+            raise Mismatch(f"argument declared anyarray is not an array but type {row.display}")
+        return row.element
     if kind in (c.ANYRANGE, c.ANYCOMPATIBLERANGE):
-        if found.kind != "r":
-            raise Mismatch(
-                f"argument declared anyrange is not a range type but type {found.display}"
-            )
-        return found.subtype
+        if row.kind != "r":
+            raise Mismatch(f"argument declared anyrange is not a range type but type {row.display}")
+        return row.subtype
     if kind in (c.ANYMULTIRANGE, c.ANYCOMPATIBLEMULTIRANGE):
-        if found.kind != "m":
+        if row.kind != "m":
             raise Mismatch(
-                f"argument declared anymultirange is not a multirange type but type {found.display}"
+                f"argument declared anymultirange is not a multirange type but type {row.display}"
             )
         return catalog.type(catalog.range_of_multirange(actual)).subtype
     return actual

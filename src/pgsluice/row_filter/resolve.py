@@ -63,8 +63,8 @@ class Resolver:
         else:
             candidates = [Candidate(row, (row.right,)) for row in rows]
             inputs = (right,)
-        found = self._select_matching(inputs, candidates)
-        return None if found is None else found.row
+        candidate = self._select_matching(inputs, candidates)
+        return None if candidate is None else candidate.row
 
     def _exact_operator(
         self, rows: Sequence[c.OperatorRow], left: int, right: int
@@ -86,7 +86,9 @@ class Resolver:
     def exact_function(
         self, inputs: Sequence[int], candidates: Sequence[Candidate[c.FunctionRow]]
     ) -> Candidate[c.FunctionRow] | None:
-        return next((one for one in candidates if one.types == tuple(inputs)), None)
+        return next(
+            (candidate for candidate in candidates if candidate.types == tuple(inputs)), None
+        )
 
     def select_function(
         self, inputs: Sequence[int], candidates: Sequence[Candidate[c.FunctionRow]]
@@ -102,21 +104,26 @@ class Resolver:
         self, name: str, count: int, *, expand_variadic: bool
     ) -> list[Candidate[c.FunctionRow]]:
         """FuncnameGetCandidates: those that take ``count`` arguments."""
-        found: dict[tuple[int, ...], Candidate[c.FunctionRow]] = {}
+        by_types: dict[tuple[int, ...], Candidate[c.FunctionRow]] = {}
         for row in self.catalog.rows.function_names.get(name, ()):
-            one = _candidate(row, count, expand_variadic)
-            if one is None:
+            candidate = _candidate(row, count, expand_variadic)
+            if candidate is None:
                 continue
-            other = found.get(one.types)
-            if other is None or (other.expanded, other.defaulted) > (one.expanded, one.defaulted):
-                found[one.types] = one
-        return list(found.values())
+            earlier = by_types.get(candidate.types)
+            if earlier is None or (earlier.expanded, earlier.defaulted) > (
+                candidate.expanded,
+                candidate.defaulted,
+            ):
+                by_types[candidate.types] = candidate
+        return list(by_types.values())
 
     def _select_matching(
         self, inputs: Sequence[int], candidates: Sequence[Candidate[_Row]]
     ) -> Candidate[_Row] | None:
         matching = [
-            one for one in candidates if self.coercer.can(inputs, one.types, Context.IMPLICIT)
+            candidate
+            for candidate in candidates
+            if self.coercer.can(inputs, candidate.types, Context.IMPLICIT)
         ]
         if len(matching) <= 1:
             return matching[0] if matching else None
@@ -126,14 +133,17 @@ class Resolver:
         """func_select_candidate."""
         base = [c.UNKNOWN if i == c.UNKNOWN else self.catalog.base_type(i) for i in inputs]
         known = [i for i, oid in enumerate(base) if oid != c.UNKNOWN]
-        candidates = _best(candidates, lambda one: sum(one.types[i] == base[i] for i in known))
+        candidates = _best(
+            candidates, lambda candidate: sum(candidate.types[i] == base[i] for i in known)
+        )
         if len(candidates) == 1:
             return candidates[0]
         categories = [self.coercer.category(oid) for oid in base]
 
-        def matches(one: Candidate[_Row]) -> int:
+        def matches(candidate: Candidate[_Row]) -> int:
             return sum(
-                one.types[i] == base[i] or self._is_preferred(categories[i], one.types[i])
+                candidate.types[i] == base[i]
+                or self._is_preferred(categories[i], candidate.types[i])
                 for i in known
             )
 
@@ -159,7 +169,7 @@ class Resolver:
         for i, oid in enumerate(base):
             if oid != c.UNKNOWN:
                 continue
-            rows = [self.catalog.type(one.types[i]) for one in candidates]
+            rows = [self.catalog.type(candidate.types[i]) for candidate in candidates]
             categories = {row.category for row in rows}
             if "S" in categories:
                 category = "S"
@@ -172,11 +182,11 @@ class Resolver:
                 any(row.category == category and row.is_preferred for row in rows),
             )
         kept = [
-            one
-            for one in candidates
+            candidate
+            for candidate in candidates
             if all(
-                self.coercer.category(one.types[i]) == category
-                and (not has_preferred or self.catalog.type(one.types[i]).is_preferred)
+                self.coercer.category(candidate.types[i]) == category
+                and (not has_preferred or self.catalog.type(candidate.types[i]).is_preferred)
                 for i, (category, has_preferred) in wanted.items()
             )
         ]
@@ -191,7 +201,9 @@ class Resolver:
             raise Ambiguous
         inputs = list(types) * len(base)
         fitting = [
-            one for one in candidates if self.coercer.can(inputs, one.types, Context.IMPLICIT)
+            candidate
+            for candidate in candidates
+            if self.coercer.can(inputs, candidate.types, Context.IMPLICIT)
         ]
         if len(fitting) != 1:
             raise Ambiguous
@@ -216,5 +228,5 @@ def _best(
     candidates: list[Candidate[_Row]], score: Callable[[Candidate[_Row]], int]
 ) -> list[Candidate[_Row]]:
     """Those with the highest score."""
-    best = max(score(one) for one in candidates)
-    return [one for one in candidates if score(one) == best]
+    best = max(score(candidate) for candidate in candidates)
+    return [candidate for candidate in candidates if score(candidate) == best]

@@ -71,9 +71,9 @@ def typmod_of(node: n.Node) -> int:
 
 
 def _common_typmod(type_oid: int, results: Iterable[n.Node]) -> int:
-    found = {(type_of(result), typmod_of(result)) for result in results}
-    (one, *others) = found
-    return one[1] if not others and one[0] == type_oid else -1
+    typmods = {(type_of(result), typmod_of(result)) for result in results}
+    (first, *others) = typmods
+    return first[1] if not others and first[0] == type_oid else -1
 
 
 def collation_of(node: n.Node) -> int:
@@ -124,7 +124,7 @@ def rebuilt(node: n.Node, change: Callable[[n.Node], n.Node]) -> n.Node:
     """The same node over changed children (of a CASE, its argument is left alone)."""
 
     def all_of(nodes: Iterable[n.Node]) -> tuple[n.Node, ...]:
-        return tuple(change(one) for one in nodes)
+        return tuple(change(child) for child in nodes)
 
     values: dict[str, Any]
     match node:
@@ -160,4 +160,4 @@ def walk(node: n.Node) -> Iterable[n.Node]:
 
 def columns_of(node: n.Node) -> frozenset[str]:
     """The names of the columns that it reads."""
-    return frozenset(found.name for found in walk(node) if isinstance(found, n.Column))
+    return frozenset(child.name for child in walk(node) if isinstance(child, n.Column))

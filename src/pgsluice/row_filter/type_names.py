@@ -22,15 +22,15 @@ _FIELD_NAMES = {
 
 def format_type(catalog: c.Catalog, oid: int, typmod: int = -1) -> str:
     """``character varying(3)``, as format_type() prints it."""
-    found = catalog.type(oid)
-    if found.element:
-        return f"{format_type(catalog, found.element, typmod)}[]"
+    row = catalog.type(oid)
+    if row.element:
+        return f"{format_type(catalog, row.element, typmod)}[]"
     if oid == c.BPCHAR and typmod < 0:
         return "bpchar"
     if oid == c.BIT and typmod < 0:
         return '"bit"'
     if typmod < 0:
-        return found.display
+        return row.display
     match oid:
         case c.BPCHAR:
             return f"character({typmod - 4})"
@@ -40,21 +40,21 @@ def format_type(catalog: c.Catalog, oid: int, typmod: int = -1) -> str:
             scale = ((typmod - 4) & 0x7FF ^ 1024) - 1024
             return f"numeric({(typmod - 4) >> 16 & 0xFFFF},{scale})"
         case c.BIT | c.VARBIT:
-            return f"{found.display}({typmod})"
+            return f"{row.display}({typmod})"
         case c.TIME | c.TIMETZ | c.TIMESTAMP | c.TIMESTAMPTZ:
-            first, rest = found.display.split(" ", 1)
+            first, rest = row.display.split(" ", 1)
             return f"{first}({typmod}) {rest}"
         case c.INTERVAL:
             precision = typmod & 0xFFFF
             shown = "" if precision == 0xFFFF else f"({precision})"
             return f"interval{_FIELD_NAMES.get(typmod >> 16 & 0x7FFF, '')}{shown}"
-    return found.display
+    return row.display
 
 
 def display(catalog: c.Catalog, oid: int) -> str:
     """A type as error messages name it (format_type_be)."""
-    found = catalog.type(oid)
-    return f"{display(catalog, found.element)}[]" if found.element else found.display
+    row = catalog.type(oid)
+    return f"{display(catalog, row.element)}[]" if row.element else row.display
 
 
 def make_typmod(row: c.Type, values: Sequence[int], location: int) -> int:

@@ -204,31 +204,31 @@ class _Scanner:
 
     def _escape(self, start: int) -> str:
         rest = self.text[self.index + 1 : self.index + 10]
-        if found := re.match(r"u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})", rest):
-            self.index += 1 + found.end()
-            return chr(int(found[1] or found[2], 16))
+        if escape := re.match(r"u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})", rest):
+            self.index += 1 + escape.end()
+            return chr(int(escape[1] or escape[2], 16))
         if rest[:1] in ("u", "U"):
             raise SqlRefused(
                 "invalid Unicode escape",
                 server_hint="Unicode escapes must be \\uXXXX or \\UXXXXXXXX.",
                 position=self.index,
             )
-        if found := re.match(r"x([0-9A-Fa-f]{1,2})|([0-7]{1,3})", rest):
-            self.index += 1 + found.end()
-            return chr(int(found[1], 16) if found[1] else int(found[2], 8))
+        if escape := re.match(r"x([0-9A-Fa-f]{1,2})|([0-7]{1,3})", rest):
+            self.index += 1 + escape.end()
+            return chr(int(escape[1], 16) if escape[1] else int(escape[2], 8))
         if not rest:
             raise self._error("unterminated quoted string", start)
         self.index += 2
         return _ESCAPES.get(rest[0], rest[0])
 
     def _unicode(self, value: str, position: int) -> str:
-        def char(found: re.Match[str]) -> str:
-            code = found[1] or found[2]
-            if code is None and found[0] != "\\\\":
+        def char(escape: re.Match[str]) -> str:
+            code = escape[1] or escape[2]
+            if code is None and escape[0] != "\\\\":
                 raise SqlRefused(
                     "invalid Unicode escape",
                     server_hint="Unicode escapes must be \\XXXX or \\+XXXXXX.",
-                    position=position + found.start(),
+                    position=position + escape.start(),
                 )
             return chr(int(code, 16)) if code else "\\"
 
@@ -274,8 +274,8 @@ class _Scanner:
         if self.text[start] in _PUNCTUATION:
             self.index = start + 1
             return Token(TokenKind.PUNCTUATION, self.text[start], start, self.index)
-        if found := _OPERATOR.match(self.text, start):
-            return self._operator(found[0])
+        if operator := _OPERATOR.match(self.text, start):
+            return self._operator(operator[0])
         raise SqlRefused(f'syntax error at or near "{self.text[start]}"', position=start)
 
     def _operator(self, run: str) -> Token:

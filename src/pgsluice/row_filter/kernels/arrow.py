@@ -145,7 +145,7 @@ def _without_blanks(text: Datum) -> Datum:
 
 def _integers(compute: Compute, arrow_type: pa.DataType) -> Compute:
     def run(*arguments: Datum) -> Datum:
-        return compute(*(one.cast(arrow_type) for one in arguments))
+        return compute(*(argument.cast(arrow_type) for argument in arguments))
 
     return run
 
@@ -185,13 +185,13 @@ def _division(a: Datum, b: Datum) -> Datum:
 
 
 def _register() -> dict[str, Compute]:
-    made: dict[str, Compute] = {}
+    kernels: dict[str, Compute] = {}
     for name in _COMPARE:
         for form in _COMPARED:
-            made[form.format(name)] = _COMPARE[name]
+            kernels[form.format(name)] = _COMPARE[name]
         for form in _FLOATS:
-            made[form.format(name)] = _compare_floats(name)
-        made[f"bpchar{name}(bpchar,bpchar)"] = _compare_blanked(name)
+            kernels[form.format(name)] = _compare_floats(name)
+        kernels[f"bpchar{name}(bpchar,bpchar)"] = _compare_blanked(name)
     sizes = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
     for left, left_type in sizes.items():
         for right in sizes:
@@ -203,20 +203,20 @@ def _register() -> dict[str, Compute]:
                 ("mul", pc.multiply_checked),
                 ("div", _division),
             ):
-                made[f"{prefix}{name}({left},{right})"] = _integers(compute, sizes[wider])
+                kernels[f"{prefix}{name}({left},{right})"] = _integers(compute, sizes[wider])
             if left != right:
-                made[f"{right}({left})"] = _cast(sizes[right])
-        made[f"{left}mod({left},{left})"] = _integers(_remainder, left_type)
-        made[f"mod({left},{left})"] = made[f"{left}mod({left},{left})"]
-        made[f"{left}um({left})"] = pc.negate_checked
-        made[f"float8({left})"] = _cast(pa.float64()) if left != "int8" else _no_column
-    made["lower(text)"] = _ascii(pc.ascii_lower)
-    made["upper(text)"] = _ascii(pc.ascii_upper)
+                kernels[f"{right}({left})"] = _cast(sizes[right])
+        kernels[f"{left}mod({left},{left})"] = _integers(_remainder, left_type)
+        kernels[f"mod({left},{left})"] = kernels[f"{left}mod({left},{left})"]
+        kernels[f"{left}um({left})"] = pc.negate_checked
+        kernels[f"float8({left})"] = _cast(pa.float64()) if left != "int8" else _no_column
+    kernels["lower(text)"] = _ascii(pc.ascii_lower)
+    kernels["upper(text)"] = _ascii(pc.ascii_upper)
     for name in ("length", "char_length", "character_length", "textlen"):
-        made[f"{name}(text)"] = _length
-    made["text(bpchar)"] = _without_blanks
-    made["starts_with(text,text)"] = _starts_with
-    return made
+        kernels[f"{name}(text)"] = _length
+    kernels["text(bpchar)"] = _without_blanks
+    kernels["starts_with(text,text)"] = _starts_with
+    return kernels
 
 
 def _no_column(*_: Datum) -> Datum:
@@ -286,8 +286,8 @@ def _regex(site: Site, ignore_case: bool, is_negated: bool) -> Compute:
     def run(text: Datum, _: Datum) -> Datum:
         if regex.needs_ascii and not pc.all(pc.string_is_ascii(text)).as_py():
             raise NoColumn
-        found = pc.match_substring_regex(text, regex.source)
-        return pc.invert(found) if is_negated else found
+        matches = pc.match_substring_regex(text, regex.source)
+        return pc.invert(matches) if is_negated else matches
 
     return run
 

@@ -14,8 +14,8 @@ from pgsluice.row_filter.values import SqlError
 def _bitwise(name: str, compute: Callable[[str, str], str]) -> Callable[[str, str], str]:
     def run(a: str, b: str) -> str:
         if len(a) != len(b):
-            what = f"cannot {name} bit strings of different sizes"
-            raise SqlError("string_data_length_mismatch", what)
+            message = f"cannot {name} bit strings of different sizes"
+            raise SqlError("string_data_length_mismatch", message)
         return "".join(map(compute, a, b))
 
     return run
@@ -65,8 +65,8 @@ def _shift_right(bits: str, by: int) -> str:
 @kernel("get_bit(bit,int4)")
 def _get_bit(bits: str, index: int) -> int:
     if not 0 <= index < len(bits):
-        what = f"bit index {index} out of valid range (0..{len(bits) - 1})"
-        raise SqlError("array_subscript_error", what)
+        message = f"bit index {index} out of valid range (0..{len(bits) - 1})"
+        raise SqlError("array_subscript_error", message)
     return int(bits[index])
 
 
@@ -85,8 +85,8 @@ def _to_bit(bits: str, length: int, is_explicit: bool) -> str:
     if length <= 0 or length == len(bits):
         return bits
     if not is_explicit:
-        what = f"bit string length {len(bits)} does not match type bit({length})"
-        raise SqlError("string_data_length_mismatch", what)
+        message = f"bit string length {len(bits)} does not match type bit({length})"
+        raise SqlError("string_data_length_mismatch", message)
     return bits[:length].ljust(length, "0")
 
 
@@ -95,8 +95,8 @@ def _to_varbit(bits: str, length: int, is_explicit: bool) -> str:
     if length <= 0 or length >= len(bits):
         return bits
     if not is_explicit:
-        what = f"bit string too long for type bit varying({length})"
-        raise SqlError("string_data_right_truncation", what)
+        message = f"bit string too long for type bit varying({length})"
+        raise SqlError("string_data_right_truncation", message)
     return bits[:length]
 
 

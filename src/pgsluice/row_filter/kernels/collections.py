@@ -39,8 +39,8 @@ def _contains(a: PgArray, b: PgArray, key: Key) -> bool:
     """Whether a has all of b; NULL is contained in nothing."""
     if None in b.elements:
         return False
-    have = [key(one) for one in a.elements if one is not None]
-    return all(key(one) in have for one in b.elements)
+    have = [key(element) for element in a.elements if element is not None]
+    return all(key(element) in have for element in b.elements)
 
 
 @sited("arraycontains(anyarray,anyarray)")
@@ -60,8 +60,8 @@ def _array_overlap(site: Site) -> Compute:
     key = element_key(site.types[0])
 
     def run(a: PgArray, b: PgArray) -> bool:
-        have = [key(one) for one in a.elements if one is not None]
-        return any(key(one) in have for one in b.elements if one is not None)
+        have = [key(element) for element in a.elements if element is not None]
+        return any(key(element) in have for element in b.elements if element is not None)
 
     return run
 
@@ -105,14 +105,14 @@ def _position(site: Site) -> Compute:
         if array is None:
             return None
         if len(array.dimensions) > 1:
-            what = "searching for elements in multidimensional arrays is not supported"
-            raise SqlError("feature_not_supported", what)
-        for place, one in enumerate(array.elements):
-            if one is None or wanted is None:
-                if one is wanted:
-                    return place + array.lower_bounds[0]
-            elif key(one) == key(wanted):
-                return place + array.lower_bounds[0]
+            message = "searching for elements in multidimensional arrays is not supported"
+            raise SqlError("feature_not_supported", message)
+        for index, element in enumerate(array.elements):
+            if element is None or wanted is None:
+                if element is wanted:
+                    return index + array.lower_bounds[0]
+            elif key(element) == key(wanted):
+                return index + array.lower_bounds[0]
         return None
 
     return run
@@ -186,8 +186,8 @@ def _simplify(a: Value) -> None:
 def _has(a: Range, value: Value, key: Key) -> bool:
     if a.is_empty:
         return False
-    at = (0, key(value), 0)
-    return lower_key(a, key) <= at <= upper_key(a, key)
+    bound = (0, key(value), 0)
+    return lower_key(a, key) <= bound <= upper_key(a, key)
 
 
 @sited("range_contains_elem(anyrange,anyelement)")

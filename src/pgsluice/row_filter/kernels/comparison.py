@@ -119,20 +119,20 @@ def _comparison(name: str) -> Callable[[Site], Compute]:
 
 
 def _register() -> None:
-    made: dict[str, str] = dict(_TEXT)
+    names: dict[str, str] = dict(_TEXT)
     for prefix, left, right in _FAMILIES:
         for name in COMPARISONS:
-            made[f"{prefix}{name}({left},{right})"] = name
-    for signature, name in made.items():
+            names[f"{prefix}{name}({left},{right})"] = name
+    for signature, name in names.items():
         KERNELS[signature] = Kernel(signature, _comparison(name))
     for type_name in ("text", "bpchar"):
         for name in _PATTERN:
             signature = f"{type_name}_pattern_{name}({type_name},{type_name})"
             KERNELS[signature] = Kernel(signature, _bytewise(name))
-    for one, other in (("date", "timestamp"), ("timestamp", "date")):
+    for left, right in (("date", "timestamp"), ("timestamp", "date")):
         for name in COMPARISONS:
-            signature = f"{one}_{name}_{other}({one},{other})"
-            KERNELS[signature] = Kernel(signature, _mixed(name, one == "date"))
+            signature = f"{left}_{name}_{right}({left},{right})"
+            KERNELS[signature] = Kernel(signature, _mixed(name, left == "date"))
     for name, compare in (("eq", is_equal), ("ne", lambda a, b: not is_equal(a, b))):
         signature = f"jsonb_{name}(jsonb,jsonb)"
         KERNELS[signature] = Kernel(signature, _of_documents(compare))

@@ -16,9 +16,9 @@ _INT4 = range(-(2**31), 2**31)
 _INT8 = range(-(2**63), 2**63)
 
 
-def overflow(what: str) -> SqlError:
+def overflow(type_name: str) -> SqlError:
     """22008."""
-    return SqlError("datetime_field_overflow", f"{what} out of range")
+    return SqlError("datetime_field_overflow", f"{type_name} out of range")
 
 
 def valid_timestamp(moment: int) -> int:
@@ -165,11 +165,11 @@ def negated(interval: Interval) -> Interval:
 
 
 def _valid_interval(months: int, days: int, microseconds: int) -> Interval:
-    made = Interval(months, days, microseconds)
+    interval = Interval(months, days, microseconds)
     fits = months in _INT4 and days in _INT4 and microseconds in _INT8
-    if not fits or is_forever(made):
+    if not fits or is_forever(interval):
         raise overflow("interval")
-    return made
+    return interval
 
 
 def _plus(moment: int, interval: Interval) -> int:
@@ -245,9 +245,9 @@ def _time_to_interval(time: int) -> Interval:
     return Interval(0, 0, time)
 
 
-def _finite(interval: Interval, what: str) -> int:
+def _finite(interval: Interval, type_name: str) -> int:
     if is_forever(interval):
-        raise SqlError("datetime_field_overflow", what)
+        raise SqlError("datetime_field_overflow", type_name)
     return interval.microseconds
 
 
@@ -343,8 +343,8 @@ def _timestamp_precision(moment: int, digits: int) -> int:
     if not is_finite(moment) or digits < 0:
         return moment
     if digits > 6:
-        what = f"timestamp({digits}) precision must be between 0 and 6"
-        raise SqlError("invalid_parameter_value", what)
+        message = f"timestamp({digits}) precision must be between 0 and 6"
+        raise SqlError("invalid_parameter_value", message)
     return to_precision(moment, digits)
 
 

@@ -82,17 +82,17 @@ def _register_access() -> None:
 
 
 def _document(get: Callable[[Any, Any], Any]) -> Callable[[Jsonb, Any], Jsonb | None]:
-    def run(document: Jsonb, at: Any) -> Jsonb | None:
-        found = get(document.content, at)
-        return None if found is _MISSING else Jsonb(found)
+    def run(document: Jsonb, key: Any) -> Jsonb | None:
+        value = get(document.content, key)
+        return None if value is _MISSING else Jsonb(value)
 
     return run
 
 
 def _as_text(get: Callable[[Any, Any], Any]) -> Callable[[Jsonb, Any], str | None]:
-    def run(document: Jsonb, at: Any) -> str | None:
-        found = get(document.content, at)
-        return None if found is _MISSING else _text(found)
+    def run(document: Jsonb, key: Any) -> str | None:
+        value = get(document.content, key)
+        return None if value is _MISSING else _text(value)
 
     return run
 
@@ -115,7 +115,7 @@ def contains(a: Any, b: Any) -> bool:
         )
     if not isinstance(a, list) or not isinstance(b, list):
         return False
-    return all(any(_contains_value(one, wanted) for one in a) for wanted in b)
+    return all(any(_contains_value(element, wanted) for element in a) for wanted in b)
 
 
 def _contains_value(a: Any, b: Any) -> bool:
@@ -141,7 +141,7 @@ def _jsonb_contained(a: Jsonb, b: Jsonb) -> bool:
 
 def _exists(content: Any, key: str) -> bool:
     if isinstance(content, dict | list):
-        return any(isinstance(one, str) and one == key for one in content)
+        return any(isinstance(element, str) and element == key for element in content)
     return isinstance(content, str) and content == key
 
 
@@ -187,18 +187,18 @@ def _typeof(document: Jsonb) -> str:
 def _array_length(document: Jsonb) -> int:
     if isinstance(document.content, list):
         return len(document.content)
-    what = "non-array" if isinstance(document.content, dict) else "scalar"
-    raise SqlError("invalid_parameter_value", f"cannot get array length of a {what}")
+    kind = "non-array" if isinstance(document.content, dict) else "scalar"
+    raise SqlError("invalid_parameter_value", f"cannot get array length of a {kind}")
 
 
 def _cast(kind: str, target: str, compute: Callable[[Any], Any]) -> Callable[[Jsonb], Any]:
     def run(document: Jsonb) -> Any:
-        found = _kind(document.content)
-        if found == "null":
+        actual = _kind(document.content)
+        if actual == "null":
             return None
-        if found != kind:
-            found = {"number": "numeric"}.get(found, found)
-            raise SqlError("invalid_parameter_value", f"cannot cast jsonb {found} to type {target}")
+        if actual != kind:
+            shown = {"number": "numeric"}.get(actual, actual)
+            raise SqlError("invalid_parameter_value", f"cannot cast jsonb {shown} to type {target}")
         return compute(document.content)
 
     return run
@@ -218,37 +218,37 @@ for _name, _printed in (("int2", "smallint"), ("int4", "integer"), ("int8", "big
 # json: text
 
 
-def _skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    return match.end() if match else at
+def _skip(text: str, index: int) -> int:
+    match = _SPACE.match(text, index)
+    return match.end() if match else index
 
 
-def _value_end(text: str, at: int) -> int:
-    return _DECODER.raw_decode(text, at)[1]
+def _value_end(text: str, index: int) -> int:
+    return _DECODER.raw_decode(text, index)[1]
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
     """Names and texts of an object's values."""
-    at = _skip(text, _skip(text, 0) + 1)
-    while text[at] != "}":
-        name, at = _DECODER.raw_decode(text, at)
-        start = _skip(text, _skip(text, at) + 1)
+    index = _skip(text, _skip(text, 0) + 1)
+    while text[index] != "}":
+        name, index = _DECODER.raw_decode(text, index)
+        start = _skip(text, _skip(text, index) + 1)
         end = _value_end(text, start)
         yield name, text[start:end]
-        at = _skip(text, end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
+        index = _skip(text, end)
+        if text[index] == ",":
+            index = _skip(text, index + 1)
 
 
 def _elements(text: str) -> Iterator[str]:
     """Texts of an array's elements."""
-    at = _skip(text, _skip(text, 0) + 1)
-    while text[at] != "]":
-        end = _value_end(text, at)
-        yield text[at:end]
-        at = _skip(text, end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
+    index = _skip(text, _skip(text, 0) + 1)
+    while text[index] != "]":
+        end = _value_end(text, index)
+        yield text[index:end]
+        index = _skip(text, end)
+        if text[index] == ",":
+            index = _skip(text, index + 1)
 
 
 def _first(text: str) -> str:
@@ -260,11 +260,11 @@ def _first(text: str) -> str:
 def _json_field(text: str, name: str) -> str | None:
     if _first(text) != "{":
         return None
-    found = None
+    last = None
     for key, value in _members(text):
         if key == name:
-            found = value  # the last one counts
-    return found
+            last = value  # the last one counts
+    return last
 
 
 def _json_element(text: str, index: int) -> str | None:
@@ -278,15 +278,15 @@ def _json_path(text: str, path: PgArray) -> str | None:
     _first(text)
     if None in path.elements:
         return None
-    found: str | None = text.strip(" \t\n\r")
+    value: str | None = text.strip(" \t\n\r")
     for step in path.elements:
-        if found is None:
+        if value is None:
             return None
-        if _first(found) == "[":
-            found = _json_element(found, int(step)) if _is_index(step) else None
+        if _first(value) == "[":
+            value = _json_element(value, int(step)) if _is_index(step) else None
         else:
-            found = _json_field(found, step)
-    return found
+            value = _json_field(value, step)
+    return value
 
 
 def _json_text(text: str | None) -> str | None:
@@ -321,5 +321,5 @@ def _json_array_length(text: str) -> int:
     first = text[_skip(text, 0)]
     if first == "[":
         return integer("int4", sum(1 for _ in _elements(text)))
-    what = "non-array" if first == "{" else "scalar"
-    raise SqlError("invalid_parameter_value", f"cannot get array length of a {what}")
+    kind = "non-array" if first == "{" else "scalar"
+    raise SqlError("invalid_parameter_value", f"cannot get array length of a {kind}")

@@ -131,10 +131,10 @@ def sited(
     return take
 
 
-def require_code_point_order(site: Site, what: str) -> None:
+def require_code_point_order(site: Site, operation: str) -> None:
     """Refuse what orders text by a collation that only the server has."""
     if site.collation not in CODE_POINT_ORDER:
         raise Refused(
-            f"{what} orders text by a collation whose order only the server knows",
+            f"{operation} orders text by a collation whose order only the server knows",
             'add COLLATE "C" to the comparison',
         )

@@ -216,8 +216,8 @@ def _special_to_integer(number: Decimal, name: str) -> None:
     if number.is_nan():
         raise SqlError("feature_not_supported", f"cannot convert NaN to {_INTEGER_NAMES[name]}")
     if number.is_infinite():
-        what = f"cannot convert infinity to {_INTEGER_NAMES[name]}"
-        raise SqlError("feature_not_supported", what)
+        message = f"cannot convert infinity to {_INTEGER_NAMES[name]}"
+        raise SqlError("feature_not_supported", message)
 
 
 def _numeric_to_integer(name: str) -> Callable[[Decimal], int]:

@@ -31,19 +31,19 @@ def parse_like(pattern: str) -> list[str | int | None] | None:
     None where the pattern ends in its escape character: then matching itself decides.
     """
     parts: list[str | int | None] = []
-    at = 0
-    while at < len(pattern):
-        character = pattern[at]
+    index = 0
+    while index < len(pattern):
+        character = pattern[index]
         if character == "\\":
-            at += 1
-            if at == len(pattern):
+            index += 1
+            if index == len(pattern):
                 return None
-            parts.append(pattern[at])
+            parts.append(pattern[index])
         elif character == "%":
             parts.append(None)
         else:
             parts.append(1 if character == "_" else character)
-        at += 1
+        index += 1
     return parts
 
 
@@ -58,7 +58,9 @@ def like_matcher(pattern: str) -> Callable[[str], bool]:
             segments.append([])
         else:
             segments[-1].append(part)
-    sources = ["".join("." if p == 1 else re.escape(str(p)) for p in one) for one in segments]
+    sources = [
+        "".join("." if p == 1 else re.escape(str(p)) for p in segment) for segment in segments
+    ]
     if len(segments) == 1:
         whole = re.compile(sources[0], re.DOTALL)
         return lambda text: whole.fullmatch(text) is not None
@@ -67,18 +69,18 @@ def like_matcher(pattern: str) -> Callable[[str], bool]:
     tail, tail_length = re.compile(sources[-1], re.DOTALL), len(segments[-1])
 
     def run(text: str) -> bool:
-        found = head.match(text)
-        if found is None:
+        match = head.match(text)
+        if match is None:
             return False
-        at = found.end()
+        index = match.end()
         # Between two %, the leftmost match leaves most to the rest.
         for part in middle:
-            found = part.search(text, at)
-            if found is None:
+            match = part.search(text, index)
+            if match is None:
                 return False
-            at = found.end()
+            index = match.end()
         start = len(text) - tail_length
-        return start >= at and tail.match(text, start) is not None
+        return start >= index and tail.match(text, start) is not None
 
     return run
 
@@ -226,19 +228,19 @@ def _like_escape(pattern: str, escape: str) -> str:
         raise SqlError("invalid_escape_sequence", "invalid escape string")
     if escape == "\\":
         return pattern
-    made: list[str] = []
+    regex: list[str] = []
     after_escape = False
     for character in pattern:
         if character == escape and not after_escape:
-            made.append("\\")
+            regex.append("\\")
             after_escape = True
         elif character == "\\":
-            made.append("\\" if after_escape else "\\\\")
+            regex.append("\\" if after_escape else "\\\\")
             after_escape = False
         else:
-            made.append(character)
+            regex.append(character)
             after_escape = False
-    return "".join(made)
+    return "".join(regex)
 
 
 _PLAIN_BRACKETS: Final = re.compile(r"\[\^?[A-Za-z0-9_% -]+\]")
@@ -264,22 +266,22 @@ def similar_to_regex(pattern: str, escape: str) -> str:
         CannotKnow: brackets with more than letters, digits and ranges in them, which versions
             of the server treat differently; or the separators of SUBSTRING.
     """
-    made: list[str] = []
-    at = 0
-    while at < len(pattern):
-        character = pattern[at]
-        brackets = _PLAIN_BRACKETS.match(pattern, at)
+    regex: list[str] = []
+    index = 0
+    while index < len(pattern):
+        character = pattern[index]
+        brackets = _PLAIN_BRACKETS.match(pattern, index)
         if escape and character == escape:
-            at += 1
-            if pattern[at : at + 1] == '"':
+            index += 1
+            if pattern[index : index + 1] == '"':
                 raise CannotKnow("a separator in a pattern of SIMILAR TO is not computed here")
-            made += [f"\\{one}" for one in pattern[at : at + 1]]
+            regex += [f"\\{escaped}" for escaped in pattern[index : index + 1]]
         elif brackets is not None and (not escape or escape not in brackets[0]):
-            made.append(brackets[0])
-            at = brackets.end() - 1
+            regex.append(brackets[0])
+            index = brackets.end() - 1
         elif character == "[":
             raise CannotKnow("brackets like these in a pattern of SIMILAR TO are not computed here")
         else:
-            made.append(_SIMILAR.get(character, character))
-        at += 1
-    return f"^(?:{''.join(made)})$"
+            regex.append(_SIMILAR.get(character, character))
+        index += 1
+    return f"^(?:{''.join(regex)})$"

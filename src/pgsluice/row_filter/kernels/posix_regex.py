@@ -35,8 +35,8 @@ _MAX_PATTERN: Final = 1000
 _MAX_DEPTH: Final = 50
 
 
-def _refused(what: str) -> Refused:
-    return Refused(f"the regular expression has {what}, which may not mean the same here")
+def _refused(construct: str) -> Refused:
+    return Refused(f"the regular expression has {construct}, which may not mean the same here")
 
 
 def _literal(character: str) -> str:
@@ -70,17 +70,17 @@ class PosixRegex:
         if reader.at < len(pattern):
             raise _refused("an unmatched parenthesis")
         needs_ascii = not is_c and (reader.has_classes or ignore_case)
-        made = cls(f"(?s)(?:{source})", needs_ascii)
+        regex = cls(f"(?s)(?:{source})", needs_ascii)
         try:
-            made.is_found("")
+            regex.is_found("")
         except pa.ArrowInvalid:
             raise _refused("something that re2 does not take") from None
-        return made
+        return regex
 
     def is_found(self, text: str) -> bool:
         """Whether the text has a match anywhere."""
-        found = pc.match_substring_regex(make_scalar(text, pa.large_string()), self.source)
-        return bool(found.as_py())
+        matches = pc.match_substring_regex(make_scalar(text, pa.large_string()), self.source)
+        return bool(matches.as_py())
 
 
 class _Reader:
@@ -112,11 +112,11 @@ class _Reader:
         return "|".join(branches)
 
     def _branch(self, depth: int) -> str:
-        made = ""
+        regex = ""
         while self._peek() not in ("", "|", ")"):
             atom, may_repeat = self._atom(depth)
-            made += atom + self._quantifier(may_repeat)
-        return made
+            regex += atom + self._quantifier(may_repeat)
+        return regex
 
     def _atom(self, depth: int) -> tuple[str, bool]:
         character = self._take()
@@ -173,12 +173,12 @@ class _Reader:
         if not may_repeat:
             raise _refused("a quantifier after an anchor")
         self.at += 1
-        made = self._bounds() if character == "{" else character
+        quantifier = self._bounds() if character == "{" else character
         if self._peek() == "?":
             self.at += 1  # greed does not matter
         if self._peek() in ("*", "+", "?", "{") and self._peek():
             raise _refused("two quantifiers in a row")
-        return made
+        return quantifier
 
     def _bounds(self) -> str:
         end = self.pattern.find("}", self.at)
@@ -196,13 +196,13 @@ class _Reader:
         if self._peek() == "^":
             negation = "^"
             self.at += 1
-        made: list[str] = []
+        parts: list[str] = []
         is_first = True
         while self._peek() != "]" or is_first:
-            made.append(self._bracket_item())
+            parts.append(self._bracket_item())
             is_first = False
         self.at += 1
-        return f"[{negation}{''.join(made)}]"
+        return f"[{negation}{''.join(parts)}]"
 
     def _bracket_item(self) -> str:
         if self.pattern.startswith(("[.", "[=", "[:<:]", "[:>:]"), self.at):
@@ -222,21 +222,21 @@ class _Reader:
             return self._no_range(self._span(low, high))
         return self._span(low, low)
 
-    def _no_range(self, made: str) -> str:
+    def _no_range(self, last: str) -> str:
         """What cannot begin a range must not be followed by one's hyphen."""
         if self._peek() == "-" and self.pattern[self.at + 1 : self.at + 2] != "]":
             raise _refused("a range that begins with a class or another range")
-        return made
+        return last
 
     def _span(self, low: str, high: str) -> str:
         """A range in brackets, with the other case of its ASCII letters."""
-        made = f"{_literal(low)}-{_literal(high)}" if low != high else _literal(low)
+        span = f"{_literal(low)}-{_literal(high)}" if low != high else _literal(low)
         if self.ignore_case:
             for first, last, offset in (("A", "Z", 32), ("a", "z", -32)):
                 start, end = max(low, first), min(high, last)
                 if start <= end:
-                    made += f"{chr(ord(start) + offset)}-{chr(ord(end) + offset)}"
-        return made
+                    span += f"{chr(ord(start) + offset)}-{chr(ord(end) + offset)}"
+        return span
 
     def _bracket_character(self) -> str:
         """One character, or a class as re2 writes it."""

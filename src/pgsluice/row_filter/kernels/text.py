@@ -21,12 +21,12 @@ _ASCII_LOWER: Final = str.maketrans({chr(n): chr(n + 32) for n in range(65, 91)}
 _ASCII_UPPER: Final = str.maketrans({chr(n): chr(n - 32) for n in range(97, 123)})
 
 
-def ascii_only(text: str, what: str) -> str:
+def ascii_only(text: str, operation: str) -> str:
     """The text, if its letters' case is the same under every locale."""
     if text.isascii():
         return text
     raise CannotKnow(
-        f"{what} of a character that is not ASCII depends on the server's locale,"
+        f"{operation} of a character that is not ASCII depends on the server's locale,"
         ' which cannot be known here; COLLATE "C" treats only ASCII letters'
     )
 
@@ -183,8 +183,8 @@ def _replace(text: str, old: str, new: str) -> str:
 @kernel("translate(text,text,text)")
 def _translate(text: str, old: str, new: str) -> str:
     table: dict[int, str | None] = {}
-    for place, character in enumerate(old):
-        table.setdefault(ord(character), new[place] if place < len(new) else None)
+    for index, character in enumerate(old):
+        table.setdefault(ord(character), new[index] if index < len(new) else None)
     return text.translate(table)
 
 
@@ -234,8 +234,8 @@ def _hex8(number: int) -> str:
 @kernel("get_byte(bytea,int4)")
 def _get_byte(data: bytes, index: int) -> int:
     if not 0 <= index < len(data):
-        what = f"index {index} out of valid range, 0..{len(data) - 1}"
-        raise SqlError("array_subscript_error", what)
+        message = f"index {index} out of valid range, 0..{len(data) - 1}"
+        raise SqlError("array_subscript_error", message)
     return data[index]
 
 

@@ -30,15 +30,18 @@ _RANGES: Final = {
 
 
 def _by_oid() -> dict[int, ValueType]:
-    by_name = {one.name: one for one in (*NUMBERS, *STRINGS, *DATETIMES, *NETWORKS, *JSON_TYPES)}
+    by_name = {
+        value_type.name: value_type
+        for value_type in (*NUMBERS, *STRINGS, *DATETIMES, *NETWORKS, *JSON_TYPES)
+    }
     for name, subtype in _RANGES.items():
         by_name[name] = range_type(name, by_name[subtype])
-    found: dict[int, ValueType] = {}
+    by_oid: dict[int, ValueType] = {}
     for entry in ENTRIES:
         if entry.name in by_name:
-            found[entry.oid] = by_name[entry.name]
-            found[entry.array_oid] = array_type(by_name[entry.name])
-    return found
+            by_oid[entry.oid] = by_name[entry.name]
+            by_oid[entry.array_oid] = array_type(by_name[entry.name])
+    return by_oid
 
 
 VALUE_TYPES: Final = _by_oid()

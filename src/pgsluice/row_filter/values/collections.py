@@ -75,13 +75,13 @@ def parse_array(text: str, parse: Callable[[str], Value]) -> PgArray:
 
 
 def _tokens(text: str) -> Iterator[re.Match[str]]:
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    index = 0
+    while index < len(text):
+        match = _TOKEN.match(text, index)
         if match is None:
             raise NotReadable("array")
         yield match
-        at = match.end()
+        index = match.end()
 
 
 def _read_level(
@@ -118,7 +118,9 @@ def _read_element(token: re.Match[str], parse: Callable[[str], Value]) -> Value:
 
 def array_key(array: PgArray, key: Callable[[Value], Any]) -> tuple[Any, ...]:
     """Element by element, NULL last; then the shape."""
-    elements = tuple((True, 0) if one is None else (False, key(one)) for one in array.elements)
+    elements = tuple(
+        (True, 0) if element is None else (False, key(element)) for element in array.elements
+    )
     return elements, len(array.dimensions), array.dimensions, array.lower_bounds
 
 

@@ -84,7 +84,7 @@ def is_equal(a: Any, b: Any) -> bool:
         return (
             isinstance(b, list)
             and len(a) == len(b)
-            and all(is_equal(one, other) for one, other in zip(a, b, strict=True))
+            and all(is_equal(left, right) for left, right in zip(a, b, strict=True))
         )
     return type(a) is type(b) and bool(a == b)
 
