@@ -23,6 +23,8 @@ from pgsluice.monitor.status import read_status
 
 LONG_POLL_S = 12
 """Time for the statements of all rows between two looks at the catalog."""
+_TIMEOUT_S = 300.0
+_LOAD_PAUSE_S = 0.02
 _WITNESSES = "witnesses"
 _OURS = "ours"
 
@@ -138,13 +140,13 @@ class Batch:
 
     @contextmanager
     def _load(self) -> Iterator[None]:
-        """The rows' load, as fast as it goes, from a session of its own."""
+        """The rows' load, some fifty times a second, from a session of its own."""
         statements = [row.sql(row.load) for row in self.rows if row.load]
         ended = threading.Event()
 
         def write() -> None:
             with self.database.connect() as connection:
-                while not ended.is_set():
+                while not ended.wait(_LOAD_PAUSE_S):
                     for statement in statements:
                         with suppress(psycopg.Error):
                             connection.execute(statement)
@@ -213,7 +215,7 @@ class Batch:
                 table["table"] == name and table["state"] in "fr" for table in self._tables("lake")
             )
 
-        self.one.wait_until(is_copied, timeout_s=60 + 4 * LONG_POLL_S, why=f"{name} is copied")
+        self.one.wait_until(is_copied, timeout_s=_TIMEOUT_S, why=f"{name} is copied")
         self._await_settled()
 
     def _await_publication(self) -> None:
@@ -246,7 +248,7 @@ class Batch:
                 for table in subscription["tables"]
             )
 
-        self.one.wait_until(is_settled, why="all is applied")
+        self.one.wait_until(is_settled, timeout_s=_TIMEOUT_S, why="all is applied")
 
     def _flush_lsn(self) -> int:
         ((lsn,),) = self.database.execute("SELECT pg_current_wal_flush_lsn()")
