@@ -1,4 +1,4 @@
-"""Which way each type travels, and what is refused."""
+"""Which Arrow and Spark type each PostgreSQL type maps to, and what is refused."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_choice_for_numeric(options: TypeOptions, declared: int, spark_ddl: 
 
 @pytest.mark.parametrize("choice", ["decimal", "decimal(39,0)", "decimal(5,6)", "decimal(0,0)", ""])
 def test_a_choice_that_is_none(choice: str) -> None:
-    with pytest.raises(ConfigError, match="not a way for numeric"):
+    with pytest.raises(ConfigError, match="not a type that numeric maps to"):
         TypeOptions(choice)
 
 
@@ -112,8 +112,8 @@ def test_types_that_are_not_built_in() -> None:
             TypeDefinition(20008, "public", "loop", "d", base_oid=20008),
         )
     }
-    ways = {oid: resolve_type(oid, -1, definitions).spark_ddl for oid in definitions}
-    assert ways == {
+    spark_ddl = {oid: resolve_type(oid, -1, definitions).spark_ddl for oid in definitions}
+    assert spark_ddl == {
         20001: "string",
         20002: "array<string>",
         20003: "decimal(6,2)",

@@ -1,8 +1,8 @@
-"""Arrays' binary form taken apart, whole columns at a time.
+"""Split arrays in binary form, whole columns at a time.
 
-An array of one dimension is a header of 20 bytes, then each element behind its length. Where
-all elements of an array have the same length their places follow at once; short arrays of
-other elements are walked in lock step, long ones one after the other.
+An array of one dimension has a header of 20 bytes, then each element after its length. If all
+elements of an array have the same length, their offsets are computed at once. Otherwise short
+arrays are read together, one element of each at a time, and long arrays one after the other.
 Source: src/backend/utils/adt/arrayfuncs.c (``array_send``).
 """
 
@@ -32,17 +32,17 @@ _HEADER: Final = 20
 _MAX_DIMENSIONS: Final = 6
 _LENGTH: Final = struct.Struct(">i")
 _SHORT: Final = 64
-"""Elements up to which arrays are walked together."""
+"""Arrays of at most so many elements are read together."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitArrays:
-    """A column's arrays.
+    """The elements of a column's arrays.
 
     Attributes:
         elements: LargeBinary, null for NULL.
         offsets: row i's elements are ``offsets[i]`` to ``offsets[i + 1]``.
-        unfit: rows whose shape a list cannot hold.
+        unfit: rows whose array a list cannot hold.
     """
 
     elements: pa.Array
@@ -51,7 +51,7 @@ class SplitArrays:
 
 
 def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
-    """Take binary arrays apart.
+    """Split arrays in binary form.
 
     Raises:
         ConversionError: a value is not of the binary form.
@@ -77,7 +77,7 @@ def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
     counts[rows] = sizes[starts_at_1]
     offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
-    places = _Places.of(raw, offsets, type_name)
+    places = _ElementSpans.of(raw, offsets, type_name)
     places.find(rows)
     elements = spans(raw.data, places.starts, places.ends, places.null)
     return SplitArrays(elements, offsets, unfit)
@@ -89,8 +89,8 @@ def _refuse(bad: Mask, rows: Int64s, type_name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """Where elements lie; filled in row by row.
+class _ElementSpans:
+    """Where each element is; filled in row by row.
 
     Attributes:
         data: the bytes of all arrays.
@@ -109,14 +109,14 @@ class _Places:
     null: Mask
 
     @classmethod
-    def of(cls, raw: RawValues, offsets: Int64s, type_name: str) -> _Places:
+    def of(cls, raw: RawValues, offsets: Int64s, type_name: str) -> _ElementSpans:
         total = int(offsets[-1])
         starts, ends = np.empty(total, np.int64), np.empty(total, np.int64)
         null = np.zeros(total, np.bool_)
         return cls(raw.data, raw.offsets, offsets, type_name, starts, ends, null)
 
     def find(self, rows: Int64s) -> None:
-        """Fill in the elements of rows, which have some."""
+        """Fill in the elements of rows whose arrays are not empty."""
         even = self._find_even(rows)
         uneven = rows[~even]
         is_short = self.offsets[uneven + 1] - self.offsets[uneven] <= _SHORT
@@ -125,7 +125,11 @@ class _Places:
             self._walk(row)
 
     def _find_even(self, rows: Int64s) -> Mask:
-        """Fill in arrays whose elements all have the first one's length; tell which."""
+        """Fill in the arrays whose elements all have the same length.
+
+        Returns:
+            a mask of these rows.
+        """
         heads = self.bounds[rows] + _HEADER
         counts = self.offsets[rows + 1] - self.offsets[rows]
         widths = np.full(len(rows), -1, np.int64)
@@ -144,7 +148,7 @@ class _Places:
         return even
 
     def _walk_together(self, rows: Int64s) -> None:
-        """One element of all rows after the other."""
+        """Fill in one element of every row at a time."""
         at = self.bounds[rows] + _HEADER
         limits = self.bounds[rows + 1]
         counts = self.offsets[rows + 1] - self.offsets[rows]
@@ -162,7 +166,7 @@ class _Places:
         _refuse(at != limits, rows, self.type_name)
 
     def _walk(self, row: int) -> None:
-        """One row's elements."""
+        """Fill in the elements of one row."""
         array = self.data[self.bounds[row] : self.bounds[row + 1]].tobytes()
         begin, at = int(self.bounds[row]), _HEADER
         for into in range(int(self.offsets[row]), int(self.offsets[row + 1])):

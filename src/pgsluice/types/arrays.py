@@ -1,9 +1,9 @@
-"""Arrays of one dimension, whose elements travel as their own type.
+"""Arrays of one dimension, as lists of the type that their elements map to.
 
-The text form ``{a,"b c",NULL}`` of a whole column is taken apart at once: where a quote
-opens, which backslash escapes, where an element ends follow from running counts over all
-bytes. What list<T> cannot hold is unfit: more than one dimension, a first index other than
-1, or an element that is unfit itself.
+The text form ``{a,"b c",NULL}`` of a whole column is split at once: running counts over all
+bytes tell where a quotation begins, which backslash escapes, and where an element ends. An
+array is unfit when list<T> cannot hold it: more than one dimension, a first index other than
+1, or an unfit element.
 Source: src/backend/utils/adt/arrayfuncs.c (``array_out``).
 """
 
@@ -25,11 +25,11 @@ from pgsluice.types.codec import (
     Int64s,
     Mask,
     RawValues,
+    binary_not_supported,
     blank,
     first_row,
     large_binary,
     malformed,
-    no_binary_way,
     null_mask,
     to_mask,
 )
@@ -45,7 +45,7 @@ class ListType(ColumnType):
 
     Attributes:
         element: the elements' type.
-        delimiter: what stands between elements: a comma for all built-in types but box.
+        delimiter: the character between elements: a comma for all built-in types but box.
     """
 
     name: str
@@ -77,17 +77,17 @@ class ListType(ColumnType):
         return self._assemble(decoded, offsets, null, unfit)
 
     def _bounded(self, values: pa.Array) -> Mask:
-        """Rows that name their bounds, ``[0:1]={7,8}``: what does not start at 1."""
+        """Rows with explicit bounds, ``[0:1]={7,8}``: their first index is not 1."""
         if not (RawValues.of(values).data == ord("[")).any():
             return np.zeros(len(values), np.bool_)
         return to_mask(pc.match_substring_regex(values, _BOUNDS))
 
     def _nested(self, values: pa.Array) -> Mask:
-        """Rows of more than one dimension: ``{{`` can only be that at the beginning."""
+        """Rows of more than one dimension: only those begin with ``{{``."""
         return to_mask(pc.starts_with(values, pattern=b"{{"))
 
     def _split(self, rows: RawValues) -> tuple[pa.Array, Int64s]:
-        """All elements as LargeBinary, and where each row's begin among them (n + 1)."""
+        """The elements of all rows as LargeBinary, and the n + 1 offsets of the rows in them."""
         data, starts, ends = rows.data, rows.offsets[:-1], rows.offsets[1:]
         if not len(starts):
             return pa.array([], pa.large_binary()), np.zeros(1, np.int64)
@@ -96,7 +96,7 @@ class ListType(ColumnType):
         escaping = _escaping(data)
         escaped = _after(escaping)
         quote = (data == _QUOTE) & ~escaped
-        inside = np.cumsum(quote, dtype=np.uint8) % 2 == 1  # parity outlives the overflow
+        inside = np.cumsum(quote, dtype=np.uint8) % 2 == 1  # overflow keeps the parity
         self._refuse(inside[ends - 1])
         bare = ~(inside | escaped)
         brace = bare & ((data == _OPEN) | (data == _CLOSE))
@@ -116,7 +116,7 @@ class ListType(ColumnType):
     def _elements(
         self, rows: RawValues, first: Int64s, last: Int64s, quote: Mask, keep: Mask
     ) -> pa.Array:
-        """The elements ``data[first:last]``, as the bytes in ``keep``."""
+        """The elements ``data[first:last]``, of which only the bytes in ``keep`` count."""
         data = rows.data
         quotes = _counts(quote)
         within = quotes[last] - quotes[first]
@@ -168,14 +168,14 @@ class ListType(ColumnType):
         return self.element.reads_binary
 
     def _in_row(self, error: ConversionError, offsets: Int64s, form: str) -> ConversionError:
-        """An element's error as that of the array that holds it."""
+        """Turn an element's error into an error of the array that contains it."""
         element = error.facts.get("row")
         if element is None:
             return error
         row = int(np.searchsorted(offsets, element, "right")) - 1
         type_name = error.facts["type_name"]
         if error.hint is not None:
-            return no_binary_way(type_name, row)
+            return binary_not_supported(type_name, row)
         return malformed(type_name, row, form)
 
     def encode_text(self, array: pa.Array) -> pa.Array:
@@ -193,7 +193,7 @@ class ListType(ColumnType):
 
 
 def _enclose(before: str, text: pa.Array, after: str) -> pa.Array:
-    """Each text between two others; null stays null."""
+    """Put each text between two constants; null stays null."""
     kind = pa.large_string()
     return pc.binary_join_element_wise(
         pa.scalar(before, kind), text, pa.scalar(after, kind), pa.scalar("", kind)
@@ -201,14 +201,14 @@ def _enclose(before: str, text: pa.Array, after: str) -> pa.Array:
 
 
 def _counts(mask: Mask) -> Int64s:
-    """How often a mask is true before each place, and at the end in all."""
+    """How often a mask is true before each index; the last number is the total."""
     counts = np.zeros(len(mask) + 1, np.int64)
     np.cumsum(mask, out=counts[1:])
     return counts
 
 
 def _after(mask: Mask) -> Mask:
-    """Bytes whose predecessor is in the mask."""
+    """True for a byte whose predecessor is in the mask."""
     shifted = np.zeros(len(mask), np.bool_)
     shifted[1:] = mask[:-1]
     return shifted

@@ -1,4 +1,4 @@
-"""bytea, in hexadecimal and in the escape form that it had before 9.0."""
+"""bytea, in hexadecimal form and in the escape form (bytea_output = escape)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ByteaType(ColumnType):
         return shrink(large_binary(decoded, offsets, raw.null), self.arrow_type, self.name)
 
     def _decode_mixed(self, values: pa.Array, hexadecimal: Int64s) -> Decoded:
-        """Rows in escape form one by one, the others at once."""
+        """Decode rows in escape form one by one, and the others at once."""
         decoded: list[bytes | None] = [
             None if value is None else b"" for value in values.to_pylist()
         ]

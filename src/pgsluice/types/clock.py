@@ -1,4 +1,4 @@
-"""time: the text that the server prints, from microseconds since midnight."""
+"""time as the text that the server prints; the binary form counts microseconds since midnight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DAY_US: Final = 86_400_000_000
 _SHAPE: Final = np.frombuffer(b"00:00:00.000000", np.uint8)
 _POINT: Final = 8
 _PLACES: Final = {
-    # place of the letter: microseconds in its unit, units until it starts again
+    # index of the digit: microseconds in its unit, units until the digit starts again
     0: (36_000_000_000, 10),
     1: (3_600_000_000, 10),
     3: (600_000_000, 6),
@@ -35,11 +35,11 @@ class TimeType(TextType):
         matrix, raw = fixed_width_bytes(values, 8, self.name)
         micros = np.ascontiguousarray(matrix).view(">i8")[:, 0].astype(np.int64)
         raw.refuse((micros < 0) | (micros > _DAY_US), self.name, "binary")
-        micros = np.clip(micros, 0, _DAY_US)  # bytes behind a null mean nothing
+        micros = np.clip(micros, 0, _DAY_US)  # the bytes of a null are arbitrary
         letters = np.tile(_SHAPE, (len(values), 1))
         for place, (unit_us, wrap) in _PLACES.items():
             digits = micros // unit_us
-            # Hours never start again, and their first digit is below 3.
+            # Hours do not start again; their first digit is below 3.
             letters[:, place] += (digits % wrap).astype(np.uint8)
         significant = letters[:, _POINT + 1 :] != ord("0")
         until_last = np.logical_or.accumulate(significant[:, ::-1], axis=1)[:, ::-1]

@@ -1,13 +1,13 @@
-"""What every type of the registry is: a way from PostgreSQL's forms to Arrow, and back.
+"""The base of every column type: decode PostgreSQL's text and binary form to Arrow, and encode.
 
 Rules:
 
 - Exact or not at all. A value that the Arrow type cannot hold is *unfit*: null in the array
-  and marked, so that the caller rejects it loudly. Nothing is rounded or clamped.
+  and marked, so that the caller can reject the row. Nothing is rounded or clamped.
 - Bytes that are not the type's text or binary form raise :class:`ConversionError`, which
   names the type and the row and never shows the value.
-- Whole columns at a time. Code that looks at one value after the other serves only the rare
-  ones (years before Christ, offsets with seconds), and only the rows that need it.
+- Whole columns at a time. Only rare values (years before Christ, offsets with seconds) are
+  decoded one at a time, and only in the rows that have them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class Decoded:
     """A decoded column.
 
     Attributes:
-        values: of the type's ``arrow_type``, one a given value; null for NULL and for unfit.
-        unfit: true where a value was there but the Arrow type cannot hold it; None when
-            every value fits.
+        values: of the type's ``arrow_type``, as many as were given; null for NULL and unfit.
+        unfit: true for a value that the Arrow type cannot hold; None when every value fits.
     """
 
     values: pa.Array
@@ -49,8 +48,8 @@ class ColumnType(ABC):
 
     Attributes:
         name: pg_type's name, ``int4[]`` for an array.
-        arrow_type: a type that Spark and Delta take as it is.
-        spark_ddl: the same in Spark's DDL.
+        arrow_type: a type that Spark and Delta accept without a conversion.
+        spark_ddl: the same type in Spark's DDL.
     """
 
     __slots__ = ()
@@ -64,30 +63,32 @@ class ColumnType(ABC):
         """Decode text forms.
 
         Args:
-            values: LargeBinary; null for SQL NULL and for values that are not there.
+            values: LargeBinary; null for SQL NULL and for values that were not sent.
 
         Raises:
             ConversionError: a value is not of the type's text form.
         """
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        """Decode what the type's send function made.
+        """Decode binary forms, as the type's send function writes them.
 
         Args:
-            values: LargeBinary; null for SQL NULL and for values that are not there.
+            values: LargeBinary; null for SQL NULL and for values that were not sent.
 
         Raises:
-            ConversionError: a value is not of the type's binary form, or there is no way
-                to read that form.
+            ConversionError: a value is not of the type's binary form, or that form cannot be
+                decoded.
         """
         if values.null_count == len(values):
             return Decoded(pa.nulls(len(values), self.arrow_type))
-        raise no_binary_way(self.name, first_row(~null_mask(values)))
+        raise binary_not_supported(self.name, first_row(~null_mask(values)))
 
     @property
     def reads_binary(self) -> bool:
-        """Whether :meth:`decode_binary` can read values. Where not, a type that the server
-        sends in binary form needs ``binary = false``."""
+        """Whether :meth:`decode_binary` can decode values.
+
+        If it cannot and the server sends the type in binary form, ``binary = false`` is needed.
+        """
         return True
 
     @abstractmethod
@@ -108,7 +109,7 @@ class RawValues:
 
     Attributes:
         data: the bytes from the first offset on.
-        offsets: n + 1, from 0. A null may have bytes; they mean nothing.
+        offsets: n + 1, from 0. A null may have bytes; they are to be ignored.
         null: true where the value is null; None when none is.
     """
 
@@ -118,7 +119,7 @@ class RawValues:
 
     @classmethod
     def of(cls, values: pa.Array) -> RawValues:
-        """Look at an array without copying its bytes."""
+        """Wrap an array without copying its bytes."""
         _, offset_buffer, data_buffer = values.buffers()
         count = len(values)
         if count == 0 or offset_buffer is None:
@@ -142,7 +143,7 @@ class RawValues:
         return np.diff(self.offsets)
 
     def refuse(self, bad: Mask, type_name: str, form: str = "text") -> None:
-        """Raise for the first row that is bad and not null; else do nothing."""
+        """Raise for the first row that is bad and not null, if any."""
         if self.null is not None:
             bad = bad & ~self.null
         if bad.any():
@@ -178,8 +179,8 @@ def malformed(type_name: str, row: int, form: str = "text") -> ConversionError:
     )
 
 
-def no_binary_way(type_name: str, row: int) -> ConversionError:
-    """The error for a binary form from which the value cannot be told."""
+def binary_not_supported(type_name: str, row: int) -> ConversionError:
+    """The error for a type whose binary form cannot be decoded."""
     return ConversionError(
         f"the binary form of type {type_name} cannot be read",
         hint=_BINARY_HINT,
@@ -189,26 +190,30 @@ def no_binary_way(type_name: str, row: int) -> ConversionError:
 
 
 def integers(data: Bytes, at: Int64s, kind: str) -> Int64s:
-    """Integers of a numpy kind at any offsets; these must have been checked."""
+    """Integers of a numpy kind at any offsets, which the caller has checked."""
     if not len(at):
         return at
-    # An integer that begins at every byte: twice as fast as to gather single bytes.
+    # A view with an integer at every byte: twice as fast as gathering single bytes.
     count = len(data) + 1 - np.dtype(kind).itemsize
     everywhere = np.ndarray((count,), kind, data, strides=(1,))
     return everywhere[at].astype(np.int64)
 
 
 def ragged(counts: Int64s) -> tuple[Int64s, Int64s]:
-    """For each of ``counts[i]`` things of i: i, and its number among these."""
+    """Number the elements of rows that have ``counts[i]`` elements.
+
+    Returns:
+        for each element its row i, and its index in the row.
+    """
     owners = np.repeat(np.arange(len(counts)), counts)
     return owners, np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def spans(data: Bytes, starts: Int64s, ends: Int64s, null: Mask | None) -> pa.Array:
-    """``data[starts[i]:ends[i]]`` as LargeBinary; the spans rise and do not overlap.
+    """``data[starts[i]:ends[i]]`` as LargeBinary; the spans ascend and do not overlap.
 
-    Offsets that alternate between spans and what lies between them make a LargeBinary
-    array without touching a byte; every second element of it is taken.
+    The offsets alternate between the spans and the gaps between them, which makes a LargeBinary
+    array without copying; every second element of it is taken.
     """
     count = len(starts)
     if not count:
@@ -248,7 +253,7 @@ def large_binary(data: Bytes, offsets: Int64s, null: Mask | None) -> pa.Array:
 
 
 def blank(values: pa.Array, mask: Mask) -> pa.Array:
-    """The values, null where the mask is true."""
+    """Replace the values where the mask is true by null."""
     return pc.if_else(pa.array(mask), pa.scalar(None, values.type), values)
 
 
@@ -265,7 +270,7 @@ def as_text(values: pa.Array, type_name: str) -> pa.Array:
 
 
 def shrink(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Array:
-    """Large offsets as the 32-bit ones that Spark takes.
+    """Replace 64-bit offsets by the 32-bit offsets that Spark needs.
 
     Raises:
         ConversionError: the column holds more than 2 GiB, which no segment does.
@@ -281,7 +286,7 @@ def shrink(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Arra
 
 
 def cast_text(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Array:
-    """Parse LargeBinary text by Arrow's own reader of ``arrow_type``.
+    """Parse text with Arrow's parser of ``arrow_type``.
 
     Raises:
         ConversionError: Arrow cannot read a value.
@@ -289,18 +294,20 @@ def cast_text(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.A
     try:
         return unchecked_text(values).cast(arrow_type)
     except pa.ArrowInvalid:
-        # Arrow's error shows the value, so it is not chained.
+        # Not chained: Arrow's message contains the value.
         raise malformed(type_name, _first_refused(unchecked_text(values), arrow_type)) from None
 
 
 def unchecked_text(values: pa.Array) -> pa.Array:
-    """LargeBinary as large_string without a look at the bytes: only for Arrow's parsers of
-    ASCII forms, which refuse everything else."""
+    """LargeBinary as large_string without checking that it is UTF-8.
+
+    Only for Arrow's parsers of ASCII forms, which refuse everything else.
+    """
     return values.view(pa.large_string())
 
 
 def _first_refused(values: pa.Array, arrow_type: pa.DataType) -> int:
-    """The first row that a cast refuses, by halving."""
+    """The first row that a cast refuses, found by bisection."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2

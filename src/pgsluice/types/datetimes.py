@@ -1,8 +1,8 @@
 """date, timestamp and timestamptz.
 
-Arrow counts in the proleptic Gregorian calendar from 1970-01-01, as PostgreSQL does from
-2000-01-01. Its own parser reads years 0001 to 9999 in ISO form; everything else that the
-server prints (BC, longer years, offsets with seconds, infinities) is looked at one by one.
+Arrow counts in the proleptic Gregorian calendar from 1970-01-01, PostgreSQL from 2000-01-01.
+Arrow's parser reads years 0001 to 9999 in ISO form; all other text that the server prints (BC,
+longer years, offsets with seconds, infinities) is parsed one value at a time.
 Source: src/backend/utils/adt/datetime.c (``EncodeDateTime``), timestamp.c, date.c.
 """
 
@@ -36,7 +36,7 @@ _DATE: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
 _TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
 _ZONE: Final = r"(?P<sign>[+-])(?P<zh>\d\d)(?::(?P<zm>\d\d)(?::(?P<zs>\d\d))?)?"
 _ERA: Final = r"(?P<era> BC)?"
-# No Arrow array here: making the first one loads pandas, which takes most of a second.
+# No Arrow array here: creating the first one imports pandas, which takes most of a second.
 _INFINITE: Final = (b"infinity", b"-infinity")
 _DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _EPOCH_DAYS: Final = 10957
@@ -46,16 +46,16 @@ _FIRST_DAY: Final = -719162  # 0001-01-01
 
 
 @dataclass(frozen=True, slots=True)
-class MomentType(ColumnType):
-    """What date and the two timestamps share.
+class DatetimeType(ColumnType):
+    """date, timestamp or timestamptz.
 
     Attributes:
-        form: the whole text form, for values one by one.
-        plain: the part of it that Arrow reads.
+        form: matches every text form; used one value at a time.
+        plain: matches the text forms that Arrow's parser reads.
         wire: numpy's name of the binary form.
-        width: the integers, days or microseconds since 1970, that can be kept.
+        width: the range of integers (days or microseconds since 1970) that the type holds.
         epoch: 2000-01-01, from which the binary form counts, as such an integer.
-        unit_us: microseconds in one of them.
+        unit_us: microseconds in one unit.
     """
 
     name: str
@@ -83,7 +83,7 @@ class MomentType(ColumnType):
         return self._decode_odd(values)
 
     def _looks_plain(self, raw: RawValues) -> bool:
-        """Whether Arrow's parser, which takes more forms than the server prints, is safe."""
+        """Whether Arrow's parser, which accepts more forms than the server prints, can be used."""
         if not raw.data.size:
             return True
         if raw.data.max() > b":"[0]:
@@ -100,7 +100,7 @@ class MomentType(ColumnType):
 
     def _has_year_zero(self, decoded: pa.Array) -> bool:
         first = pc.min(decoded).cast(self._integer).as_py()
-        # A day of room: an offset may move the first day of year 1 back.
+        # One day less: an offset can move the first day of year 1 into year 0.
         return first is not None and first * self.unit_us < (_FIRST_DAY - 1) * _DAY_US
 
     def _decode_odd(self, values: pa.Array) -> Decoded:
@@ -169,7 +169,7 @@ class MomentType(ColumnType):
 
 
 def _parse_day(parts: dict[str, str | None]) -> int | None:
-    """Days since 1970 of a matched date; None if there is no such day."""
+    """The days since 1970 of a matched date; None if the date does not exist."""
     year, month, day = (int(parts[name] or 0) for name in ("year", "month", "day"))
     if year == 0 or not 1 <= month <= 12:
         return None
@@ -181,7 +181,7 @@ def _parse_day(parts: dict[str, str | None]) -> int | None:
 
 
 def _parse_clock_us(parts: dict[str, str | None]) -> int | None:
-    """Microseconds since midnight UTC of a matched time; None if there is no such time."""
+    """The microseconds since midnight UTC of a matched time; None if the time does not exist."""
     hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second"))
     if hour > 23 or minute > 59 or second > 59:
         return None
@@ -202,19 +202,19 @@ _PLAIN_DATE: Final = r"([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9
 _PLAIN_TIME: Final = r"[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _PLAIN_ZONE: Final = r"[+-][0-9]{2}(:[0-9]{2})?"
 
-DATE: Final = MomentType(
+DATE: Final = DatetimeType(
     name="date",
     arrow_type=pa.date32(),
     spark_ddl="date",
     form=_compiled(_DATE),
     plain=rf"^{_PLAIN_DATE}$",
     wire=">i4",
-    # deltalake writes no later day into a file's statistics; the server's last year is 5874897.
+    # deltalake cannot write a later day into a file's statistics; the server has later ones.
     width=range(-(2**31), days_from_civil(262143, 1, 1)),
     epoch=_EPOCH_DAYS,
     unit_us=_DAY_US,
 )
-TIMESTAMP: Final = MomentType(
+TIMESTAMP: Final = DatetimeType(
     name="timestamp",
     arrow_type=pa.timestamp("us"),
     spark_ddl="timestamp_ntz",
@@ -225,7 +225,7 @@ TIMESTAMP: Final = MomentType(
     epoch=_EPOCH_DAYS * _DAY_US,
     unit_us=1,
 )
-TIMESTAMPTZ: Final = MomentType(
+TIMESTAMPTZ: Final = DatetimeType(
     name="timestamptz",
     arrow_type=pa.timestamp("us", "UTC"),
     spark_ddl="timestamp",
@@ -241,7 +241,7 @@ __all__ = [
     "DATE",
     "TIMESTAMP",
     "TIMESTAMPTZ",
-    "MomentType",
+    "DatetimeType",
     "civil_from_days",
     "days_from_civil",
 ]

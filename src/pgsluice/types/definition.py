@@ -1,7 +1,7 @@
-"""What the server says of a type that is not built in: enums, domains, arrays, composites.
+"""Definitions of types that are not built in: enums, domains, arrays, composites, ranges.
 
-The wire names a type only by OID and name (message Y); how its values look follows from
-pg_type, which the catalog room reads and the spool keeps beside the relation.
+pgoutput sends only the OID and the name of such a type (message Y). The form of its values
+follows from pg_type, which the catalog room reads and the spool stores beside the relation.
 Source: the manual, chapter "System Catalogs", pg_type and pg_enum.
 """
 
@@ -21,7 +21,7 @@ class TypeField:
 
 @dataclass(frozen=True, slots=True)
 class TypeDefinition:
-    """One row of pg_type with what hangs on it.
+    """One row of pg_type, with its enum labels or attributes.
 
     Attributes:
         oid: the type's OID.
@@ -30,9 +30,9 @@ class TypeDefinition:
         kind: pg_type.typtype: ``b`` base, ``c`` composite, ``d`` domain, ``e`` enum,
             ``r`` range, ``m`` multirange, ``p`` pseudo.
         element_oid: for an array type its element's OID, else 0.
-        delimiter: what separates elements of an array of this type in text form.
-        base_oid: for a domain the type below it (itself perhaps a domain), else 0.
-        base_typmod: for a domain the modifier that it puts on its base type, else -1.
+        delimiter: the character between the elements of an array of this type in text form.
+        base_oid: for a domain its base type (which can be a domain), else 0.
+        base_typmod: for a domain the type modifier of its base type, else -1.
         enum_labels: an enum's labels in their order.
         fields: a composite's attributes in their order.
         subtype_oid: for a range the type of its bounds, for a multirange its range, else 0.

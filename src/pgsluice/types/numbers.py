@@ -29,8 +29,9 @@ _ZERO: Final = r"^[+-]?0*\.?0*([eE][+-]?[0-9]+)?$"
 def fixed_width_bytes(
     values: pa.Array, width: int, type_name: str, form: str = "binary"
 ) -> tuple[Bytes, RawValues]:
-    """The bytes of forms of one width as a matrix of n rows and ``width`` columns,
-    zeros where a value is null.
+    """The bytes of values of one width, as a matrix of n rows and ``width`` columns.
+
+    The row of a null is all zeros.
 
     Raises:
         ConversionError: a value is of another width.
@@ -89,7 +90,7 @@ class IntegerType(ColumnType):
     def decode_text(self, values: pa.Array) -> Decoded:
         raw = RawValues.of(values)
         if raw.data.size and raw.data.max() > b"9"[0]:
-            # Arrow reads 0x1F as a number; the server never writes one.
+            # Arrow also reads 0x1F, which the server never writes.
             raw.refuse(~to_mask(pc.match_substring_regex(values, r"^-?[0-9]+$")), self.name)
         decoded = cast_text(values, self.arrow_type, self.name)
         if self.wire == ">u4":
@@ -110,8 +111,11 @@ class IntegerType(ColumnType):
 
 @dataclass(frozen=True, slots=True)
 class FloatType(ColumnType):
-    """float4 and float8, with NaN and the infinities. Text reads to the nearest value of
-    the type itself; what extra_float_digits = 3 prints reads back exactly."""
+    """float4 and float8, with NaN and the infinities.
+
+    Text is read to the nearest value of the type itself, so that what the server prints under
+    extra_float_digits = 3 reads back exactly.
+    """
 
     name: str
     arrow_type: pa.DataType

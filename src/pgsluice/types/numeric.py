@@ -1,4 +1,4 @@
-"""numeric: decimals that are exact, or a string.
+"""numeric as an exact decimal, a string or a double.
 
 Source: src/backend/utils/adt/numeric.c (``make_numeric_typmod``).
 """
@@ -33,7 +33,7 @@ _SPECIAL: Final = r"NaN|-?Infinity"
 
 
 def numeric_type(typmod: int, options: TypeOptions) -> ColumnType:
-    """The way of a numeric column: decimal(p, s) where 38 digits suffice, else as chosen."""
+    """The type of a numeric column: decimal(p, s) if 38 digits suffice, else the user's choice."""
     declared = declared_precision(typmod)
     if declared is not None and not options.numeric_always:
         precision, scale = decimal_shape(*declared)
@@ -46,7 +46,7 @@ def numeric_type(typmod: int, options: TypeOptions) -> ColumnType:
 
 
 def declared_precision(typmod: int) -> tuple[int, int] | None:
-    """Precision and scale that a type modifier holds; None without one.
+    """The precision and scale in a type modifier; None for the modifier -1.
 
     The scale is signed since PostgreSQL 15: 11 bits, two's complement.
     """
@@ -72,8 +72,8 @@ class DecimalType(ColumnType):
     """numeric as decimal(p, s). NaN and the infinities are unfit.
 
     Attributes:
-        declared: the server holds the column to (p, s): a number that does not fit is not
-            of the type. Otherwise it is a number, but unfit.
+        declared: the column itself is numeric(p, s), so a number that does not fit is
+            malformed. Otherwise such a number is valid, but unfit.
     """
 
     name: str
@@ -88,7 +88,7 @@ class DecimalType(ColumnType):
 
     def decode_text(self, values: pa.Array) -> Decoded:
         try:
-            # Refuses what is no number, and whatever it would have to round.
+            # The cast refuses text that is not a number, and numbers that it would have to round.
             return Decoded(unchecked_text(values).cast(self.arrow_type))
         except pa.ArrowInvalid:
             return self._decode_odd(values)
@@ -124,20 +124,20 @@ class NumericTextType(TextType):
         text = as_text(values, self.name)
         raw = RawValues.of(values)
         if raw.data.size and raw.data.max() <= b"9"[0]:
-            cast_text(values, pa.float64(), self.name)  # it parses: these are numbers
+            cast_text(values, pa.float64(), self.name)  # refuses text that is not a number
         else:
             form = pc.match_substring_regex(text, f"^({_NUMBER}|{_SPECIAL})$")
             raw.refuse(~to_mask(form), self.name)
         return Decoded(shrink(text, self.arrow_type, self.name))
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        # What we printed ourselves needs no second look.
+        # Our own output needs no check.
         return TextType.decode_text(self, numeric_binary_to_text(values))
 
 
 @dataclass(frozen=True, slots=True)
 class NumericDoubleType(FloatType):
-    """numeric as the nearest double, because the user chose so; over its range is unfit."""
+    """numeric as the nearest double; numbers beyond its range are unfit."""
 
     name: str = "numeric"
     arrow_type: pa.DataType = _DOUBLE

@@ -1,8 +1,8 @@
 """numeric's binary form as text, whole columns at a time.
 
-A value travels as digits in base 10000, the first worth 10000 ** weight, with a sign and the
-number of places after the point. All digits of all rows become four letters each in one table
-look-up; what is left is to leave out zeros and to put signs and points between.
+The binary form has digits in base 10000, the first worth 10000 ** weight, a sign, and the number
+of digits after the decimal point. One table look-up turns every digit of every row into four
+characters; then leading and trailing zeros are removed, and signs and points are inserted.
 Source: src/backend/utils/adt/numeric.c (``numeric_send``, ``get_str_from_var``).
 """
 
@@ -37,7 +37,7 @@ _SIZES: Final = np.searchsorted([10, 100, 1000], _NUMBERS, "right") + 1
 
 
 def numeric_binary_to_text(values: pa.Array) -> pa.Array:
-    """What the server would print, as LargeBinary.
+    """The text that the server would print, as LargeBinary.
 
     Raises:
         ConversionError: a value is not of the binary form.
@@ -55,15 +55,15 @@ def numeric_binary_to_text(values: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Digits:
-    """n values that are not NULL, taken apart.
+    """The fields of the values that are not NULL.
 
     Attributes:
-        counts, weights, scales: one a value.
-        negative: whether it is below zero.
-        odd: it is to be printed alone: NaN, an infinity, digits that begin with a zero.
-        flat: all values' digits, one value's behind the other's.
-        starts: where each value's digits begin among them.
-        raw, rows: where the values came from.
+        counts, weights, scales: of each value.
+        negative: the value is below zero.
+        odd: the value is printed by itself: NaN, an infinity, or digits that begin with zero.
+        flat: the digits of all values, one value after the other.
+        starts: the index in ``flat`` of each value's first digit.
+        raw, rows: the column and the rows that the values come from.
     """
 
     counts: Int64s
@@ -100,7 +100,7 @@ class _Digits:
         return cls(counts, weights, scales, negative, odd, flat, starts, raw, rows)
 
     def alone(self, value: int) -> bytes:
-        """One value's text by itself."""
+        """The text of one odd value."""
         row = self.rows[value]
         binary = self.raw.data[self.raw.offsets[row] : self.raw.offsets[row + 1]].tobytes()
         return print_numeric(binary).encode()
@@ -112,7 +112,7 @@ def _refuse(bad: Mask, rows: Int64s) -> None:
 
 
 def _print(digits: _Digits) -> tuple[Bytes, Int64s]:
-    """All texts, one behind the other, and their lengths."""
+    """The texts of all values, concatenated, and their lengths."""
     whole = np.where(digits.odd, 0, np.maximum(digits.weights + 1, 0))
     places = np.where(digits.odd, 0, digits.scales)
     letters, first_groups = _body(digits, whole, places)
@@ -140,15 +140,15 @@ def _print(digits: _Digits) -> tuple[Bytes, Int64s]:
 
 
 def _body(digits: _Digits, whole: Int64s, places: Int64s) -> tuple[Bytes, Int64s]:
-    """All decimal digits without signs and points, and each value's first group of four.
+    """The decimal digits without signs and points, and each value's first group of four digits.
 
     Args:
         digits: the values.
-        whole: groups of four before the point.
-        places: decimal digits after it.
+        whole: how many groups of four are before the point.
+        places: how many decimal digits are after it.
     """
     owners, numbers = ragged(whole + (places + 3) // 4)
-    # Below 1, the groups begin behind the point, before or at the first digit.
+    # Below 1 the groups begin after the point, at or before the first digit that is not zero.
     index = numbers + np.minimum(digits.weights + 1, 0)[owners]
     carried = (index >= 0) & (index < digits.counts[owners])
     groups = np.zeros(len(owners), np.int64)

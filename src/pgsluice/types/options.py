@@ -1,4 +1,4 @@
-"""Choices that a user makes for types that have more than one way to travel."""
+"""The user's choices for types that can map to more than one Arrow type."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pgsluice.errors import ConfigError
 _DECIMAL = re.compile(r"\Adecimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)\Z")
 
 MAX_PRECISION = 38
-"""The most digits that Arrow's decimal128, Spark and Delta hold."""
+"""Arrow's decimal128, Spark and Delta hold so many digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeOptions:
-    """How types travel where there is a choice.
+    """The type that a PostgreSQL type maps to, where there is a choice.
 
     Attributes:
-        numeric: ``string``, ``double`` or ``decimal(p,s)``: what becomes of ``numeric``
-            without a precision or with one over 38 digits.
-        numeric_always: the choice also takes numerics that have a precision: how a user
-            overrides one column.
+        numeric: ``string``, ``double`` or ``decimal(p,s)``: the type of a ``numeric`` column
+            without a precision, or with a precision over 38 digits.
+        numeric_always: ``numeric`` also applies to columns with a precision; used when the
+            user overrides one column.
 
     Raises:
         ConfigError: ``numeric`` is none of these.
@@ -43,6 +43,6 @@ class TypeOptions:
             if 1 <= precision <= MAX_PRECISION and scale <= precision:
                 return precision, scale
         raise ConfigError(
-            f"{self.numeric!r} is not a way for numeric to travel",
+            f"{self.numeric!r} is not a type that numeric maps to",
             hint='use "string", "double", or "decimal(p,s)" with p from 1 to 38 and s up to p',
         )

@@ -1,5 +1,4 @@
-"""Types that travel as the text that the server prints: text itself, and every type that
-Arrow and Spark have no equal for."""
+"""Types that map to a string: text, and every type without an equivalent in Arrow and Spark."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from pgsluice.types.codec import (
     Decoded,
     RawValues,
     as_text,
+    binary_not_supported,
     first_row,
     large_binary,
     malformed,
-    no_binary_way,
     shrink,
 )
 from pgsluice.types.numbers import fixed_width_bytes
@@ -32,8 +31,8 @@ class PrintedType(ColumnType):
     """A type whose text form is kept as a string.
 
     Attributes:
-        printer: from the binary form to that text; None where there is no way (the name
-            behind a ``regclass``'s OID is known to the server alone).
+        printer: prints that text from the binary form; None when that cannot be done (only the
+            server knows the name of a ``regclass``'s OID).
     """
 
     name: str
@@ -57,9 +56,9 @@ class PrintedType(ColumnType):
         try:
             return printer(value)
         except NoTextForm as inner:
-            raise no_binary_way(inner.type_name, row) from None
+            raise binary_not_supported(inner.type_name, row) from None
         except (ValueError, RecursionError):
-            # Its words may show the value, so it is not chained.
+            # Not chained: the message may contain the value.
             raise malformed(self.name, row, "binary") from None
 
     @property
@@ -74,7 +73,7 @@ class PrintedType(ColumnType):
 class TextType(PrintedType):
     """text, varchar, bpchar, name, json, xml, enums: the binary form is the text.
 
-    char(n) keeps the blanks that the server sends.
+    The trailing blanks of char(n) are kept.
     """
 
     def decode_binary(self, values: pa.Array) -> Decoded:

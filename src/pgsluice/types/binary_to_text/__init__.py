@@ -1,13 +1,13 @@
-"""PostgreSQL's output functions over binary forms: what a value's text would have been.
+"""PostgreSQL's output functions for binary forms: the text that the server would have printed.
 
-Types that travel as the text that the server prints (ranges, geometry, composites, intervals)
-must be the same string whichever form their values came in. A *printer* is a function from
+A type that maps to a string (ranges, geometry, composites, intervals) must give the same string
+for the text form and for the binary form of a value. A *printer* is a function from
 one value's binary form to that text, byte for byte, under the settings of the replication
 session (datestyle ISO, intervalstyle postgres, extra_float_digits 3, timezone UTC,
 lc_monetary C).
 
 A printer raises :class:`ValueError` (also UnicodeDecodeError) for bytes that no send function
-makes, and :class:`NoTextForm` for a type inside whose text is not in its binary form.
+writes, and :class:`NoTextForm` for a nested type whose text does not follow from its binary form.
 """
 
 from pgsluice.types.binary_to_text.cursor import Misshapen, NoTextForm, Printer

@@ -1,6 +1,6 @@
-"""Values made of values: arrays, the two vectors, ranges, multiranges, composites.
+"""Values that contain values: arrays, the two vectors, ranges, multiranges, composites.
 
-Each has its own rule for which of its parts is quoted, and how.
+Each has its own rule for which elements are quoted, and how.
 Source: src/backend/utils/adt/arrayfuncs.c, int.c, oid.c, rangetypes.c, multirangetypes.c,
 rowtypes.c.
 """
@@ -22,12 +22,12 @@ _EMPTY, _LOWER_INCLUSIVE, _UPPER_INCLUSIVE, _NO_LOWER, _NO_UPPER = 1, 2, 4, 8, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """An array's dimensions and, flat, its elements.
+class ArrayShape:
+    """An array's dimensions, and its elements in one list.
 
     Attributes:
-        sizes: elements in each dimension; empty for an empty array.
-        lowers: the first index of each.
+        sizes: how many elements each dimension has; empty for an empty array.
+        lowers: the first index of each dimension.
         elements: None for NULL.
     """
 
@@ -36,17 +36,17 @@ class Shape:
     elements: tuple[bytes | None, ...]
 
     @classmethod
-    def parse(cls, value: bytes) -> Shape:
-        """Read what array_send made."""
+    def parse(cls, value: bytes) -> ArrayShape:
+        """Parse the binary form, as array_send writes it."""
         cursor = Cursor(value)
         count = cursor.number(4)
-        cursor.take(8)  # whether there are NULLs; the element's OID
+        cursor.take(8)  # a flag for NULLs, and the element's OID
         if not 0 <= count <= _MAX_DIMENSIONS:
             raise Misshapen
         dimensions = [(cursor.number(4), cursor.number(4)) for _ in range(count)]
         total = 1 if dimensions else 0
         for size, _ in dimensions:
-            if size < 0:  # an empty vector has one dimension of no elements
+            if size < 0:  # an empty vector has one dimension without elements
                 raise Misshapen
             total *= size
         if total > len(value):
@@ -60,13 +60,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ArrayPrinter:
-    """array_out: ``[0:1]={1,NULL}``; bounds are written where one is not 1."""
+    """array_out: ``[0:1]={1,NULL}``; bounds are printed if a first index is not 1."""
 
     element: Printer
     delimiter: str
 
     def __call__(self, value: bytes) -> str:
-        shape = Shape.parse(value)
+        shape = ArrayShape.parse(value)
         if not shape.sizes:
             return "{}"
         texts = iter([self._print_element(element) for element in shape.elements])
@@ -95,12 +95,12 @@ class ArrayPrinter:
 
 @dataclass(frozen=True, slots=True)
 class VectorPrinter:
-    """int2vector and oidvector: sent as arrays, printed with blanks between."""
+    """int2vector and oidvector: sent as arrays, printed with spaces between the elements."""
 
     element: Printer
 
     def __call__(self, value: bytes) -> str:
-        shape = Shape.parse(value)
+        shape = ArrayShape.parse(value)
         if len(shape.sizes) > 1 or None in shape.elements:
             raise Misshapen
         return " ".join(self.element(element) for element in shape.elements if element is not None)
@@ -148,13 +148,13 @@ class MultirangePrinter:
 
 @dataclass(frozen=True, slots=True)
 class RecordPrinter:
-    """record_out: ``(1,"a b",)``. Each field travels with its type's OID.
+    """record_out: ``(1,"a b",)``. The binary form has the type's OID before each field.
 
     Attributes:
-        name: the composite's.
-        printers: by OID, those of the types that its fields have; None where the text does
-            not follow from the binary form.
-        names: by OID, these types' names.
+        name: the composite type's.
+        printers: the printers of the fields' types by OID; None when the text does not follow
+            from the binary form.
+        names: the names of these types by OID.
     """
 
     name: str
@@ -179,7 +179,7 @@ class RecordPrinter:
 
 
 def _doubled(text: str, special: re.Pattern[str]) -> str:
-    """Quoted, quotes and backslashes doubled, if it is empty or has a special character."""
+    """Quote a text that is empty or has a special character; double quotes and backslashes."""
     if text and not special.search(text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""Reading one binary value from its beginning to its end."""
+"""Read one value in binary form from its beginning to its end."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import struct
 from collections.abc import Callable
 
 Printer = Callable[[bytes], str]
-"""From a value's binary form to the text that the type's output function gives."""
+"""Prints a value in binary form as the type's output function prints it."""
 
 
 class Misshapen(ValueError):
-    """Bytes that no send function of the type makes."""
+    """Bytes that the type's send function never writes."""
 
 
 class NoTextForm(Exception):
-    """A type inside a value whose text does not follow from its binary form."""
+    """The text of a nested type does not follow from its binary form."""
 
     def __init__(self, type_name: str) -> None:
         super().__init__(type_name)
@@ -22,7 +22,7 @@ class NoTextForm(Exception):
 
 
 class Cursor:
-    """A place in one value's bytes. Every read checks that there is so much left."""
+    """A position in a value's bytes. Every read checks that enough bytes are left."""
 
     __slots__ = ("_at", "_value")
 
@@ -48,33 +48,33 @@ class Cursor:
         return int.from_bytes(self.take(size), "big")
 
     def float8s(self, count: int) -> tuple[float, ...]:
-        """As many float8."""
+        """The next ``count`` float8."""
         return struct.unpack(f">{count}d", self.take(8 * count))
 
     def string(self) -> str:
-        """Text up to a NUL."""
+        """Text that ends with a NUL."""
         end = self._value.find(0, self._at)
         text = self.take(end - self._at).decode()
         self._at += 1
         return text
 
     def sized(self) -> bytes | None:
-        """Bytes behind their int4 length; None for -1, NULL."""
+        """Bytes after their int4 length; None for the length -1, which means NULL."""
         size = self.number(4)
         return None if size == -1 else self.take(size)
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """The remaining bytes."""
         return self.take(len(self._value) - self._at)
 
     def close(self) -> None:
-        """Refuse a value that goes on."""
+        """Refuse a value that has bytes left."""
         if self._at != len(self._value):
             raise Misshapen
 
 
 def fields(value: bytes, *sizes: int) -> tuple[int, ...]:
-    """A value that is signed integers of these sizes and nothing else."""
+    """The signed integers of a value that consists of integers of these sizes."""
     cursor = Cursor(value)
     numbers = tuple(cursor.number(size) for size in sizes)
     cursor.close()

@@ -31,7 +31,7 @@ def print_time(value: bytes) -> str:
 
 
 def print_timetz(value: bytes) -> str:
-    """timetz_out; the offset travels as seconds west."""
+    """timetz_out; the binary form has the offset as seconds west of UTC."""
     clock_us, west_s = fields(value, 8, 4)
     return _print_clock(clock_us) + _print_offset(-west_s)
 
@@ -63,7 +63,7 @@ def _infinite(number: int, limit: int) -> str:
 
 
 def _print_day(days: int) -> tuple[str, str]:
-    """A day counted from 2000-01-01, and its era."""
+    """The text of a day that is counted from 2000-01-01, and its era."""
     year, month, day = civil_from_days(days + _EPOCH_DAYS)
     era = "" if year > 0 else " BC"
     return f"{year if year > 0 else 1 - year:04}-{month:02}-{day:02}", era
@@ -76,7 +76,7 @@ def _print_clock(clock_us: int) -> str:
 
 
 def _print_hours(micros: int) -> str:
-    """``HH:MM:SS[.ffffff]`` of a span that is not negative; hours can be many."""
+    """``HH:MM:SS[.ffffff]`` of a span that is not negative; there can be more than 24 hours."""
     seconds, fraction = divmod(micros, 1_000_000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return text + f".{fraction:06}".rstrip("0") if fraction else text
@@ -94,7 +94,7 @@ def _print_offset(east_s: int) -> str:
 
 
 def print_interval(value: bytes) -> str:
-    """interval_out; a sign is written for a positive part that follows a negative one."""
+    """interval_out; a positive field after a negative field has a plus sign."""
     micros, days, months = fields(value, 8, 4, 4)
     if (micros, days, months) == (_INT8 - 1, _INT4 - 1, _INT4 - 1):
         return "infinity"  # PostgreSQL 17 and later

@@ -1,5 +1,4 @@
-"""Types of extensions that many tables have, found by their name: hstore, citext, ltree and
-pgvector's three.
+"""Types of widely used extensions, found by name: hstore, citext, ltree and pgvector's three.
 
 Source: contrib/hstore/hstore_io.c, contrib/ltree/ltree_io.c, pgvector's vector.c, halfvec.c,
 sparsevec.c.
@@ -38,7 +37,7 @@ def print_vector(value: bytes) -> str:
 
 
 def print_halfvec(value: bytes) -> str:
-    """halfvec_out: each half as the single that it is."""
+    """halfvec_out: each half-precision number is printed as a float4."""
     return _print_dense(value, "e")
 
 
@@ -51,7 +50,7 @@ def _print_dense(value: bytes, kind: str) -> str:
 
 
 def print_sparsevec(value: bytes) -> str:
-    """sparsevec_out: ``{1:1.5,3:2}/5``; indices travel from 0."""
+    """sparsevec_out: ``{1:1.5,3:2}/5``; the binary form counts indices from 0."""
     cursor = Cursor(value)
     size, count, _ = cursor.number(4), cursor.number(4), cursor.number(4)
     if count < 0:

@@ -1,8 +1,9 @@
 """float4 and float8 as PostgreSQL 12 and later print them.
 
-The fewest digits that read back to the same value, and of these the nearest to it. Like
-Python's ``repr``, but for one rule: a decimal exactly half-way between two floats is not taken,
-since not every reader rounds it to even; 1e23 is printed as 9.999999999999999e+22.
+They print the fewest digits that read back to the same value, and of these the nearest. Python's
+``repr`` does the same, but for one rule: PostgreSQL does not use a decimal exactly half-way
+between two floats, since not every parser rounds it to even: it prints 9.999999999999999e+22
+for 1e23.
 Source: src/common/d2s.c, f2s.c.
 """
 
@@ -19,10 +20,10 @@ import numpy as np
 from pgsluice.types.binary_to_text.cursor import Misshapen
 
 Neighbour = Callable[[float, float], float]
-"""The next value of the type from one towards another."""
+"""The next value of the type after one number, in the direction of another."""
 
 _DOUBLE_DIGITS = 15
-"""Exponents from here on, and below -4, are written out: 1e+15."""
+"""Exponential notation is used from this exponent on, and below -4: 1e+15."""
 _SINGLE_DIGITS = 6
 
 
@@ -41,7 +42,7 @@ def print_float4(value: bytes) -> str:
 
 
 def format_float8(number: float) -> str:
-    """A double's text."""
+    """The text of a float8."""
     special = _special(number)
     if special is not None:
         return special
@@ -50,7 +51,7 @@ def format_float8(number: float) -> str:
 
 
 def format_float4(number: float) -> str:
-    """A single's text; ``number`` is a single's value."""
+    """The text of a float4; ``number`` has a float4's value."""
     special = _special(number)
     if special is not None:
         return special
@@ -73,18 +74,18 @@ def _next_double(number: float, towards: float) -> float:
 
 
 def _next_single(number: float, towards: float) -> float:
-    with np.errstate(over="ignore"):  # the largest one's is infinity
+    with np.errstate(over="ignore"):  # the neighbour of the largest value is infinity
         return float(np.nextafter(np.float32(number), np.float32(towards)))
 
 
 def _inside(shortest: str, number: float, neighbour: Neighbour) -> str:
-    """The shortest text, or the next longer one if it lies half-way to a neighbour."""
+    """The shortest text, or the next longer text if the shortest is half-way to a neighbour."""
     exact = Fraction(number)
     written = Fraction(shortest)
     if written == exact:
         return shortest
     other = neighbour(number, math.inf if written > exact else -math.inf)
-    # The largest finite value's upper neighbour is taken as if the exponents went on.
+    # The upper neighbour of the largest finite value is computed as if exponents had no limit.
     gap = Fraction(other) - exact if math.isfinite(other) else _gap_above(number, neighbour)
     if abs(written - exact) * 2 != abs(gap):
         return shortest
@@ -99,7 +100,7 @@ def _gap_above(number: float, neighbour: Neighbour) -> Fraction:
 
 
 def _lay_out(shortest: str, most: int) -> str:
-    """Digits in fixed or exponential notation, as ``%g`` of ``most`` digits chooses."""
+    """The digits in fixed or exponential notation, chosen as ``%g`` with ``most`` digits does."""
     sign, digits, exponent = Decimal(shortest).normalize().as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits))

@@ -10,11 +10,11 @@ import struct
 from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen
 
 _FAMILIES = {2: 4, 3: 16}
-"""The server's number of an address family, and its bytes."""
+"""The server's number of each address family, and the size of its addresses in bytes."""
 
 
 def print_inet(value: bytes) -> str:
-    """inet_out and cidr_out: an inet of one host has no ``/n``, a cidr always."""
+    """inet_out and cidr_out: a cidr always has ``/n``, an inet only if it is not one host."""
     cursor = Cursor(value)
     family, bits = cursor.unsigned(1), cursor.unsigned(1)
     is_cidr, size = cursor.unsigned(1), cursor.unsigned(1)
@@ -31,7 +31,7 @@ def _print_v4(packed: bytes) -> str:
 
 
 def _print_v6(packed: bytes) -> str:
-    """The longest run of zeros as ``::``; IPv4 inside IPv6 in its own form."""
+    """Print the longest run of zeros as ``::``, and IPv4 inside IPv6 in IPv4's form."""
     words = struct.unpack(">8H", packed)
     begin, length = _longest_zeros(words)
     holds_v4 = begin == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF))
@@ -44,7 +44,7 @@ def _print_v6(packed: bytes) -> str:
 
 
 def _longest_zeros(words: tuple[int, ...]) -> tuple[int, int]:
-    """Where the first of the longest runs of zeros begins, and its length."""
+    """The index and the length of the first of the longest runs of zeros."""
     best = (0, 0)
     begin = 0
     for at, word in enumerate((*words, 1)):

@@ -1,4 +1,4 @@
-"""Numbers, texts, bits and the server's own counters.
+"""Numbers, text, bits, transaction ids, tuple ids and LSNs.
 
 Source: src/backend/utils/adt: numeric.c, cash.c, varbit.c, char.c, xid.c, pg_lsn.c, tid.c,
 xid8funcs.c.
@@ -21,7 +21,7 @@ def print_text(value: bytes) -> str:
 
 
 def print_versioned(value: bytes) -> str:
-    """jsonb and jsonpath: a version byte, 1, and the text."""
+    """jsonb and jsonpath: a version byte, which is 1, then the text."""
     cursor = Cursor(value)
     if cursor.number(1) != _VERSION:
         raise Misshapen
@@ -85,8 +85,7 @@ def print_uuid(value: bytes) -> str:
 def print_money(value: bytes) -> str:
     """cash_out under lc_monetary = C, which the replication session sets: ``-$1,234.56``.
 
-    The binary form is a bare int8; how many of its digits are cents only that locale says,
-    in either form.
+    The binary form is an int8. Only that locale says how many of its digits are cents.
     """
     (cents,) = fields(value, 8)
     whole, fraction = divmod(abs(cents), 100)
@@ -94,7 +93,7 @@ def print_money(value: bytes) -> str:
 
 
 def print_bits(value: bytes) -> str:
-    """bit and varbit: an int4 of bits, then these, the last byte filled up with zeros."""
+    """bit and varbit: the number of bits as int4, then the bits, padded with zeros to bytes."""
     cursor = Cursor(value)
     count = cursor.number(4)
     packed = cursor.rest()
@@ -137,7 +136,7 @@ def print_numeric(value: bytes) -> str:
     if sign not in (_POSITIVE, _NEGATIVE) or any(digit >= 10000 for digit in digits):
         raise Misshapen
     places = (display_scale + 3) // 4
-    whole = max(weight + 1, 0)  # groups before the point; below 1 they begin behind it
+    whole = max(weight + 1, 0)  # groups before the point; below 1 they begin after it
     first = min(weight + 1, 0)
     groups = [digits[i] if 0 <= i < count else 0 for i in range(first, weight + 1 + places)]
     integer = "".join(f"{group:04}" for group in groups[:whole]).lstrip("0") or "0"

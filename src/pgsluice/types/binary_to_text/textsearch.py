@@ -8,7 +8,7 @@ from __future__ import annotations
 from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen
 
 _WEIGHTS = ("", "C", "B", "A")
-"""Of a tsvector's position, by its two upper bits; D is not written."""
+"""The weight of a tsvector's position by its two upper bits; D is not printed."""
 _VALUE, _OPERATOR = 1, 2
 _NOT, _AND, _OR, _PHRASE = 1, 2, 3, 4
 _PRIORITY = {_OR: 1, _AND: 2, _PHRASE: 3, _NOT: 4}
@@ -36,7 +36,7 @@ def _quoted(text: str) -> str:
 
 
 def print_tsquery(value: bytes) -> str:
-    """tsqueryout: the tree, which travels in prefix order, with the parentheses it needs."""
+    """tsqueryout: prints the tree, which the binary form has in prefix order, with parentheses."""
     cursor = Cursor(value)
     if cursor.number(4) == 0:
         cursor.close()
@@ -47,12 +47,12 @@ def print_tsquery(value: bytes) -> str:
 
 
 def _print_node(cursor: Cursor, outer: int, *, is_right_of_phrase: bool) -> str:
-    """One operand or operator with what is under it.
+    """Print an operand, or an operator with its operands.
 
     Args:
-        cursor: at the node.
-        outer: the priority of the operator above it; 0 at the top.
-        is_right_of_phrase: it is the right operand of a phrase operator.
+        cursor: its position is at the node.
+        outer: the priority of the parent operator; 0 at the root.
+        is_right_of_phrase: the node is the right operand of a phrase operator.
     """
     kind = cursor.unsigned(1)
     if kind == _VALUE:
