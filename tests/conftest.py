@@ -142,15 +142,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests with a SparkSession share one, so one xdist worker runs them all. With a version
-    named, only the tests that depend on the server under test are run."""
+    """With a version named, only the tests that depend on the server under test are run."""
     if "PGSLUICE_TEST_VERSION" in os.environ:
         others = [item for item in items if not _is_server_bound(item)]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if _is_server_bound(item)]
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def _is_server_bound(item: pytest.Item) -> bool:
@@ -163,7 +159,7 @@ def _is_server_bound(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The run's one SparkSession: two cores, three attempts a task, small and quick to start."""
+    """The worker's SparkSession: two cores, three attempts a task, small and quick to start."""
     from pgsluice.spark.session import build_session
 
     folder = tmp_path_factory.mktemp("spark")
