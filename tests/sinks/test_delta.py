@@ -19,8 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 from pgsluice.errors import Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
-from pgsluice.sinks.delta import DeltaSink
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS
+from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (

@@ -13,23 +13,29 @@ from pgsluice.sinks.delta.sink import DeltaSink, encode_name
 
 @pytest.mark.parametrize("engine", [{}, {"engine": "auto"}, {"engine": "native"}])
 def test_delta_is_written_natively(engine: dict[str, str]) -> None:
-    sink = make_sink({"type": "delta", "path": "lake/{schema}/{table}", **engine})
-    assert sink == DeltaSink("lake/{schema}/{table}")
+    sink = make_sink({"type": "delta", "path": "/lake/{schema}/{table}", **engine})
+    assert sink == DeltaSink("/lake/{schema}/{table}")
     assert pickle.loads(pickle.dumps(sink)) == sink
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"type": "postgres", "dsn": "x"}, "the sink to another PostgreSQL comes in a later"),
-        ({"type": "iceberg"}, "the Iceberg sink comes in a later"),
-        ({"type": "delta", "path": "x/{table}", "engine": "spark"}, "comes in a later version"),
-        ({"type": "delta", "path": "x/{table}", "engine": "steam"}, "no engine 'steam'"),
-        ({"type": "delta", "path": "lake"}, "does not say where a table lies"),
-        ({"type": "delta"}, "path"),
-        ({"type": "delta", "path": "x/{table}", "pth": "y"}, "pth"),
-        ({"type": "kafka"}, "no sink of type 'kafka'"),
-        ({}, "no sink of type None"),
+        ({"type": "postgres", "dsn": "x"}, '"type" = "postgres": only "delta" is supported yet'),
+        ({"type": "iceberg"}, '"type" = "iceberg": only "delta" is supported yet'),
+        (
+            {"type": "delta", "path": "x/{table}", "engine": "spark"},
+            'sink: "engine" = "spark": only "native"',
+        ),
+        (
+            {"type": "delta", "path": "x/{table}", "engine": "steam"},
+            'sink: "engine" is "steam"; it can be "auto", "native" or "spark"',
+        ),
+        ({"type": "delta", "path": "lake"}, 'sink: "path" has to contain {table}'),
+        ({"type": "delta"}, 'sink: "path" is missing'),
+        ({"type": "delta", "path": "x/{table}", "pth": "y"}, 'sink: unknown key "pth"'),
+        ({"type": "kafka"}, 'sink: unknown type "kafka"; it can be "delta"'),
+        ({}, '"sink" needs a "type"'),
     ],
 )
 def test_what_is_not_there_is_refused_by_name(config: dict[str, str], message: str) -> None:

@@ -9,27 +9,26 @@ from pgsluice.config.dsn import mask_dsn
 from pgsluice.config.load import load_config, parse_config
 from pgsluice.config.model import (
     Config,
-    DeltaSinkConfig,
-    PostgresSinkConfig,
     PublicationsConfig,
-    SinkConfig,
     SourceConfig,
     SpoolConfig,
     SubscriptionConfig,
 )
+from pgsluice.config.section import TargetPath
+from pgsluice.config.sink import SinkConfig, parse_sink
 from pgsluice.config.template import render_config
 
 __all__ = [
     "Config",
-    "DeltaSinkConfig",
-    "PostgresSinkConfig",
     "PublicationsConfig",
     "SinkConfig",
     "SourceConfig",
     "SpoolConfig",
     "SubscriptionConfig",
+    "TargetPath",
     "load_config",
     "mask_dsn",
     "parse_config",
+    "parse_sink",
     "render_config",
 ]

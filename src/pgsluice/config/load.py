@@ -16,11 +16,11 @@ from pydantic import ValidationError
 from pgsluice.config.model import (
     Config,
     PublicationsConfig,
-    Section,
     SourceConfig,
     SpoolConfig,
     SubscriptionConfig,
 )
+from pgsluice.config.section import Section
 from pgsluice.config.unsupported import unsupported_settings
 from pgsluice.config.validation_errors import nearest, sentences
 from pgsluice.errors import ConfigError
@@ -135,9 +135,6 @@ class _Reader:
             self.mistakes += sentences(error, model, place)
             return None
         self.mistakes += (f"{place}: {problem}" for problem in unsupported_settings(section))
-        if isinstance(section, SubscriptionConfig):
-            problems = unsupported_settings(section.sink)
-            self.mistakes += (f"{place}, sink: {problem}" for problem in problems)
         return section
 
     def _subscriptions(self, raw: Any) -> list[SubscriptionConfig]:

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from string import Formatter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator as After
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic import model_validator as _model_validator
 
 from pgsluice.config.dsn import is_dsn, mask_dsn
 from pgsluice.config.quantities import parse_duration, parse_size
+from pgsluice.config.section import URL, Section, base_folder
+from pgsluice.config.sink import AnySink
 from pgsluice.errors import ConfigError
 
 _SLOT = re.compile(r"\A[a-z0-9_]{1,63}\Z")
 _FOLDER = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 _DECIMAL = re.compile(r"\Adecimal\(38, ?(?:[0-9]|[12][0-9]|3[0-8])\)\Z")
-_URL = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def _size(value: Any) -> Any:
@@ -34,49 +34,18 @@ def _duration(value: Any) -> Any:
     return parse_duration(value) if isinstance(value, str) else value
 
 
-def _base(info: ValidationInfo) -> Path:
-    """The folder that relative paths start from: the file's folder, or the current one."""
-    base = (info.context or {}).get("base_dir")
-    return base if isinstance(base, Path) else Path.cwd()
-
-
 def _path(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, str):
-        if _URL.match(value):
+        if URL.match(value):
             raise ValueError("has to be a path on a disk; other stores are not supported yet")
         if not value:
             raise ValueError("must not be empty")
         value = Path(value)
     if isinstance(value, Path):
-        path = (_base(info) / value.expanduser()).absolute()
+        path = (base_folder(info) / value.expanduser()).absolute()
         # In JSON mode (a configuration handed to another process) pydantic wants the path as text.
         return str(path) if info.mode == "json" else path
     return value
-
-
-def _template(value: str, *, needs: str = "table") -> str:
-    """Validate a path or name that contains {table}, and perhaps {schema}."""
-    try:
-        fields = {name for _, name, _, _ in Formatter().parse(value) if name is not None}
-    except ValueError as error:
-        raise ValueError("has a single { or }; only {schema} and {table} are allowed") from error
-    if unknown := sorted(fields - {"schema", "table"}):
-        raise ValueError(f"may contain {{schema}} and {{table}}, not {{{unknown[0]}}}")
-    if needs not in fields:
-        raise ValueError(f"has to contain {{{needs}}}, else all tables would share one target")
-    return value
-
-
-def _target_path(value: Any, info: ValidationInfo) -> Any:
-    if not isinstance(value, str):
-        return value
-    _template(value)
-    if _URL.match(value):
-        return value
-    path = Path(value).expanduser()
-    if not path.is_absolute() and {"{", "}"} & set(str(_base(info))):
-        raise ValueError("is relative to a folder with { or } in its name; write an absolute path")
-    return str((_base(info) / path).absolute())
 
 
 def _slot(value: str) -> str:
@@ -129,14 +98,6 @@ Seconds = Annotated[float, BeforeValidator(_duration)]
 Dsn = Annotated[str, After(_dsn)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Identifier = Annotated[str, After(_identifier)]
-
-
-class Section(BaseModel):
-    """The base of all sections: frozen, strict, no unknown keys, no values in errors."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, populate_by_name=True
-    )
 
 
 class SourceConfig(Section):
@@ -205,35 +166,6 @@ class PublicationsConfig(Section):
         return self
 
 
-class DeltaSinkConfig(Section):
-    """``sink = { type = "delta", … }``: ``path`` with ``{table}`` and perhaps ``{schema}``."""
-
-    type: Literal["delta"] = "delta"
-    path: Annotated[str, BeforeValidator(_target_path)]
-    engine: Literal["auto", "native", "spark"] = "auto"
-
-    @property
-    def target(self) -> str:
-        """Where the sink writes. No two subscriptions may have the same target."""
-        return self.path
-
-
-class PostgresSinkConfig(Section):
-    """``sink = { type = "postgres", … }``: another PostgreSQL."""
-
-    type: Literal["postgres"] = "postgres"
-    dsn: Dsn = Field(repr=False)
-    table: Annotated[str, After(_template)] = "{schema}.{table}"
-
-    @property
-    def target(self) -> str:
-        """Where the sink writes. No two subscriptions may have the same target."""
-        return f"{mask_dsn(self.dsn)} {self.table}"
-
-
-SinkConfig = Annotated[DeltaSinkConfig | PostgresSinkConfig, Field(discriminator="type")]
-
-
 class SubscriptionConfig(Section):
     """``[[subscription]]``: one target and one streaming query.
 
@@ -253,15 +185,17 @@ class SubscriptionConfig(Section):
     copy_data: bool = True
     copy_workers: int = Field(default=8, ge=1, le=8)
     copy_rate: Size | None = Field(default=None, ge=1)
-    sink: SinkConfig
+    sink: AnySink
     max_rows_per_batch: int = Field(default=1_000_000, ge=1)
     max_bytes_per_batch: Size = Field(default=256 * 2**20, ge=1)
     apply_interval_s: Seconds = Field(default=0.0, ge=0)
     cut_interval_s: Seconds = Field(default=60.0, gt=0)
     cut_retention_s: Seconds = Field(default=600.0, ge=0)
-    key: Annotated[dict[str, tuple[Identifier, ...]], _qualified(2, "public.t")] = {}
-    types: Annotated[dict[str, str], _qualified(3, "public.t.c")] = {}
-    rename: Annotated[dict[str, str], _qualified(2, "public.t")] = {}
+    key: Annotated[dict[str, tuple[Identifier, ...]], _qualified(2, "public.t")] = Field(
+        default_factory=dict
+    )
+    types: Annotated[dict[str, str], _qualified(3, "public.t.c")] = Field(default_factory=dict)
+    rename: Annotated[dict[str, str], _qualified(2, "public.t")] = Field(default_factory=dict)
     numeric: Annotated[str, After(_numeric)] = "string"
     json_as: Literal["string", "variant"] = Field(default="string", alias="json")
     on_unrepresentable: Literal["reject", "fail"] = "reject"
@@ -283,7 +217,7 @@ class Config(Section):
     spool: SpoolConfig
     publications: PublicationsConfig | None = None
     subscriptions: tuple[SubscriptionConfig, ...] = Field(default=(), alias="subscription")
-    spark: dict[str, str] = {}
+    spark: dict[str, str] = Field(default_factory=dict)
     path: Path | None = None
 
     def subscription(self, name: str) -> SubscriptionConfig:

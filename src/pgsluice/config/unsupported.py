@@ -12,11 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pgsluice.config.model import (
-    DeltaSinkConfig,
-    PostgresSinkConfig,
-    SubscriptionConfig,
-)
+from pgsluice.config.model import SubscriptionConfig
 
 _NUMERIC = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\))\Z")
 
@@ -50,14 +46,7 @@ _UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
         ),
         ("deleted_column", _always, "a column for deleted rows is not supported yet"),
     ),
-    DeltaSinkConfig: (
-        ("engine", _is_not("auto", "native"), 'only "native" (and "auto") is supported yet'),
-    ),
-    PostgresSinkConfig: (("type", _always, 'only sinks of type "delta" are supported yet'),),
 }
-
-SINK_TYPES: dict[str, str] = {"iceberg": 'only sinks of type "delta" are supported yet'}
-"""Planned types of sinks without a model."""
 
 
 def unsupported_settings(model: BaseModel) -> Iterator[str]:

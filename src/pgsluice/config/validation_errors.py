@@ -8,11 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from pgsluice.config.model import DeltaSinkConfig, PostgresSinkConfig
-from pgsluice.config.unsupported import SINK_TYPES
-
-_SINKS: dict[str, type[BaseModel]] = {"delta": DeltaSinkConfig, "postgres": PostgresSinkConfig}
-
 _EXPECTED_TYPES = {
     "string_type": "text in quotes",
     "bool_type": "true or false",
@@ -26,6 +21,14 @@ _EXPECTED_TYPES = {
     "path_type": "text in quotes",
     "is_instance_of": "text in quotes",
 }
+
+
+class InvalidSink(ValueError):
+    """A sink's section is wrong; ``mistakes`` are sentences that name the sink."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = mistakes
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
@@ -51,17 +54,19 @@ def sentences(error: ValidationError, model: type[BaseModel], place: str) -> lis
 
     A value is shown only if its key takes one of a few words, so that no secret is printed.
     """
-    return [_sentence(details, model, place) for details in error.errors(include_url=False)]
+    found: list[str] = []
+    for details in error.errors(include_url=False):
+        cause = details.get("ctx", {}).get("error")
+        if isinstance(cause, InvalidSink):
+            joint = ":" if cause.mistakes[0].startswith('"') else ","
+            found += (f"{place}{joint} {mistake}" for mistake in cause.mistakes)
+        else:
+            found.append(_sentence(details, model, place))
+    return found
 
 
 def _sentence(details: Any, model: type[BaseModel], place: str) -> str:
-    loc = list(details["loc"])
-    if loc and loc[0] == "sink":
-        sink = loc[1] if len(loc) > 1 else None
-        if sink in _SINKS and len(loc) > 2:
-            return _sentence(
-                {**details, "loc": tuple(loc[2:])}, _SINKS[str(sink)], f"{place}, sink"
-            )
+    loc = details["loc"]
     key = str(loc[0]) if loc else ""
     kind = details["type"]
     context = details.get("ctx", {})
@@ -70,16 +75,6 @@ def _sentence(details: Any, model: type[BaseModel], place: str) -> str:
             return f'{place}: unknown key "{key}"{did_you_mean(key, keys_of(model))}'
         case "missing":
             return f'{place}: "{key}" is missing'
-        case "union_tag_not_found":
-            return f'{place}: "sink" needs a "type", as in {{ type = "delta", path = "…" }}'
-        case "union_tag_invalid":
-            tag = str(context["tag"])
-            if tag in SINK_TYPES:
-                return f'{place}, sink: "type" = "{tag}": {SINK_TYPES[tag]}'
-            known = (*_SINKS, *SINK_TYPES)
-            return (
-                f'{place}, sink: unknown type "{tag}"{did_you_mean(tag, known) or _choices(known)}'
-            )
         case "literal_error":
             words = str(context["expected"]).replace("'", '"')
             return f'{place}: "{key}" {_shown(details["input"])}can be {words}'
@@ -98,8 +93,9 @@ def _sentence(details: Any, model: type[BaseModel], place: str) -> str:
             return f'{place}: "{key}": {message[:1].lower()}{message[1:]}'
 
 
-def _choices(known: Iterable[str]) -> str:
-    return "; it can be " + ", ".join(f'"{name}"' for name in known)
+def choices(known: Iterable[str]) -> str:
+    """The known names, quoted."""
+    return ", ".join(f'"{name}"' for name in sorted(known))
 
 
 def _shown(value: Any) -> str:

@@ -29,7 +29,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.lsn import Lsn
 
 
@@ -227,3 +227,13 @@ class Sink(Protocol):
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
         """Open a table at its newest version, whether it exists or not."""
+
+
+def lacks_source_row(table: str) -> TableError:
+    """The error of changes whose absent values stand in a row that the target does not have."""
+    return TableError(
+        f"an update of {table} left out large values that did not change, and the target does"
+        " not have the row to take them from",
+        hint=f"copy the table again: pgsluice copy CONFIG {table}",
+        table=table,
+    )

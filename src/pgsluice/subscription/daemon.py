@@ -12,7 +12,7 @@ import sys
 _LOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
-    "pgsluice.sinks.delta",
+    "pgsluice.sinks.delta.sink",
     "pgsluice.subscription.source",
     "pgsluice.copy",
     "pgsluice.subscription.apply",

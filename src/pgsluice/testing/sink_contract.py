@@ -269,7 +269,7 @@ class SinkContract:
 
     def test_parts_of_a_copy_are_staged_by_tasks_and_committed_once(self, sink: Sink) -> None:
         self.loaded(sink, row(9))
-        parts = self.staged(sink, [row(1), row(2)], [row(3)], copy=2)
+        parts = self.staged(sink, [row(1), row(2)], [row(3)], lsn=150, copy=2)
         if self.writer(sink).can_stage():
             assert self.rows(sink) == [row(9)], "nobody sees staged rows"
         applied = self.writer(sink, copy=2).commit_load(parts, Lsn(150))
@@ -289,7 +289,7 @@ class SinkContract:
 
     def test_a_staged_copy_without_rows_makes_an_empty_table(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
-        self.writer(sink, copy=2).commit_load(self.staged(sink, [], copy=2), Lsn(150))
+        self.writer(sink, copy=2).commit_load(self.staged(sink, [], lsn=150, copy=2), Lsn(150))
         assert self.rows(sink) == []
         assert self.writer(sink).position() == 150
 
@@ -322,10 +322,10 @@ class SinkContract:
         self.loaded(sink, row(1))
         if not self.writer(sink).can_stage():
             pytest.skip("this sink loads a copy in its task")
-        self.staged(sink, [row(7)], copy=2)
+        self.staged(sink, [row(7)], lsn=150, copy=2)
         self.writer(sink).apply(net(_insert(2)), Lsn(110))
         assert self.sorted_rows(sink) == [row(1), row(2)]
-        parts = self.staged(sink, [row(3)], copy=3)
+        parts = self.staged(sink, [row(3)], lsn=150, copy=3)
         self.writer(sink, copy=3).commit_load(parts, Lsn(150))
         assert self.rows(sink) == [row(3)]
 

@@ -1,10 +1,6 @@
 """Delta tables, written natively with deltalake: no JVM, no jar.
 
-:class:`DeltaSink` opens tables, :class:`DeltaHandle` is an opened one. Commits carry the
-position as :mod:`.commit_marker` says.
+:class:`.sink.DeltaSink` opens tables, :class:`.handle.DeltaHandle` is an opened one. Commits
+carry the position as :mod:`.commit_marker` says. Nothing is imported here: a configuration is
+read also where deltalake is not installed.
 """
-
-from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.sink import DeltaSink
-
-__all__ = ["DeltaHandle", "DeltaSink"]

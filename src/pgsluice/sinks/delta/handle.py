@@ -24,10 +24,11 @@ from pgsluice.sinks.contract import (
     StagedRows,
     TargetIdentity,
     TargetTable,
+    lacks_source_row,
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.merge import merge, no_source
+from pgsluice.sinks.delta.merge import merge
 from pgsluice.sinks.delta.rekeyed_rows import fill_rekeyed
 
 
@@ -214,7 +215,7 @@ class DeltaHandle:
     def _create(self, net: NetChanges, schema: pa.Schema, position: Lsn) -> Applied:
         """Make the table from changes: it was not to be copied."""
         if net.absent:
-            raise no_source(self._table.title)
+            raise lacks_source_row(self._table.title)
         schema = pa.schema([f.with_nullable(f.name not in net.key) for f in schema])
         self._write(
             lambda: write_deltalake(

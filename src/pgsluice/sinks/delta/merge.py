@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.errors import TableError
+from pgsluice.sinks.contract import lacks_source_row
 
 
 def quoted(name: str) -> str:
@@ -33,7 +33,7 @@ def merge(
     """Apply net changes that do not truncate, in one commit.
 
     Args:
-        net: with a key; without moved rows: see :mod:`.moved`.
+        net: with a key; without moved rows: see :mod:`.rekeyed_rows`.
 
     Returns:
         deltalake's metrics.
@@ -76,7 +76,7 @@ def merge(
         metrics: dict[str, Any] = merger.execute()
     except DeltaError as error:
         if lacking and "failed validation check" in str(error):
-            raise no_source(table) from None  # the cause's text holds rows
+            raise lacks_source_row(table) from None  # the cause's text holds rows
         raise
     return metrics
 
@@ -99,13 +99,3 @@ def _source(net: NetChanges) -> pa.Table:
             )
     columns["op"] = pa.array(np.arange(rows + deletes) >= rows)
     return pa.table(columns)
-
-
-def no_source(table: str) -> TableError:
-    """Absent values have to come from a row that the target does not have."""
-    return TableError(
-        f"an update of {table} left out large values that did not change, and the target does"
-        " not have the row to take them from",
-        hint="copy the table again: pgsluice copy CONFIG TABLE",
-        table=table,
-    )

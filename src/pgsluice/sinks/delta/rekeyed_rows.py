@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.sinks.delta.merge import no_source, quoted
+from pgsluice.sinks.contract import lacks_source_row
+from pgsluice.sinks.delta.merge import quoted
 
 _FEW = 1000
 
@@ -34,7 +35,7 @@ def fill_rekeyed(handle: DeltaTable, net: NetChanges, table: str) -> NetChanges:
     place = {row: i for i, row in enumerate(_tuples(sources.select(net.key)))}
     found = [place.get(row, -1) for row in _tuples(net.moved_keys)]
     if -1 in found:
-        raise no_source(table)
+        raise lacks_source_row(table)
     rows, absent = net.rows, dict(net.absent)
     for name in wanted:
         here = absent[name][net.moved]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pgsluice.errors import ConfigError
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.delta.handle import DeltaHandle
 
@@ -25,13 +24,6 @@ class DeltaSink:
     foreign_writes: Literal["park", "allow"] = "park"
     cut_retention_s: float = 600
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        if "{table}" not in self.path:
-            raise ConfigError(
-                f"the path {self.path!r} of the Delta sink does not say where a table lies",
-                hint='for example path = "lake/{schema}/{table}"',
-            )
 
     def location(self, namespace: str, name: str) -> str:
         """Where a table lies."""

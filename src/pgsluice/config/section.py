@@ -1,0 +1,55 @@
+"""The base of all sections, and values that depend on where the file lies."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Formatter
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+
+URL = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class Section(BaseModel):
+    """The base of all sections: frozen, strict, no unknown keys, no values in errors."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, populate_by_name=True
+    )
+
+
+def base_folder(info: ValidationInfo) -> Path:
+    """The folder that relative paths start from: the file's folder, or the current one."""
+    base = (info.context or {}).get("base_dir")
+    return base if isinstance(base, Path) else Path.cwd()
+
+
+def target_template(value: str) -> str:
+    """Validate a path or name that contains {table}, and perhaps {schema}."""
+    try:
+        fields = {name for _, name, _, _ in Formatter().parse(value) if name is not None}
+    except ValueError as error:
+        raise ValueError("has a single { or }; only {schema} and {table} are allowed") from error
+    if unknown := sorted(fields - {"schema", "table"}):
+        raise ValueError(f"may contain {{schema}} and {{table}}, not {{{unknown[0]}}}")
+    if "table" not in fields:
+        raise ValueError("has to contain {table}, else all tables would share one target")
+    return value
+
+
+def _target_path(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str):
+        return value
+    target_template(value)
+    if URL.match(value):
+        return value
+    path = Path(value).expanduser()
+    if not path.is_absolute() and {"{", "}"} & set(str(base_folder(info))):
+        raise ValueError("is relative to a folder with { or } in its name; write an absolute path")
+    return str((base_folder(info) / path).absolute())
+
+
+TargetPath = Annotated[str, BeforeValidator(_target_path)]
+"""Where tables lie: a folder or URL that contains {table}, and perhaps {schema}."""

@@ -1,0 +1,120 @@
+"""``sink = { type = "…", … }``: each type of sink brings its own model, also from elsewhere.
+
+A package adds a type by an entry point in the group ``pgsluice.sinks``. The entry point's name
+is the type, its object a subclass of :class:`SinkConfig`::
+
+    [project.entry-points."pgsluice.sinks"]
+    parquet = "my_package:ParquetSinkConfig"
+
+A sink is loaded only when a configuration names its type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any
+
+from pydantic import (
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+from pgsluice.config.section import Section
+from pgsluice.config.validation_errors import InvalidSink, choices, did_you_mean, sentences
+from pgsluice.errors import ConfigError
+
+GROUP = "pgsluice.sinks"
+_BUILT_IN = {"delta": EntryPoint("delta", "pgsluice.sinks.delta.config:DeltaSinkConfig", GROUP)}
+_PLANNED = ("postgres", "iceberg")
+
+
+class SinkConfig(Section):
+    """The base of all sinks' models; it knows how the sink is made.
+
+    Attributes:
+        type: the entry point's name.
+    """
+
+    type: str
+
+    @property
+    def target(self) -> str:
+        """Where the sink writes, without secrets. No two subscriptions may have the same."""
+        raise NotImplementedError
+
+    def make(self, *, foreign_writes: str, cut_retention_s: float) -> object:
+        """The sink: a :class:`pgsluice.sinks.contract.Sink`.
+
+        Args:
+            foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
+            cut_retention_s: how long readers may use a version that a cut names.
+
+        Raises:
+            ConfigError: what the sink needs is not installed.
+        """
+        raise NotImplementedError
+
+
+def parse_sink(options: Mapping[str, Any]) -> SinkConfig:
+    """A sink's model by its type.
+
+    Raises:
+        ConfigError: there is no such type, or its options are wrong.
+    """
+    try:
+        return _validated(options, context=None)
+    except InvalidSink as error:
+        raise ConfigError("; ".join(error.mistakes)) from None
+
+
+def _known_types() -> dict[str, EntryPoint]:
+    return {**{point.name: point for point in entry_points(group=GROUP)}, **_BUILT_IN}
+
+
+def _model(type_name: Any) -> type[SinkConfig]:
+    if not isinstance(type_name, str):
+        raise InvalidSink(['"sink" needs a "type", as in { type = "delta", path = "…" }'])
+    known = _known_types()
+    if type_name not in known:
+        if type_name in _PLANNED:
+            what = f'"type" = "{type_name}": only {choices(known)} is supported yet'
+        else:
+            close = did_you_mean(type_name, known)
+            what = f'unknown type "{type_name}"{close or f"; it can be {choices(known)}"}'
+        raise InvalidSink([f"sink: {what}"])
+    try:
+        model = known[type_name].load()
+    except (ImportError, AttributeError) as error:
+        raise InvalidSink(
+            [f'sink: type "{type_name}" ({known[type_name].value}) cannot be loaded: {error}']
+        ) from error
+    if not (isinstance(model, type) and issubclass(model, SinkConfig)):
+        raise InvalidSink(
+            [f'sink: type "{type_name}" ({known[type_name].value}) is no pgsluice SinkConfig']
+        )
+    return model
+
+
+def _validated(options: Mapping[str, Any], context: Any, *, is_json: bool = False) -> SinkConfig:
+    model = _model(options.get("type"))
+    try:
+        if is_json:
+            return model.model_validate_json(json.dumps(options), context=context)
+        return model.model_validate(options, context=context)
+    except ValidationError as error:
+        raise InvalidSink(sentences(error, model, "sink")) from None
+
+
+def _any_sink(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    if isinstance(value, Mapping):
+        return _validated(value, info.context, is_json=info.mode == "json")
+    return handler(value)
+
+
+AnySink = Annotated[SerializeAsAny[SinkConfig], WrapValidator(_any_sink)]
+"""A section of any type of sink, validated by the sink's own model."""

@@ -1,0 +1,175 @@
+"""A sink of another package: each version of a table is one Arrow file with all of its rows.
+
+It imports the contract and the rules for schemas, nothing else of pgsluice. Its commit is the
+link of a complete file to the next version's name, which fails if that version exists.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyarrow import feather
+
+from pgsluice.changes.net import NetChanges
+from pgsluice.config import SinkConfig, TargetPath
+from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import raise_unless_possible, reconcile_target
+from pgsluice.sinks.contract import (
+    Applied,
+    CommitMarker,
+    Overtaken,
+    TargetIdentity,
+    TargetTable,
+    lacks_source_row,
+)
+
+Row = dict[str, Any]
+
+
+class SnapshotSinkConfig(SinkConfig):
+    """``sink = { type = "snapshots", path = "…/{schema}/{table}" }``."""
+
+    type: Literal["snapshots"] = "snapshots"
+    path: TargetPath
+
+    @property
+    def target(self) -> str:
+        return self.path
+
+    def make(self, *, foreign_writes: str, cut_retention_s: float) -> SnapshotSink:
+        return SnapshotSink(self.path)
+
+
+@dataclass(frozen=True)
+class SnapshotSink:
+    """A folder of Arrow files for each table."""
+
+    path: str
+
+    def location(self, namespace: str, name: str) -> str:
+        fields = {"schema": namespace.encode().hex(), "table": name.encode().hex()}
+        return self.path.format(**fields)
+
+    def open(self, table: TargetTable, identity: TargetIdentity) -> SnapshotHandle:
+        return SnapshotHandle(Path(self.location(table.namespace, table.name)), table, identity)
+
+
+class SnapshotHandle:
+    """The newest file of a table."""
+
+    def __init__(self, folder: Path, table: TargetTable, identity: TargetIdentity) -> None:
+        self._folder = folder
+        self._table = table
+        self._identity = identity
+        self._version = max((int(path.stem) for path in folder.glob("*.arrow")), default=-1)
+        self._rows = feather.read_table(self._file(self._version)) if self._version >= 0 else None
+
+    @property
+    def location(self) -> str:
+        return str(self._folder)
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    def schema(self) -> pa.Schema | None:
+        return None if self._rows is None else self._rows.schema.remove_metadata()
+
+    def marker(self) -> CommitMarker | None:
+        if self._rows is None:
+            return None
+        stored = json.loads(self._rows.schema.metadata[b"marker"])
+        return CommitMarker(stored["owner"], stored["copy_number"], Lsn(stored["position"]))
+
+    def refuse_foreign_changes(self) -> None:
+        """Nobody else writes these files."""
+
+    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
+        content = pa.Table.from_batches(list(rows), self._table.schema)
+        self._commit(content, position)
+        return Applied(self._version, rows_inserted=len(content))
+
+    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
+        schema = self.schema() or pa.schema([])
+        if self._rows is not None:
+            verdict = reconcile_target(
+                self._table.title,
+                schema,
+                changes.schema,
+                key=changes.key,
+                backfilled=changes.backfilled,
+            )
+            for field in raise_unless_possible(verdict, self._table.title):
+                schema = schema.append(field)
+        else:
+            schema = changes.schema
+        before = [] if self._rows is None else self._rows.to_pylist()
+        before = [{name: row.get(name) for name in schema.names} for row in before]
+        rows, counts = _changed(before, changes, schema, self._table.title)
+        self._commit(pa.Table.from_pylist(rows, schema=schema), position)
+        inserted, updated, deleted = counts
+        return Applied(self._version, inserted, updated, deleted)
+
+    def maintain(self, keep_versions: Iterable[int]) -> bool:
+        for path in self._folder.glob("*.arrow"):
+            if int(path.stem) not in {*keep_versions, self._version, self._version - 1}:
+                path.unlink(missing_ok=True)
+        return False
+
+    def _commit(self, rows: pa.Table, position: Lsn) -> None:
+        marker = {
+            "owner": self._identity.owner,
+            "copy_number": self._identity.copy_number,
+            "position": int(position),
+        }
+        rows = rows.replace_schema_metadata({"marker": json.dumps(marker)})
+        self._folder.mkdir(parents=True, exist_ok=True)
+        complete = self._folder / f"{uuid.uuid4()}.tmp"
+        feather.write_feather(rows, complete)
+        try:
+            os.link(complete, self._file(self._version + 1))
+        except FileExistsError:
+            raise Overtaken(f"another commit came first in {self._table.title}") from None
+        finally:
+            complete.unlink()
+        self._version, self._rows = self._version + 1, rows
+
+    def _file(self, version: int) -> Path:
+        return self._folder / f"{version}.arrow"
+
+
+def _changed(
+    before: list[Row], net: NetChanges, schema: pa.Schema, title: str
+) -> tuple[list[Row], tuple[int, int, int]]:
+    """The rows after net changes, and how many were inserted, updated and deleted."""
+    kept = [] if net.truncated else before
+    rows = [{**dict.fromkeys(schema.names), **row} for row in net.rows.to_pylist()]
+    if not net.key:
+        return kept + rows, (len(rows), 0, 0)
+
+    def key(row: Row) -> tuple[Any, ...]:
+        return tuple(row[name] for name in net.key)
+
+    by_key = {key(row): row for row in kept}
+    sources = {index: key(row) for index, row in enumerate(rows)}
+    moved = zip(net.moved.tolist(), net.moved_keys.to_pylist(), strict=True)
+    sources.update((index, key(row)) for index, row in moved)
+    after = dict(by_key)
+    gone = [after.pop(key(row), None) for row in net.deletes.to_pylist()]
+    for index, row in enumerate(rows):
+        for name, mask in net.absent.items():
+            if mask[index]:
+                if sources[index] not in by_key:
+                    raise lacks_source_row(title)
+                row[name] = by_key[sources[index]][name]
+        # Columns that the table has and the source dropped turn NULL.
+        after[key(row)] = row
+    updated = sum(key(row) in by_key for row in rows)
+    return list(after.values()), (len(rows) - updated, updated, sum(map(bool, gone)))
