@@ -7,8 +7,7 @@ is removed last.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import typer
@@ -95,15 +94,6 @@ def _ask(question: str, *, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-@contextmanager
-def no_capture(path: Path) -> Iterator[None]:
-    """Hold the spool's writer lock: no capture runs, and none starts meanwhile.
-
-    Raises:
-        SpoolBusy: one runs.
-    """
-    if not Spool.exists(path):
-        yield
-        return
-    with writer_lock(path):
-        yield
+def no_capture(path: Path) -> AbstractContextManager[object]:
+    """The lock of the spool's writer, if there is a spool: no capture runs while it is held."""
+    return writer_lock(path) if Spool.exists(path) else nullcontext()

@@ -33,6 +33,10 @@ TABLES = (
     "public.page_views",
 )
 
+_WORKERS = 4
+# Of all workers together; the events come on top.
+_OPERATIONS_PER_S = 120.0
+
 # EXTERNAL: big values are stored out of line, uncompressed.
 _SCHEMA: LiteralString = """
 CREATE TYPE tier AS ENUM ('guest', 'regular', 'gold');
@@ -154,8 +158,6 @@ class Workload:
     Args:
         dsn: a database that nothing else uses.
         seed: for all random decisions.
-        connections: how many workers run at once.
-        operations_per_s: the rate of all workers together; :data:`EVENTS` come on top.
         large_rows: rows of the one large transaction.
     """
 
@@ -164,14 +166,10 @@ class Workload:
         dsn: str,
         seed: int = 1,
         *,
-        connections: int = 4,
-        operations_per_s: float = 120.0,
         large_rows: int = 50_000,
     ) -> None:
         self.dsn = dsn
         self.seed = seed
-        self.connections = connections
-        self.operations_per_s = operations_per_s
         self.large_rows = large_rows
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
@@ -232,10 +230,10 @@ class Workload:
         timer.daemon = True
         timer.start()
         try:
-            with ThreadPoolExecutor(self.connections, "shopper") as pool:
+            with ThreadPoolExecutor(_WORKERS, "shopper") as pool:
                 workers = [
                     pool.submit(self._work, number, seconds, over, stop)
-                    for number in range(self.connections)
+                    for number in range(_WORKERS)
                 ]
                 try:
                     for worker in workers:
@@ -252,13 +250,13 @@ class Workload:
         self, number: int, seconds: float, over: threading.Event, stop: threading.Event
     ) -> None:
         rng = random.Random(f"{self.seed}-{number}")  # noqa: S311 - reproducible on purpose
-        pause_s = self.connections / self.operations_per_s
+        pause_s = _WORKERS / _OPERATIONS_PER_S
         # The events are spread over the first worker's time, in their order.
         waiting = list(EVENTS) if number == 0 else []
         planned = len(waiting) + 1
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             shopper = Shopper(
-                connection, rng, worker=number, workers=self.connections, large=self.large_rows
+                connection, rng, worker=number, workers=_WORKERS, large=self.large_rows
             )
             done = 0
             while not stop.is_set() and (waiting or not over.is_set()):

@@ -12,11 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from types import TracebackType
 
 import psycopg
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +23,7 @@ from pgsluice.demo.shop import TABLES, Workload
 from pgsluice.demo.stage import Stage
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
+from pgsluice.monitor.display import Display
 from pgsluice.monitor.status import Status, SubscriptionStatus, read_status
 from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
 from pgsluice.spool import TableRecord, TableState
@@ -35,12 +34,12 @@ _TIMEOUT_S = 300.0
 _UNCOPIED = (TableState.INITIALISE, TableState.DATA_COPY)
 
 
-class Show:
+class Show(Display):
     """Runs the steps of the demo."""
 
     def __init__(self, stage: Stage, console: Console) -> None:
+        super().__init__(console)
         self._stage = stage
-        self._console = console
         self._step = ""
         self._step_begun = time.monotonic()
         self._last_line = float("-inf")
@@ -49,25 +48,6 @@ class Show:
         self._workload: Workload | None = None
         self._config: Config | None = None
         self._is_busy = False
-        self._live = (
-            Live(console=console, get_renderable=self.render, refresh_per_second=4)
-            if console.is_terminal
-            else None
-        )
-
-    def __enter__(self) -> Show:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     # Steps
 
@@ -169,11 +149,11 @@ class Show:
     def _poll(self) -> Status:
         assert self._config is not None
         self._status = read_status(self._config)
-        if self._live is None and time.monotonic() - self._last_line >= _LINE_EVERY_S:
+        if not self.is_drawn and time.monotonic() - self._last_line >= _LINE_EVERY_S:
             self._last_line = time.monotonic()
             for line in self._lines():
                 if line != self._line_before:
-                    self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+                    self.note(line)
                 self._line_before = line
         return self._status
 
@@ -195,13 +175,13 @@ class Show:
     @contextmanager
     def _step_named(self, name: str) -> Iterator[None]:
         self._step, self._step_begun = name, time.monotonic()
-        if self._live is None:
+        if not self.is_drawn:
             self._say(f"{name} …")
         yield
 
     def _say(self, text: str) -> None:
         self._last_line = time.monotonic()
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.note(text)
 
     def _took(self) -> str:
         return format_seconds(time.monotonic() - self._step_begun)

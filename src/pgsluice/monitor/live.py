@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import assert_never
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
@@ -31,6 +30,7 @@ from pgsluice.events import (
     TableState,
 )
 from pgsluice.lsn import Lsn
+from pgsluice.monitor.display import Display
 from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
 
 _LINE_EVERY_S = 1.0
@@ -61,7 +61,7 @@ class _Pending:
     latest: BatchFinished | None = None
 
 
-class LiveView:
+class LiveView(Display):
     """Displays the events of a run.
 
     Args:
@@ -72,7 +72,7 @@ class LiveView:
     def __init__(
         self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console()
+        super().__init__(console or Console())
         self._clock = clock
         self._lock = threading.RLock()
         self._capture: CaptureState | None = None
@@ -87,16 +87,6 @@ class LiveView:
         )
         self._bar_of: dict[TableName, TaskID] = {}
         self._copying: set[TableName] = set()
-        self._live = (
-            Live(console=self._console, get_renderable=self.render, refresh_per_second=4)
-            if self._console.is_terminal
-            else None
-        )
-
-    def __enter__(self) -> LiveView:
-        if self._live is not None:
-            self._live.start()
-        return self
 
     def __exit__(
         self,
@@ -104,12 +94,10 @@ class LiveView:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
-        else:
-            with self._lock:
-                for name in self._pending:
-                    self._flush(name)
+        super().__exit__(kind, error, trace)
+        with self._lock:
+            for name in self._pending:
+                self._flush(name)
 
     def __call__(self, event: MetricsEvent) -> None:
         """Process one event; safe from any thread."""
@@ -128,10 +116,6 @@ class LiveView:
                 case _:
                     assert_never(event)
 
-    def note(self, text: str) -> None:
-        """Print a sentence; on a terminal it stays above the display."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     # Event handlers, called with the lock held
 
     def _on_capture(self, event: CaptureState) -> None:
@@ -145,7 +129,7 @@ class LiveView:
 
     def _on_batch(self, event: BatchFinished) -> None:
         self._batches[event.subscription] = event
-        if self._live is not None or not event.rows:
+        if self.is_drawn or not event.rows:
             return
         pending = self._pending.setdefault(event.subscription, _Pending())
         pending.batches += 1
@@ -188,7 +172,7 @@ class LiveView:
     def _on_copy(self, event: CopyProgress) -> None:
         name = (event.subscription, event.schema, event.table)
         shown = _rows(event.rows)
-        if self._live is None:
+        if not self.is_drawn:
             if event.is_done:
                 self._copying.discard(name)
                 self._line(f"{name[0]}: {name[1]}.{name[2]} copied, {shown}")
@@ -214,7 +198,7 @@ class LiveView:
         return self._rows.setdefault((event.subscription, event.schema, event.table), _Row())
 
     def _line(self, text: str) -> None:
-        if self._live is None:
+        if not self.is_drawn:
             self.note(text)
 
     # The display, also called by rich's thread
