@@ -295,12 +295,8 @@ def test_no_position_is_zero(name: str) -> None:
     refused(followed(*prefix), end)
 
 
-@pytest.mark.parametrize("position", [-1, 2**63, 2**64 - 1])
-def test_a_position_fits_a_signed_number(position: int) -> None:
-    with pytest.raises(ProtocolError):
-        followed(BEGIN).commit(LSN, position)
-    if position > 0:
-        refused(TransactionMachine(), LogicalMessage(0, Lsn(2**63 - 1), "p", b""))
+def test_a_position_fits_a_signed_number() -> None:
+    refused(TransactionMachine(), LogicalMessage(0, Lsn(2**63 - 1), "p", b""))
 
 
 def test_a_prepare_has_no_position() -> None:
@@ -541,3 +537,29 @@ def test_rows_in_one_go_are_as_rows_one_by_one(generator: random.Random) -> None
             assert by_run.changes([row.oid for row in run], xids or None) == last
             run.clear()
         assert by_run.receive(message) == expected
+
+
+def test_transactions_in_one_go_are_as_one_by_one() -> None:
+    machine = followed(BEGIN, relation(), COMMIT)
+    assert machine.transactions([300, 400], [300, 400], [310, 410], [OID, OID])
+    assert (machine.position, machine.state) == (410, State.OUTSIDE)
+    assert machine.transactions([500], [500], [510], [])
+
+
+@pytest.mark.parametrize(
+    ("final_lsns", "commit_lsns", "end_lsns", "oids"),
+    [
+        ([300, 400], [300, 401], [310, 410], [OID]),
+        ([300, 400], [300, 400], [310, 310], [OID]),
+        ([300, 400], [300, 400], [310, 309], [OID]),
+        ([300], [300], [200], [OID]),
+        ([-1], [-1], [310], [OID]),
+        ([300], [300], [310], [OID, 1]),
+    ],
+)
+def test_illegal_transactions_are_not_followed(final_lsns, commit_lsns, end_lsns, oids) -> None:
+    machine = followed(BEGIN, relation(), COMMIT)
+    assert not machine.transactions(final_lsns, commit_lsns, end_lsns, oids)
+    assert (machine.position, machine.state) == (END, State.OUTSIDE)
+    for prefix in ((BEGIN,), (FIRST,), (BEGIN_PREPARE,)):
+        assert not followed(*prefix).transactions([300], [300], [310], [])

@@ -31,10 +31,11 @@ from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.flush_limit import FlushLimit
 from pgsluice.capture.frames import Chunk, FrameChunks
 from pgsluice.errors import ProtocolError
-from pgsluice.lsn import Lsn
 from pgsluice.wire import (
     POSTGRES_EPOCH_US,
+    Begin,
     BeginPrepare,
+    Commit,
     CommitPrepared,
     Event,
     LogicalMessage,
@@ -156,16 +157,11 @@ class TransactionAssembler:
         """
         cursor = _Cursor(chunk, now)
         try:
-            for index in chunk.others:
-                self._follow_rows(cursor, index)
-                match chunk.tag(index):
-                    case "B":
-                        self._begin(cursor, index)
-                    case "C":
-                        yield from self._commit(cursor, index)
-                    case _:
-                        yield from self._follow(cursor, index)
-                cursor.followed = index + 1
+            for number, index in enumerate(chunk.others):
+                if index >= cursor.followed and not self._follow_plain(cursor, number):
+                    self._follow_rows(cursor, index)
+                    yield from self._follow(cursor, index, chunk.other_tags[number])
+                    cursor.followed = index + 1
             self._follow_rows(cursor, len(chunk))
         except ProtocolError as error:
             raise chunk.locate(error, cursor.followed) from None
@@ -219,40 +215,49 @@ class TransactionAssembler:
 
     # ── what each message does ──────────────────────────────────────────────────────────────
 
+    def _follow_plain(self, cursor: _Cursor, number: int) -> bool:
+        """Follow plain transactions that come one after another, all in one go.
+
+        Returns:
+            False when there are few, or something is wrong with them: then each message is
+            followed by itself, and the wrong one is refused.
+        """
+        if cursor.chunk.other_tags[number] != "B" or cursor.followed < cursor.chunk.others[number]:
+            return False
+        plain = cursor.chunk.plain_transactions(number)
+        if plain is None or not self._machine.transactions(
+            plain.final_lsns, plain.commit_lsns, plain.end_lsns, plain.oids
+        ):
+            return False
+        self._limit.check(plain.end_lsns[-1])
+        self._keep_changed_facts(cursor, cursor.followed)
+        cursor.followed = cursor.whole_end = plain.end
+        return True
+
+    def _keep_changed_facts(self, cursor: _Cursor, index: int) -> None:
+        """Before a Begin, and no earlier: a stream that commits may bring newer facts."""
+        for message in self._facts.take_changed():
+            self._keep_own(cursor, index, message)
+
     def _follow_rows(self, cursor: _Cursor, end: int) -> None:
         first, chunk = cursor.followed, cursor.chunk
         if first < end:
             oids, xids = chunk.rows(first, end, in_stream=self._machine.in_stream)
-            self._machine.changes(oids, xids, tag=chunk.tag(first))
+            self._machine.changes(oids, xids)
             cursor.followed = end
 
-    def _begin(self, cursor: _Cursor, index: int) -> None:
-        final_lsn, _, self._plain.xid = cursor.chunk.begin(index)
-        self._machine.begin(final_lsn, self._plain.xid)
-        # Here and no earlier: a stream that commits may bring newer facts.
-        for message in self._facts.take_changed():
-            self._keep_own(cursor, index, message)
-
-    def _commit(self, cursor: _Cursor, index: int) -> Iterator[Command]:
-        _, commit_lsn, end_lsn, timestamp = cursor.chunk.commit(index)
-        self._machine.commit(commit_lsn, end_lsn)
-        self._limit.check(end_lsn)
-        plain = self._plain
-        if not plain.in_parts:
-            cursor.whole_end = index + 1
-            return
-        self._keep(cursor, index + 1)
-        yield from self._write_part(plain)
-        yield CommitParts(plain.key, Lsn(end_lsn), timestamp + POSTGRES_EPOCH_US, plain.xid)
-        self._plain = self._current = _OpenTransaction(0, in_stream=False)
-
-    def _follow(self, cursor: _Cursor, index: int) -> Iterator[Command]:
-        """Any other message."""
-        if cursor.chunk.tag(index) in _NOT_KEPT:
+    def _follow(self, cursor: _Cursor, index: int, tag: str) -> Iterator[Command]:
+        """Follow a message that is not a row."""
+        if tag in _NOT_KEPT:
             self._keep(cursor, index)
             cursor.kept = index + 1
         message, step = self._machine.feed(cursor.chunk.message(index))
         match message:
+            case Begin(xid=xid):
+                self._plain.xid = xid
+                self._keep_changed_facts(cursor, index)
+            case Commit():
+                yield from self._commit(cursor, index, message)
             case Relation(oid=oid, xid=None):
                 facts = self._facts.on_relation(oid)
                 if facts is not None:
@@ -281,6 +286,18 @@ class TransactionAssembler:
                 yield from self._commit_prepared(message)
             case RollbackPrepared(gid=gid, xid=xid):
                 yield from self._in_order(commands.RollbackPrepared(gid, xid))
+
+    def _commit(self, cursor: _Cursor, index: int, commit: Commit) -> Iterator[Command]:
+        self._limit.check(commit.end_lsn)
+        plain = self._plain
+        if not plain.in_parts:
+            cursor.whole_end = index + 1
+            return
+        self._keep(cursor, index + 1)
+        yield from self._write_part(plain)
+        timestamp = commit.commit_timestamp + POSTGRES_EPOCH_US
+        yield CommitParts(plain.key, commit.end_lsn, timestamp, plain.xid)
+        self._plain = self._current = _OpenTransaction(0, in_stream=False)
 
     def _abort(self, step: Step) -> Iterator[Command]:
         """Drop a stream, or what follows the first message of one of its subtransactions."""

@@ -1,23 +1,25 @@
 """Received frames in memory: a chunk as it arrives, and what accumulates of a transaction.
 
 Thousands of small objects become one ``bytes`` and a few arrays. What has to be known of every
-message (its tag, relation and xid) is found with numpy; only messages that are not rows are
-looked at one by one.
+message (its tag, relation and xid) is found with numpy. Only messages that are not rows are
+looked at one by one, and of plain transactions that follow each other not even those.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages
 from pgsluice.spool.block import Int64s
-from pgsluice.wire import decode_message
 
 FRAME_HEADER_BYTES = 25
 """An XLogData frame's: ``w``, start LSN, end LSN, timestamp."""
@@ -30,8 +32,10 @@ _HINT = (
 )
 _IS_ROW = np.zeros(256, np.bool_)
 _IS_ROW[list(b"IUD")] = True
-_BEGIN = struct.Struct(">qqI")
-_COMMIT = struct.Struct(">Bqqq")
+_PLAIN_TRANSACTIONS = re.compile("(?:BC){4,}")
+"""Fewer are not worth the arrays."""
+_BEGIN_BYTES = 21
+_COMMIT_BYTES = 26
 
 
 class Chunk:
@@ -42,6 +46,7 @@ class Chunk:
 
     Attributes:
         others: the indexes of messages other than Insert, Update and Delete.
+        other_tags: the tag of each of them.
 
     Raises:
         ProtocolError: a frame is of another kind.
@@ -49,19 +54,20 @@ class Chunk:
 
     def __init__(self, frames: Sequence[bytes | memoryview]) -> None:
         self._data = b"".join(frames)
-        self._bytes = np.frombuffer(self._data, np.uint8)
         self._lengths = np.fromiter(map(len, frames), np.int64, len(frames))
-        ends = np.cumsum(self._lengths)
-        self._starts = ends - self._lengths
-        self._bounds = [0, *ends.tolist()]
-        unknown = np.flatnonzero(self._bytes[self._starts] != _XLOG_DATA)
-        if len(unknown):
-            self._refuse_frame(int(unknown[0]))
-        self._tags = self._bytes[self._starts + FRAME_HEADER_BYTES]
-        is_row = _IS_ROW[self._tags]
-        self.others: list[int] = np.flatnonzero(~is_row).tolist()
-        self._shortest_row = int(self._lengths[is_row].min()) if is_row.any() else 0
-        self._numbers: dict[int, list[int]] = {}
+        self._ends = np.cumsum(self._lengths)
+        self._starts = self._ends - self._lengths
+        self._octets = np.frombuffer(self._data, np.uint8)
+        kinds = self._octets[self._starts]
+        if bool((kinds != _XLOG_DATA).any()):
+            self._refuse_frame(int((kinds != _XLOG_DATA).argmax()))
+        self._tags = self._octets[self._starts + FRAME_HEADER_BYTES]
+        self._is_row = _IS_ROW[self._tags]
+        self._others = np.flatnonzero(~self._is_row)
+        self.others: list[int] = self._others.tolist()
+        self.other_tags = self._tags[self._others].tobytes().decode("latin-1")
+        self._shortest_row = int(self._lengths.min(where=self._is_row, initial=2**62))
+        self._numbers: dict[int, npt.NDArray[np.uint32]] = {}
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -69,44 +75,11 @@ class Chunk:
     @property
     def server_end(self) -> Lsn:
         """How far the server's WAL was at the last frame."""
-        return Lsn(max(0, _LSN.unpack_from(self._data, self._bounds[-2] + 9)[0]))
-
-    def tag(self, index: int) -> str:
-        """A message's first byte."""
-        return chr(self._data[self._bounds[index] + FRAME_HEADER_BYTES])
+        return Lsn(max(0, _LSN.unpack_from(self._data, int(self._starts[-1]) + 9)[0]))
 
     def message(self, index: int) -> bytes:
         """A message's bytes."""
-        return self._data[self._bounds[index] + FRAME_HEADER_BYTES : self._bounds[index + 1]]
-
-    def begin(self, index: int) -> tuple[int, int, int]:
-        """A Begin's final LSN, commit timestamp and xid.
-
-        Raises:
-            ProtocolError: it is malformed.
-        """
-        fields = self._unpack(_BEGIN, index)
-        if fields[0] < 0:
-            decode_message(self.message(index))
-        return fields  # type: ignore[return-value]  # by the layout
-
-    def commit(self, index: int) -> tuple[int, int, int, int]:
-        """A Commit's flags, commit LSN, end LSN and commit timestamp.
-
-        Raises:
-            ProtocolError: it is malformed.
-        """
-        fields = self._unpack(_COMMIT, index)
-        if fields[0]:
-            decode_message(self.message(index))
-        return fields  # type: ignore[return-value]  # by the layout
-
-    def _unpack(self, layout: struct.Struct, index: int) -> tuple[int, ...]:
-        """The fields of a message without building it; one that does not fit is refused."""
-        start = self._bounds[index] + FRAME_HEADER_BYTES + 1
-        if self._bounds[index + 1] - start != layout.size:
-            decode_message(self.message(index))
-        return layout.unpack_from(self._data, start)
+        return self._data[self._starts[index] + FRAME_HEADER_BYTES : self._ends[index]]
 
     def rows(self, first: int, end: int, *, in_stream: bool) -> tuple[list[int], list[int] | None]:
         """The relation of each row in ``[first, end)``; in a stream its xid, too.
@@ -115,36 +88,73 @@ class Chunk:
             ProtocolError: a row ends before its relation.
         """
         needed = FRAME_HEADER_BYTES + (9 if in_stream else 5)
-        if self._shortest_row < needed:
-            short = np.flatnonzero(self._lengths[first:end] < needed)
-            if len(short):
-                self._refuse_row(first + int(short[0]))
+        if self._shortest_row < needed and bool((self._lengths[first:end] < needed).any()):
+            self._refuse_row(first + int((self._lengths[first:end] < needed).argmax()))
         if in_stream:
-            return self._uint32s(5)[first:end], self._uint32s(1)[first:end]
-        return self._uint32s(1)[first:end], None
+            return self._uint32s(5)[first:end].tolist(), self._uint32s(1)[first:end].tolist()
+        return self._uint32s(1)[first:end].tolist(), None
 
-    def _uint32s(self, offset: int) -> list[int]:
+    def plain_transactions(self, first: int) -> PlainTransactions | None:
+        """The plain transactions that follow each other from a Begin on, with only rows inside.
+
+        Args:
+            first: of :attr:`others`, the Begin.
+
+        Returns:
+            None when there are few of them, or one is malformed.
+        """
+        match = _PLAIN_TRANSACTIONS.match(self.other_tags, first)
+        if match is None:
+            return None
+        begins = self._others[first : match.end() : 2]
+        commits = self._others[first + 1 : match.end() : 2]
+        starts_of_begins = self._starts[begins] + FRAME_HEADER_BYTES
+        starts_of_commits = self._starts[commits] + FRAME_HEADER_BYTES
+        is_malformed = (
+            (commits[:-1] + 1 != begins[1:]).any()
+            or (self._ends[begins] - starts_of_begins != _BEGIN_BYTES).any()
+            or (self._ends[commits] - starts_of_commits != _COMMIT_BYTES).any()
+            or self._octets[starts_of_commits + 1].any()
+            or self._shortest_row < FRAME_HEADER_BYTES + 5
+        )
+        if is_malformed:
+            return None
+        rows = slice(begins[0], commits[-1] + 1)
+        return PlainTransactions(
+            end=int(rows.stop),
+            final_lsns=self._read(">i8", starts_of_begins + 1).tolist(),
+            commit_lsns=self._read(">i8", starts_of_commits + 2).tolist(),
+            end_lsns=self._read(">i8", starts_of_commits + 10).tolist(),
+            oids=self._uint32s(1)[rows][self._is_row[rows]].tolist(),
+        )
+
+    def _uint32s(self, offset: int) -> npt.NDArray[np.uint32]:
         """The number at ``offset`` of each message; anything where a message is too short."""
         if offset not in self._numbers:
-            places = np.minimum(self._starts + FRAME_HEADER_BYTES + offset, len(self._data) - 4)[
-                :, None
-            ] + np.arange(4)
-            self._numbers[offset] = self._bytes[places].view(">u4").reshape(-1).tolist()
+            places = self._starts + FRAME_HEADER_BYTES + offset
+            self._numbers[offset] = self._read(">u4", np.minimum(places, len(self._data) - 4))
         return self._numbers[offset]
+
+    def _read(self, kind: str, places: Int64s) -> npt.NDArray[Any]:
+        """The numbers that begin at these bytes."""
+        count = len(self._data) - int(kind[-1]) + 1
+        return np.ndarray((count,), kind, self._data, strides=(1,))[places]
 
     def cut(self, first: int, end: int) -> tuple[memoryview, Int64s]:
         """The frames ``[first, end)``, joined, and the length of each."""
-        joined = memoryview(self._data)[self._bounds[first] : self._bounds[end]]
+        if first >= end:
+            return memoryview(b""), self._lengths[:0]
+        joined = memoryview(self._data)[self._starts[first] : self._ends[end - 1]]
         return joined, self._lengths[first:end]
 
     def locate(self, error: ProtocolError, index: int) -> ProtocolError:
         """The error of a message, with its LSN if the server said it, and with what to do."""
-        lsn = Lsn(max(0, _LSN.unpack_from(self._data, self._bounds[index] + 1)[0]))
+        lsn = Lsn(max(0, _LSN.unpack_from(self._data, int(self._starts[index]) + 1)[0]))
         what = f"at {lsn}: {error.what}" if lsn else error.what
         return ProtocolError(what, hint=error.hint or _HINT, **{**error.facts, "lsn": lsn})
 
     def _refuse_frame(self, index: int) -> None:
-        kind = self._data[self._bounds[index]]
+        kind = self._data[self._starts[index]]
         raise ProtocolError(
             f"a frame of {self._lengths[index]} bytes begins with byte {kind:#04x}: expected 'w' "
             "(XLogData)",
@@ -154,10 +164,29 @@ class Chunk:
         )
 
     def _refuse_row(self, index: int) -> None:
-        tag, size = self.tag(index), len(self.message(index))
+        message = self.message(index)
         raise ProtocolError(
-            f"message {tag} ends after {size} bytes, before its relation", tag=tag, offset=size
+            f"message {chr(message[0])} ends after {len(message)} bytes, before its relation",
+            tag=chr(message[0]),
+            offset=len(message),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTransactions:
+    """Plain transactions that follow each other.
+
+    Attributes:
+        end: the index behind the last Commit.
+        final_lsns, commit_lsns, end_lsns: of each transaction, from its Begin and Commit.
+        oids: the relation of each row of all of them.
+    """
+
+    end: int
+    final_lsns: list[int]
+    commit_lsns: list[int]
+    end_lsns: list[int]
+    oids: list[int]
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from pgsluice.replication import ReplicationConnection
 from pgsluice.wire import POSTGRES_EPOCH_US, Keepalive, StandbyStatusUpdate
 
 _CHUNK_FRAMES = 1024
+"""More are slower: joined, they no longer fit what malloc hands out without new pages."""
 _LARGE_FRAME_BYTES = 32 * 1024
 _ROOM_POLL_S = 0.2
 _STORE_WAIT_S = 0.2

@@ -29,6 +29,7 @@ announcements, never with rows.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, NoReturn
@@ -171,9 +172,9 @@ class TransactionMachine:
         """
         match message:
             case Begin():
-                return self.begin(message.final_lsn, message.xid)
+                return self._open("B", Transaction(message.xid, (message.final_lsn,)))
             case Commit():
-                return self.commit(message.commit_lsn, message.end_lsn)
+                return self._close("C", (message.commit_lsn,), message.end_lsn)
             case Insert() | Update() | Delete():
                 xids = None if message.xid is None else (message.xid,)
                 return self.changes((message.oid,), xids, tag=message.tag)
@@ -197,13 +198,34 @@ class TransactionMachine:
             case StreamStart() | StreamCommit() | StreamPrepare() | StreamAbort():
                 return self._follow_stream(message)
 
-    def begin(self, final_lsn: int, xid: int) -> Step:
-        """Follow a Begin (B); as :meth:`receive`, without the message object."""
-        return self._open("B", Transaction(xid, (final_lsn,)))
+    def transactions(
+        self,
+        final_lsns: Sequence[int],
+        commit_lsns: Sequence[int],
+        end_lsns: Sequence[int],
+        oids: Sequence[int],
+    ) -> bool:
+        """Follow plain transactions that come one after another, with only rows inside.
 
-    def commit(self, commit_lsn: int, end_lsn: int) -> Step:
-        """Follow a Commit (C); as :meth:`receive`, without the message object."""
-        return self._close("C", (commit_lsn,), end_lsn)
+        Args:
+            final_lsns, commit_lsns, end_lsns: of each transaction; at least one.
+            oids: the relation of each row.
+
+        Returns:
+            False when one of them is illegal: nothing was followed, and following message by
+            message raises the error.
+        """
+        positions = [self._position, *end_lsns]
+        is_legal = (
+            self._state is State.OUTSIDE
+            and final_lsns == commit_lsns
+            and min(final_lsns) >= 0
+            and all(map(operator.lt, positions, end_lsns))
+            and self._scope.relations.keys() >= set(oids)
+        )
+        if is_legal:
+            self._position = positions[-1]
+        return is_legal
 
     def changes(
         self, oids: Sequence[int], xids: Sequence[int] | None = None, *, tag: str = "I"
