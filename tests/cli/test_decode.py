@@ -1,4 +1,4 @@
-"""``pgsluice decode``: every input that messages come in, and what it says of wrong ones."""
+"""``pgsluice decode``: every format of input, and the errors for malformed input."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class TestWhatPsqlPrints:
         outcome = pgsluice("decode", write(tmp_path, capture.text()), "--json")
         assert objects(outcome.out) == capture.objects()
 
-    def test_of_nothing_is_nothing(self, pgsluice: Command, tmp_path: Path) -> None:
+    def test_empty_input(self, pgsluice: Command, tmp_path: Path) -> None:
         nothing = " lsn | xid | data \n-----+-----+------\n(0 rows)\n\n"
         for text in ("", nothing):
             outcome = pgsluice("decode", write(tmp_path, text))
@@ -155,16 +155,14 @@ class TestPgRecvlogical:
         outcome = pgsluice("decode", write(tmp_path, content), "--json")
         assert objects(outcome.out) == [says | {"lsn": None} for says in capture.objects()]
 
-    def test_a_message_larger_than_what_is_read_at_once(
-        self, pgsluice: Command, tmp_path: Path
-    ) -> None:
+    def test_a_message_larger_than_one_read(self, pgsluice: Command, tmp_path: Path) -> None:
         row = Insert(7, TupleData.of("a\n" * 2_000_000)).encode()
         path = write(tmp_path, relation(7) + b"\n" + row + b"\n" + row + b"\n")
         outcome = pgsluice("decode", path, "--fragment", "--json")
         assert [len(says["new"]["v"]) for says in objects(outcome.out)[1:]] == [4_000_000] * 2
 
-    def test_what_has_come_is_shown_while_more_is_awaited(self) -> None:
-        """As ``pg_recvlogical … | pgsluice decode -`` needs it."""
+    def test_messages_are_printed_while_more_are_awaited(self) -> None:
+        """``pg_recvlogical … | pgsluice decode -`` needs this."""
         messages = [data for _, data in PLAIN.messages()]
         with subprocess.Popen(
             [sys.executable, "-m", "pgsluice", "decode", "--format", "recvlogical", "-"],
@@ -184,7 +182,7 @@ class TestPgRecvlogical:
 
 class TestFilesOfASpool:
     def test_a_segment(self, pgsluice: Command, tmp_path: Path) -> None:
-        """The relations in force before its first message come with it."""
+        """It has the relations in force before its first message."""
         spool = new_spool(tmp_path / "spool")
         row = Insert(7, TupleData.of("x")).encode()
         with SpoolWriter(spool) as writer:
@@ -204,7 +202,7 @@ class TestFilesOfASpool:
              "commit_timestamp": "2000-01-01T00:00:00.003000Z"},
         ]  # fmt: skip
 
-    def test_a_reference_shows_its_parts_and_what_was_taken_back(
+    def test_a_reference_shows_its_parts_and_what_was_aborted(
         self, pgsluice: Command, tmp_path: Path
     ) -> None:
         part, reference = self.write_stream(tmp_path)
@@ -230,7 +228,7 @@ class TestFilesOfASpool:
 
     @staticmethod
     def write_stream(folder: Path) -> tuple[Path, Path]:
-        """A part and a reference as a streamed transaction leaves them."""
+        """A part and a reference, as capture writes them for a streamed transaction."""
         of_7 = (7).to_bytes(4, "big")
         in_stream = relation(9)[:1] + of_7 + relation(9)[1:]
         kept = Insert(9, TupleData.of("kept"), xid=7).encode()
@@ -255,10 +253,10 @@ class TestFilesOfASpool:
         return part, reference
 
     @pytest.mark.parametrize("segment_bytes", [150, 2**20])
-    def test_what_capture_wrote_of_a_stream(
+    def test_files_of_a_streamed_transaction(
         self, pgsluice: Command, tmp_path: Path, segment_bytes: int
     ) -> None:
-        """Two savepoints, the second rolled back with the column that it added."""
+        """Two savepoints; the second added a column and was rolled back."""
         wider = replace(RELATION, columns=(*RELATION.columns, RelationColumn(0, "v", 25, -1)))
         script = [
             *stream(7, RELATION, row("1"), replace(RELATION, xid=71), row("2", 71)),
@@ -288,10 +286,10 @@ class TestFilesOfASpool:
         assert set(taken_back) <= {"7:72", "7:73"}
 
     @pytest.mark.parametrize("segment_bytes", [150, 2**20])
-    def test_what_capture_keeps_of_a_prepared_transaction(
+    def test_files_of_a_prepared_transaction(
         self, pgsluice: Command, tmp_path: Path, segment_bytes: int
     ) -> None:
-        """Also with a relation that an earlier transaction has told."""
+        """Also with a relation that an earlier transaction announced."""
         spool = tmp_path / "spool"
         script = [*plain(8, 2000, RELATION, row("1")), *prepare(7, "g", 2100, row("2"), row("3"))]
         receive(spool, script, segment_bytes=segment_bytes)
@@ -302,7 +300,7 @@ class TestFilesOfASpool:
             ("I", 7, "t", {"id": "3"}),
         ]
 
-    def test_a_wrong_byte_is_named_by_its_place_in_the_file(
+    def test_the_error_for_a_wrong_byte_names_its_place_in_the_file(
         self, pgsluice: Command, tmp_path: Path
     ) -> None:
         spool = new_spool(tmp_path / "spool")
@@ -360,13 +358,13 @@ class TestWrongInput:
         assert place in outcome.err
         assert outcome.err.startswith(f"pgsluice: {path}")
 
-    def test_what_came_before_it_is_shown(self, pgsluice: Command, tmp_path: Path) -> None:
+    def test_messages_before_the_error_are_printed(self, pgsluice: Command, tmp_path: Path) -> None:
         rows = PLAIN.text().splitlines()[:3]
         outcome = pgsluice("decode", write(tmp_path, "\n".join([*rows, "\\x00"])))
         assert outcome.code == 1
         assert len(outcome.out.splitlines()) == 3
 
-    def test_a_reader_that_goes_away_is_no_fault(self, tmp_path: Path) -> None:
+    def test_a_reader_that_ends_early_is_no_bug(self, tmp_path: Path) -> None:
         path = write(tmp_path, PARALLEL.text())
         command = f"{sys.executable} -m pgsluice decode --full {path} | head -n 1"
         done = subprocess.run(command, shell=True, capture_output=True, text=True)
@@ -384,10 +382,10 @@ class TestWrongInput:
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
     @given(data=st.data())
-    def test_any_bytes_end_in_an_answer(
+    def test_any_bytes_are_decoded_or_refused(
         self, capsys: pytest.CaptureFixture[str], tmp_path: Path, data: st.DataObject
     ) -> None:
-        """Damaged or not: shown, or refused with a place; never a fault of ours."""
+        """Malformed or not: printed, or refused with a place; never a bug."""
         kind = data.draw(st.sampled_from(["auto", "hex", "recvlogical", "segment"]))
         start = data.draw(st.integers(0, 200))
         rows = PARALLEL_ROWS[start : start + 20]
@@ -430,7 +428,7 @@ class TestLines:
         assert pgsluice("decode", path).code == 0
         assert pgsluice("decode", path, "--parallel").code == 1
 
-    def test_nothing_of_a_row_reaches_the_terminal_as_a_command(
+    def test_values_cannot_send_commands_to_the_terminal(
         self, pgsluice: Command, tmp_path: Path
     ) -> None:
         row = Insert(7, TupleData.of("\x1b[31m", b"\x00\x1b", None, "it's", "NULL", "", "a\\b"))
@@ -441,7 +439,7 @@ class TestLines:
         )
         assert line[:-1].isprintable()
 
-    def test_long_values_are_cut_unless_in_full(self, pgsluice: Command, tmp_path: Path) -> None:
+    def test_long_values_are_cut_without_full(self, pgsluice: Command, tmp_path: Path) -> None:
         row = Insert(7, TupleData.of("ü" * 100, b"\1" * 100)).encode()
         path = write(tmp_path, f"\\x{row.hex()}\n")
         cut = pgsluice("decode", path, "--fragment").out
@@ -483,7 +481,7 @@ class TestObjects:
             "$5": {"text_base64": base64.b64encode(b"\xff").decode()},
         }
 
-    def test_a_timestamp_beyond_the_calendar_is_its_number(
+    def test_a_timestamp_beyond_the_calendar_is_a_number(
         self, pgsluice: Command, tmp_path: Path
     ) -> None:
         begin = b"B" + bytes(8) + (2**62).to_bytes(8, "big") + bytes(4)

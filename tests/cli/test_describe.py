@@ -1,4 +1,4 @@
-"""``pgsluice describe`` and ``explain``: psql 18 itself draws the pictures to compare with."""
+"""``pgsluice describe`` and ``explain``, compared with the output of psql 18 itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _configure(folder: Path, dsn: str, rest: str = "") -> str:
     return str(path)
 
 
-def test_the_servers_are_shown_as_psql_shows_them(
+def test_the_servers_publications_look_as_in_psql(
     pg18: EmbeddedServer, database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     db = database(pg18)
@@ -45,7 +45,7 @@ def test_the_servers_are_shown_as_psql_shows_them(
 
 
 def _without_other_footers(picture: str) -> str:
-    """psql's picture but for indexes, inheritance and the like."""
+    """psql's output without indexes, inheritance and the like."""
     head, footers = [], []
     is_publication = False
     for line in picture.rstrip("\n").splitlines():
@@ -84,7 +84,7 @@ def test_before_the_first_run_it_shows_what_that_will_create(
     assert "WHERE (e = 99)" in shown
 
 
-def test_our_own_are_described_and_explained(
+def test_our_own_publications_are_described_and_explained(
     pg18: EmbeddedServer, database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     db = database(pg18)
@@ -124,7 +124,7 @@ def test_our_own_are_described_and_explained(
     assert "(a >= 5)" not in shown
 
 
-def test_mistakes_are_placed(
+def test_mistakes_have_their_place(
     pg18: EmbeddedServer, database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     db = database(pg18)

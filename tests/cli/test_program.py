@@ -142,7 +142,7 @@ class TestInit:
         assert config.spool.max_bytes == 20 * 2**30
         assert config.subscriptions[0].key == {"public.t": ("a", "b")}
 
-    def test_overwrites_nothing_without_being_told(self, pgsluice: Command, tmp_path: Path) -> None:
+    def test_overwrites_only_with_force(self, pgsluice: Command, tmp_path: Path) -> None:
         path = tmp_path / "c.toml"
         path.write_text("mine")
         outcome = pgsluice("init", path, "--yes")
@@ -151,20 +151,20 @@ class TestInit:
         assert pgsluice("init", path, "--yes", "--force").code == 0
         assert "mine" not in path.read_text()
 
-    def test_writes_nothing_that_run_would_refuse(self, pgsluice: Command, tmp_path: Path) -> None:
+    def test_writes_nothing_that_run_refuses(self, pgsluice: Command, tmp_path: Path) -> None:
         path = tmp_path / "c.toml"
         outcome = pgsluice("init", path, "--yes", "--slot", "My Slot")
         assert outcome.code == 2
         assert '"slot" has to be a slot\'s name' in outcome.err
         assert not path.exists()
 
-    def test_says_where_the_password_should_be(self, pgsluice: Command, tmp_path: Path) -> None:
+    def test_warns_about_a_password_in_the_file(self, pgsluice: Command, tmp_path: Path) -> None:
         outcome = pgsluice("init", tmp_path / "c.toml", "--dsn", "postgresql://a:s3cret@db/x")
         assert outcome.code == 0
         assert "~/.pgpass" in outcome.out
         assert "s3cret" not in outcome.out
 
-    def test_without_a_terminal_it_needs_to_be_told(self, tmp_path: Path) -> None:
+    def test_without_a_terminal_it_needs_options(self, tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "pgsluice", "init", str(tmp_path / "c.toml")],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,

@@ -1,4 +1,4 @@
-"""What docs/decode.md shows is what the program prints of real bytes."""
+"""The examples in docs/decode.md are the program's real output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ EXAMPLES = re.findall(
 )
 
 
-@pytest.mark.parametrize(("arguments", "shown"), EXAMPLES, ids=[one for one, _ in EXAMPLES])
+@pytest.mark.parametrize(
+    ("arguments", "shown"), EXAMPLES, ids=[arguments for arguments, _ in EXAMPLES]
+)
 def test_an_example_of_the_page(
     pgsluice: Command,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -26,6 +28,6 @@ def test_an_example_of_the_page(
     assert (outcome.code, outcome.out) == (0, shown)
 
 
-def test_the_examples_show_what_they_are_for() -> None:
+def test_the_examples_have_the_messages_that_they_explain() -> None:
     tags = ["".join(re.findall(r"^\S+ +[\d:]* ([A-Za-z]) ", shown, re.M)) for _, shown in EXAMPLES]
     assert tags[:3] == ["BYRIC", "SYRIESIESIEASYRUEc", "bYRIPKbDPr"]

@@ -1,4 +1,4 @@
-"""The page on the outbox: its script, as it stands there, reads each event once."""
+"""The script of docs/outbox.md reads each event once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSACTION = re.compile(r"```sql\n(.*?)```", re.DOTALL)
 
 
 def script(shop: Database, folder: Path) -> str:
-    """The page's script, with our server, slot and folders in place of its own."""
+    """The page's script, with the test's server, slot and folders."""
     (text,) = SCRIPT.findall(PAGE.read_text())
     server = conninfo_to_dict(shop.dsn)
     url = f"postgresql://{server['user']}@{server['host']}:{server['port']}/{shop.name}"
@@ -36,7 +36,7 @@ def script(shop: Database, folder: Path) -> str:
         ),
     }
     for theirs, our in ours.items():
-        assert text.count(theirs) == 1, f"{theirs} is not in the page's script any more"
+        assert text.count(theirs) == 1, f"{theirs} is missing in the page's script"
         text = text.replace(theirs, our)
     return text
 
@@ -47,7 +47,7 @@ def test_the_script_of_the_page(spark: Any, database: MakeDatabase, tmp_path: Pa
     shop.execute("CREATE TABLE orders (id int PRIMARY KEY, state text)")
     shop.execute("INSERT INTO orders VALUES (17, 'new')")
     code = compile(script(shop, tmp_path), str(PAGE), "exec")
-    exec(code, {})  # registers: from here on nothing is missed
+    exec(code, {})  # registers the subscription, so that nothing is missed from here on
     (transaction,) = TRANSACTION.findall(PAGE.read_text())
     shop.execute(transaction)
     with shop.connect() as connection:

@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""The README's examples work as they are printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPT = re.compile(
 
 
 def script(shop: Database, folder: Path) -> str:
-    """The README's script, with our server and folders in place of its own."""
+    """The README's script, with the test's server and folders."""
     (text,) = SCRIPT.findall(README.read_text())
     server = conninfo_to_dict(shop.dsn)
     ours = {
@@ -34,7 +34,7 @@ def script(shop: Database, folder: Path) -> str:
     for theirs, our in ours.items():
         # The spool's option has its own name as its value.
         place = f", {theirs}" if theirs != '"changes"' else theirs
-        assert text.count(place) == 1, f"{theirs} is not in the README's script any more"
+        assert text.count(place) == 1, f"{theirs} is missing in the README's script"
         text = text.replace(place, place.replace(theirs, our))
     return text
 
@@ -45,7 +45,7 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
         "CREATE TABLE orders (id int PRIMARY KEY, amount numeric(8,2), placed timestamptz)"
     )
     code = compile(script(shop, tmp_path), str(README), "exec")
-    exec(code, {})  # registers: from here on nothing is missed
+    exec(code, {})  # registers the subscription, so that nothing is missed from here on
     shop.execute(
         "INSERT INTO orders VALUES (1, 1.50, now()), (2, 2.50, NULL)",
         "UPDATE orders SET amount = 9 WHERE id = 2",
@@ -65,12 +65,12 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
     ]  # fmt: skip
     assert set(rows[3]["_absent"]) == {"amount", "placed"}
     exec(code, {})
-    assert len(changes(tmp_path)) == len(rows), "with nothing new nothing comes twice"
+    assert len(changes(tmp_path)) == len(rows), "without new changes nothing is written again"
     await_end(tmp_path / "spool")
 
 
 def changes(folder: Path) -> list[dict[str, Any]]:
-    """What the query wrote, in the source's order."""
+    """The rows that the query wrote, in the source's order."""
     table = pyarrow.parquet.read_table(folder / "changes")
     rows: list[dict[str, Any]] = table.to_pylist()
     return sorted(rows, key=lambda row: (row["_commit_version"], row["_ordinal"]))
@@ -92,7 +92,7 @@ def test_a_range_of_the_spool(spark: Any, database: MakeDatabase, tmp_path: Path
         )
         return sorted(row.id for row in frame.load().select("id").collect())
 
-    # The spool keeps what the query's newest start may ask for again.
+    # The spool keeps what the query may ask for again after a crash.
     assert ids(starting_lsn=str(ends[0]), ending_lsn=str(ends[2])) == [1, 2]
     assert ids(starting_lsn=str(ends[2])) == [3]
     assert ids(ending_lsn=str(ends[1])) == [0, 1]

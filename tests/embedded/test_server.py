@@ -1,4 +1,4 @@
-"""The embedded server: it starts, crashes, comes back, and never outlives its owner."""
+"""The embedded server starts, crashes, recovers, and never outlives its process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_it_is_ready_when_started_and_gone_after_the_block() -> None:
+def test_it_accepts_connections_when_started_and_ends_with_the_block() -> None:
     with EmbeddedServer(settings=NO_FSYNC) as server:
         assert server.version.startswith("18.")
         assert _ask(server.dsn(), "SHOW wal_level") == "logical"
@@ -52,7 +52,7 @@ def test_it_is_ready_when_started_and_gone_after_the_block() -> None:
     assert server.pid is None
 
 
-def test_a_restart_keeps_port_and_data_and_reads_settings_again() -> None:
+def test_a_restart_keeps_port_and_data_and_applies_settings() -> None:
     with EmbeddedServer(settings=NO_FSYNC) as server:
         dsn = server.dsn()
         with psycopg.connect(dsn, autocommit=True) as connection:
@@ -83,7 +83,7 @@ def test_it_recovers_from_a_crash(crash: str) -> None:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that the server's account can enter: pytest's own are for their user alone."""
+    """A folder that the server's account may enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="pgsluice-test-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -98,7 +98,7 @@ def test_a_named_folder_is_kept_and_opened_again(open_folder: Path) -> None:
         assert _ask(server.dsn(), "SELECT answer FROM t") == "42"
 
 
-def test_a_start_that_fails_shows_the_log() -> None:
+def test_a_failed_start_shows_the_log() -> None:
     server = EmbeddedServer(settings={"shared_buffers": "nonsense"})
     with pytest.raises(ConfigError, match="shared_buffers"):
         server.start()
@@ -106,7 +106,7 @@ def test_a_start_that_fails_shows_the_log() -> None:
     assert not server.directory.exists()
 
 
-def test_a_taken_port_is_exchanged_at_the_first_start() -> None:
+def test_the_first_start_chooses_another_port_if_it_is_taken() -> None:
     with EmbeddedServer(settings=NO_FSYNC) as first:
         second = EmbeddedServer(settings=NO_FSYNC)
         second.port = first.port
@@ -127,7 +127,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("end", ["exit", "kill"])
-def test_it_never_outlives_its_owner(end: str) -> None:
+def test_it_never_outlives_its_process(end: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _CHILD, end],
         stdin=subprocess.PIPE,
@@ -146,13 +146,13 @@ def test_it_never_outlives_its_owner(end: str) -> None:
         time.sleep(0.02)
 
 
-def test_a_missing_program_says_which_versions_have_it(pg18: EmbeddedServer) -> None:
+def test_a_missing_program_names_the_versions_that_have_it(pg18: EmbeddedServer) -> None:
     assert pg18.program("pgbench").exists()
     with pytest.raises(ConfigError, match="no program pg_nothing"):
         pg18.program("pg_nothing")
 
 
-def test_a_version_that_nobody_packages_is_refused() -> None:
+def test_a_version_without_a_package_is_refused() -> None:
     with pytest.raises(ConfigError, match="no package of PostgreSQL 9"):
         find_programs(9, Account.choose())
 
@@ -176,7 +176,7 @@ def test_programs_that_the_account_may_not_read_are_copied(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")
-def test_a_temporary_folder_of_root_alone_is_passed_over(
+def test_a_temporary_folder_that_only_root_may_enter_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o700)
@@ -187,7 +187,7 @@ def test_a_temporary_folder_of_root_alone_is_passed_over(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")
-def test_a_named_folder_that_the_account_cannot_enter_is_refused(tmp_path: Path) -> None:
+def test_a_named_folder_that_the_account_may_not_enter_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     with pytest.raises(ConfigError, match="cannot be entered"):
         EmbeddedServer(directory=tmp_path / "server")
