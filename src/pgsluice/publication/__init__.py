@@ -1,9 +1,11 @@
 """Publications of pgsluice's own: what PostgreSQL 15+ publishes, on servers from 10 on.
 
-The way of a publication: text (:func:`load_publications`) → :class:`Publications`, checked
-against the source's tables → :func:`resolve`: what acts on one relation → the row filter room,
-which computes it. All of it is pure; the catalog comes as a picture
-(:func:`pgsluice.catalog.source_tables.source_catalog`).
+A text of statements becomes :class:`Publications`, checked against the source's tables
+(:func:`load_publications`). :func:`resolve` says which of their rules act on one relation, and a
+:class:`Publisher` applies them to its decoded changes. All of it is pure: the source's catalog
+comes in as a value (:func:`pgsluice.catalog.source_tables.source_catalog`).
+
+Other rooms import from this package only, never from its modules.
 
 Source: the manual, "CREATE PUBLICATION" and "Row Filters";
 src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutput.c.

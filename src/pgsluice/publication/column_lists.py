@@ -1,4 +1,4 @@
-"""Column lists: which are allowed.
+"""Column lists: which ones PostgreSQL allows.
 
 Source: src/backend/catalog/pg_publication.c, pub_collist_validate;
 src/backend/commands/publicationcmds.c, CheckPubRelationColumnList.
@@ -16,10 +16,10 @@ _SYSTEM_COLUMNS = frozenset(("tableoid", "cmax", "xmax", "cmin", "xmin", "ctid")
 
 
 def check_columns(table: SourceTable, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """A column list in the table's order.
+    """Put a column list into the table's order.
 
     Raises:
-        SqlRefused: a column that is not there, twice there, or never published.
+        SqlRefused: a column does not exist, is named twice, or can never be published.
     """
     if columns is None:
         return None
@@ -43,11 +43,11 @@ def check_columns(table: SourceTable, columns: tuple[str, ...] | None) -> tuple[
 def check_column_lists(
     publication: str, tables: Iterable[NamedTable], *, has_schemas: bool, via_root: bool
 ) -> None:
-    """Refuse column lists where a publication can have none.
+    """Refuse column lists where the publication cannot have any.
 
     Raises:
-        SqlRefused: beside a schema, or on a partitioned table that is not published as
-            itself.
+        SqlRefused: the publication has schemas, too, or the table is partitioned and not published
+            under its own name.
     """
     for named in tables:
         if named.columns is None:

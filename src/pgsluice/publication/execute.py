@@ -1,7 +1,7 @@
-"""Statements make publications: one statement on the ones there are, against the source's tables.
+"""Execute statements: each one makes new publications of the present ones.
 
-Each function takes what there is and gives what there is then; a refused statement changes
-nothing. The checks, their order and their words are the server's.
+Nothing is changed in place, so a refused statement has no effect. The checks, their order and
+their messages are the server's.
 
 Source: src/backend/commands/publicationcmds.c.
 """
@@ -45,19 +45,19 @@ def execute(
     """Execute one statement.
 
     Raises:
-        SqlRefused: PostgreSQL refuses it, with its words.
-        FilterNotExact: PostgreSQL would take its filter, and we cannot evaluate it exactly.
+        SqlRefused: PostgreSQL refuses it, with this message.
+        FilterNotExact: PostgreSQL accepts a filter that we cannot evaluate exactly.
     """
     match statement:
         case CreatePublication():
             return _create(publications, statement, catalog)
         case AlterObjects():
             publication = _existing(publications, statement.name)
-            return publications.with_one(_alter_objects(publication, statement, catalog))
+            return publications.with_publication(_alter_objects(publication, statement, catalog))
         case AlterParameters():
             publication = _existing(publications, statement.name)
             changed = _alter_parameters(publication, statement, catalog)
-            return publications.with_one(changed)
+            return publications.with_publication(changed)
         case RenamePublication():
             return _rename(publications, statement)
         case ChangeOwner():
@@ -96,20 +96,20 @@ def _create(
     for name in objects.schemas:
         check_schema(name)
     created = replace(publication, tables=tuple(tables), schemas=objects.schemas)
-    return publications.with_one(created)
+    return publications.with_publication(created)
 
 
 def _rename(publications: Publications, statement: RenamePublication) -> Publications:
     publication = _existing(publications, statement.name)
     _not_existing(publications, statement.new_name)
     renamed = replace(publication, name=statement.new_name)
-    return publications.without([statement.name]).with_one(renamed)
+    return publications.without([statement.name]).with_publication(renamed)
 
 
 def _new_tables(
     publication: Publication, opened: list[NamedTable], *, has_schemas: bool
 ) -> list[tuple[NamedTable, str | None]]:
-    """Tables with their filters as PostgreSQL prints them, all checked for the publication."""
+    """Check tables for a publication, and print their filters as PostgreSQL does."""
     via_root = publication.publish_via_partition_root
     filters = []
     for named in opened:
@@ -120,19 +120,20 @@ def _new_tables(
                 "publish_via_partition_root is false.",
             )
         if named.table.is_system:
-            check_table(named.table)  # its columns are not known
+            check_table(named.table)  # a system table's columns are not in the catalog that we read
         filters.append(None if named.where is None else bind_where(named.where, named.table).sql)
     check_column_lists(publication.name, opened, has_schemas=has_schemas, via_root=via_root)
     return list(zip(opened, filters, strict=True))
 
 
 def _added(new: tuple[NamedTable, str | None]) -> PublicationTable:
-    """A table as the publication keeps it, if it can be published at all."""
+    """The table as the publication keeps it, once it may be published at all."""
     named, where = new
     check_table(named.table)
     columns = check_columns(named.table, named.columns)
     table = named.table
-    only = bool(table.children) and not table.is_partitioned  # its children stand beside it
+    # Tables that inherit from it are listed by themselves.
+    only = bool(table.children) and not table.is_partitioned
     return PublicationTable(table.name, table.namespace, columns, where, only, table.oid)
 
 
@@ -219,7 +220,7 @@ def _set_objects(
 ) -> Publication:
     opened = open_tables(objects.tables, catalog)
     new = _new_tables(publication, opened, has_schemas=bool(objects.schemas))
-    if publication.tables:  # the server compares old lists and new ones first
+    if publication.tables:  # the server compares the old column lists with the new ones first
         for table, _ in new:
             check_columns(table.table, table.columns)
     tables = tuple(_added(table) for table in new)

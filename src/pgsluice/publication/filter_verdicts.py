@@ -1,11 +1,11 @@
 """Which tuples of which changes pass the row filters.
 
-INSERTs are judged by their new tuple, DELETEs by their old one, UPDATEs by both, each by the
-filters of its own action, ORed. NULL is false. Filters see the new tuple with its unchanged
-values taken from the old one.
+INSERTs are evaluated on their new tuple, DELETEs on their old one, UPDATEs on both, each with the
+filters of its own action, ORed. NULL counts as false. A filter sees the new tuple with its
+unchanged values taken from the old one.
 
-A filter that fails for a row stops there: nothing of the changes is given out, so whoever
-applies them applies nothing of this call. As on the server, nothing is skipped.
+If a filter fails for a row, none of the changes are returned, so their batch applies nothing. As
+on the server, no row is skipped.
 
 Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_row_filter).
 """
@@ -29,16 +29,19 @@ from pgsluice.types import resolve_type
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdicts:
-    """For each change, whether its old and its new tuple pass. True where no filter acts; an
-    UPDATE without an old tuple counts as if it were like the new one."""
+    """Whether each change's old and new tuple pass.
+
+    Both are true where no filter acts. For an UPDATE without an old tuple, ``old`` repeats ``new``.
+    """
 
     old: Mask
     new: Mask
 
 
 def check_plans(changes: RelationChanges, filters: Iterable[FilterEvaluator | None]) -> None:
-    """Fail where the server does before it looks at a row: a filter's constants are computed
-    when the table's first change comes, whatever its action.
+    """Fail as the server does before it looks at a row.
+
+    It computes a filter's constants at the table's first change, whatever its action.
 
     Raises:
         EvaluationError: as :func:`evaluate_filters`, for the first change.
@@ -51,17 +54,17 @@ def check_plans(changes: RelationChanges, filters: Iterable[FilterEvaluator | No
 def evaluate_filters(
     changes: RelationChanges, pool: RowPool, filters: Mapping[int, FilterEvaluator | None]
 ) -> FilterVerdicts:
-    """Compute the filters.
+    """Evaluate the filters on the tuples of changes.
 
     Args:
         changes: of one relation.
         pool: their tuples.
-        filters: by INSERT, UPDATE and DELETE; actions that share one share the object.
+        filters: by INSERT, UPDATE and DELETE; actions with the same filters share one evaluator.
 
     Raises:
-        EvaluationError: a filter fails for a row, as it would on the server; for the first such
-            change. With ``table``, ``lsn``, ``ordinal`` and ``key_columns``.
-        TableError: a filter needs a column, or a value, that the server does not send.
+        EvaluationError: a filter fails for a row, as it would on the server. It is the first such
+            change's error, with ``table``, ``lsn``, ``ordinal`` and ``key_columns``.
+        TableError: a filter needs a column or a value that the server does not send.
     """
     count = len(changes)
     old, new = np.ones(count, np.bool_), np.ones(count, np.bool_)
@@ -70,17 +73,17 @@ def evaluate_filters(
         candidate for candidate in filters.values() if candidate is not None
     ):
         actions = [action for action, candidate in filters.items() if candidate is evaluator]
-        asked = _Asked.of(changes, pool, np.isin(changes.actions, actions))
-        if not len(asked.rows):
+        evaluated = _EvaluatedTuples.of(changes, pool, np.isin(changes.actions, actions))
+        if not len(evaluated.rows):
             continue
-        columns = _columns(changes, pool, evaluator, asked)
+        columns = _columns(changes, pool, evaluator, evaluated)
         try:
-            passed = evaluator.passing(columns, len(asked.rows))
+            passed = evaluator.passing(columns, len(evaluated.rows))
         except EvaluationError as error:
-            failures.append((int(asked.changes[error.row]), error))
+            failures.append((int(evaluated.changes[error.row]), error))
             continue
-        old[asked.changes[asked.is_old]] = passed[asked.is_old]
-        new[asked.changes[~asked.is_old]] = passed[~asked.is_old]
+        old[evaluated.changes[evaluated.is_old]] = passed[evaluated.is_old]
+        new[evaluated.changes[~evaluated.is_old]] = passed[~evaluated.is_old]
     if failures:
         change, first = min(failures, key=lambda candidate: candidate[0])
         raise _located(first, changes, change) from first
@@ -90,14 +93,13 @@ def evaluate_filters(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The tuples that one filter is asked about, in the server's order: change by change, the
-    old one first.
+class _EvaluatedTuples:
+    """The tuples that one filter is evaluated on, in the server's order: by change, old before new.
 
     Attributes:
-        rows: of the pool.
-        changes: the change of each.
-        is_old: whether it is its old tuple.
+        rows: their rows in the pool.
+        changes: the change of each tuple.
+        is_old: whether it is the change's old tuple.
     """
 
     rows: Int64s
@@ -105,7 +107,7 @@ class _Asked:
     is_old: Mask
 
     @classmethod
-    def of(cls, changes: RelationChanges, pool: RowPool, acting: Mask) -> _Asked:
+    def of(cls, changes: RelationChanges, pool: RowPool, acting: Mask) -> _EvaluatedTuples:
         actions = changes.actions
         with_old = ((actions == UPDATE) | (actions == DELETE)) & (changes.old_index >= 0)
         with_new = (actions == INSERT) | (actions == UPDATE)
@@ -120,9 +122,9 @@ class _Asked:
 
 
 def _columns(
-    changes: RelationChanges, pool: RowPool, evaluator: FilterEvaluator, asked: _Asked
+    changes: RelationChanges, pool: RowPool, evaluator: FilterEvaluator, evaluated: _EvaluatedTuples
 ) -> dict[str, pa.Array]:
-    """What a filter reads, by name."""
+    """The columns that a filter reads, by name."""
     column_indexes = {
         column.name: column_index for column_index, column in enumerate(changes.relation.columns)
     }
@@ -145,10 +147,10 @@ def _columns(
             type_oid=changes.relation.columns[column_index].type_oid,
         )
         raise_unless_possible(verdict, _table(changes))
-        rows = pool.completed(column_index, asked.rows)
+        rows = pool.completed(column_index, evaluated.rows)
         absent = pool.absent(column_index, rows)
         if absent is not None:
-            raise _absent(changes, name, int(asked.changes[np.argmax(absent)]))
+            raise _absent(changes, name, int(evaluated.changes[np.argmax(absent)]))
         is_exact = pool.unfit(column_index, rows) is None and _is_exact(changes, column_index)
         arrays[name] = (
             pool.values(column_index, rows) if is_exact else pool.text(column_index, rows)
@@ -157,7 +159,7 @@ def _columns(
 
 
 def _is_exact(changes: RelationChanges, column_index: int) -> bool:
-    """Whether decoded values say all that PostgreSQL's text does."""
+    """Whether the decoded values tell as much as PostgreSQL's text does."""
     column, decoded = (
         changes.relation.columns[column_index],
         changes.schema.field(column_index).type,
@@ -169,7 +171,7 @@ def _is_exact(changes: RelationChanges, column_index: int) -> bool:
 
 
 def _located(error: EvaluationError, changes: RelationChanges, change: int) -> EvaluationError:
-    """A filter's error with its place; never with a row's values."""
+    """A filter's error with the change that it failed for; never with a row's values."""
     table, lsn = _table(changes), Lsn(int(changes.positions[change]))
     keys = tuple(column.name for column in changes.relation.columns if column.is_key)
     key = f", key column(s) {', '.join(keys)}" if keys else ""

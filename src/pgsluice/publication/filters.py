@@ -1,7 +1,7 @@
 """A publication's filters, bound to the columns of the source's tables.
 
-A filter is bound when its publication is made: then it is refused if it has to be, and kept as
-PostgreSQL prints it. Whoever evaluates it binds the printed form again, to the columns of the
+A filter is bound when its publication is made. It is refused then if it has to be, and else kept
+as PostgreSQL prints it. To evaluate it, the printed form is bound again, to the columns of the
 relation that it acts on.
 """
 
@@ -35,11 +35,11 @@ def check_syntax(where: WhereClause) -> None:
 
 
 def bind_filter(text: str, table: SourceTable) -> BoundFilter:
-    """A filter bound to a relation's columns, by their names.
+    """Bind a filter to a relation's columns, by their names.
 
     Raises:
         SqlRefused: PostgreSQL refuses it; the position counts in ``text``.
-        FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
+        FilterNotExact: PostgreSQL accepts it, and we cannot evaluate it exactly.
     """
     columns = [
         FilterColumn(column.name, column.type_oid, column.typmod, column.collation)
@@ -63,7 +63,7 @@ def bind_where(where: WhereClause, table: SourceTable) -> BoundFilter:
 
     Raises:
         SqlRefused: PostgreSQL refuses it; the position counts in the statement.
-        FilterNotExact: PostgreSQL takes it, and we cannot evaluate it exactly.
+        FilterNotExact: PostgreSQL accepts it, and we cannot evaluate it exactly.
     """
     with _errors_shifted(where.position):
         bound = bind_filter(where.text, table)
@@ -73,7 +73,7 @@ def bind_where(where: WhereClause, table: SourceTable) -> BoundFilter:
 
 @contextmanager
 def _errors_shifted(position: int) -> Iterator[None]:
-    """Errors in a filter's text count in the statement that holds it at ``position``."""
+    """Errors in a filter's text count their position in the statement that holds it."""
     try:
         yield
     except SqlRefused as error:

@@ -1,7 +1,7 @@
-"""A text of statements -> the publications that it makes, executed from nothing.
+"""Execute a text of publication statements, from no publications at all.
 
-pgsluice keeps no state of its own publications: the file, or the text in the configuration, is
-the sequence of statements that makes them, and is executed again at each start.
+pgsluice stores no publications of its own: the file, or the text in the configuration, is the
+sequence of statements that makes them, and is executed again at each start.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pgsluice.sql import SqlRefused
 
 
 def load_publications(text: str, catalog: SourceCatalog) -> Publications:
-    """The publications that a text of statements makes.
+    """Make the publications of a text of statements.
 
     Raises:
-        SqlRefused: the first statement that PostgreSQL refuses; the fact ``line`` is
-            where it begins.
-        FilterNotExact: a filter that PostgreSQL takes and we cannot evaluate exactly.
+        SqlRefused: of the first statement that PostgreSQL refuses; its fact ``line`` is the line
+            where that statement begins.
+        FilterNotExact: PostgreSQL accepts a filter that we cannot evaluate exactly.
     """
     publications = Publications()
     for parsed in parse_statements(text):
@@ -40,7 +40,7 @@ def load_publications(text: str, catalog: SourceCatalog) -> Publications:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """What a file or the configuration says, as it was when it was read.
+    """The statements of a file or of the configuration, as they were when they were read.
 
     Attributes:
         text: the statements.
@@ -52,7 +52,7 @@ class Statements:
 
     @classmethod
     def read(cls, section: PublicationsConfig | None) -> Statements:
-        """What ``[publications]`` has; nothing without it.
+        """Read the statements of ``[publications]``; none without that section.
 
         Raises:
             ConfigError: the file cannot be read.
@@ -63,7 +63,7 @@ class Statements:
 
     @classmethod
     def of_file(cls, path: Path) -> Statements:
-        """A file's.
+        """Read the statements of a file.
 
         Raises:
             ConfigError: it cannot be read.
@@ -75,11 +75,11 @@ class Statements:
             raise ConfigError(f"{path} cannot be read: {reason}") from error
 
     def publications(self, catalog: SourceCatalog) -> Publications:
-        """What they make of the source's tables.
+        """Execute the statements on the source's tables.
 
         Raises:
-            ConfigError: as :func:`load_publications`; the message begins with the place: the
-                file's name and the line, or that it is the configuration's own.
+            ConfigError: as :func:`load_publications`. The message begins with where the statement
+                stands: the file's name and line, or ``[publications] sql``.
         """
         try:
             return load_publications(self.text, catalog)
@@ -91,7 +91,7 @@ class Statements:
 
 
 def load_file(path: Path, catalog: SourceCatalog) -> Publications:
-    """The publications that a file of statements makes.
+    """Make the publications of a file of statements.
 
     Raises:
         ConfigError: as :meth:`Statements.of_file` and :meth:`Statements.publications`.
@@ -100,7 +100,7 @@ def load_file(path: Path, catalog: SourceCatalog) -> Publications:
 
 
 def load_configured(section: PublicationsConfig | None, catalog: SourceCatalog) -> Publications:
-    """The publications that a configuration's ``[publications]`` makes; none without it.
+    """Make the publications of a configuration's ``[publications]``; none without that section.
 
     Raises:
         ConfigError: as :meth:`Statements.read` and :meth:`Statements.publications`.
@@ -109,7 +109,7 @@ def load_configured(section: PublicationsConfig | None, catalog: SourceCatalog) 
 
 
 def subscribed(publications: Publications, names: Iterable[str]) -> tuple[Publication, ...]:
-    """Those that a subscription names, in its order.
+    """The publications that a subscription names, in its order.
 
     Raises:
         SqlRefused: one does not exist.

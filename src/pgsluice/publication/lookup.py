@@ -1,4 +1,4 @@
-"""Names in a statement -> relations of the source, with the checks that go by name.
+"""Look up the relations and schemas that a statement names, with the checks of their names.
 
 Source: src/backend/catalog/namespace.c, RangeVarGetRelid;
 src/backend/commands/publicationcmds.c, OpenTableList and ObjectsInPublicationToOids;
@@ -37,7 +37,7 @@ _NEVER_OPENED = ("i", "I", "c")
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
-    """A table that a statement means, by name or because it inherits from one."""
+    """A table of a statement: one that it names, or one that inherits from such a table."""
 
     table: SourceTable
     columns: tuple[str, ...] | None
@@ -46,14 +46,14 @@ class NamedTable:
 
 @dataclass(frozen=True, slots=True)
 class NamedObjects:
-    """The tables and schemas of a list, each once."""
+    """The tables and schemas that a statement names, each once."""
 
     tables: tuple[TableObject, ...]
     schemas: tuple[str, ...]
 
 
 def named_objects(objects: Iterable[PublicationObject], catalog: SourceCatalog) -> NamedObjects:
-    """Part a list into tables, which are looked up later, and schemas.
+    """Split a list of objects into tables, which are looked up later, and schemas.
 
     Raises:
         SqlRefused: a schema does not exist.
@@ -79,10 +79,10 @@ def _schema(schema: SchemaObject, catalog: SourceCatalog) -> str:
 
 
 def find_table(name: RelationName, catalog: SourceCatalog) -> SourceTable:
-    """The relation of a name.
+    """Find the relation of a name.
 
     Raises:
-        SqlRefused: there is none, or it is one that is never opened as a table.
+        SqlRefused: it does not exist, or is of a kind that is never opened as a table.
     """
     if name.database is not None and name.database != catalog.database:
         full = f"{name.database}.{name.namespace}.{name.name}"
@@ -102,16 +102,16 @@ def find_table(name: RelationName, catalog: SourceCatalog) -> SourceTable:
 
 
 def open_tables(objects: Iterable[TableObject], catalog: SourceCatalog) -> list[NamedTable]:
-    """All tables of a list, with what inherits from them, each once.
+    """Find all tables of a list, and those that inherit from them, each once.
 
     Raises:
-        SqlRefused: a relation that does not exist, or one twice with filters or columns.
+        SqlRefused: a relation does not exist, or is listed twice with filters or column lists.
     """
     named: dict[int, NamedTable] = {}
     for item in objects:
         table = find_table(item.relation, catalog)
         meant = [table]
-        # Partitions come with their table, and never stand in the list because of it.
+        # A partitioned table's partitions are published with it and never listed themselves.
         if table.oid not in named and not item.relation.only and not table.is_partitioned:
             meant += catalog.below(table)
         for member in meant:
@@ -124,14 +124,14 @@ def open_tables(objects: Iterable[TableObject], catalog: SourceCatalog) -> list[
 
 
 def _no_conflict(table: SourceTable, where: object, columns: object) -> None:
-    """A table that comes twice may have neither a filter nor columns."""
+    """Refuse a filter or a column list for a table that is listed twice."""
     for given, clauses in ((where, "WHERE clauses"), (columns, "column lists")):
         if given is not None:
             raise SqlRefused(f'conflicting or redundant {clauses} for table "{table.name}"')
 
 
 def check_table(table: SourceTable) -> None:
-    """Refuse what cannot be published.
+    """Refuse a relation that cannot be published.
 
     Raises:
         SqlRefused: with the reason as its detail.

@@ -1,7 +1,7 @@
 """A publication: which tables, which of their rows and columns, which actions.
 
-The words are those of ``CREATE PUBLICATION``. A publication prints itself as the statement
-that makes it; a table's filter is SQL text, once executed the one that PostgreSQL prints.
+The names are those of ``CREATE PUBLICATION``. A publication prints itself as the statement that
+makes it. A table's filter is SQL text; once the statement is executed, as PostgreSQL prints it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Publication:
         return next((table for table in self.tables if table.oid == oid), None)
 
     def _parameters(self) -> Iterator[str]:
-        """Those that are not as they are by default."""
+        """The parameters that differ from their defaults."""
         if self.publish != ACTIONS:
             yield f"publish = {quote_literal(', '.join(self.publish))}"
         if self.publish_via_partition_root:
@@ -123,12 +123,12 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Publications:
-    """All publications of pgsluice's own, by name: what a file of statements makes."""
+    """All publications of pgsluice's own, by name: the result of a file of statements."""
 
     by_name: Mapping[str, Publication] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Publication]:
-        """By name, as PostgreSQL lists them."""
+        """In the order of their names, as PostgreSQL lists them."""
         return iter(
             sorted(self.by_name.values(), key=lambda publication: publication.name.encode())
         )
@@ -137,15 +137,15 @@ class Publications:
         return name in self.by_name
 
     def get(self, name: str) -> Publication | None:
-        """One of them, or None."""
+        """The publication of a name, or None."""
         return self.by_name.get(name)
 
-    def with_one(self, publication: Publication) -> Publications:
-        """These, and that one in the place of one of its name."""
+    def with_publication(self, publication: Publication) -> Publications:
+        """Add a publication; it replaces one of the same name."""
         return Publications({**self.by_name, publication.name: publication})
 
     def without(self, names: Iterable[str]) -> Publications:
-        """These but for some."""
+        """Leave out the publications of some names."""
         dropped = frozenset(names)
         return Publications(
             {name: publication for name, publication in self.by_name.items() if name not in dropped}
@@ -153,5 +153,5 @@ class Publications:
 
     @property
     def sql(self) -> str:
-        """A file that makes them again."""
+        """The statements that make all of them."""
         return "".join(f"{publication.sql}\n" for publication in self)

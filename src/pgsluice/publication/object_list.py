@@ -1,7 +1,8 @@
-"""The lists of objects in publication statements: tables with columns and filters, schemas.
+"""The lists of objects in publication statements: tables with columns and filters, and schemas.
 
-A list is a chain: what stands alone (``TABLE a, b, TABLES IN SCHEMA s, t``) is of the kind of
-the object before it. That can only be told once the whole statement is read, as in the server.
+An object without a keyword (``b`` and ``t`` in ``TABLE a, b, TABLES IN SCHEMA s, t``) is of the
+same kind as the object before it. As in the server, kinds are assigned after the whole list is
+read.
 
 Source: src/backend/parser/gram.y (PublicationObjSpec, preprocess_pubobj_list).
 """
@@ -33,8 +34,8 @@ class _Written:
     """One object as it was written.
 
     Attributes:
-        relation: a name; None: CURRENT_SCHEMA.
-        is_bare: nothing but one name, which a schema can have too.
+        relation: its name; None: CURRENT_SCHEMA.
+        is_bare: it is a single name and nothing else, so it may also name a schema.
     """
 
     kind: _Kind
@@ -49,11 +50,11 @@ class ObjectListParser(TokenCursor):
     """Reads ``pub_obj_list``."""
 
     def objects(self) -> tuple[PublicationObject, ...]:
-        """One object or more."""
+        """Read one object or more."""
         written = [self._object()]
         while self.accept(","):
             written.append(self._object())
-        return _meant(written)
+        return _with_kinds(written)
 
     def _object(self) -> _Written:
         token = self.token
@@ -145,10 +146,10 @@ class ObjectListParser(TokenCursor):
 
 
 def read_relation_name(text: str) -> RelationName:
-    """A table's name by itself: ``t``, ``s.t``, ``"S".t``.
+    """Read a table's name that stands alone: ``t``, ``s.t``, ``"S".t``.
 
     Raises:
-        SqlRefused: it is none.
+        SqlRefused: the text is no such name.
     """
     cursor = ObjectListParser(tokenize(text), text)
     try:
@@ -160,8 +161,8 @@ def read_relation_name(text: str) -> RelationName:
     return name
 
 
-def _meant(written: list[_Written]) -> tuple[PublicationObject, ...]:
-    """Each object as the kind that the chain gives it."""
+def _with_kinds(written: list[_Written]) -> tuple[PublicationObject, ...]:
+    """Give each object its kind."""
     if written[0].kind is _Kind.CONTINUATION:
         raise SqlRefused(
             "invalid publication object list",

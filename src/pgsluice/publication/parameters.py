@@ -1,4 +1,4 @@
-"""The parameters of WITH and SET: their names, their values, what is wrong with them.
+"""The parameters of WITH and SET, and the errors of their names and values.
 
 Source: src/backend/commands/publicationcmds.c, parse_publication_options;
 src/backend/commands/define.c.
@@ -22,10 +22,10 @@ _LISTED = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\s,"]+))\s*')
 
 
 def with_parameters(publication: Publication, parameters: Iterable[Parameter]) -> Publication:
-    """The publication with these parameters set, the others left as they are.
+    """Set parameters of a publication; the others stay.
 
     Raises:
-        SqlRefused: an unknown parameter or value, or one given twice.
+        SqlRefused: an unknown parameter or value, or a parameter given twice.
     """
     given: set[str] = set()
     for parameter in parameters:
@@ -60,7 +60,7 @@ def _actions(parameter: Parameter) -> tuple[Action, ...]:
 
 
 def _split_names(text: str) -> list[str]:
-    """Names between commas, folded unless quoted (SplitIdentifierString)."""
+    """Split names at their commas and fold those without quotes (SplitIdentifierString)."""
     text = text.strip(" \t\n\r\f\v")
     names: list[str] = []
     index = 0

@@ -1,10 +1,10 @@
-"""Text -> publication statements: the grammar of PostgreSQL 18, by recursive descent.
+"""Parse publication statements: the grammar of PostgreSQL 18, by recursive descent.
 
 A text holds any number of statements, ended by semicolons, with the server's comments, quoted
-names and strings of all kinds. Syntax errors are the server's, at the server's place. Two
-things more than 18 are taken: ``FOR ALL TABLES IN SCHEMA s``, as row filters were first
-documented, for ``FOR TABLES IN SCHEMA s``; and statements that are not about publications are
-refused by name.
+names and strings of all kinds. Syntax errors have the server's message and position. There are
+two differences from PostgreSQL 18: ``FOR ALL TABLES IN SCHEMA s``, as row filters were first
+documented, is accepted for ``FOR TABLES IN SCHEMA s``; and a statement that is not about
+publications is refused by its name.
 
 Source: src/backend/parser/gram.y (CreatePublicationStmt, AlterPublicationStmt, DropStmt).
 """
@@ -33,7 +33,7 @@ _VERBS = ("create", "alter", "drop")
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A statement and where it stands in its text: the first character, and one past it."""
+    """A statement and its place in the text: its first character, and the first one after it."""
 
     statement: Statement
     start: int
@@ -41,10 +41,10 @@ class Located:
 
 
 def parse_statements(text: str) -> list[Located]:
-    """Read all statements of a text.
+    """Parse all statements of a text.
 
     Raises:
-        SqlRefused: what PostgreSQL's parser refuses, with its words and place.
+        SqlRefused: PostgreSQL's parser refuses it, with this message at this position.
     """
     try:
         return _Parser(tokenize(text), text).statements()
@@ -53,7 +53,7 @@ def parse_statements(text: str) -> list[Located]:
 
 
 class _Parser(ObjectListParser):
-    """Statements and their parameters; the lists of objects are the base's."""
+    """Parses statements and their parameters; the base class parses the lists of objects."""
 
     def statements(self) -> list[Located]:
         statements: list[Located] = []
@@ -157,7 +157,7 @@ class _Parser(ObjectListParser):
         return Parameter(name.value, value, name.start)
 
     def _value(self) -> str:
-        """A word, a string, a number or an operator: its text."""
+        """The text of a word, a string, a number or an operator."""
         sign = ""
         if self.token.is_operator("+", "-"):
             sign = self.take().value.replace("+", "")

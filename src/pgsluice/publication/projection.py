@@ -1,4 +1,4 @@
-"""The columns and the name that changes are published with.
+"""The name and the columns that changes are published with.
 
 Source: src/backend/replication/logical/proto.c (logicalrep_should_publish_column);
 src/backend/replication/pgoutput/pgoutput.c (init_tuple_slot: columns of a partition are its
@@ -20,24 +20,24 @@ from pgsluice.wire import Relation
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """How changes under one definition of their relation look when they are published.
+    """How changes under one definition of their relation are published.
 
     Attributes:
         relation: with the name and OID that it is published under, and the published columns.
-        facts: likewise; its root is the relation that it is published as. A key whose columns
-            are not all published is none.
+        facts: likewise; its root is the relation that it is published as. There is no key if one of
+            its columns is not published.
         schema: of the published columns.
-        places: which columns of the relation these are.
+        column_indexes: which columns of the relation these are.
     """
 
     relation: Relation
     facts: RelationFacts | None
     schema: pa.Schema
-    places: list[int]
+    column_indexes: list[int]
 
     @classmethod
     def of(cls, resolution: Resolution, changes: RelationChanges) -> Projection:
-        """What a resolution makes of the definition in force."""
+        """Project the definition of a relation that is in force."""
         relation, root = changes.relation, resolution.published_as
         order = {column.name: number for number, column in enumerate(root.columns)}
         column_indexes = _published(resolution, changes)
@@ -57,26 +57,27 @@ class Projection:
                 resolution, changes, {relation.columns[index].name for index in column_indexes}
             ),
             schema=pa.schema([changes.schema.field(index) for index in column_indexes]),
-            places=column_indexes,
+            column_indexes=column_indexes,
         )
 
     def cut(self, changes: RelationChanges) -> RelationChanges:
-        """All changes, so published."""
+        """All changes, with the published columns only."""
         return replace(
             changes,
             relation=self.relation,
             facts=self.facts,
             schema=self.schema,
-            new=project(changes.new, self.places),
-            old=project(changes.old, self.places),
+            new=project(changes.new, self.column_indexes),
+            old=project(changes.old, self.column_indexes),
         )
 
 
 def _published(resolution: Resolution, changes: RelationChanges) -> list[int]:
-    """The places of the published columns, of those that the server sends.
+    """The indexes of the published columns among those that the server sends.
 
-    Without a list all are, but generated ones only where they are asked for. Whether a column
-    is generated says what the catalog said when the relation came; else what it says now.
+    Without a column list all columns are published, generated ones only if the publications ask for
+    them. Whether a column is generated is known from the catalog at the time of the Relation
+    message, or else from the catalog now.
     """
     known = changes.facts.columns if changes.facts is not None else resolution.table.columns
     generated = {column.name: column.generated for column in known}

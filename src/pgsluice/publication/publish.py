@@ -1,22 +1,23 @@
-"""One subscription's own publications applied to decoded changes of one relation.
+"""Apply a subscription's own publications to decoded changes of one relation.
 
-Rules, all of them PostgreSQL's:
+The rules are PostgreSQL's:
 
-- Only actions that are published pass. TRUNCATE knows no filter; that of a partition whose
-  changes go under its root's name is not sent, but where it empties the root (:mod:`.truncates`).
-- An UPDATE whose old row does not pass the update filter and whose new row does is an INSERT;
-  the other way round it is a DELETE; where neither passes it is nothing. Whether INSERTs and
-  DELETEs are published plays no part in it.
-- An INSERT that was an UPDATE takes its unchanged values (TOAST) from the old tuple. What that
-  does not have stays absent; PostgreSQL sends it as unchanged, and its subscriber stores NULL.
-- The replica identity must hold every column of the filters and be in the column lists, when an
-  UPDATE or DELETE is published. The server refuses the statement; here it has happened, and the
-  error parks the table.
-- The tuples are cut to the published columns. Changes of a partition that are published as its
-  root's have the root's name, OID and order of columns; its old tuples hold what the partition's
-  own replica identity says.
+- Only published actions pass. A TRUNCATE has no filter. A TRUNCATE of a partition whose changes
+  go under its root's name is sent only where it empties the root (:mod:`.truncates`).
+- An UPDATE becomes an INSERT if only its new row passes the update filter, and a DELETE if only
+  its old row does; if neither passes, nothing is sent. It does not matter whether INSERTs and
+  DELETEs are published.
+- An INSERT that was an UPDATE takes its unchanged values (TOAST) from the old tuple. Values that
+  are missing there, too, stay absent; PostgreSQL sends them as unchanged, and its subscriber
+  stores NULL.
+- When an UPDATE or DELETE is published, the replica identity must hold every column of the
+  filters, and the column lists must hold the replica identity. The server refuses the statement;
+  here it has already happened, so the error parks the table.
+- Tuples hold the published columns only. Changes of a partition that are published as its root's
+  have the root's name, OID and order of columns; which columns an old tuple holds depends on the
+  partition's own replica identity.
 
-What is left keeps its position and ordinal.
+A published change keeps its position and ordinal.
 
 Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_change, pgoutput_row_filter,
 pgoutput_truncate).
@@ -50,7 +51,7 @@ from pgsluice.publication.projection import Projection
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
 from pgsluice.publication.resolution import Resolution, resolve
 from pgsluice.publication.row_pool import RowPool
-from pgsluice.publication.truncates import Place, leaves_of, whole_truncates
+from pgsluice.publication.truncates import ChangePosition, leaves_of, whole_truncates
 from pgsluice.row_filter import FilterEvaluator, plan_filters
 from pgsluice.sql import SqlRefused
 from pgsluice.wire import ReplicaIdentity as WireIdentity
@@ -65,22 +66,23 @@ _ACTIONS: Final[dict[Action, int]] = {
 
 @dataclass(frozen=True)
 class Publisher:
-    """What a subscription's publications do to the changes of one relation. It pickles.
+    """Applies a subscription's publications to the changes of one relation. It pickles.
 
-    Made in the driver, once for a relation (its OID) and picture of the catalog; used in tasks::
+    The driver makes one for each relation, by its OID, at each look at the catalog; tasks use it::
 
         publisher = Publisher.of(publications, table, catalog)
         for changes in decode_segment(view, {oid}, texts=publisher.filter_columns):
             published = publisher.publish(changes)
 
-    For the partitions of a root, :func:`publish_all` has the whole.
+    For the partitions of a root use :func:`publish_all`.
 
     Attributes:
-        resolution: what acts on the relation, and what it is published as.
+        resolution: the rules that act on the relation, and what it is published as.
         publications: the subscription's.
         catalog: the relation and its ancestors.
         leaves: the tables that hold the rows of ``published_as``, by OID.
-        sends_root_truncates: whether a publication that goes through the root publishes TRUNCATE.
+        sends_root_truncates: whether a publication with ``publish_via_partition_root`` publishes
+            TRUNCATE.
         filters: by INSERT, UPDATE and DELETE: the filters ORed, or None where every row passes.
     """
 
@@ -98,7 +100,7 @@ class Publisher:
     def of(
         cls, publications: Sequence[Publication], table: SourceTable, catalog: SourceCatalog
     ) -> Publisher | None:
-        """What some publications do to a relation; None when none of them has it.
+        """Make the publisher of a relation; None when none of the publications has it.
 
         Args:
             publications: of one subscription, in its order.
@@ -106,10 +108,10 @@ class Publisher:
             catalog: all the source's tables.
 
         Raises:
-            SqlRefused: the publications' columns do not agree.
+            SqlRefused: the publications' columns do not agree, or a filter does not fit the
+                relation's columns any more.
+            FilterNotExact: a filter cannot be computed exactly.
             TableError: see :func:`~pgsluice.publication.resolution.resolve`.
-            SqlRefused: a filter does not fit the relation's columns any more; or
-                FilterNotExact: it cannot be computed exactly.
         """
         resolution = resolve(publications, table, catalog)
         if resolution is None:
@@ -135,7 +137,7 @@ class Publisher:
 
     @property
     def filter_columns(self) -> frozenset[str]:
-        """The columns that the filters read: the ``texts`` that decoding is asked for."""
+        """The columns that the filters read: the ``texts`` that decoding is evaluated for."""
         return frozenset(
             name
             for evaluator in self.filters.values()
@@ -144,23 +146,23 @@ class Publisher:
         )
 
     def publish(
-        self, changes: RelationChanges, truncates: Collection[Place] = ()
+        self, changes: RelationChanges, truncates: Collection[ChangePosition] = ()
     ) -> RelationChanges:
-        """The changes as the publications publish them.
+        """Publish changes.
 
         Args:
             changes: of the relation, decoded with ``texts=publisher.filter_columns``.
-            truncates: the TRUNCATEs of a partition that stand for one of the root.
+            truncates: the TRUNCATEs of a partition that count as a TRUNCATE of the root.
 
         Returns:
-            Those that are published, transformed, under the name and with the columns that they
-            are published with; perhaps none.
+            The published changes, transformed, under the name and with the columns that they are
+            published with; perhaps none.
 
         Raises:
             EvaluationError: a filter fails for a row. With the table, the names of the key
                 columns and the position; nothing of ``changes`` may be applied.
-            TableError: the replica identity does not fit, or the server does not send what a
-                filter reads.
+            TableError: the replica identity does not fit, or the server does not send what a filter
+                reads.
         """
         check_plans(changes, self.filters.values())
         acting = self._acting(changes, truncates)
@@ -169,11 +171,11 @@ class Publisher:
         if not any(self.filters.values()) and acting.all():
             return projection.cut(changes)
         pool = RowPool.of(changes)
-        truth = evaluate_filters(_only(changes, acting), pool, self.filters)
+        truth = evaluate_filters(_subset(changes, acting), pool, self.filters)
         kept, actions = _transformed(changes.actions[acting], truth)
         return _assembled(changes, pool, projection, np.flatnonzero(acting)[kept], actions[kept])
 
-    def _acting(self, changes: RelationChanges, truncates: Collection[Place]) -> Mask:
+    def _acting(self, changes: RelationChanges, truncates: Collection[ChangePosition]) -> Mask:
         """The changes whose action is published."""
         published = [_ACTIONS[action] for action in self.resolution.published]
         acting: Mask = np.isin(changes.actions, published)
@@ -212,12 +214,12 @@ class Publisher:
 def publish_all(
     publishers: Mapping[int, Publisher], runs: Sequence[RelationChanges]
 ) -> list[RelationChanges]:
-    """Publish the changes of several relations, a root's partitions among them.
+    """Publish the changes of several relations, among them the partitions of a root.
 
     Args:
-        publishers: by the OID of the relation that the server sends. Changes of relations that
-            are not in it are not published.
-        runs: decoded changes; of a root's partitions all.
+        publishers: by the OID of the relation that the server sends. Changes of other relations are
+            not published.
+        runs: decoded changes; if they hold changes of a root's partitions, all of them.
 
     Raises:
         EvaluationError, TableError: as :meth:`Publisher.publish`, for the first such change.
@@ -228,12 +230,12 @@ def publish_all(
         if publisher.published_as.oid != publisher.resolution.table.oid
     }
     published: list[RelationChanges] = []
-    failures: list[tuple[Place, TableError]] = []
+    failures: list[tuple[ChangePosition, TableError]] = []
     for run in runs:
         publisher = publishers.get(run.relation.oid)
         if publisher is None:
             continue
-        # One partition's T stands for the root's.
+        # The TRUNCATE of one partition counts as the root's; those of the others are not sent.
         is_first = run.relation.oid == min(publisher.leaves, default=0)
         truncates = root_truncates.get(publisher.published_as.oid, frozenset()) if is_first else ()
         try:
@@ -248,7 +250,7 @@ def publish_all(
 
 
 def _evaluators(resolution: Resolution) -> dict[int, FilterEvaluator | None]:
-    """By action; actions with the same filters share one."""
+    """The filters by action; actions with the same filters share one evaluator."""
     evaluators: dict[tuple[str, ...], FilterEvaluator | None] = {(): None}
     actions: tuple[Action, ...] = ("insert", "update", "delete")
     for action in actions:
@@ -261,7 +263,7 @@ def _evaluators(resolution: Resolution) -> dict[int, FilterEvaluator | None]:
 
 
 def _transformed(actions: Bytes, truth: FilterVerdicts) -> tuple[Mask, Bytes]:
-    """Which changes are published, and as what."""
+    """Which changes are published, and the action that each becomes."""
     is_update = actions == UPDATE
     kept = np.where(actions == INSERT, truth.new, truth.old)
     kept[is_update] |= truth.new[is_update]
@@ -271,8 +273,8 @@ def _transformed(actions: Bytes, truth: FilterVerdicts) -> tuple[Mask, Bytes]:
     return kept, new_actions
 
 
-def _only(changes: RelationChanges, wanted: Mask) -> RelationChanges:
-    """Some changes, over the same tuples."""
+def _subset(changes: RelationChanges, wanted: Mask) -> RelationChanges:
+    """The chosen changes, with the tuples of all."""
     if wanted.all():
         return changes
     return replace(
@@ -295,7 +297,7 @@ def _assembled(
     kept: Int64s,
     actions: Bytes,
 ) -> RelationChanges:
-    """The changes that are kept, as the actions that they have become."""
+    """The published changes with their new actions."""
     was = changes.actions[kept]
     has_new = (actions == INSERT) | (actions == UPDATE)
     has_old = ((actions == UPDATE) | (actions == DELETE)) & (changes.old_index[kept] >= 0)
@@ -313,9 +315,9 @@ def _assembled(
         ordinals=changes.ordinals[kept],
         commit_timestamps=changes.commit_timestamps[kept],
         xids=changes.xids[kept],
-        new=pool.tuples(projection.places, new_rows, complete),
+        new=pool.tuples(projection.column_indexes, new_rows, complete),
         new_index=_index(has_new),
-        old=pool.tuples(projection.places, old_rows),
+        old=pool.tuples(projection.column_indexes, old_rows),
         old_index=_index(has_old),
         old_kinds=changes.old_kinds[kept] * has_old,
     )

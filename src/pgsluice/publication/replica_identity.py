@@ -1,11 +1,12 @@
-"""What the replica identity must hold for updates and deletes to be published.
+"""What the replica identity must hold so that updates and deletes can be published.
 
-An old row comes with its identity's columns only. A filter on others could not be evaluated on
-it, and a list without them would leave the target without a key. The server refuses the
-application's UPDATE then; we see the change, and park its table with the server's words.
+An old tuple holds the replica identity's columns only. A filter on another column could not be
+evaluated on it, and a column list without the identity would leave the target without a key. The
+server refuses the application's UPDATE in that case. pgsluice sees the change only afterwards,
+and parks the table with the server's message.
 
-The identity is that of the relation that changed, a partition's own even where the rules are
-its root's; columns are matched by name.
+The identity is that of the relation that changed: a partition's own, even where its root's rules
+act. Columns are matched by name.
 
 Source: src/backend/executor/execReplication.c (CheckCmdReplicaIdentity);
 src/backend/commands/publicationcmds.c (pub_rf_contains_invalid_column,
@@ -30,11 +31,11 @@ _VERBS = {"update": "cannot update table", "delete": "cannot delete from table"}
 
 @dataclass(frozen=True, slots=True)
 class ReplicaIdentity:
-    """What old rows hold.
+    """Which columns old tuples hold.
 
     Attributes:
         kind: pg_class.relreplident: ``d``, ``n``, ``f`` or ``i``.
-        columns: those of its index; none under FULL and NOTHING.
+        columns: those of the identity's index; none under FULL and NOTHING.
     """
 
     kind: str
@@ -42,7 +43,7 @@ class ReplicaIdentity:
 
     @classmethod
     def of(cls, table: SourceTable) -> ReplicaIdentity:
-        """The one that the catalog says; a Relation message's can be newer."""
+        """The replica identity in the catalog; a Relation message's can be newer."""
         return cls(table.replica_identity, frozenset(table.identity_columns))
 
 
@@ -53,17 +54,17 @@ def check_replica_identity(
     catalog: SourceCatalog,
     identity: ReplicaIdentity | None = None,
 ) -> None:
-    """Whether an action on a table can be published.
+    """Refuse an action on a table that cannot be published.
 
     Args:
         action: what happened.
         publications: of one subscription.
-        table: what changed.
+        table: the relation that changed.
         catalog: all the source's tables.
         identity: of the Relation message in force; None: the catalog's.
 
     Raises:
-        SqlRefused: it cannot, in PostgreSQL's words.
+        SqlRefused: it cannot be published, with PostgreSQL's message.
     """
     identity = identity or ReplicaIdentity.of(table)
     verb = f'{_VERBS[action]} "{table.name}"'

@@ -1,20 +1,20 @@
 """Which rules act on a relation's changes: those of all publications of one subscription.
 
-The server asks this once per relation and walsender. The rules, in its order:
+The server determines this once per relation and walsender. The rules, in its order:
 
-1. A publication publishes a relation that it names, whose schema it names, that is a partition
-   of such a one, or any if it is for all tables.
-2. Its changes go under the relation's own name, or with ``publish_via_partition_root`` under
-   that of the top-most ancestor that the publication has. Over all publications the highest
-   ancestor wins, and only the publications at that level give filters and columns; what the
-   others publish still counts as published.
-3. For each action the filters of these publications are ORed. One without a filter cancels
-   them: it names the table without one, or is for all tables, or for the table's schema.
-4. Column lists have to agree, and so has ``publish_generated_columns``.
+1. A publication publishes a relation that it names, a relation in a schema that it names, and a
+   partition of either; if it is FOR ALL TABLES, any relation.
+2. A relation's changes go under its own name, or with ``publish_via_partition_root`` under that
+   of the topmost ancestor that the publication has. Over all publications the highest ancestor
+   wins, and only the publications at that level give filters and columns; the actions of the
+   others are still published.
+3. For each action the filters of these publications are ORed. A publication without a filter for
+   the table cancels them: one that names it without WHERE, is FOR ALL TABLES, or names its
+   schema.
+4. Their column lists have to agree, and so has ``publish_generated_columns``.
 
-Where the server itself publishes through the root, the relation that it sends is the
-partitioned table, and which partition a row came from cannot be known: rules of a partition
-alone are refused there.
+Where the server itself publishes through the root, it sends the partitioned table, and the
+partition of a row is unknown. Rules for a single partition are refused in that case.
 
 Source: src/backend/replication/pgoutput/pgoutput.c (get_rel_sync_entry,
 pgoutput_row_filter_init, check_and_init_gencol, pgoutput_column_list_init).
@@ -33,7 +33,7 @@ from pgsluice.sql import SqlRefused
 
 
 class Unfiltered(Enum):
-    """Why a publication has no filter for a relation, and so cancels those of others."""
+    """Why a publication has no filter for a relation, and therefore cancels those of others."""
 
     NO_WHERE = "it names the table without a WHERE clause"
     ALL_TABLES = "it is FOR ALL TABLES"
@@ -46,7 +46,7 @@ class Rule:
     """How one publication publishes a relation, at the level that decides.
 
     Attributes:
-        row_filter: its WHERE as SQL, or why it has none.
+        row_filter: its WHERE as SQL, or the reason why it has none.
         columns: its column list in the table's order; None: it has none.
     """
 
@@ -59,12 +59,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What acts on one relation.
+    """The rules that act on one relation.
 
     Attributes:
         table: the relation whose changes the server sends.
-        published_as: it, or the ancestor that its changes are published under.
-        published: which actions are published at all.
+        published_as: the same relation, or the ancestor under whose name its changes go.
+        published: the actions that are published.
         rules: of the publications at the level that decides, in the subscription's order.
         columns: the column list, in the order of ``published_as``; None: there is none.
         generated_columns: whether stored generated columns are published without a list.
@@ -78,14 +78,14 @@ class Resolution:
     generated_columns: GeneratedColumns
 
     def filters(self, action: Action) -> tuple[str, ...]:
-        """The filters that are ORed for an action, each once; none: every row passes."""
+        """The filters that are ORed for an action, each once; empty: every row passes."""
         acting = [rule for rule in self.rules if action in rule.actions]
         if action == "truncate" or any(isinstance(rule.row_filter, Unfiltered) for rule in acting):
             return ()
         return _distinct(acting)
 
     def cancelled(self, action: Action) -> tuple[Rule, ...]:
-        """The rules without a filter that cancel others' filters for an action."""
+        """The rules without a filter that cancel the filters of others for an action."""
         if action == "truncate":
             return ()
         acting = [rule for rule in self.rules if action in rule.actions]
@@ -124,19 +124,19 @@ def _distinct(rules: Iterable[Rule]) -> tuple[str, ...]:
 def resolve(
     publications: Sequence[Publication], table: SourceTable, catalog: SourceCatalog
 ) -> Resolution | None:
-    """What acts on a relation's changes.
+    """Find the rules that act on a relation's changes.
 
     Args:
         publications: of one subscription.
-        table: the relation that the server sends: a table, a leaf, or a partitioned table if
-            the server publishes it as itself.
+        table: the relation that the server sends: a table, a leaf, or a partitioned table if the
+            server publishes it under its own name.
         catalog: all the source's tables.
 
     Returns:
         None when none of the publications has the relation.
 
     Raises:
-        SqlRefused: the publications' columns do not agree.
+        SqlRefused: the publications' column lists do not agree.
         TableError: the server sends the partitioned table, and one of the publications has
             rules for a partition.
     """
@@ -238,7 +238,7 @@ def _generated_columns(rules: Sequence[Rule], table: SourceTable) -> GeneratedCo
 def _columns(
     rules: Sequence[Rule], table: SourceTable, generated: GeneratedColumns
 ) -> tuple[str, ...] | None:
-    """The list that all agree on. None without any, or a list of all columns beside one."""
+    """The column list that all rules agree on; None if none has a list."""
     if all(rule.columns is None for rule in rules):
         return None
     sent = ("", "s") if generated == "stored" else ("",)
@@ -253,10 +253,10 @@ def _columns(
 
 
 def _no_rule_below(publication: Publication, table: SourceTable, catalog: SourceCatalog) -> None:
-    """Refuse a publication that treats a partition otherwise than its partitioned table."""
+    """Refuse a publication whose rules for a partition differ from its partitioned table's."""
     whole = _published_as(publication, table, catalog)
     if whole is not None and publication.publish_via_partition_root:
-        return  # the highest one decides, and partitions' own rules never act
+        return  # the highest ancestor decides, so a partition's own rules never act
     for partition in catalog.below(table):
         named = publication.table(partition.oid)
         is_as_the_whole = named is None or (named.where is None and named.columns is None)

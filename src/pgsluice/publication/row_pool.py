@@ -1,8 +1,8 @@
-"""The tuples of changes as one pool of rows: picked, and completed from one another.
+"""The tuples of changes as one pool of rows, to pick rows from and to complete them.
 
-Row ``i`` of the pool is new tuple ``i``; behind all the new ones come the old ones. An unchanged
-value (TOAST) of an UPDATE's new tuple is in its old tuple, if anywhere: completing a column means
-to read it from that row of the pool instead.
+Row ``i`` of the pool is new tuple ``i``; the old tuples follow after all the new ones. The
+unchanged value (TOAST) of an UPDATE's new tuple can only be in its old tuple: completing a column
+means to read that row of the pool instead.
 
 Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_row_filter), which copies such
 values from the old tuple before it looks at the new one.
@@ -26,7 +26,7 @@ class RowPool:
 
     Attributes:
         new: the new tuples, rows 0 to ``new_rows`` - 1.
-        old: the old tuples, the rows behind them.
+        old: the old tuples, the rows after them.
         old_of_new: for each new tuple, the row of its change's old tuple; -1 without one.
     """
 
@@ -50,10 +50,10 @@ class RowPool:
         return len(self.old_of_new)
 
     def completed(self, column: int, rows: Int64s) -> Int64s:
-        """Where each row's value of a column is: in the row, or in its old tuple's.
+        """The row that holds each row's value of a column: the row itself, or its old tuple's.
 
-        A value that neither has stays where it is missing; so does one that is NULL in the old
-        tuple, since what is stored out of line is not.
+        A value that is missing in both stays missing. So does one that is NULL in the old
+        tuple, because a value that is stored out of line is never NULL.
         """
         absent = self.new.absent.get(column)
         if absent is None:
@@ -87,11 +87,11 @@ class RowPool:
         return _gather(self.new.texts[column](), self.old.texts[column](), rows)
 
     def absent(self, column: int, rows: Int64s) -> Mask | None:
-        """Where the value is not there; None where it is everywhere."""
+        """The rows where the value is missing; None if there are none."""
         return self._mask(self.new.absent.get(column), self.old.absent.get(column), rows)
 
     def unfit(self, column: int, rows: Int64s) -> Mask | None:
-        """Where the column's Arrow type cannot hold the value; None: nowhere."""
+        """The rows whose value the column's Arrow type cannot hold; None if there are none."""
         return self._mask(self.new.unfit.get(column), self.old.unfit.get(column), rows)
 
     def _mask(self, new: Mask | None, old: Mask | None, rows: Int64s) -> Mask | None:
@@ -106,12 +106,13 @@ class RowPool:
         return mask if mask.any() else None
 
     def tuples(self, columns: list[int], rows: Int64s, complete: Mask | None = None) -> Tuples:
-        """Some rows, some columns, as tuples of their own.
+        """Some rows and columns, as tuples of their own.
 
         Args:
-            columns: of these columns, in this order.
-            rows: of the pool.
-            complete: rows of these whose unchanged values come from their old tuples; None: none.
+            columns: these columns, in this order.
+            rows: rows of the pool.
+            complete: which of the rows take their unchanged values from their old tuples;
+                None: none of them.
         """
         arrays: list[pa.Array] = []
         absent: dict[int, Mask] = {}
@@ -132,7 +133,7 @@ class RowPool:
 
 
 def project(tuples: Tuples, columns: list[int]) -> Tuples:
-    """All rows, some columns."""
+    """All rows of some columns."""
     column_indexes = list(enumerate(columns))
     return Tuples(
         tuple(tuples.columns[column] for column in columns),
@@ -155,7 +156,7 @@ def project(tuples: Tuples, columns: list[int]) -> Tuples:
 
 
 def _gather(new: pa.Array, old: pa.Array, rows: Int64s) -> pa.Array:
-    """Rows of two arrays laid end to end; without joining them where one is enough."""
+    """Take rows of two arrays as if they were one; they are joined only if both are needed."""
     count = len(new)
     if not len(rows):
         return new.slice(0, 0)

@@ -1,8 +1,8 @@
-"""The server's publications, as publications of the same kind as our own.
+"""Read the server's publications, in the same form as our own.
 
-So that both are shown, and resolved, by one piece of code. Filters, column lists and schemas
-came with 15, ``publish_via_partition_root`` with 13, TRUNCATE with 11; older servers have the
-defaults.
+One piece of code can then show and resolve both. Filters, column lists and schemas came with
+PostgreSQL 15, ``publish_via_partition_root`` with 13, TRUNCATE with 11; on older servers they
+have their defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class OwnedPublication:
-    """A publication and who owns it."""
+    """A publication and its owner."""
 
     publication: Publication
     owner: str

@@ -1,6 +1,6 @@
-"""Publication statements as syntax: what was written, before any name is looked up.
+"""The syntax of publication statements, before any name is looked up.
 
-``position`` is where the server's own parser puts a thing's place, in characters from 0.
+``position`` is the one that the server's parser reports, in characters from 0.
 
 Source: src/include/nodes/parsenodes.h (CreatePublicationStmt and its neighbours).
 """
@@ -24,7 +24,7 @@ class RelationName:
 
 @dataclass(frozen=True, slots=True)
 class WhereClause:
-    """What stands between the parentheses of ``WHERE ( … )``, and where it starts."""
+    """The text between the parentheses of ``WHERE ( … )``, and its position in the statement."""
 
     text: str
     position: int
@@ -69,7 +69,7 @@ class CreatePublication:
 
 
 class Change(Enum):
-    """What ALTER PUBLICATION does with its objects."""
+    """What ALTER PUBLICATION does with the objects that it names."""
 
     ADD = "ADD"
     SET = "SET"
@@ -103,7 +103,7 @@ class RenamePublication:
 
 @dataclass(frozen=True, slots=True)
 class ChangeOwner:
-    """``ALTER PUBLICATION name OWNER TO …``: taken, and of no effect: ours have one owner."""
+    """``ALTER PUBLICATION name OWNER TO …``: accepted without effect, since ours have one owner."""
 
     name: str
 

@@ -1,10 +1,10 @@
 """TRUNCATE of a partitioned table whose changes the server sends partition by partition.
 
-The server's T then names the partitions and not the root, whichever of them was named in the
-statement. Published under the root's name, PostgreSQL sends a T for the root if the root was
-named, and none if only partitions were. What can be told here is whether a T names all of the
-root's partitions: then the root is empty, and that is a TRUNCATE of the root. A T of some is
-nothing, as with PostgreSQL.
+The server's T message then names the partitions and not the root, whichever of them the statement
+named. PostgreSQL's own publication under the root's name sends a T if the statement named the
+root, and none if it named only partitions. pgsluice cannot know what the statement named, but it
+can see whether a T names all of the root's partitions: then the root is empty, and a TRUNCATE of
+the root is sent. A T of some partitions sends nothing, as with PostgreSQL.
 
 Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_truncate, get_rel_sync_entry).
 """
@@ -18,25 +18,27 @@ import numpy as np
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
 from pgsluice.columnar.changes import TRUNCATE, RelationChanges
 
-Place = tuple[int, int]
+ChangePosition = tuple[int, int]
 """Position and ordinal of a change."""
 
 
 def leaves_of(root: SourceTable, catalog: SourceCatalog) -> frozenset[int]:
-    """The OIDs of the tables that hold a partitioned table's rows; its own if it is none."""
+    """The OIDs of the tables that hold a partitioned table's rows; a plain table's own OID."""
     if not root.is_partitioned:
         return frozenset((root.oid,))
     return frozenset(table.oid for table in catalog.below(root) if not table.is_partitioned)
 
 
-def whole_truncates(runs: Iterable[RelationChanges], leaves: Collection[int]) -> frozenset[Place]:
-    """The places at which all leaves of a root are truncated.
+def whole_truncates(
+    runs: Iterable[RelationChanges], leaves: Collection[int]
+) -> frozenset[ChangePosition]:
+    """The TRUNCATEs that empty all leaves of a root.
 
     Args:
         runs: decoded changes that hold all those of the leaves.
         leaves: of the root.
     """
-    emptied: dict[Place, set[int]] = {}
+    emptied: dict[ChangePosition, set[int]] = {}
     for run in runs:
         if run.relation.oid not in leaves:
             continue

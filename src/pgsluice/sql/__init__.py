@@ -1,7 +1,7 @@
-"""SQL text as PostgreSQL reads it: tokens, quoting, and errors that point at their place.
+"""SQL text as PostgreSQL reads it: tokens, quoting, and errors with a position.
 
-Publication statements and row filters are both read with this. Every error has the server's
-words and the position in the text that the server reports.
+Publication statements and row filters are both parsed with this. Every error has the server's
+message and the position in the text that the server reports.
 """
 
 from pgsluice.sql.cursor import TokenCursor

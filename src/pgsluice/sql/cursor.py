@@ -7,11 +7,11 @@ from pgsluice.sql.lexer import Token, TokenKind
 
 
 class TokenCursor:
-    """The next token, and what a parser may do with it.
+    """The next token, and the steps of a parser.
 
     Args:
-        tokens: the last one is of kind END, and is never passed.
-        text: the text that the tokens were cut from.
+        tokens: the last one is of kind END; the cursor never moves past it.
+        text: the text of the tokens.
     """
 
     def __init__(self, tokens: list[Token], text: str) -> None:

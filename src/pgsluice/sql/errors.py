@@ -43,7 +43,7 @@ class SqlRefused(ConfigError):
         return self.what
 
     def located_in(self, source: str | None, shift: int = 0) -> Self:
-        """The same error in the text that its position counts in."""
+        """The same error, for the text that its position counts in."""
         position = None if self.position is None else self.position + shift
         facts = {**self.facts, "position": position, "source": source}
         return type(self)(self.message, **facts)

@@ -1,8 +1,8 @@
-"""SQL text -> tokens, as PostgreSQL's scanner cuts them.
+"""Split SQL text into tokens, as PostgreSQL's scanner does.
 
-Operators follow the server's rule: the longest run of operator characters, cut before a
-comment, without trailing ``+`` or ``-`` unless another character makes it an operator of its
-own. Names are folded to lower case, quoted ones are kept; strings are given as their values.
+An operator is, as on the server, the longest run of operator characters, cut before a comment. A
+trailing ``+`` or ``-`` belongs to it only if it holds one of ``~ ! @ # ^ & | ` ? %``, too. Names
+are folded to lower case unless quoted; a string's token holds its value.
 
 Source: src/backend/parser/scan.l, standard_conforming_strings = on.
 """
@@ -18,7 +18,7 @@ from pgsluice.sql.keywords import keywords
 
 
 class TokenKind(Enum):
-    """What a token is; a keyword is a NAME whose category is in ``keyword``."""
+    """The kind of a token; a keyword is a NAME with a category in ``keyword``."""
 
     NAME = "name"
     STRING = "string"
@@ -76,10 +76,10 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens of a text, the last one of kind END.
+    """Split a text into tokens; the last one is of kind END.
 
     Raises:
-        SqlRefused: what the scanner refuses, such as an unterminated string.
+        SqlRefused: the scanner refuses the text, for example an unterminated string.
     """
     return list(_Scanner(text).run())
 
@@ -117,7 +117,7 @@ class _Scanner:
         raise self._error("unterminated /* comment", start)
 
     def _error(self, message: str, start: int) -> SqlRefused:
-        """An error of the scanner: from the token's start to the end of the text."""
+        """An error of the scanner, which shows everything from the token's start on."""
         near = self.text[start:]
         return SqlRefused(f'{message} at or near "{near}"', position=start)
 
@@ -292,11 +292,11 @@ class _Scanner:
 
 
 def _fold(name: str) -> str:
-    """Lower case for ASCII only: what a multibyte server encoding does."""
+    """To lower case, ASCII letters only: as the server does under a multibyte encoding."""
     return _truncate("".join(c.lower() if c.isascii() else c for c in name))
 
 
 def _truncate(name: str) -> str:
-    """To 63 bytes, as the server does with a notice."""
+    """Cut a name to 63 bytes, as the server does with a notice."""
     data = name.encode("utf-8", "surrogatepass")
     return name if len(data) < 64 else data[:63].decode("utf-8", "ignore")

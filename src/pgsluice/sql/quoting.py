@@ -10,7 +10,7 @@ from pgsluice.sql.lexer import tokenize
 
 
 def quote_identifier(name: str) -> str:
-    """A name as it has to be written: quoted unless plain and no keyword that is reserved."""
+    """A name, quoted unless it is plain and no reserved keyword."""
     plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name)
     if plain and keywords().get(name, "U") == "U":
         return name
@@ -18,12 +18,12 @@ def quote_identifier(name: str) -> str:
 
 
 def quote_literal(text: str) -> str:
-    """A string literal as with standard_conforming_strings."""
+    """A string literal for standard_conforming_strings = on."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def parenthesised(expression: str) -> str:
-    """An expression in parentheses, one pair of them: ``pg_get_expr`` often brings them."""
+    """An expression in exactly one pair of parentheses; ``pg_get_expr`` often adds them itself."""
     depth = 0
     tokens = tokenize(expression)[:-1]
     for number, token in enumerate(tokens):
