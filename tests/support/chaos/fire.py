@@ -166,6 +166,8 @@ def _compare(one: Pipeline, fought: Fought) -> None:
             if target is None:
                 fought.wrong[title] = "has no target"
             elif target["error"] is not None:
+                if any(kind.known_gap and kind.known_gap in target["error"] for kind in KINDS):
+                    continue
                 fought.wrong[title] = f"parked: {target['error']}"
             else:
                 missing, extra = compare_exact(connection, title, target["target"])

@@ -19,6 +19,7 @@ class Kind:
         insert, update, delete: for some ids; empty where the kind does not allow it.
         move: gives rows other keys.
         extras: further statements.
+        known_gap: the error with which pgsluice parks the table today.
     """
 
     table: str
@@ -28,6 +29,7 @@ class Kind:
     delete: str = ""
     move: str = ""
     extras: tuple[str, ...] = ()
+    known_gap: str = ""
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -56,6 +58,7 @@ KINDS = (
         "UPDATE {t} SET n = n + 1 WHERE id = {low} % 20",
         "DELETE FROM {t} WHERE id = {low} % 20 AND n = 1",
         "UPDATE {t} SET id = NULL WHERE id = {low} % 20 AND n = 2",
+        known_gap="has no key, so its updates and deletes cannot be applied",
     ),
     Kind(
         "whole_rows",

@@ -27,9 +27,12 @@ _TIMEOUT_S = 300.0
 _LOAD_PAUSE_S = 0.02
 _WITNESSES = "witnesses"
 _OURS = "ours"
+_FILL = "INSERT INTO filler SELECT repeat('x', 500) FROM generate_series(1, 200)"
+"""More than fits into 64 kB, so that the transaction is streamed before it ends."""
 
 # What rows need of the database as a whole.
 _SETUP = (
+    "CREATE TABLE filler (v text)",
     "SET allow_in_place_tablespaces = on",
     "CREATE TABLESPACE ddl_space LOCATION ''",
     "CREATE ACCESS METHOD heap_too TYPE TABLE HANDLER heap_tableam_handler",
@@ -79,6 +82,8 @@ class Batch:
                 self._live(lambda: None)
             case Moment.TRANSACTION:
                 self._live(lambda: self._each(_in_transaction))
+            case Moment.PREPARED:
+                self._live(lambda: self._each(_prepared))
             case Moment.ROLLED_BACK:
                 self._live(lambda: self._each(_rolled_back))
         return self._looks()
@@ -174,11 +179,17 @@ class Batch:
                     raise AssertionError(f"{row.name}: {error}") from error
                 publications += [row.sql(name) for name in row.publications]
             if self.is_of_server:
-                connection.execute(f"CREATE PUBLICATION {_WITNESSES}")
+                connection.execute(f"CREATE PUBLICATION {_WITNESSES} FOR TABLE ONLY filler")
+        if self.moment is Moment.PREPARED:
+            self.one.source = "two_phase = true"
+            self.database.execute(
+                f"ALTER DATABASE \"{self.database.name}\" SET logical_decoding_work_mem = '64kB'"
+            )
         self._write(publications)
 
     def _write(self, publications: Sequence[str]) -> None:
         ours = [row for row in self.rows if row.publisher is Publisher.OURS]
+        self.one.write()
         if ours:
             names = ", ".join(f'"{row.slug}"' for row in ours)
             self.one.write(
@@ -360,6 +371,13 @@ def _execute_all(connection: psycopg.Connection[Any], row: Row) -> None:
 def _in_transaction(connection: psycopg.Connection[Any], row: Row) -> None:
     with connection.transaction():
         _execute(connection, row, row.before, *row.ddl, row.after)
+
+
+def _prepared(connection: psycopg.Connection[Any], row: Row) -> None:
+    connection.execute("BEGIN")
+    _execute(connection, row, _FILL, row.before, *row.ddl, row.after, _FILL)
+    connection.execute(f"PREPARE TRANSACTION '{row.slug}'")
+    connection.execute(f"COMMIT PREPARED '{row.slug}'")
 
 
 def _rolled_back(connection: psycopg.Connection[Any], row: Row) -> None:

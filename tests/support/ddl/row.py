@@ -23,6 +23,7 @@ class Moment(Enum):
     CAPTURE_ONLY = "while only capture runs"
     """Where pgsluice keeps the publications, capture looks after each statement."""
     TRANSACTION = "in the transaction of changes"
+    PREPARED = "in a streamed and prepared transaction"
     ROLLED_BACK = "rolled back to a savepoint"
 
 
@@ -89,7 +90,7 @@ DELETE FROM {t} WHERE id = 3;
 INSERT INTO {t} (id) VALUES (101);
 """
 ALL = frozenset(Moment)
-OUTSIDE_TRANSACTIONS = ALL - {Moment.TRANSACTION, Moment.ROLLED_BACK}
+OUTSIDE_TRANSACTIONS = ALL - {Moment.TRANSACTION, Moment.PREPARED, Moment.ROLLED_BACK}
 """For statements that a transaction does not allow."""
 
 
