@@ -4,7 +4,7 @@ The rows come as COPY ... TO STDOUT (FORMAT csv), are split by Arrow's CSV reade
 column of text forms a column, and go through the same type registry as the stream's text
 values: a copied row and a streamed row cannot differ in how a value travels.
 
-Rules (contracts, section 8):
+Rules (contracts: initial copy):
 
 - The snapshot is imported as the transaction's first statement; then the table is locked
   ACCESS SHARE, with a lock_timeout, so that nothing rewrites it while it is read.

@@ -34,7 +34,7 @@ class MessageBlock:
         oids: the relation's OID for R, I, U, D and ``#``; 0 for every other message.
         body: offset from a message's start to what follows the tag and the in-stream xid:
             1, or 5 for messages that came inside a stream.
-        positions: end LSN of the message's transaction (contracts: "position").
+        positions: end LSN of the message's transaction (contracts: positions).
         commit_timestamps: microseconds since 1970-01-01 UTC.
         xids: the top-level transaction's.
         ordinals: how many changes (I, U, D, T, M) of the transaction precede the message.
