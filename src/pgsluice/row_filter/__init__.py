@@ -1,9 +1,9 @@
-"""Row filters: PostgreSQL's ``WHERE (...)`` of a publication, read, checked and computed.
+"""Row filters: PostgreSQL's ``WHERE (...)`` of a publication, parsed, checked and evaluated.
 
-A filter's way: SQL text, parsed and bound to a relation's columns and checked as PostgreSQL 18
-checks it (:func:`bind_row_filter`); printed as PostgreSQL prints it (:attr:`BoundFilter.sql`);
-planned once in a process (:func:`plan_filters`) and computed for batches of rows, with NULLs
-and errors as on the server (:class:`FilterEvaluator`).
+:func:`bind_row_filter` parses a filter's SQL text, binds it to a relation's columns and checks it
+as PostgreSQL 18 does; :attr:`BoundFilter.sql` is the filter as PostgreSQL prints it.
+:func:`plan_filters` plans bound filters once in a process, and :class:`FilterEvaluator` computes
+them for batches of rows, with NULLs and errors as on the server.
 
 Other rooms import from this package only, never from its modules.
 """

@@ -1,4 +1,4 @@
-"""Why a literal is no constant: its type refuses it, or only we cannot read it exactly."""
+"""Errors of literals: their type refuses the text, or only pgsluice cannot read it exactly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pgsluice.sql import SqlRefused
 
 
 class BadLiteral(Exception):
-    """The type's input refuses the text, or (``is_ours``) only we cannot read it exactly."""
+    """The type's input refuses the text, or (``is_ours``) only pgsluice cannot read it exactly."""
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
-"""The columns that a filter is computed on, and how both ways of computing read them.
+"""The columns that a filter is computed on, for both ways to compute: by columns and by rows.
 
 Rules:
 
-- A string array is PostgreSQL's text output, whatever the column's type. Any other array is
+- A string array holds PostgreSQL's text output, whatever the column's type. Any other array is
   what ``pgsluice.types`` decodes: integers, floats, booleans, decimals, binary, dates and
   timestamps. Null is NULL.
-- A typed array must hold every value: where decoding marked values as unfit (an infinite
-  date), the caller gives the text.
+- A typed array must hold every value. Where decoding marked values as unfit (an infinite date),
+  the caller passes the text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EPOCH_US: Final = m.EPOCH_DAYS * m.DAY
 
 
 class Batch:
-    """Rows as columns.
+    """A batch of rows as columns.
 
     Args:
         columns: by name; all of one length.
@@ -125,14 +125,14 @@ def _as_typed(array: pa.Array, type_oid: int) -> pa.Array:
 
 
 def _decoded(text: pa.Array, type_oid: int, wanted: pa.DataType) -> pa.Array:
-    """A column of text as what it says, if all of it fits."""
+    """A column of text as typed values, if all of them fit."""
     decoded = resolve_type(type_oid, -1, {}).decode_text(text.cast(pa.large_binary()))
     if decoded.unfit is not None and decoded.unfit.any():
         raise NoColumn
     return decoded.values.cast(wanted)
 
 
-# TruthTest as masks: pa.array of Python's objects would load pandas.
+# Booleans are made from masks: pa.array of Python objects would load pandas.
 
 
 def boolean_array(truth: Mask, null: Mask | None = None) -> pa.Array:
@@ -145,19 +145,19 @@ def boolean_array(truth: Mask, null: Mask | None = None) -> pa.Array:
 
 
 def truth_array(values: list[bool | None]) -> pa.Array:
-    """An Arrow array from Python's truth values."""
+    """An Arrow array of booleans from a list."""
     codes = np.fromiter((2 if value is None else value for value in values), np.uint8, len(values))
     return boolean_array(codes == 1, codes == 2)
 
 
 def constant_array(truth: bool | None, rows: int) -> pa.Array:
-    """One truth for all rows."""
+    """The same boolean for all rows."""
     codes = np.full(rows, bool(truth))
     return boolean_array(codes, None if truth is not None else np.ones(rows, np.bool_))
 
 
 def mask_of(array: pa.Array, null: bool) -> Mask:
-    """A boolean array as a mask, null counting as given."""
+    """A boolean array as a mask; ``null`` is what NULL counts as."""
     filled = array.fill_null(null) if array.null_count else array
     mask: Mask = filled.to_numpy(zero_copy_only=False)
     return mask

@@ -1,4 +1,4 @@
-"""Text -> a filter that PostgreSQL would take: parsed, bound, checked, printable.
+"""Bind a filter's text: parse it, resolve its names and types, check it, print it.
 
 Source: TransformPubWhereClauses in src/backend/commands/publicationcmds.c.
 """
@@ -26,7 +26,7 @@ _KEPT_FILTERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class BoundFilter:
-    """A filter that PostgreSQL would take.
+    """A filter that PostgreSQL accepts.
 
     Attributes:
         expression: bound, boolean; its locations count in ``source``.
@@ -94,7 +94,7 @@ def _bound(
 
 @contextmanager
 def _errors_located_in(text: str) -> Iterator[None]:
-    """Errors show the filter's text; one that is nested too deeply is an error like others."""
+    """Errors show the filter's text; one that is nested too deeply is refused like any other."""
     try:
         yield
     except SqlRefused as error:

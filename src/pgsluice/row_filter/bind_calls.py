@@ -1,4 +1,4 @@
-"""Function calls: names -> nodes, and the calls that a filter can't hold.
+"""Bind function calls, and refuse the calls that a filter cannot hold.
 
 Source: src/backend/parser/parse_func.c (ParseFuncOrColumn).
 """
@@ -25,7 +25,7 @@ _ADD_CASTS = "You might need to add explicit type casts."
 
 @dataclass(frozen=True, slots=True)
 class CallBinder:
-    """Makes call nodes of bound arguments."""
+    """Makes call nodes from bound arguments."""
 
     operators: OperatorBinder
 
@@ -47,7 +47,7 @@ class CallBinder:
         return self._call(call, candidate, arguments)
 
     def _refuse_ordered_set(self, call: s.Call) -> None:
-        """What it orders by counts as arguments, too; an aggregate is refused anyway."""
+        """Refuse an ordered-set aggregate early: its ORDER BY would count as arguments."""
         rows = self.catalog.rows.function_names.get(call.name, ())
         if any(row.kind == "o" for row in rows):
             raise SqlRefused(_NO_AGGREGATES, position=call.location)
@@ -90,7 +90,7 @@ class CallBinder:
         return f"{_qualified(call)}({names})"
 
     def _cast(self, call: s.Call, arguments: Sequence[n.Node]) -> n.Node | None:
-        """``text(c)`` may be a cast in a function's form."""
+        """A call such as ``text(c)`` may be a cast."""
         if len(arguments) != 1 or call.is_star or call.is_distinct or call.has_over:
             return None
         row = self.catalog.type_named(call.name)
@@ -109,7 +109,7 @@ class CallBinder:
         )
 
     def _by_name(self, call: s.Call, arguments: Sequence[n.Node]) -> n.Node:
-        """A named argument is no simple expression, so only the name has to exist."""
+        """Look up the name only: a call with named arguments is refused later, anyway."""
         names = {argument.name for argument in call.arguments if argument.name}
         for row in self.catalog.rows.function_names.get(call.name, ()):
             if len(arguments) <= len(row.arguments) and names <= set(row.names):
@@ -151,7 +151,7 @@ class CallBinder:
     def _merged(
         self, nodes: tuple[n.Node, ...], candidate: Candidate[c.FunctionRow]
     ) -> tuple[n.Node, ...]:
-        """The arguments of VARIADIC become one array."""
+        """Put the arguments of a VARIADIC parameter into one array."""
         kept, rest = nodes[: -candidate.expanded], nodes[-candidate.expanded :]
         array = self.catalog.type(type_of(rest[0])).array
         return (*kept, n.Array(rest, array, location=rest[0].location))

@@ -1,4 +1,4 @@
-"""Names -> columns of the relation, types and collations.
+"""Look up the names of columns, types and collations.
 
 Source: src/backend/parser/parse_expr.c (transformColumnRef), parse_type.c.
 """
@@ -17,7 +17,7 @@ from pgsluice.row_filter.check import SYSTEM_TYPES
 from pgsluice.sql import SqlRefused
 
 ROW_TYPE = 0xFFFFFFFF
-"""Stands for the type of the relation's rows, whose OID nobody needs to know."""
+"""The type of the relation's rows; its real OID does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,9 @@ class ColumnBinder:
     """Binds names of columns.
 
     Attributes:
-        columns: of the relation, by name.
-        relation: its name; and its ``schema``.
+        columns: the relation's, by name.
+        relation: its name.
+        schema: its schema.
     """
 
     catalog: c.Catalog
@@ -56,7 +57,7 @@ class ColumnBinder:
         raise SqlRefused(f"{shown} does not exist", position=node.location)
 
     def _whole_row(self, node: s.ColumnRef) -> n.Node:
-        """A row of the table's own type, which is a user-defined one."""
+        """A row of the table's own type, which is a user-defined type."""
         return n.Column(self.relation, ROW_TYPE, location=node.location)
 
     def _check_table(self, qualifiers: Sequence[str | None], node: s.ColumnRef) -> None:
@@ -81,13 +82,13 @@ class ColumnBinder:
 
 @dataclass(frozen=True, slots=True)
 class NameBinder:
-    """Looks names up; ``schema`` is the relation's, where its user-defined types may be."""
+    """Looks up types and collations; user-defined types may be in the relation's ``schema``."""
 
     catalog: c.Catalog
     schema: str
 
     def type(self, name: s.TypeName) -> tuple[int, int]:
-        """typenameTypeIdAndMod."""
+        """typenameTypeIdAndMod: the type's OID and modifier."""
         row = self.catalog.type_named(name.name)
         is_known = name.schema in (None, "pg_catalog") or (
             row is not None and row.oid >= c.FIRST_NORMAL_OID

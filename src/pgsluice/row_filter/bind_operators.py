@@ -1,4 +1,4 @@
-"""Operators, comparisons of rows and arrays: names -> nodes.
+"""Bind operators and comparisons of rows and arrays.
 
 Source: src/backend/parser/parse_oper.c, parse_expr.c (make_row_comparison_op).
 """
@@ -24,7 +24,7 @@ _EQUAL, _NOT_EQUAL = 3, 6
 
 @dataclass(frozen=True, slots=True)
 class OperatorBinder:
-    """Makes operator nodes of bound operands."""
+    """Makes operator nodes from bound operands."""
 
     catalog: c.Catalog
     coercer: Coercer
@@ -44,7 +44,8 @@ class OperatorBinder:
     def arguments(
         self, nodes: Sequence[n.Node], declared: Sequence[int], result: int, location: int
     ) -> tuple[tuple[n.Node, ...], int]:
-        """Coerce arguments to what a function or operator declares; and its result's type."""
+        """Coerce arguments to the types that a function or operator declares; and its result's
+        type."""
         actual = [type_of(node) for node in nodes]
         try:
             targets, result = polymorphic.resolve(
@@ -83,7 +84,7 @@ class OperatorBinder:
         return row
 
     def distinct(self, left: n.Node, right: n.Node, location: int) -> n.Node:
-        """make_distinct_op; between rows an OR over their fields."""
+        """make_distinct_op; rows become an OR over their fields."""
         if isinstance(left, n.Row) and isinstance(right, n.Row):
             if len(left.fields) != len(right.fields):
                 raise SqlRefused("unequal number of entries in row expressions", position=location)
@@ -181,7 +182,7 @@ class OperatorBinder:
         )
 
     def _strategy(self, calls: Sequence[n.OperatorCall], name: str, location: int) -> int:
-        """What the operators mean to the btree families that they share."""
+        """The strategy that the operators have in common in their btree families."""
         meanings = [{s for _, s in self._meanings(call.operator.oid)} for call in calls]
         if shared := set.intersection(*meanings):
             return min(shared)

@@ -1,4 +1,4 @@
-"""Syntax -> bound expression: names, types and casts resolved over one relation's columns.
+"""Bind a syntax tree: resolve its names, types and casts on one relation's columns.
 
 Source: src/backend/parser/parse_expr.c.
 """
@@ -33,7 +33,7 @@ _EXPLICIT = Coercion(Context.EXPLICIT, CallForm.EXPLICIT_CAST)
 
 
 class Binder:
-    """Binds one filter over one relation."""
+    """Binds one filter on one relation."""
 
     def __init__(
         self, catalog: c.Catalog, columns: Sequence[FilterColumn], relation: str, schema: str
@@ -49,7 +49,7 @@ class Binder:
         self.names = NameBinder(catalog, schema)
 
     def filter(self, syntax: s.Syntax) -> n.Node:
-        """The whole way but printing."""
+        """Bind a whole filter, assign collations, and check that a publication allows it."""
         expression = self.coercer.to_boolean(self.bind(syntax), "PUBLICATION WHERE")
         expression = self.collator.assign(expression)
         check(expression, self.catalog, SYSTEM_TYPES.keys() - self.columns.columns.keys())
@@ -127,7 +127,7 @@ class Binder:
 
     @bind.register
     def _(self, node: s.InList) -> n.Node:
-        """Constants as one array, what holds columns one by one, as transformAExprIn."""
+        """transformAExprIn: constants are compared as one array, items with columns one by one."""
         name = "<>" if node.is_negated else "="
         left = self.bind(node.left)
         items = self._bind_all(node.items)
@@ -160,7 +160,7 @@ class Binder:
 
     @bind.register
     def _(self, node: s.Between) -> n.Node:
-        """``a >= low AND a <= high``; SYMMETRIC: either way round."""
+        """``a >= low AND a <= high``; with SYMMETRIC the bounds may be in any order."""
 
         def use(name: str, right: s.Syntax) -> s.Syntax:
             return s.OperatorUse(name, None, node.left, right, node.location)
@@ -272,7 +272,7 @@ class Binder:
         return self._array(node, 0, 0)
 
     def _array(self, node: s.ArrayList, array: int, element: int, typmod: int = -1) -> n.Node:
-        """transformArrayExpr; ``array`` and ``element`` where a cast says them."""
+        """transformArrayExpr; a cast gives the types ``array`` and ``element``, else they are 0."""
         nodes: list[n.Node] = []
         is_nested = False
         for written in node.elements:

@@ -1,8 +1,8 @@
-"""PostgreSQL's own catalog of built-ins, as the binder needs it.
+"""PostgreSQL's catalog of built-in objects, as the binder needs it.
 
-The rows are in ``data/``, written by ``scripts/builtins.py`` from a real PostgreSQL 18. They
-are read at the first filter (about 20 ms). A :class:`Catalog` adds to them the user-defined
-types of one relation's columns: a filter that names one is refused, with PostgreSQL's words.
+The rows are in ``data/``, written by ``scripts/builtins.py`` from a real PostgreSQL 18. They are
+read at the first filter (about 20 ms). A :class:`Catalog` adds the user-defined types of one
+relation's columns, so that a filter that uses one is refused with PostgreSQL's message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 from pgsluice.row_filter.nodes import Function, Operator
 
 FIRST_NORMAL_OID = 16384
-"""Below it are the objects that initdb makes: the built-in ones."""
+"""Objects with a lower OID are built-in: initdb makes them."""
 
 BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 17, 18, 19, 20, 21, 23, 25, 26
 FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR, NUMERIC = 700, 701, 705, 1042, 1043, 1700
@@ -114,7 +114,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Builtins:
-    """All the rows, by what they are looked up by."""
+    """All rows, indexed by the keys that they are looked up by."""
 
     types: Mapping[int, Type]
     type_names: Mapping[str, int]
@@ -196,7 +196,7 @@ class Catalog:
         return builtins()
 
     def type(self, oid: int) -> Type:
-        """A type's row; of a user-defined type that nobody described, what can be said."""
+        """A type's row; for an unknown user-defined type a row with its OID only."""
         row = self.rows.types.get(oid) or self.user_types.get(oid)
         return row or Type(oid, f"type {oid}", display=f"type {oid}")
 

@@ -1,4 +1,4 @@
-"""What a publication allows in a filter: simple, immutable, built-in.
+"""Check a bound filter: a publication allows only simple, immutable, built-in expressions.
 
 Source: check_simple_rowfilter_expr in src/backend/commands/publicationcmds.c.
 """
@@ -33,7 +33,7 @@ SYSTEM_TYPES = {"tableoid": 26, "ctid": 27, "xmin": 28, "cmin": 29, "xmax": 28, 
 
 
 def check(node: n.Node, catalog: c.Catalog, system: Set[str]) -> None:
-    """Refuse what PostgreSQL refuses, the outermost offender first.
+    """Refuse what PostgreSQL refuses; the outermost offender is reported.
 
     Args:
         system: the system columns that no column of the table hides.

@@ -1,4 +1,4 @@
-"""Which type becomes which, and the node that does it.
+"""Coerce expressions to other types: whether it is possible, and the nodes that do it.
 
 Source: src/backend/parser/parse_coerce.c.
 """
@@ -26,7 +26,7 @@ from pgsluice.row_filter.type_names import display
 
 
 class Context(IntEnum):
-    """Who asks for a coercion: the later ones may do more."""
+    """Why a value is coerced; later contexts allow more casts."""
 
     IMPLICIT = 0
     ASSIGNMENT = 1
@@ -34,7 +34,7 @@ class Context(IntEnum):
 
 
 class Path(Enum):
-    """How a value gets from one type to another."""
+    """How a value of one type becomes one of another."""
 
     FUNCTION = "function"
     RELABEL = "relabel"
@@ -73,8 +73,8 @@ class Coercer:
     """Coercions over one catalog.
 
     Attributes:
-        inexact: what only pgsluice refuses. It is raised once the whole filter is bound, so that
-            an error that PostgreSQL has comes first.
+        inexact: errors that only pgsluice has. The first is raised once the whole filter is bound,
+            so that an error of PostgreSQL comes first.
     """
 
     catalog: c.Catalog
@@ -135,7 +135,8 @@ class Coercer:
     # -- common types
 
     def common_type_or_none(self, types: Sequence[int]) -> int | None:
-        """select_common_type without an error; None also where one can't be coerced to it."""
+        """select_common_type without an error: None if there is none, or a type does not coerce to
+        it."""
         try:
             common, _ = self._common(types)
         except _NoCommon:
@@ -144,7 +145,7 @@ class Coercer:
         return common if fits else None
 
     def common_type(self, nodes: Sequence[n.Node], construct: str) -> int:
-        """select_common_type; ``what`` names the construct in the error."""
+        """select_common_type; the error names the ``construct``."""
         types = [type_of(node) for node in nodes]
         try:
             return self._common(types)[0]
@@ -200,7 +201,7 @@ class Coercer:
     def to_target(
         self, node: n.Node, target: int, typmod: int, coercion: Coercion
     ) -> n.Node | None:
-        """coerce_to_target_type; None where there is no such cast."""
+        """coerce_to_target_type; None if there is no such cast."""
         if not self.can([type_of(node)], [target], coercion.context):
             return None
         collate = node if isinstance(node, n.Collate) else None
@@ -213,7 +214,7 @@ class Coercer:
         return result
 
     def coerce(self, node: n.Node, target: int, typmod: int, coercion: Coercion) -> n.Node:
-        """coerce_type: of a pair that :meth:`can` accepts."""
+        """coerce_type, for types that :meth:`can` accepts."""
         source = type_of(node)
         if source == target or target in _AS_IS:
             return node
@@ -233,7 +234,7 @@ class Coercer:
             return node
         path = self.pathway(target, source, coercion.context)
         base = self.catalog.base_type(target)
-        if path is None:  # a row to a composite: never in a filter
+        if path is None:  # a row cast to a composite type: never allowed in a filter
             return disallowed(target, (node,), location=node.location)
         if path[0] is Path.RELABEL:
             location = coercion.location_on(node)
@@ -244,7 +245,7 @@ class Coercer:
         return cast if base == target else disallowed(target, (cast,), location=cast.location)
 
     def _constant(self, node: n.Const, target: int, typmod: int) -> n.Node:
-        """A string literal of no type yet: its type's input function reads it."""
+        """A string literal of unknown type: read by the input function of its type."""
         base = self.catalog.base_type(target)
         row = self.catalog.type(base)
         text = node.text

@@ -1,7 +1,7 @@
-"""Which collation each node has, and which one the functions in it go by.
+"""Assign collations: which one each node has, and which one its function uses.
 
-A collation is explicit (COLLATE) or implicit (a column's); explicit wins, two different
-explicit ones are an error, two different implicit ones leave it undetermined.
+A collation is explicit (COLLATE) or implicit (a column's). Explicit wins over implicit, two
+different explicit ones are an error, two different implicit ones leave it undetermined.
 
 Source: src/backend/parser/parse_collate.c.
 """
@@ -41,7 +41,7 @@ class Collator:
     catalog: c.Catalog
 
     def assign(self, node: n.Node) -> n.Node:
-        """assign_expr_collations: the same tree with collations in it."""
+        """assign_expr_collations: the same tree with its collations."""
         return self._visit(node, _State())
 
     def _visit(self, node: n.Node, parent: _State) -> n.Node:

@@ -1,4 +1,4 @@
-"""Calls and tests on whole columns."""
+"""Plan calls and tests on whole columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Column = Callable[[Batch], Datum]
 
 
 def operand(plan: Plan, type_oid: int) -> Column | None:
-    """What gives an argument to Arrow; None where there is none."""
+    """An argument for an Arrow kernel; None if it has no column."""
     if isinstance(plan, Computed):
         return plan.column
     try:
@@ -35,7 +35,7 @@ def operand(plan: Plan, type_oid: int) -> Column | None:
 def call_column(
     signature: str, site: Site, plans: Sequence[Plan], types: Sequence[int]
 ) -> Computed | None:
-    """A call on whole columns; its ``run`` is not to be used."""
+    """Plan a call on whole columns; only ``column`` and ``is_safe`` of the result are meant."""
     compute = arrow_kernel(signature, site)
     if compute is None:
         return None
@@ -57,7 +57,7 @@ def _none(_: object) -> None:
 
 
 def not_column(plan: Plan) -> Computed | None:
-    """NOT of a column of truth."""
+    """Plan NOT of a boolean column."""
     if isinstance(plan, Constant) or plan.column is None:
         return None
     column = plan.column
@@ -65,7 +65,7 @@ def not_column(plan: Plan) -> Computed | None:
 
 
 def is_null_column(plan: Computed, is_null: bool) -> Column | None:
-    """IS [NOT] NULL of a column."""
+    """Plan IS [NOT] NULL of a column."""
     column = plan.column
     if column is None:
         return None

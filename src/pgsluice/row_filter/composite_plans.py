@@ -1,4 +1,4 @@
-"""Row comparison and ARRAY[...] of arrays, for a row."""
+"""Compute row comparisons and ARRAY[...] of arrays, row by row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BOOL = 16
 
 
 def pair_keys(types: tuple[int, int], collation: int) -> tuple[Key, Key]:
-    """What the two sides of a field compare by; raises Refused."""
+    """The keys that the two sides of a field are compared by; raises Refused."""
     names = NAMES.get(types[0]), NAMES.get(types[1])
     if set(names) == {"date", "timestamp"}:
         raise Refused("a date and a timestamp in a row comparison cannot be computed here")
@@ -28,7 +28,7 @@ def row_comparison(
     comparison: str,
     pairs: list[tuple[Run, Run, Key, Key]],
 ) -> Run:
-    """Field by field; the first that differs or is NULL decides."""
+    """Compare field by field; the first that differs or is NULL decides."""
     is_less, with_equal = comparison[0] == "<", comparison.endswith("=")
 
     def run(row: Tuple) -> Value:
@@ -45,7 +45,7 @@ def row_comparison(
 
 
 def nested_array(arrays: list[PgArray | None]) -> PgArray:
-    """Arrays as the elements of one with a dimension more."""
+    """Put arrays into one array with one more dimension."""
     full = [array for array in arrays if array is not None and array.elements]
     if not full:
         return PgArray((), (), ())

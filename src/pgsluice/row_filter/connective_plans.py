@@ -1,7 +1,7 @@
-"""AND, OR and the tests of truth, for a row and for whole columns.
+"""Plan AND, OR and the tests IS TRUE, IS FALSE and IS UNKNOWN.
 
-What may fail, or is slow because it goes row by row, is computed only for the rows that the
-arguments before it left undecided: as the server does, and faster.
+An argument that may fail, or is slow because it is computed row by row, is computed only for the
+rows that the arguments before it left undecided: as the server does, and faster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pgsluice.row_filter.plans import Computed, Constant, Plan, Run, Tuple
 
 
 def truth_column(plan: Plan, batch: Batch) -> pa.Array:
-    """A plan's truth for a batch, by columns if they can, else by rows."""
+    """A plan's truth for a batch, by columns if possible, else row by row."""
     if isinstance(plan, Constant):
         return constant_array(plan.value, batch.rows)
     if plan.column is None:
@@ -35,7 +35,10 @@ def truth_column(plan: Plan, batch: Batch) -> pa.Array:
 
 
 def connective(is_and: bool, plans: Iterable[Plan]) -> Plan:
-    """AND or OR. Plans are asked for one by one: what decides alone ends the asking."""
+    """Plan AND or OR.
+
+    Arguments are planned one by one: after a constant that decides the result, no more are planned.
+    """
     deciding = not is_and
     has_null = False
     computed: list[Computed] = []
@@ -90,7 +93,7 @@ def _connective_column(
 
 
 def _where_undecided(plan: Plan, batch: Batch, truth: pa.Array, is_and: bool) -> pa.Array:
-    """A plan's truth; anything for the rows that do not need it."""
+    """A plan's truth for the undecided rows; the result of the other rows does not matter."""
     open_rows = mask_of(truth, null=is_and) == is_and
     if open_rows.all():
         return truth_column(plan, batch)
@@ -102,7 +105,7 @@ def _where_undecided(plan: Plan, batch: Batch, truth: pa.Array, is_and: bool) ->
     return boolean_array(whole, null)
 
 
-#: For each test, what true, false and unknown become.
+#: For each test, its result for true, false and unknown.
 _TESTS = {
     TruthTest.TRUE: (True, False, False),
     TruthTest.NOT_TRUE: (False, True, True),

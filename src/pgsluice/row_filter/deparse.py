@@ -1,7 +1,7 @@
-"""Bound expression -> SQL, as PostgreSQL's pg_get_expr() prints it.
+r"""Print a bound expression as SQL, as PostgreSQL's pg_get_expr() does.
 
-Every operator is parenthesised, every implicit cast of an operand shown, CASE is broken into
-lines: what psql's ``\\dRp+`` shows.
+Every operator is put in parentheses, implicit casts of operands are shown, and CASE is broken
+into lines, as in psql's ``\dRp+``.
 
 Source: src/backend/utils/adt/ruleutils.c (get_rule_expr, pretty = false).
 """
@@ -19,13 +19,13 @@ from pgsluice.row_filter.type_names import format_type
 from pgsluice.sql import quote_identifier, quote_literal
 
 _INDENT = 4
-_LINE = "\0"  # no text of PostgreSQL holds one
+_LINE = "\0"  # a character that no text of PostgreSQL holds
 
 
 def deparse(node: n.Node, catalog: c.Catalog | None = None) -> str:
-    """The text of an expression."""
+    """Print an expression."""
     shown = _Printer(catalog or c.Catalog()).show(node)
-    return re.sub(f" *{_LINE}", "\n", shown)  # a new line eats the spaces before it
+    return re.sub(f" *{_LINE}", "\n", shown)  # a line break replaces the spaces before it
 
 
 class _Printer:
@@ -34,7 +34,7 @@ class _Printer:
         self.indent = 0
 
     def show(self, node: n.Node, implicit: bool = True) -> str:
-        """The text; ``implicit``: whether implicit casts are shown."""
+        """Print a node; ``implicit``: whether implicit casts are shown."""
         match node:
             case n.Const():
                 return self._const(node)
@@ -196,7 +196,7 @@ class _Printer:
             case "position", [text, part]:
                 return f"POSITION(({part}) IN ({text}))"
             case "substring", [_, _] if type_of(node.arguments[1]) == c.TEXT:
-                return None  # by a regular expression: no syntax of its own
+                return None  # a regular expression's substring() has no syntax of its own
             case "substring", [text, start, *rest]:
                 return self._substring(node, text, start, rest)
             case "btrim" | "ltrim" | "rtrim", [text, *rest]:
@@ -217,5 +217,5 @@ class _Printer:
 
 
 def _word(node: n.Node) -> str:
-    """A keyword that became a constant."""
+    """The keyword that a constant stands for."""
     return (node.text or "") if isinstance(node, n.Const) else ""

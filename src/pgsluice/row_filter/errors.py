@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses in a filter, and what only pgsluice refuses: it cannot do it exactly."""
+"""Errors of filters that PostgreSQL accepts and pgsluice cannot evaluate exactly."""
 
 from __future__ import annotations
 

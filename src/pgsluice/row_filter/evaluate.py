@@ -36,14 +36,14 @@ _KEPT_PLANS = 4096
 
 
 def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
-    """What computes whether rows pass any of some filters.
+    """Plan filters: which rows pass any of them.
 
     Args:
         filters: of one relation, one or more.
 
     Raises:
-        FilterNotExact: PostgreSQL can compute one of them, and pgsluice cannot do exactly the
-            same. The position of a single filter's error counts in that filter's text.
+        FilterNotExact: PostgreSQL can compute one of them, and pgsluice cannot do exactly the same.
+            The position of a single filter's error counts in that filter's text.
     """
     expressions = tuple(bound.expression for bound in filters)
     single = len(expressions) == 1
@@ -59,7 +59,7 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
 
 @lru_cache(maxsize=_KEPT_PLANS)
 def plan_expression(expression: Node) -> FilterEvaluator:
-    """What computes a bound expression of type boolean.
+    """Plan a bound expression of type boolean, once in a process.
 
     Raises:
         CannotCompute: a part of it cannot be computed exactly.
@@ -90,19 +90,21 @@ class FilterEvaluator:
 
     @property
     def failure(self) -> EvaluationError | None:
-        """What the server fails with when it plans the filter, before it looks at any row: at
-        the table's first change, whatever that is. None where it can be planned."""
+        """The server's error when it plans the filter, before it looks at any row; or None.
+
+        The server plans at the table's first change, whatever its action.
+        """
         return None if self._failure is None else _error(self._failure, 0)
 
     def passing(self, columns: Mapping[str, pa.Array], rows: int) -> Mask:
         """Which rows pass: those for which the filter is true, not NULL.
 
-        Args and errors: as :meth:`evaluate`.
+        Arguments and errors are those of :meth:`evaluate`.
         """
         return mask_of(self.evaluate(columns, rows), null=False)
 
     def evaluate(self, columns: Mapping[str, pa.Array], rows: int | None = None) -> pa.Array:
-        """True, false or null for each row.
+        """Compute true, false or null for each row.
 
         Args:
             columns: the values of at least the columns in ``columns``, all of one length. A

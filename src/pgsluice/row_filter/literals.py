@@ -1,7 +1,7 @@
-"""A literal's text -> its type's canonical output, or the error of the type's input function.
+"""Turn a literal's text into its type's canonical output, or the error of its input function.
 
-What depends on a server's settings or moment (``'now'``, ``'Jan 1 2024'``), and types whose
-text nobody here can normalise, are refused as ours: PostgreSQL takes them.
+Literals that depend on the server's settings or the time (``'now'``, ``'Jan 1 2024'``), and types
+whose text pgsluice cannot normalise, are refused by pgsluice only: PostgreSQL accepts them.
 
 Source: the types' input functions under src/backend/utils/adt/.
 """
@@ -23,7 +23,7 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
     """The canonical output of a literal.
 
     Raises:
-        BadLiteral: with PostgreSQL's message, or because only we cannot read it.
+        BadLiteral: PostgreSQL refuses it, or only pgsluice cannot read it.
     """
     if reader := (_READERS.get(type_oid) or times.READERS.get(type_oid)):
         return reader(text)
@@ -39,7 +39,7 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
             raise BadLiteral(f'invalid input value for enum {row.name}: "{text}"')
         return text
     if type_oid >= c.FIRST_NORMAL_OID:
-        return text  # of a user-defined type: the check refuses it
+        return text  # a user-defined type: the check of the filter refuses it
     raise not_exact(
         f"a constant of type {row.display}",
         "Its canonical form is known to a server only.",

@@ -1,4 +1,4 @@
-"""Array constants: each element canonical, quoted where it must be.
+"""Array constants: each element in its canonical form, quoted where necessary.
 
 Source: src/backend/utils/adt/arrayfuncs.c (array_in, array_out).
 """
@@ -14,10 +14,10 @@ _TOKEN = re.compile(r'\s*(?:([{},])|"((?:[^"\\]|\\.)*)"|((?:[^{},"\\]|\\.)+))', 
 
 
 def read_array(text: str, element: Callable[[str], str]) -> str:
-    """``{1,2}`` and nested ones; explicit bounds are not read.
+    """Parses ``{1,2}`` and nested arrays; explicit bounds are not supported.
 
     Args:
-        element: makes an element canonical.
+        element: gives the canonical form of an element.
     """
     stripped = text.strip()
     if stripped.startswith("["):
@@ -53,7 +53,7 @@ class _Reader:
         return self.tokens[self.at][0]
 
     def _level(self) -> tuple[str, int]:
-        """One pair of braces: its text, and how many levels are in it."""
+        """Parse one pair of braces: its canonical text, and its number of levels."""
         self.at += 1
         parts: list[str] = []
         depths: set[int] = set()

@@ -1,7 +1,7 @@
-"""Dates, times and intervals in ISO forms -> canonical output.
+"""Turn dates, times and intervals in ISO forms into their canonical output.
 
-PostgreSQL reads far more (``Jan 1 2024``, ``today``); those depend on DateStyle or on the
-moment, and are refused as ours.
+PostgreSQL reads far more (``Jan 1 2024``, ``today``). That depends on DateStyle or on the time,
+so only pgsluice refuses it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _clock(match: re.Match[str], start: int, text: str) -> str:
 def _check_span(
     name: str, text: str, year: int, month: int, day: int, is_bc: str | None, last: int
 ) -> None:
-    """From the Julian day 0, 4714-11-24 BC, to the type's last year."""
+    """Check the range: from Julian day 0, 4714-11-24 BC, to the type's last year."""
     too_early = is_bc is not None and (-year, month, day) < (-4714, 11, 24)
     if too_early or (is_bc is None and year > last):
         raise BadLiteral(f'{name} out of range: "{text}"')
@@ -95,7 +95,7 @@ def date(text: str) -> str:
 
 
 def timestamp(text: str) -> str:
-    """A zone in it is read and dropped, as PostgreSQL does."""
+    """A time zone is read and ignored, as PostgreSQL does."""
     if fixed := _fixed(text):
         return fixed
     if text.strip().lower() == "epoch":
@@ -188,7 +188,7 @@ _PART = re.compile(
 
 
 def interval(text: str, typmod: int) -> str:
-    """``1 year 2 days 03:04:05``: whole numbers of units, and a time of day."""
+    """``1 year 2 days 03:04:05``: whole numbers of units, and a time."""
     if fixed := _fixed(text):
         return fixed
     months = days = micros = 0
@@ -240,7 +240,7 @@ def _odd_interval(text: str) -> Exception:
 
 
 def _interval_text(months: int, days: int, micros: int) -> str:
-    """intervalstyle postgres: a plus sign is shown after a negative field."""
+    """intervalstyle postgres: after a negative field, a positive one has a plus sign."""
     years, rest = int(months / 12), months - int(months / 12) * 12
     parts: list[str] = []
     was_negative = False

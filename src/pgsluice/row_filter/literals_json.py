@@ -1,4 +1,4 @@
-"""json and jsonb constants: valid as PostgreSQL has it, jsonb in its canonical form.
+"""Validate json and jsonb constants as PostgreSQL does; jsonb gets its canonical form.
 
 Source: src/common/jsonapi.c (the details of its errors), src/backend/utils/adt/jsonb.c.
 """
@@ -37,7 +37,7 @@ def read_json(text: str) -> str:
 
 
 def read_jsonb(text: str) -> str:
-    """Keys ordered by length and bytes, the last of equal ones kept, numbers as numeric."""
+    """Keys ordered by length and bytes, the last of equal keys kept, numbers as numeric."""
     return _shown(_Reader(text).whole())
 
 

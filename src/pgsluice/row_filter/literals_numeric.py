@@ -1,4 +1,4 @@
-"""Numbers: integers, numeric, floats.
+"""Constants of numeric types: integers, numeric, floats.
 
 Source: src/backend/utils/adt/numutils.c, numeric.c, float.c.
 """
@@ -36,7 +36,7 @@ def integer(bits: int, name: str) -> Callable[[str], str]:
 
 
 def oid(text: str) -> str:
-    """As C's strtoul with base 0: ``0x1f``, and ``017`` is octal."""
+    """As C's strtoul with base 0: ``0x1f`` is hexadecimal, ``017`` octal."""
     match = _OID.fullmatch(text)
     if match is None:
         raise invalid("oid", text)
@@ -65,7 +65,7 @@ def _special(text: str) -> str | None:
 
 
 def numeric(text: str) -> str:
-    """All digits are kept: ``1.50`` stays so, ``1e3`` is 1000."""
+    """All digits are kept: ``1.50`` stays ``1.50``, ``1e3`` becomes 1000."""
     if special := _special(text):
         return special
     match = _DECIMAL.fullmatch(text)

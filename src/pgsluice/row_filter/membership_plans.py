@@ -1,4 +1,4 @@
-"""``= ANY (array)``, ``op ALL (array)``, IN and NOT IN."""
+"""Plan ``= ANY (array)``, ``op ALL (array)``, IN and NOT IN."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgsluice.row_filter.kernels.scalars import null_truth
 from pgsluice.row_filter.plans import Computed, Constant, Plan, Run, Tuple
 from pgsluice.row_filter.values.collections import PgArray
 
-#: Equalities and inequalities that a set of Arrow's values decides, and which of them they are.
+#: Equality and inequality functions that Arrow's is_in can compute; True for equality.
 _SETS: Final = {
     f"{form.format(name)}({kind},{kind})": name == "eq"
     for form, kind in (
@@ -33,7 +33,7 @@ _SETS: Final = {
 
 
 def membership(compute: Compute, scalar_run: Run, array_run: Run, is_any: bool) -> Run:
-    """For a row; it stops at the first element that decides."""
+    """Compute for a row; it stops at the first element that decides."""
 
     def run(row: Tuple) -> bool | None:
         value = scalar_run(row)
@@ -78,7 +78,7 @@ def is_in_column(
         values = column(batch)
         membership_array = pc.is_in(values, value_set=wanted)
         is_unknown = null_truth()
-        if has_null:  # not found among known ones: it might be the unknown
+        if has_null:  # a value that is not among the known elements may equal the unknown one
             membership_array = pc.if_else(membership_array, membership_array, is_unknown)
         membership_array = pc.if_else(pc.is_null(values), is_unknown, membership_array)
         return membership_array if is_any else pc.invert(membership_array)

@@ -1,12 +1,12 @@
-"""A bound expression: every operator, function and cast resolved, as PostgreSQL's parser does.
+"""A bound expression: every operator, function and cast is resolved, as by PostgreSQL's parser.
 
-The nodes are those of PostgreSQL's own expression trees, so that what is allowed, what is
-printed and what is computed can each follow the server's code. Implicit casts are nodes of
-their own. What a call computes is named by its function's signature, so a kernel is found by
-looking up ``int4lt(int4,int4)``, and nothing has to be inferred again.
+The nodes are those of PostgreSQL's own expression trees, so the check, the printing and the
+computation can each follow the server's code. Implicit casts are nodes, too. A call names its
+function by its signature, ``int4lt(int4,int4)``: a kernel is found by it, and no type has to be
+inferred again.
 
-Types are OIDs (of built-in types; a column's type may be another's), ``typmod`` is -1 without
-one, ``collation`` an OID of pg_collation (0: not collatable, 100: the database's default).
+Types are OIDs (of built-in types; a column's type may be user-defined). ``typmod`` is -1 if there
+is none. ``collation`` is an OID of pg_collation (0: not collatable, 100: the database's default).
 
 Source: src/include/nodes/primnodes.h.
 """
@@ -24,8 +24,8 @@ class Function:
 
     Attributes:
         oid: in pg_proc.
-        signature: ``name(type,type)`` with internal type names, ``int4lt(int4,int4)``; the
-            declared types, so polymorphic ones stay ``array_eq(anyarray,anyarray)``.
+        signature: ``name(type,type)`` with internal names of the declared types:
+            ``int4lt(int4,int4)``, polymorphic ``array_eq(anyarray,anyarray)``.
     """
 
     oid: int
@@ -34,12 +34,12 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class _Located:
-    """A node that may stand somewhere in the filter's text.
+    """A node with a place in the filter's text.
 
     Attributes:
-        location: the offset, in characters, that PostgreSQL's parser gives the node: an
-            operator's, a name's first character. None for what the binder adds by itself. It
-            only serves error messages, so two nodes that differ in it are equal.
+        location: the offset, in characters, that PostgreSQL's parser gives the node, for example of
+            an operator or of a name's first character. None for nodes that the binder adds. It
+            serves error messages only: two nodes that differ in nothing else are equal.
     """
 
     location: int | None = field(default=None, compare=False, repr=False, kw_only=True)
@@ -47,10 +47,10 @@ class _Located:
 
 @dataclass(frozen=True, slots=True)
 class Const(_Located):
-    """A constant: the text that its type's input function took, None for NULL.
+    """A constant: its text as its type's input function took it, None for NULL.
 
-    The text is the type's canonical output (``2024-01-01``, not ``Jan 1 2024``) as far as
-    that can be known without a server.
+    The text is the type's canonical output (``2024-01-01``, not ``Jan 1 2024``) as far as that
+    can be known without a server.
     """
 
     text: str | None
@@ -61,7 +61,7 @@ class Const(_Located):
 
 @dataclass(frozen=True, slots=True)
 class Column(_Located):
-    """A column of the relation; ``name`` is how changes find its values."""
+    """A column of the relation; its values are found by ``name``."""
 
     name: str
     type_oid: int
@@ -80,7 +80,7 @@ class CallForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall(_Located):
-    """A function; ``form`` says how it was written, a cast among them.
+    """A call of a function; ``form`` says how it was written, for example as a cast.
 
     ``is_variadic``: its last argument is the array of a VARIADIC parameter.
     """
@@ -117,7 +117,7 @@ class OperatorCall(_Located):
 
 @dataclass(frozen=True, slots=True)
 class DistinctFrom(_Located):
-    """``a IS DISTINCT FROM b``; ``operator`` is the equality that it rests on."""
+    """``a IS DISTINCT FROM b``; ``operator`` is the equality that it uses."""
 
     operator: Operator
     arguments: tuple[Node, Node]
@@ -126,7 +126,7 @@ class DistinctFrom(_Located):
 
 @dataclass(frozen=True, slots=True)
 class NullIf(_Located):
-    """``NULLIF(a, b)``; ``operator`` is the equality that it rests on."""
+    """``NULLIF(a, b)``; ``operator`` is the equality that it uses."""
 
     operator: Operator
     arguments: tuple[Node, Node]
@@ -138,7 +138,7 @@ class NullIf(_Located):
 
 @dataclass(frozen=True, slots=True)
 class ScalarArray(_Located):
-    """``a op ANY (array)`` (``is_any``) or ``a op ALL (array)``; IN and NOT IN, too."""
+    """``a op ANY (array)`` (``is_any``) or ``a op ALL (array)``; also IN and NOT IN."""
 
     operator: Operator
     scalar: Node
@@ -157,7 +157,7 @@ class Connective(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bool(_Located):
-    """AND and OR of two or more, NOT of one."""
+    """AND or OR of two or more arguments, NOT of one."""
 
     connective: Connective
     arguments: tuple[Node, ...]
@@ -165,7 +165,7 @@ class Bool(_Located):
 
 @dataclass(frozen=True, slots=True)
 class NullTest(_Located):
-    """``IS [NOT] NULL``; for a row constructor, of every field (``is_row``)."""
+    """``IS [NOT] NULL``; of a row constructor (``is_row``) it tests every field."""
 
     argument: Node
     is_null: bool
@@ -173,7 +173,7 @@ class NullTest(_Located):
 
 
 class TruthTest(Enum):
-    """What ``IS [NOT] TRUE | FALSE | UNKNOWN`` asks for."""
+    """The test of ``IS [NOT] TRUE | FALSE | UNKNOWN``."""
 
     TRUE = "TRUE"
     NOT_TRUE = "NOT TRUE"
@@ -193,7 +193,7 @@ class BooleanTest(_Located):
 
 @dataclass(frozen=True, slots=True)
 class RowCompare(_Located):
-    """``(a, b) < (c, d)``: ``<  <=  >=  >`` only; = and <> become AND and OR of operators."""
+    """``(a, b) < (c, d)`` with ``< <= >= >``; = and <> become AND and OR of operators."""
 
     comparison: str
     operators: tuple[Operator, ...]
@@ -204,8 +204,11 @@ class RowCompare(_Located):
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """One arm of a CASE. With a CASE's own argument the condition is ``argument = value``,
-    the argument standing for itself as a :class:`CaseArgument`."""
+    """One arm of a CASE.
+
+    If the CASE has an argument, the condition is ``argument = value`` with a
+    :class:`CaseArgument` in the place of the argument.
+    """
 
     condition: Node
     result: Node
@@ -222,7 +225,7 @@ class CaseArgument(_Located):
 
 @dataclass(frozen=True, slots=True)
 class Case(_Located):
-    """``CASE [argument] WHEN … THEN … ELSE … END``; without ELSE a NULL constant stands."""
+    """``CASE [argument] WHEN … THEN … ELSE … END``; without ELSE the default is a NULL constant."""
 
     argument: Node | None
     arms: tuple[When, ...]
@@ -242,7 +245,7 @@ class Coalesce(_Located):
 
 @dataclass(frozen=True, slots=True)
 class MinMax(_Located):
-    """``GREATEST`` (``is_greatest``) or ``LEAST``: NULLs are left aside."""
+    """``GREATEST`` (``is_greatest``) or ``LEAST``: NULLs are ignored."""
 
     is_greatest: bool
     arguments: tuple[Node, ...]
@@ -270,7 +273,7 @@ class Row(_Located):
 
 @dataclass(frozen=True, slots=True)
 class Relabel(_Located):
-    """A cast that changes no bit: ``varchar`` read as ``text``."""
+    """A cast that changes no bits: ``varchar`` to ``text``."""
 
     argument: Node
     type_oid: int
@@ -281,7 +284,7 @@ class Relabel(_Located):
 
 @dataclass(frozen=True, slots=True)
 class CoerceViaIO(_Located):
-    """A cast by output and input function: ``'x'::text::int4``."""
+    """A cast by output and input functions: ``'x'::text::int4``."""
 
     argument: Node
     type_oid: int

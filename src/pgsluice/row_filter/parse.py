@@ -1,8 +1,8 @@
-"""Tokens -> syntax tree: PostgreSQL's expression grammar by precedence climbing.
+"""Parse tokens to a syntax tree: PostgreSQL's expression grammar by precedence climbing.
 
-The levels are those of gram.y, where ``<``, ``LIKE`` and ``IS DISTINCT FROM`` do not
-associate: ``a < b < c`` is a syntax error. Parentheses leave no trace, but for what the
-server itself keeps of them (``(a AND b) AND c`` becomes one AND of three).
+The levels are those of gram.y, where ``<``, ``LIKE`` and ``IS DISTINCT FROM`` do not associate:
+``a < b < c`` is a syntax error. Parentheses are not kept in the tree, and as on the server
+``(a AND b) AND c`` becomes one AND of three.
 
 Why not sqlglot: docs/adr/0008-row-filters-have-their-own-parser.md.
 Source: src/backend/parser/gram.y (a_expr, b_expr, c_expr).
@@ -31,12 +31,12 @@ _LIKE_WORDS = ("like", "ilike", "similar", "between", "in")
 
 
 def parse_filter(text: str) -> s.Syntax:
-    """What stands between the parentheses of ``WHERE ( … )``.
+    """Parse what stands between the parentheses of ``WHERE ( … )``.
 
     Raises:
-        SqlRefused: a syntax error, in PostgreSQL's words.
+        SqlRefused: a syntax error, with PostgreSQL's message.
     """
-    text += ")"  # the one that closes it; so a missing or swallowed one shows as on the server
+    text += ")"  # with the closing parenthesis a missing one shows as on the server
     parser = Parser(tokenize(text), text)
     expression = parser.expression()
     parser.expect(")")
@@ -46,15 +46,15 @@ def parse_filter(text: str) -> s.Syntax:
 
 
 class Parser(PrimaryParser):
-    """A cursor over tokens; ``expression()`` reads one a_expr from where it stands."""
+    """Parses expressions; :meth:`expression` reads one a_expr from the next token on."""
 
     # -- a_expr and b_expr
 
     def expression(self, minimum: int = OR, *, plain: bool = False) -> s.Syntax:
-        """An a_expr of operators that bind at least as tightly as ``minimum``.
+        """Parse an a_expr of operators that bind at least as tightly as ``minimum``.
 
         Args:
-            plain: read a b_expr: no AND, LIKE, IN, BETWEEN, IS NULL, COLLATE, AT TIME ZONE.
+            plain: parse a b_expr: no AND, LIKE, IN, BETWEEN, IS NULL, COLLATE, AT TIME ZONE.
         """
         left, closed = self._prefix(plain)
         while (level := self._level(plain)) >= minimum:
@@ -64,7 +64,7 @@ class Parser(PrimaryParser):
         return left
 
     def _level(self, plain: bool) -> int:
-        """How tightly the next token binds as an infix or postfix; 0: it is none."""
+        """How tightly the next token binds as an infix or postfix operator; 0: it is none."""
         token = self.token
         if token.kind is TokenKind.OPERATOR:
             return _LEVELS.get(token.value, OPERATOR)
@@ -106,7 +106,7 @@ class Parser(PrimaryParser):
         return self.primary(), 0
 
     def _infix(self, left: s.Syntax, level: int, plain: bool) -> tuple[s.Syntax, int]:
-        """Read one operator after ``left``.
+        """Parse one operator after ``left``.
 
         Returns:
             the expression, and the level that may not follow it (0: any may).
@@ -276,7 +276,7 @@ def _signed(token: Token, operand: s.Syntax) -> s.Syntax:
 
 
 def _joined(connective: Connective, left: s.Syntax, right: s.Syntax, location: int) -> s.Syntax:
-    """``a AND b AND c`` is one AND of three; ``a AND (b AND c)`` is not."""
+    """``a AND b AND c`` becomes one AND of three; ``a AND (b AND c)`` does not."""
     if isinstance(left, s.Logic) and left.connective is connective:
         return s.Logic(connective, (*left.arguments, right), left.location)
     return s.Logic(connective, (left, right), location)

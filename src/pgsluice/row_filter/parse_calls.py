@@ -1,4 +1,4 @@
-"""Function calls: any function's, and those that the grammar knows by their own syntax.
+"""Parse function calls, with the ordinary syntax or one of their own.
 
 Source: src/backend/parser/gram.y (func_expr, func_expr_common_subexpr).
 """
@@ -24,7 +24,7 @@ _EXTRACT_FIELDS = ("year", "month", "day", "hour", "minute", "second")
 
 
 class CallParser(TypeParser):
-    """Reads the calls of a c_expr, and what may follow one."""
+    """Parses the calls of a c_expr, and the fields and subscripts after an expression."""
 
     def typed_constant(
         self, names: list[str | None], modifiers: tuple[s.Syntax, ...] | None, location: int
@@ -35,7 +35,7 @@ class CallParser(TypeParser):
         return s.TypeCast(s.Literal("string", text.value, text.start), type_name, location)
 
     def indirection(self, argument: s.Syntax) -> s.Syntax:
-        """``.field`` after an expression; subscripts are read as operators."""
+        """Parse ``.field`` and ``[i]`` after an expression."""
         while True:
             if self.token.is_punctuation("["):
                 argument = self.subscript(argument)
@@ -50,7 +50,7 @@ class CallParser(TypeParser):
                 argument = s.Field(argument, self.name("UCTR"), location)
 
     def subscript(self, argument: s.Syntax) -> s.Syntax:
-        """``[i]`` or ``[i:j]`` from here on."""
+        """Parse ``[i]`` or ``[i:j]``."""
         bracket = self.expect("[")
         bounds: list[s.Syntax] = []
         is_slice = False
@@ -96,7 +96,7 @@ class CallParser(TypeParser):
         )
 
     def _arguments(self) -> tuple[tuple[s.Argument, ...], bool]:
-        """func_arg_list, and whether its last one was VARIADIC."""
+        """func_arg_list, and whether its last argument is VARIADIC."""
         arguments: list[s.Argument] = []
         while True:
             is_variadic = self.accept_keyword("variadic")
@@ -125,7 +125,7 @@ class CallParser(TypeParser):
                 return True
 
     def _clause(self, *words: str) -> bool:
-        """``FILTER (…)``, ``OVER (…)``, ``WITHIN GROUP (…)`` after a call."""
+        """Skip ``FILTER (…)``, ``OVER (…)`` or ``WITHIN GROUP (…)`` if it follows a call."""
         if not self.token.is_keyword(words[0]) or not (
             self.ahead(len(words)).is_punctuation("(") or words[0] == "over"
         ):
@@ -139,7 +139,7 @@ class CallParser(TypeParser):
         return True
 
     def special_call(self) -> s.Syntax | None:
-        """A call of a function that the grammar knows by name; None where it is none."""
+        """Parse a call of a function with a syntax of its own; None if the name has none."""
         token = self.token
         word, location = token.value, token.start
         if word in _XML or word in _JSON:
@@ -206,7 +206,7 @@ class CallParser(TypeParser):
         )
 
     def _plain_call(self, name: str, token: Token, first: s.Argument | None) -> s.Syntax:
-        """The same name with commas between its arguments: an ordinary call."""
+        """A call of such a function with ordinary syntax: commas between its arguments."""
         arguments: tuple[s.Argument, ...] = () if first is None else (first,)
         if first is not None and self.accept(","):
             arguments += self._arguments()[0]

@@ -1,4 +1,4 @@
-"""What an expression is made of (c_expr): constants, names, CASE, CAST, ARRAY, ROW, sub-selects.
+"""Parse a c_expr: constants, names, CASE, CAST, ARRAY, ROW, sub-selects.
 
 Source: src/backend/parser/gram.y (c_expr, AexprConst, columnref).
 """
@@ -20,7 +20,7 @@ _SQL_VALUES = {
 
 
 class PrimaryParser(CallParser):
-    """Reads a c_expr."""
+    """Parses a c_expr."""
 
     def primary(self) -> s.Syntax:
         token = self.token

@@ -1,4 +1,4 @@
-"""Type names as the grammar writes them: ``double precision``, ``varchar(3)[]``, ``s.t``.
+"""Parse type names: ``double precision``, ``varchar(3)[]``, ``s.t``.
 
 Source: src/backend/parser/gram.y (Typename, ConstTypename).
 """
@@ -27,10 +27,10 @@ _RANGES = {
 
 
 class TypeParser(FilterCursor):
-    """Reads type names."""
+    """Parses type names."""
 
     def type_name(self) -> s.TypeName:
-        """A Typename, array bounds and all."""
+        """Parse a Typename with its array bounds."""
         location = self.token.start
         is_setof = self.accept_keyword("setof")
         name, schema, modifiers = self._simple_type()
@@ -53,7 +53,7 @@ class TypeParser(FilterCursor):
         self.expect("]")
 
     def is_constant_type(self) -> bool:
-        """Whether a ConstTypename begins here, one that only the grammar knows."""
+        """Whether a ConstTypename begins here: a type with a syntax of its own."""
         token = self.token
         if token.is_keyword("double"):
             return self.ahead().is_keyword("precision")
@@ -62,7 +62,7 @@ class TypeParser(FilterCursor):
         )
 
     def constant_type(self) -> s.TypeName | None:
-        """``int`` of ``int '5'``; None, and nothing taken, where no string follows it."""
+        """Parse ``int`` of ``int '5'``; None, and no token taken, if no string follows."""
         start, location = self.index, self.token.start
         if self.token.is_keyword("interval"):
             return self._interval_constant(location)
@@ -73,7 +73,7 @@ class TypeParser(FilterCursor):
         return s.TypeName(name, schema, modifiers, 0, False, location)
 
     def _interval_constant(self, location: int) -> s.TypeName | None:
-        """``interval 'x' day to hour``: the fields come after the string, looked at ahead."""
+        """Parse ``interval 'x' day to hour``, whose fields follow the string."""
         start = self.index
         self.take()
         modifiers = self._interval_precision() if self.token.is_punctuation("(") else None
@@ -156,7 +156,7 @@ class TypeParser(FilterCursor):
         name = "varbit" if self.accept_keyword("varying") else "bit"
         modifiers = self._modifiers()
         if modifiers is None and name == "bit":
-            # In a constant, whatever length it has.
+            # a constant may have any length
             modifiers = (_integer(-1 if is_constant else 1, location),)
         return name, "pg_catalog", modifiers
 
@@ -195,7 +195,7 @@ class TypeParser(FilterCursor):
         return (_integer(_FULL_RANGE, location), _integer(precision, location))
 
     def _interval_fields(self) -> tuple[s.Syntax, ...] | None:
-        """``day to second(3)``; None where no field is named."""
+        """Parse ``day to second(3)``; None if no field is named."""
         if not self.token.is_keyword(*_FIELDS):
             return None
         first = self.take()

@@ -1,9 +1,9 @@
-"""Bound expression -> plan.
+"""Plan a bound expression.
 
-Rules of evaluation, from execExprInterp.c: a function's arguments are all computed, then a
-strict function with a NULL among them is not called; AND stops at the first false, OR at the
-first true; CASE and COALESCE compute no more than they need; a row comparison stops at the
-first field that differs or is NULL.
+Rules of evaluation, from execExprInterp.c: all arguments of a function are computed, and a strict
+function with a NULL among them is not called. AND stops at the first false, OR at the first true.
+CASE and COALESCE compute no more than they need. A row comparison stops at the first field that
+differs or is NULL.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pgsluice.row_filter.connective_plans import connective, truth_test
 from pgsluice.row_filter.errors import SERVER_CAN, CannotCompute
 from pgsluice.row_filter.kernels import KERNELS
 from pgsluice.row_filter.kernels.comparison import order_key
-from pgsluice.row_filter.kernels.kernel import Compute, Kernel, Known, Refused, Site
+from pgsluice.row_filter.kernels.kernel import Compute, Kernel, KnownResult, Refused, Site
 from pgsluice.row_filter.membership_plans import is_in_column, membership
 from pgsluice.row_filter.plans import (
     Computed,
@@ -44,7 +44,7 @@ from pgsluice.row_filter.values.collections import PgArray
 _BOOL = 16
 _OIDS = frozenset({26, 28})
 _INT4 = 23
-#: Types that a cast may relabel as one another because their values are the same here.
+#: Types whose values are the same here, so a cast between them changes nothing.
 _ALIKE = (
     frozenset({"text", "varchar", "bpchar", "xml"}),
     frozenset({"_text", "_varchar", "_bpchar"}),
@@ -54,11 +54,11 @@ _ALIKE = (
 
 
 class Planner:
-    """Makes the plan of one expression.
+    """Plans one expression.
 
     Attributes:
-        columns: the columns that the plan reads: their types, by name, in the order of the
-            tuples that its rows are.
+        columns: the types of the columns that the plan reads, by name, in the order of a row's
+            tuple.
     """
 
     def __init__(self) -> None:
@@ -66,11 +66,11 @@ class Planner:
         self._case_arguments: list[Plan] = []
 
     def plan(self, node: n.Node) -> Plan:
-        """A node's plan.
+        """Plan a node.
 
         Raises:
-            CannotCompute: the node, or one in it, cannot be computed exactly.
-            SqlError: a part that is constant fails.
+            CannotCompute: the node, or one below it, cannot be computed exactly.
+            SqlError: a constant part fails.
         """
         try:
             return self._plan(node)
@@ -168,9 +168,9 @@ class Planner:
             return Constant(None)
         try:
             compute = kernel.make(site)
-        except Known as known:
+        except KnownResult as known:
             return Constant(known.value)
-        if kernel.is_reversed:  # the server puts the body, b + a, in the place of f(a, b)
+        if kernel.is_reversed:  # the server replaces f(a, b) by the function's body, b + a
             forward = compute
             compute = lambda b, a: forward(a, b)  # noqa: E731
             plans.reverse()
@@ -259,7 +259,7 @@ class Planner:
             return folded(lambda row: nested_array([element(row) for element in runs]), plans)
         return folded(lambda row: PgArray.of(tuple([element(row) for element in runs])), plans)
 
-    # TruthTest and choice
+    # Booleans and choices
 
     def _bool(self, node: n.Bool) -> Plan:
         if node.connective is n.Connective.NOT:
@@ -271,7 +271,7 @@ class Planner:
         if node.is_row:
             if not isinstance(node.argument, n.Row):
                 raise Refused("a column of a composite type cannot be read here")
-            # Fields are computed beforehand where constant; then they are tests under AND.
+            # constant fields are computed first; then the fields are tests under AND
             plans = [self.plan(field) for field in node.argument.fields]
             return connective(True, [_null_test(field, node.is_null) for field in plans])
         return _null_test(self.plan(node.argument), node.is_null)

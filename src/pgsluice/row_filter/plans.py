@@ -1,12 +1,14 @@
-"""An expression made ready to compute: constants folded, kernels found.
+"""A plan: an expression with its constants folded and its kernels found.
 
-A plan has its constant, or what computes it for one row, and where Arrow can, for a batch.
+A plan is a constant, or has a function that computes it for one row, and where Arrow can, another
+one for a batch.
 
 Rules, from eval_const_expressions, which the server runs before it filters the first row:
 
-- What has only constants is computed at once, and its error is the filter's error, whether or
-  not any row would have come there.
-- AND, OR, COALESCE and CASE drop what their constants make unreachable before it is looked at.
+- A part with constants only is computed at once. Its error is the filter's error, whether or not
+  any row would have reached it.
+- Arguments of AND, OR, COALESCE and CASE that constants make unreachable are dropped before they
+  are looked at.
 - A strict function with a constant NULL is NULL, whatever its other arguments would do.
 
 Source: src/backend/optimizer/util/clauses.c.
@@ -39,9 +41,9 @@ class Computed:
     """A value of each row.
 
     Attributes:
-        run: from the row's columns.
-        column: the same for a batch at once, as an Arrow array; None where rows are needed.
-        is_safe: ``column`` has an answer for rows that the server would not look at.
+        run: computes it from a row.
+        column: computes it for a batch at once, as an Arrow array; None if only rows work.
+        is_safe: ``column`` never fails, also for rows that the server would not look at.
     """
 
     run: Run
@@ -53,7 +55,7 @@ Plan: TypeAlias = Constant | Computed
 
 
 def runner(plan: Plan) -> Run:
-    """What computes a plan for a row."""
+    """The function that computes a plan for a row."""
     if isinstance(plan, Computed):
         return plan.run
     value = plan.value
@@ -61,14 +63,14 @@ def runner(plan: Plan) -> Run:
 
 
 def folded(run: Run, plans: Sequence[Plan], column: Callable[[Batch], Datum] | None = None) -> Plan:
-    """Computed at once if all is constant."""
+    """A constant if all arguments are constants, else computed for each row."""
     if all(isinstance(plan, Constant) for plan in plans):
         return Constant(run(()))
     return Computed(run, column)
 
 
 def applied(compute: Compute, plans: Sequence[Plan], computed: Computed | None = None) -> Plan:
-    """A strict function of plans; ``computed`` brings the way of whole columns."""
+    """Plan a strict function; ``computed`` has its computation on columns."""
     run = strict(compute, [runner(plan) for plan in plans])
     if all(isinstance(plan, Constant) for plan in plans):
         return Constant(run(()))
@@ -78,7 +80,7 @@ def applied(compute: Compute, plans: Sequence[Plan], computed: Computed | None =
 
 
 def strict(compute: Compute, runs: list[Run]) -> Run:
-    """All arguments are computed; NULL among them is the result, without a call."""
+    """Compute all arguments; the result is NULL if one of them is, without a call."""
     if len(runs) == 1:
         (only,) = runs
 
@@ -104,5 +106,5 @@ def strict(compute: Compute, runs: list[Run]) -> Run:
 
 
 def calling(compute: Compute, runs: list[Run]) -> Run:
-    """A function that takes NULL, too."""
+    """Call a function that accepts NULL."""
     return lambda row: compute(*[argument(row) for argument in runs])

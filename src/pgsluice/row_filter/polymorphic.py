@@ -1,4 +1,4 @@
-"""Polymorphic arguments: what ``anyarray``, ``anyelement``, ``anycompatible`` stand for.
+"""Polymorphic types: which types ``anyarray``, ``anyelement`` and ``anycompatible`` stand for.
 
 Source: src/backend/parser/parse_coerce.c (enforce_generic_type_consistency).
 """
@@ -19,7 +19,7 @@ POLYMORPHIC = _SAME | _COMPATIBLE
 _ALL_UNKNOWN = "could not determine polymorphic type because input has type unknown"
 
 Common = Callable[[Sequence[int]], int | None]
-"""Chooses the common type of some; None where there is none."""
+"""Chooses the common type of some types; None if there is none."""
 
 
 class Mismatch(Exception):
@@ -40,19 +40,19 @@ def resolve(
     *,
     is_question: bool = False,
 ) -> tuple[list[int], int]:
-    """Put concrete types in the place of polymorphic ones.
+    """Replace polymorphic types by concrete ones.
 
     Args:
-        actual: the arguments' types, UNKNOWN among them.
-        declared: the function's.
-        result: the function's declared result.
-        is_question: only whether they agree is asked: arguments that are all unknown do.
+        actual: the arguments' types, perhaps UNKNOWN.
+        declared: the types that the function declares.
+        result: its declared result.
+        is_question: only ask whether they agree; arguments that are all unknown do.
 
     Returns:
-        the types to coerce the arguments to, and the result's.
+        the types to coerce the arguments to, and the result's type.
 
     Raises:
-        Mismatch: when they do not agree.
+        Mismatch: they do not agree.
     """
     if not POLYMORPHIC & {result, *declared}:
         return list(declared), result
@@ -158,7 +158,7 @@ def _bind_compatible(
 
 
 def _complete(catalog: c.Catalog, bound: dict[int, int], asked: set[int]) -> None:
-    """Derive what no argument gave from what others did."""
+    """Derive the types that no argument gave from those that others gave."""
     element = bound.get(c.ANYELEMENT)
     if c.ANYRANGE not in bound and c.ANYMULTIRANGE in bound:
         bound[c.ANYRANGE] = catalog.range_of_multirange(bound[c.ANYMULTIRANGE])

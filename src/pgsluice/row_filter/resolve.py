@@ -1,7 +1,8 @@
-"""Which operator or function a name and its arguments' types mean.
+"""Find the operator or function that a name means for arguments of some types.
 
-Exact matches first, then what implicit casts allow; among several the ones with more exact
-matches, then with preferred types, then by the categories that unknown literals could have.
+An exact match comes first, then candidates that implicit casts reach. Of several candidates those
+with more exact matches win, then those with more preferred types, then those that fit a category
+that all unknown literals can have.
 
 Source: src/backend/parser/parse_func.c, parse_oper.c; the manual, "Type Conversion".
 """
@@ -19,16 +20,16 @@ _Row = TypeVar("_Row", c.OperatorRow, c.FunctionRow)
 
 
 class Ambiguous(Exception):
-    """More than one fits, and none better."""
+    """Several candidates fit, and none is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[_Row]):
-    """A row, and the types that it takes for this many arguments.
+    """A function or operator, and the types that it takes for this number of arguments.
 
     Attributes:
-        expanded: how many arguments a VARIADIC parameter was expanded to; 0: not expanded.
-        defaulted: how many arguments its defaults stand for.
+        expanded: how many arguments a VARIADIC parameter stands for; 0: it is not expanded.
+        defaulted: how many arguments are left to their defaults.
     """
 
     row: _Row
@@ -39,7 +40,7 @@ class Candidate(Generic[_Row]):
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Looks names up in one catalog."""
+    """Looks up operators and functions in one catalog."""
 
     catalog: c.Catalog
     coercer: Coercer
@@ -93,17 +94,17 @@ class Resolver:
     def select_function(
         self, inputs: Sequence[int], candidates: Sequence[Candidate[c.FunctionRow]]
     ) -> Candidate[c.FunctionRow] | None:
-        """The best one that coercions reach.
+        """The best candidate that implicit casts reach.
 
         Raises:
-            Ambiguous: no best candidate.
+            Ambiguous: no candidate is the best.
         """
         return self._select_matching(inputs, candidates)
 
     def function_candidates(
         self, name: str, count: int, *, expand_variadic: bool
     ) -> list[Candidate[c.FunctionRow]]:
-        """FuncnameGetCandidates: those that take ``count`` arguments."""
+        """FuncnameGetCandidates: functions that take ``count`` arguments."""
         by_types: dict[tuple[int, ...], Candidate[c.FunctionRow]] = {}
         for row in self.catalog.rows.function_names.get(name, ()):
             candidate = _candidate(row, count, expand_variadic)
@@ -164,7 +165,8 @@ class Resolver:
     def _by_unknowns(
         self, base: Sequence[int], candidates: list[Candidate[_Row]]
     ) -> list[Candidate[_Row]]:
-        """Choose a category for each unknown: string if any takes it, else one they share."""
+        """Choose a category for each unknown argument: string if any candidate has it, else a
+        shared one."""
         wanted: dict[int, tuple[str, bool]] = {}
         for i, oid in enumerate(base):
             if oid != c.UNKNOWN:
@@ -195,7 +197,7 @@ class Resolver:
     def _as_the_known(
         self, base: Sequence[int], known: Sequence[int], candidates: list[Candidate[_Row]]
     ) -> Candidate[_Row]:
-        """Last gasp: unknowns are of the type that all known ones have."""
+        """The last rule: unknown arguments have the type that all known ones have."""
         types = {base[i] for i in known}
         if len(types) != 1:
             raise Ambiguous
@@ -227,6 +229,6 @@ def _candidate(
 def _best(
     candidates: list[Candidate[_Row]], score: Callable[[Candidate[_Row]], int]
 ) -> list[Candidate[_Row]]:
-    """Those with the highest score."""
+    """The candidates with the highest score."""
     best = max(score(candidate) for candidate in candidates)
     return [candidate for candidate in candidates if score(candidate) == best]

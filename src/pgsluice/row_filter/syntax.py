@@ -1,7 +1,7 @@
-"""The syntax tree: what was written, before a name means anything.
+"""The syntax tree: what was written, before any name is looked up.
 
-``at`` is where PostgreSQL's own parser puts a node's place: an operator's, a name's first
-character. It only serves error messages.
+``location`` is the offset that PostgreSQL's parser gives a node, for example of an operator or of
+a name's first character. It serves error messages only.
 
 Source: src/include/nodes/parsenodes.h.
 """
@@ -41,7 +41,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """A type as written; ``schema`` None where none was; ``modifiers`` None without a list."""
+    """A type as written; ``schema`` and ``modifiers`` are None if they were not written."""
 
     name: str
     schema: str | None
@@ -160,7 +160,7 @@ class IsTruth:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A function's argument; ``name`` where it was given by name."""
+    """A function's argument; ``name`` if it was given by name."""
 
     value: Syntax
     name: str | None
@@ -169,7 +169,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``f(a, b)``, with what only aggregates and window functions take."""
+    """``f(a, b)``, with the clauses that only aggregates and window functions take."""
 
     name: str
     schema: str | None
@@ -234,9 +234,9 @@ class RowList:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What PostgreSQL parses and never takes in a filter: sub-selects, CURRENT_DATE, JSON_VALUE.
+    """What PostgreSQL parses but never allows in a filter: sub-selects, CURRENT_DATE, JSON_VALUE.
 
-    ``type_name`` is its type where that is fixed.
+    ``type_name`` is its type if that is fixed.
     """
 
     type_name: str | None
@@ -245,7 +245,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class XmlCall:
-    """XMLELEMENT and its kin, ``IS DOCUMENT``: PostgreSQL takes them, we do not."""
+    """XMLELEMENT and similar calls, ``IS DOCUMENT``: PostgreSQL allows them, pgsluice does not."""
 
     name: str
     location: int

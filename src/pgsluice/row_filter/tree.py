@@ -1,4 +1,4 @@
-"""Questions to a bound expression: its type, modifier, collation, children.
+"""Properties of a bound expression: its type, modifier, collation, location, children.
 
 Source: src/backend/nodes/nodeFuncs.c.
 """
@@ -18,10 +18,10 @@ _BOOLEAN = n.DistinctFrom | n.ScalarArray | n.Bool | n.NullTest | n.BooleanTest 
 
 @dataclass(frozen=True, slots=True)
 class Disallowed:
-    """What PostgreSQL's parser takes and a publication never does: ``a[1]``, CURRENT_DATE.
+    """What PostgreSQL's parser accepts and a publication never allows: ``a[1]``, CURRENT_DATE.
 
-    Bound like any expression, so that an error of its surroundings comes first, as on the
-    server; the check refuses it, so no bound filter holds one.
+    It is bound like any expression, so that errors around it come first, as on the server. The
+    check refuses it, so no bound filter holds one.
     """
 
     type_oid: int
@@ -37,7 +37,7 @@ def disallowed(
     collation: int = 0,
     location: int | None = None,
 ) -> n.Node:
-    """A :class:`Disallowed`, which passes for a node until the check."""
+    """A :class:`Disallowed`, typed as a node until the check refuses it."""
     return cast(n.Node, Disallowed(type_oid, arguments, collation, location))
 
 
@@ -53,7 +53,7 @@ def type_of(node: n.Node) -> int:
 
 
 def typmod_of(node: n.Node) -> int:
-    """exprTypmod: -1 where the expression does not say one."""
+    """exprTypmod: -1 if the expression has none."""
     match node:
         case n.Collate():
             return typmod_of(node.argument)
@@ -82,7 +82,7 @@ def collation_of(node: n.Node) -> int:
 
 
 def location_of(node: n.Node) -> int | None:
-    """exprLocation: the leftmost location of a node and what is below it; None without any."""
+    """exprLocation: the leftmost location of a node and the nodes below it; None without any."""
     if isinstance(node, n.Array):
         return node.location  # the array that IN (...) makes is written nowhere
     locations = [node.location, *map(location_of, children(node))]
@@ -95,7 +95,7 @@ def refused_at(message: str, node: n.Node) -> SqlRefused:
 
 
 def children(node: n.Node) -> tuple[n.Node, ...]:
-    """The expressions right below, in PostgreSQL's order."""
+    """The nodes right below, in PostgreSQL's order."""
     match node:
         case n.Case():
             arms = [part for arm in node.arms for part in (arm.condition, arm.result)]
@@ -121,7 +121,7 @@ def children(node: n.Node) -> tuple[n.Node, ...]:
 
 
 def rebuilt(node: n.Node, change: Callable[[n.Node], n.Node]) -> n.Node:
-    """The same node over changed children (of a CASE, its argument is left alone)."""
+    """The same node with changed children (the argument of a CASE is left alone)."""
 
     def all_of(nodes: Iterable[n.Node]) -> tuple[n.Node, ...]:
         return tuple(change(child) for child in nodes)
@@ -152,12 +152,12 @@ def rebuilt(node: n.Node, change: Callable[[n.Node], n.Node]) -> n.Node:
 
 
 def walk(node: n.Node) -> Iterable[n.Node]:
-    """The node and everything below, parents first."""
+    """The node and all nodes below, parents first."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def columns_of(node: n.Node) -> frozenset[str]:
-    """The names of the columns that it reads."""
+    """The names of the columns that an expression reads."""
     return frozenset(child.name for child in walk(node) if isinstance(child, n.Column))

@@ -1,4 +1,4 @@
-"""Types by name: modifiers in, names with modifiers out.
+"""Names of types, and their modifiers.
 
 Source: src/backend/parser/parse_type.c, src/backend/utils/adt/format_type.c and the types'
 typmodin functions.
@@ -52,16 +52,16 @@ def format_type(catalog: c.Catalog, oid: int, typmod: int = -1) -> str:
 
 
 def display(catalog: c.Catalog, oid: int) -> str:
-    """A type as error messages name it (format_type_be)."""
+    """A type's name in error messages (format_type_be)."""
     row = catalog.type(oid)
     return f"{display(catalog, row.element)}[]" if row.element else row.display
 
 
 def make_typmod(row: c.Type, values: Sequence[int], location: int) -> int:
-    """What the type's typmodin makes of its modifiers.
+    """The typmod of a type with modifiers.
 
     Raises:
-        SqlRefused: as the type's own function refuses them.
+        SqlRefused: the type's own function refuses them.
     """
     makers = {
         c.BPCHAR: _length, c.VARCHAR: _length, c.NUMERIC: _numeric, c.BIT: _bits, c.VARBIT: _bits,

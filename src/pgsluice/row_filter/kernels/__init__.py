@@ -1,4 +1,4 @@
-"""The functions of PostgreSQL that a row filter can be computed with, a module for each family."""
+"""The functions of PostgreSQL that a row filter can use, a module for each family."""
 
 from pgsluice.row_filter.kernels import (  # noqa: F401 - each registers its functions
     arithmetic,

@@ -1,4 +1,4 @@
-"""+ - * / % and what else computes with numbers, and casts between them.
+"""Arithmetic: + - * / %, other functions of numbers, and casts between numeric types.
 
 Source: src/backend/utils/adt/int.c, int8.c, float.c, numeric.c.
 """
@@ -19,7 +19,7 @@ _RANGES: Final = {
     "int4": (range(-(2**31), 2**31), "integer out of range"),
     "int8": (range(-(2**63), 2**63), "bigint out of range"),
 }
-#: (prefix, left, right, result)
+#: (prefix, left type, right type, result type)
 _INTEGERS: Final = (
     ("int2", "int2", "int2", "int2"),
     ("int4", "int4", "int4", "int4"),
@@ -34,12 +34,12 @@ _INTEGERS: Final = (
 
 
 def out_of_range(message: str) -> SqlError:
-    """22003."""
+    """SQLSTATE 22003."""
     return SqlError("numeric_value_out_of_range", message)
 
 
 def division_by_zero() -> SqlError:
-    """22012."""
+    """SQLSTATE 22012."""
     return SqlError("division_by_zero", "division by zero")
 
 
@@ -65,7 +65,7 @@ def _checked(type_name: str, compute: Callable[[int, int], int]) -> Callable[[in
 
 
 def truncated_division(a: int, b: int) -> int:
-    """Towards zero, as in C."""
+    """Divide, rounding towards zero as C does."""
     if b == 0:
         raise division_by_zero()
     quotient = abs(a) // abs(b)
@@ -73,7 +73,7 @@ def truncated_division(a: int, b: int) -> int:
 
 
 def remainder(a: int, b: int) -> int:
-    """With the dividend's sign."""
+    """The remainder, with the dividend's sign."""
     if b == 0:
         raise division_by_zero()
     rest = abs(a) % abs(b)
@@ -187,7 +187,7 @@ def _register_floats() -> None:
 
 
 def rounded(number: float) -> float:
-    """To the nearest integer, ties to even, as C's rint."""
+    """Round to the nearest integer, ties to even, as C's rint does."""
     if math.isnan(number) or math.isinf(number) or abs(number) >= 2**53:
         return number
     return math.copysign(float(round(number)), number)

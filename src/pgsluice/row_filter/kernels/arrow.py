@@ -1,7 +1,7 @@
-"""The functions that a whole column can be computed with at once.
+"""Functions that are computed on whole columns at once.
 
-Only an accelerator: what is here gives for each row what the kernel of the same signature
-gives, or raises (``NoColumn``, an ArrowException), and then every row is computed by itself.
+They only make filters faster. Each gives for every row what the kernel of the same signature
+gives, or raises ``NoColumn`` or an ArrowException; then the rows are computed one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Compute: TypeAlias = Callable[..., Datum]
 
 
 class NoColumn(Exception):
-    """These values cannot be computed a column at a time."""
+    """These values cannot be computed as a column."""
 
 
 ARROW_TYPES: Final[dict[str, pa.DataType]] = {
@@ -47,11 +47,11 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-"""What columns are computed as; numeric comes as decimal of any precision."""
+"""The Arrow type of each PostgreSQL type; numeric comes as decimal of any precision."""
 
 
 def scalar(value: Value, type_oid: int) -> pa.Scalar:
-    """A constant, as columns of its type are; raises NoColumn."""
+    """A constant as a scalar of its type's Arrow type; raises NoColumn."""
     name = NAMES.get(type_oid, "")
     if name == "numeric" and value is not None and value.is_finite():
         return _decimal(value)
@@ -117,7 +117,7 @@ _FLOATS: Final = (
 
 
 def _compare_floats(name: str) -> Compute:
-    """NaN equals itself and is above all: only a constant that is none is compared here."""
+    """Only constants other than NaN, which in PostgreSQL equals itself and is above all."""
     compare = _COMPARE[name]
 
     def run(a: Datum, b: Datum) -> Datum:
@@ -152,7 +152,7 @@ def _integers(compute: Compute, arrow_type: pa.DataType) -> Compute:
 
 def _remainder(a: Datum, b: Datum) -> Datum:
     if pc.any(pc.equal(b, make_scalar(-1, b.type))).as_py():
-        raise NoColumn  # the smallest integer by -1 has no quotient
+        raise NoColumn  # the smallest integer divided by -1 has no result
     quotient = pc.divide_checked(a, b)
     return pc.subtract(a, pc.multiply(quotient, b))
 
@@ -242,7 +242,7 @@ _REGEXES: Final = {
 
 
 def arrow_kernel(signature: str, site: Site) -> Compute | None:
-    """What computes a call a column at a time; None where nothing does."""
+    """The computation of a call on columns; None if there is none."""
     if signature in _PATTERNED:
         pattern = site.constants[1]
         matcher = _like(pattern) if isinstance(pattern, str) else None
@@ -301,7 +301,7 @@ def _like_by_regex(parts: list[str | int | None]) -> Compute:
 
 
 def cannot_fail(signature: str) -> bool:
-    """Whether a function has an answer for all values."""
+    """Whether a function has a result for all values."""
     head = signature.partition("(")[0]
     return signature in _SAFE or (head.endswith(("like",)) and not head.endswith("iclike"))
 

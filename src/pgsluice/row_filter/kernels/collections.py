@@ -11,7 +11,7 @@ from typing import Any, Final
 from pgsluice.row_filter.kernels.comparison import value_key
 from pgsluice.row_filter.kernels.kernel import (
     Compute,
-    Known,
+    KnownResult,
     Refused,
     Site,
     kernel,
@@ -29,14 +29,14 @@ Key = Callable[[Value], Any]
 
 
 def element_key(array_oid: int) -> Key:
-    """What an array's elements are equal by; raises Refused."""
+    """The key that an array's elements are compared by; raises Refused."""
     if array_oid not in ELEMENTS:
         raise Refused("arrays of this type cannot be compared exactly")
     return value_key(ELEMENTS[array_oid])
 
 
 def _contains(a: PgArray, b: PgArray, key: Key) -> bool:
-    """Whether a has all of b; NULL is contained in nothing."""
+    """Whether ``a`` has all elements of ``b``; NULL is never contained."""
     if None in b.elements:
         return False
     have = [key(element) for element in a.elements if element is not None]
@@ -178,9 +178,9 @@ for _name, _test in _RANGE_TESTS.items():
 
 
 def _simplify(a: Value) -> None:
-    """A constant range of nothing or of all decides alone, for NULL too (from 17 on)."""
+    """An empty or unbounded constant range decides by itself, even for NULL (17 and newer)."""
     if isinstance(a, Range) and (a.is_empty or (a.lower is None and a.upper is None)):
-        raise Known(not a.is_empty)
+        raise KnownResult(not a.is_empty)
 
 
 def _has(a: Range, value: Value, key: Key) -> bool:

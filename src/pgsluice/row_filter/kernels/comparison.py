@@ -1,6 +1,6 @@
-"""Equality and order of every type that has them.
+"""Equality and order of all types that have them.
 
-The names are pg_proc's, which are as old as their types: int4lt, text_lt, byteale, date_lt.
+The functions' names are pg_proc's, which follow no single rule: int4lt, text_lt, byteale, date_lt.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ _FAMILIES: Final = (
     ("range_", "anyrange", "anyrange"),
 )
 
-#: Functions of text, whose names follow no one rule.
+#: Functions of text, whose names follow no rule.
 _TEXT: Final = {
     **{f"text{name}(text,text)": name for name in ("eq", "ne")},
     **{f"text_{name}(text,text)": name for name in ("lt", "le", "gt", "ge")},
     **{f"name{name}text(name,text)": name for name in COMPARISONS},
     **{f"text{name}name(text,name)": name for name in COMPARISONS},
 }
-#: Operators ~<~ and the like: byte order under any collation.
+#: Operators such as ~<~: byte order under any collation.
 _PATTERN: Final = ("lt", "le", "gt", "ge")
 
 
 def value_key(type_oid: int) -> Callable[[Value], Any]:
-    """What values of a type compare by; raises Refused for a type without an order."""
+    """The key that a type's values are compared by; raises Refused for a type without an order."""
     return _key_of(VALUE_TYPES.get(type_oid))
 
 
@@ -93,13 +93,13 @@ def _key_of(value_type: ValueType | None) -> Callable[[Value], Any]:
 
 
 def is_collatable(type_oid: int) -> bool:
-    """Whether an order of this type is one of text."""
+    """Whether the type's order depends on a collation."""
     value_type = VALUE_TYPES.get(type_oid)
     return value_type is not None and value_type.is_collatable
 
 
 def comparing(name: str, site: Site) -> Compute:
-    """``eq``, ``lt`` ... of a type, by its keys."""
+    """``eq``, ``lt`` and the others of a type, by its keys."""
     if name not in ("eq", "ne") and is_collatable(site.types[0]):
         require_code_point_order(site, "this comparison")
     compare = COMPARISONS[name]
@@ -110,7 +110,7 @@ def comparing(name: str, site: Site) -> Compute:
 
 
 def _keeps(key: Callable[[Value], Any]) -> bool:
-    """Whether a key is the value itself."""
+    """Whether the key is the value itself."""
     return key is VALUE_TYPES[23].key
 
 
@@ -153,7 +153,7 @@ def _bytewise(name: str) -> Callable[[Site], Compute]:
 
 
 def _mixed(name: str, is_date_first: bool) -> Callable[[Site], Compute]:
-    """A date as its midnight; one that no timestamp can hold is beyond all but infinity."""
+    """A date as its midnight; a date beyond timestamp's range lies between it and infinity."""
     compare = COMPARISONS[name]
 
     def left(a: int, b: int) -> bool:
@@ -166,7 +166,7 @@ def _mixed(name: str, is_date_first: bool) -> Callable[[Site], Compute]:
 
 
 def midnight_key(day: int) -> float | int:
-    """A date as microseconds, of any size."""
+    """A date in microseconds, of any size."""
     if day in (m.DATE_INFINITY, m.DATE_MINUS_INFINITY):
         return float("inf") if day > 0 else float("-inf")
     return day * m.DAY
@@ -186,7 +186,7 @@ def _of_documents(compare: Callable[[Any, Any], bool]) -> Callable[[Site], Compu
 
 
 def _modulo_xid(name: str) -> Callable[[Site], Compute]:
-    """An int4 stands for the xid of the same bits."""
+    """An int4 compared with an xid means the xid with the same bits."""
     compare = COMPARISONS[name]
     return lambda site: lambda a, b: compare(a % 2**32, b % 2**32)
 
@@ -195,7 +195,7 @@ _register()
 
 
 def order_key(type_oid: int, site: Site) -> Callable[[Value], Any]:
-    """For GREATEST, LEAST and row comparison; raises Refused."""
+    """The key that GREATEST, LEAST and row comparisons use; raises Refused."""
     if is_collatable(type_oid):
         require_code_point_order(site, "this comparison")
     return value_key(type_oid)

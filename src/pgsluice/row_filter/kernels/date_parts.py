@@ -1,6 +1,6 @@
-"""date_trunc, extract and date_part on timestamp, date, time and interval.
+"""date_trunc, extract and date_part of timestamps, dates, times and intervals.
 
-The unit has to be a constant. extract gives numeric, date_part the same as float8.
+The unit has to be a constant. extract gives numeric, date_part the same value as float8.
 Source: src/backend/utils/adt/timestamp.c (``timestamp_trunc``, ``timestamp_part_common``),
 date.c (``extract_date``, ``time_part_common``).
 """
@@ -23,7 +23,7 @@ from pgsluice.row_filter.values import datetimes as m
 from pgsluice.row_filter.values.datetimes import Interval
 from pgsluice.row_filter.values.numbers import EXACT, with_scale
 
-#: Units whose value has no end; on an infinite moment the others are NULL.
+#: Units without an upper bound; the others are NULL for an infinite value.
 _MONOTONIC: Final = frozenset(
     {"year", "decade", "century", "millennium", "julian", "isoyear", "epoch"}
 )
@@ -47,7 +47,7 @@ _ALIASES: Final = {
 }
 _UNIX_EPOCH: Final = -m.EPOCH_DAYS * m.DAY
 _FAR: Final = 2**63 - 1 + _UNIX_EPOCH
-"""From here on, microseconds since 1970 exceed 64 bits."""
+"""From this value on, microseconds since 1970 exceed 64 bits."""
 
 _JULIAN_2000: Final = 2451545
 _INFINITE: Final = {True: Decimal("Infinity"), False: Decimal("-Infinity")}
@@ -64,19 +64,19 @@ def _unit(site: Site, known: frozenset[str]) -> str:
 
 
 def iso_weekday(day: int) -> int:
-    """Monday is 1; 2000-01-01 was a Saturday."""
+    """The day of the week, Monday is 1; 2000-01-01 was a Saturday."""
     return (day + 5) % 7 + 1
 
 
 def iso_week(day: int) -> tuple[int, int]:
-    """Year and week, astronomical: the Thursday's."""
+    """The ISO year (astronomical) and week: those of the week's Thursday."""
     thursday = day - iso_weekday(day) + 4
     year = m.civil(thursday)[0]
     return year, (thursday - m.day_number(year, 1, 1)) // 7 + 1
 
 
 def _century(year: int, length: int) -> int:
-    """Of 100 or of 1000 years; there is none with the number 0."""
+    """The number of a century or millennium; there is none with the number 0."""
     return (year + length - 1) // length if year > 0 else -((length - year) // length)
 
 
@@ -140,7 +140,7 @@ def _truncate(unit: str, moment: int) -> int:
 
 
 def _of_day(unit: str, day: int) -> int:
-    """What a date has of a unit."""
+    """A unit's value of a date."""
     year, month, day_of_month = m.civil(day)
     match unit:
         case "day":
@@ -169,7 +169,7 @@ def _of_day(unit: str, day: int) -> int:
 
 
 def _of_clock(unit: str, clock: int) -> Part:
-    """What microseconds of a day have of a unit; negative ones count backwards."""
+    """A unit's value of the microseconds of a day; negative ones count backwards."""
     sign, clock = (-1, -clock) if clock < 0 else (1, clock)
     match unit:
         case "microseconds":
@@ -243,7 +243,7 @@ def _of_interval(unit: str, interval: Interval) -> Part:
             return interval.days
         case "month":
             return months
-    # A year has 365.25 days, so a quarter of a day is the unit.
+    # A year has 365.25 days, so the unit is a quarter of a day.
     quarters = 1461 * years + 120 * months + 4 * interval.days
     return _scaled(quarters * 21600 * m.SECOND + interval.microseconds, 6)
 
@@ -274,7 +274,7 @@ def _extracting(type_name: str) -> Callable[[Site], Compute]:
 
 
 def _as_float(type_name: str) -> Callable[[Site], Compute]:
-    """date_part: where float8 arithmetic gives the nearest double anyway."""
+    """date_part, where float8 arithmetic gives the nearest double anyway."""
     read, units = _READERS[type_name]
     exact = units - {"julian"} if type_name != "interval" else units - {"epoch"}
 

@@ -1,4 +1,4 @@
-"""Dates, times and intervals: arithmetic and casts.
+"""Arithmetic and casts of dates, times and intervals.
 
 Source: src/backend/utils/adt/timestamp.c, date.c.
 """
@@ -17,7 +17,7 @@ _INT8 = range(-(2**63), 2**63)
 
 
 def overflow(type_name: str) -> SqlError:
-    """22008."""
+    """SQLSTATE 22008."""
     return SqlError("datetime_field_overflow", f"{type_name} out of range")
 
 
@@ -29,17 +29,17 @@ def valid_timestamp(moment: int) -> int:
 
 
 def is_finite_date(day: int) -> bool:
-    """Neither infinity."""
+    """Whether a date is finite."""
     return day not in (m.DATE_INFINITY, m.DATE_MINUS_INFINITY)
 
 
 def is_finite(moment: int) -> bool:
-    """Neither infinity."""
+    """Whether a timestamp is finite."""
     return moment not in (m.INFINITY, m.MINUS_INFINITY)
 
 
 def is_forever(interval: Interval) -> bool:
-    """Either infinity."""
+    """Whether an interval is infinite."""
     return interval in (m.FOREVER, m.MINUS_FOREVER)
 
 
@@ -89,7 +89,7 @@ def _days_between(a: int, b: int) -> int:
 
 @kernel("timestamp(date)")
 def midnight(day: int) -> int:
-    """A date as timestamp."""
+    """A date as a timestamp."""
     if not is_finite_date(day):
         return m.INFINITY if day > 0 else m.MINUS_INFINITY
     if day * m.DAY >= m.TIMESTAMP_END:
@@ -131,7 +131,7 @@ def _make_date(year: int, month: int, day: int) -> int:
 
 
 def add_interval(moment: int, interval: Interval) -> int:
-    """Months first, then days, then time; the day is cut to the month's last."""
+    """Add months, then days, then time; the day is cut to the month's last."""
     if is_forever(interval):
         end = m.INFINITY if interval == m.FOREVER else m.MINUS_INFINITY
         if not is_finite(moment) and moment != end:
@@ -158,7 +158,7 @@ def _add_months(moment: int, months: int) -> int:
 
 @kernel("interval_um(interval)")
 def negated(interval: Interval) -> Interval:
-    """-interval."""
+    """Negate an interval."""
     if is_forever(interval):
         return m.MINUS_FOREVER if interval == m.FOREVER else m.FOREVER
     return _valid_interval(*(-part for part in interval))
@@ -202,7 +202,7 @@ register("interval_pl_date(interval,date)", _swapped(_date_plus_interval))
 
 @kernel("timestamp_mi(timestamp,timestamp)", "timestamptz_mi(timestamptz,timestamptz)")
 def _timestamps_between(a: int, b: int) -> Interval:
-    """In days and time."""
+    """A difference in days and time."""
     if not (is_finite(a) and is_finite(b)):
         if a == b:
             raise overflow("interval")
@@ -245,9 +245,9 @@ def _time_to_interval(time: int) -> Interval:
     return Interval(0, 0, time)
 
 
-def _finite(interval: Interval, type_name: str) -> int:
+def _finite(interval: Interval, message: str) -> int:
     if is_forever(interval):
-        raise SqlError("datetime_field_overflow", type_name)
+        raise SqlError("datetime_field_overflow", message)
     return interval.microseconds
 
 
@@ -257,7 +257,7 @@ def _interval_to_time(interval: Interval) -> int:
 
 
 def _wrapped(microseconds: int) -> int:
-    """As 64 bits overflow: the server does not check here."""
+    """Wrap around at 64 bits: the server does not check here."""
     return (microseconds + 2**63) % 2**64 - 2**63
 
 
@@ -330,7 +330,7 @@ def _timetz_and_date(time: TimeTz, day: int) -> int:
 
 
 def to_precision(microseconds: int, digits: int) -> int:
-    """Rounded half away from zero."""
+    """Round half away from zero."""
     if not 0 <= digits < 6:
         return microseconds
     unit = int(10 ** (6 - digits))

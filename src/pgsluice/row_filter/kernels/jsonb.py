@@ -1,6 +1,6 @@
 """json and jsonb: fields, elements, paths, containment.
 
-json's operators cut the value's own text out; jsonb's print anew.
+The operators of json cut a value's text out of the document; those of jsonb print it.
 Source: src/backend/utils/adt/jsonfuncs.c, jsonb_op.c, jsonb_util.c (``JsonbDeepContains``).
 """
 
@@ -26,12 +26,12 @@ _INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+", re.ASCII)
 _INT4: Final = range(-(2**31), 2**31)
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _DECODER: Final = json.JSONDecoder(strict=False)
-#: What json keeps as written, but cannot be text.
+#: Escapes that json stores as written, but that text cannot hold.
 _UNFIT_ESCAPE: Final = re.compile(r"\\u(0000|[dD][89a-fA-F])")
 
 
 def _text(content: Any) -> str | None:
-    """As ->> gives it."""
+    """A value as ->> gives it."""
     if content is None:
         return None
     return content if isinstance(content, str) else format_jsonb(content)
@@ -45,7 +45,7 @@ def _field(content: Any, name: str) -> Any:
 
 
 def _element(content: Any, index: int) -> Any:
-    # A scalar at the top is stored as an array of one.
+    # a scalar document is stored as an array with one element
     elements = content if isinstance(content, list) else [content]
     if isinstance(content, dict) or not -len(elements) <= index < len(elements):
         return _MISSING
@@ -108,7 +108,7 @@ def _is_container(content: Any) -> bool:
 
 
 def contains(a: Any, b: Any) -> bool:
-    """Whether document b is contained in a, both containers of the same kind."""
+    """Whether container ``a`` contains container ``b`` of the same kind."""
     if isinstance(a, dict):
         return isinstance(b, dict) and all(
             key in a and _contains_value(a[key], value) for key, value in b.items()
@@ -128,7 +128,7 @@ def _contains_value(a: Any, b: Any) -> bool:
 def _jsonb_contains(a: Jsonb, b: Jsonb) -> bool:
     left, right = a.content, b.content
     if isinstance(left, list) and not _is_container(right):
-        right = [right]  # an array contains a scalar
+        right = [right]  # an array contains a scalar that is one of its elements
     if not _is_container(left) and not _is_container(right):
         return is_equal(left, right)
     return contains(left, right)
@@ -160,7 +160,7 @@ def _jsonb_exists_all(document: Jsonb, keys: PgArray) -> bool:
     return all(_exists(document.content, key) for key in keys.elements if key is not None)
 
 
-# What a document is
+# Kinds of documents
 
 
 def _kind(content: Any) -> str:
@@ -215,7 +215,7 @@ for _name, _printed in (("int2", "smallint"), ("int4", "integer"), ("int8", "big
     register(f"{_name}(jsonb)", _cast("number", _printed, _numeric_to_integer(_name)))
 
 
-# json: text
+# json, by its text
 
 
 def _skip(text: str, index: int) -> int:
@@ -228,7 +228,7 @@ def _value_end(text: str, index: int) -> int:
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    """Names and texts of an object's values."""
+    """The names and the values' texts of an object."""
     index = _skip(text, _skip(text, 0) + 1)
     while text[index] != "}":
         name, index = _DECODER.raw_decode(text, index)
@@ -241,7 +241,7 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _elements(text: str) -> Iterator[str]:
-    """Texts of an array's elements."""
+    """The texts of an array's elements."""
     index = _skip(text, _skip(text, 0) + 1)
     while text[index] != "]":
         end = _value_end(text, index)
@@ -263,7 +263,7 @@ def _json_field(text: str, name: str) -> str | None:
     last = None
     for key, value in _members(text):
         if key == name:
-            last = value  # the last one counts
+            last = value  # of equal names the last counts
     return last
 
 
@@ -290,7 +290,7 @@ def _json_path(text: str, path: PgArray) -> str | None:
 
 
 def _json_text(text: str | None) -> str | None:
-    """As ->> gives it."""
+    """A value's text as ->> gives it."""
     if text is None or text.strip(" \t\n\r") == "null":
         return None
     if _first(text) == '"':

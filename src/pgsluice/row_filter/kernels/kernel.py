@@ -1,14 +1,14 @@
-"""What computes one function of pg_proc, and where each is registered.
+"""The registry of kernels: what computes one function of pg_proc.
 
 A kernel is found by its function's signature. It computes one value from one row's values;
-functions that a whole column can be computed with at once are in ``arrow.py``, too.
+functions that can also be computed on whole columns are in ``arrow.py``, too.
 
 Rules:
 
-- Exactly what PostgreSQL 18 gives, its errors included, or there is no kernel.
+- A kernel gives exactly what PostgreSQL 18 gives, errors included; else there is no kernel.
 - Strict functions are never called with None.
-- What depends on the server's locale is refused when the filter is made, or raises CannotKnow
-  for the values that it matters for.
+- What depends on the server's locale is refused when the filter is made, or raises CannotKnow for
+  the values that it matters for.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pgsluice.row_filter.values import Value
 
 Compute: TypeAlias = Callable[..., Value]
 
-#: Collations of pg_collation whose order is the code points', in every version.
+#: Collations of pg_collation that order text by code point, in every version.
 CODE_POINT_ORDER: Final = frozenset({950, 951, 962, 811, 6411})
-#: Those with the C locale's idea of characters: only ASCII has case.
+#: Collations under which only ASCII letters have case, as in the C locale.
 C_CHARACTERS: Final = frozenset({950, 951, 962})
 
 
 class Refused(Exception):
-    """A call that cannot be computed exactly: the reason, and the way out."""
+    """A call that cannot be computed exactly: the reason, and what the user can do instead."""
 
     def __init__(self, reason: str, way_out: str | None = None) -> None:
         super().__init__(reason)
@@ -36,8 +36,8 @@ class Refused(Exception):
         self.way_out = way_out
 
 
-class Known(Exception):
-    """A call that the server's planner replaces by a constant, even for a NULL argument."""
+class KnownResult(Exception):
+    """A call that the server's planner replaces by a constant, even if an argument is NULL."""
 
     def __init__(self, value: Value) -> None:
         super().__init__()
@@ -46,11 +46,11 @@ class Known(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a function is called.
+    """One call of a function in an expression.
 
     Attributes:
         types: the arguments' types, by OID.
-        constants: the arguments' values where they are known beforehand; ``...`` where not.
+        constants: the arguments' values where they are constant, else ``...``.
         result_type: the call's type.
         collation: the input collation.
     """
@@ -68,13 +68,13 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One function.
+    """One function of pg_proc.
 
     Attributes:
         signature: as in :class:`~pgsluice.row_filter.nodes.Function`.
-        make: what computes it at a place; raises Refused.
-        is_strict: None for any argument gives None, without a call.
-        is_reversed: an SQL function of two arguments that names the second one first.
+        make: gives the computation for one call; raises Refused.
+        is_strict: if an argument is None the result is None, without a call.
+        is_reversed: an SQL function whose body has its two arguments in the other order.
     """
 
     signature: str
@@ -121,7 +121,7 @@ def kernel(*signatures: str) -> Callable[[F], F]:
 def sited(
     *signatures: str, is_strict: bool = True
 ) -> Callable[[Callable[[Site], Compute]], Callable[[Site], Compute]]:
-    """For a function that makes what computes, by where the call stands."""
+    """Register a function that makes the computation for each call."""
 
     def take(make: Callable[[Site], Compute]) -> Callable[[Site], Compute]:
         for signature in signatures:
@@ -132,7 +132,7 @@ def sited(
 
 
 def require_code_point_order(site: Site, operation: str) -> None:
-    """Refuse what orders text by a collation that only the server has."""
+    """Refuse an operation that orders text by a collation that only the server has."""
     if site.collation not in CODE_POINT_ORDER:
         raise Refused(
             f"{operation} orders text by a collation whose order only the server knows",

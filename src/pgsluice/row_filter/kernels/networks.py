@@ -12,7 +12,7 @@ from pgsluice.row_filter.values.networks import Inet
 
 
 def _is_within(a: Inet, b: Inet) -> bool:
-    """Whether b's network has a's."""
+    """Whether network ``b`` contains network ``a``."""
     return a.family == b.family and a.bits >= b.bits and a.prefix(b.bits) == b.prefix(b.bits)
 
 

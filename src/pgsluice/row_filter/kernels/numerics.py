@@ -1,4 +1,4 @@
-"""numeric: arithmetic with the server's scales, rounding, and casts between numbers.
+"""numeric: arithmetic with the server's scales, rounding, and casts from and to other numbers.
 
 Source: src/backend/utils/adt/numeric.c (``select_div_scale``, ``apply_typmod``), float.c.
 """
@@ -67,7 +67,7 @@ def _divide(a: Decimal, b: Decimal) -> Decimal:
 
 
 def _special_quotient(a: Decimal, b: Decimal) -> Decimal | None:
-    """With NaN, infinities and zero; None where both are plain numbers."""
+    """Divide if NaN, infinities or zero are involved; None where both are ordinary numbers."""
     if a.is_nan() or b.is_nan() or (a.is_infinite() and b.is_infinite()):
         return NAN
     if b == 0:
@@ -87,7 +87,7 @@ def division_scale(a: Decimal, b: Decimal) -> int:
 
 
 def _first_word(number: Decimal) -> tuple[int, int]:
-    """Place and value of the first base-10000 digit; 0 and 0 for zero."""
+    """Weight and value of the first base-10000 digit; 0 and 0 for zero."""
     if not number:
         return 0, 0
     weight = number.adjusted() // _DIGITS_A_WORD
@@ -96,7 +96,7 @@ def _first_word(number: Decimal) -> tuple[int, int]:
 
 
 def quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
-    """a / b rounded half away from zero to a scale."""
+    """Divide ``a`` by ``b``, rounded half away from zero to a scale."""
     scale_a, scale_b = scale_of(a), scale_of(b)
     dividend = int(a.scaleb(scale_a, EXACT)) * 10 ** max(scale + scale_b - scale_a, 0)
     divisor = int(b.scaleb(scale_b, EXACT)) * 10 ** max(scale_a - scale_b - scale, 0)

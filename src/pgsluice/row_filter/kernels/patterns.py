@@ -1,8 +1,8 @@
-r"""LIKE, ILIKE, and those regular expressions that re2 and PostgreSQL read alike.
+r"""LIKE, ILIKE, SIMILAR TO and regular expressions.
 
-A regular expression has to be a constant. It is parsed here and written again for re2: ``.``
-and ``[^a]`` match a newline, ``^`` and ``$`` are the ends of the text, ``\d`` and the named
-classes mean ASCII; a value that is not ASCII cannot be judged where a class or ~* is in play.
+A regular expression has to be a constant. It is parsed and written again for re2: ``.`` and
+``[^a]`` match a newline, ``^`` and ``$`` are the ends of the text, ``\d`` and the named classes
+mean ASCII. A value that is not ASCII cannot be matched against a class, or ignoring case.
 Source: src/backend/utils/adt/like_match.c; the manual, "POSIX Regular Expressions".
 """
 
@@ -26,9 +26,9 @@ def _escape_at_end() -> SqlError:
 
 
 def parse_like(pattern: str) -> list[str | int | None] | None:
-    """A pattern as characters, runs of text, ``1`` for any character and None for any text.
+    """Split a LIKE pattern into characters, ``1`` for any character and None for any text.
 
-    None where the pattern ends in its escape character: then matching itself decides.
+    None for a pattern that ends in its escape character: the text decides if that is an error.
     """
     parts: list[str | int | None] = []
     index = 0
@@ -48,7 +48,7 @@ def parse_like(pattern: str) -> list[str | int | None] | None:
 
 
 def like_matcher(pattern: str) -> Callable[[str], bool]:
-    """What tells whether a text is LIKE a pattern."""
+    """Make the function that tells whether a text matches a LIKE pattern."""
     parts = parse_like(pattern)
     if parts is None:
         return lambda text: _match_slowly(text, pattern) is True
@@ -73,7 +73,7 @@ def like_matcher(pattern: str) -> Callable[[str], bool]:
         if match is None:
             return False
         index = match.end()
-        # Between two %, the leftmost match leaves most to the rest.
+        # between two %, the leftmost match leaves most text for the rest
         for part in middle:
             match = part.search(text, index)
             if match is None:
@@ -86,10 +86,10 @@ def like_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _match_slowly(text: str, pattern: str) -> bool | None:
-    """As the server walks, since where it gets to decides whether it complains.
+    """Match in the server's order, because how far it gets decides whether it reports an error.
 
     Returns:
-        None for "no, nor will a later start": the text ended first.
+        None if no later start can match either: the text ended first.
     """
     t = p = 0
     while t < len(text) and p < len(pattern):
@@ -112,7 +112,7 @@ def _match_slowly(text: str, pattern: str) -> bool | None:
 
 
 def _match_after_any(text: str, pattern: str) -> bool | None:
-    """The rest of a pattern after %."""
+    """Match the rest of a pattern after a %."""
     while pattern and pattern[0] in "%_":
         if pattern[0] == "_":
             if not text:
@@ -221,7 +221,7 @@ _register()
 
 @kernel("like_escape(text,text)")
 def _like_escape(pattern: str, escape: str) -> str:
-    """The same pattern with the usual escape character."""
+    """The same pattern with a backslash as its escape character."""
     if escape == "":
         return pattern.replace("\\", "\\\\")
     if len(escape) != 1:
@@ -263,8 +263,8 @@ def similar_to_regex(pattern: str, escape: str) -> str:
     """SIMILAR TO's pattern as a regular expression.
 
     Raises:
-        CannotKnow: brackets with more than letters, digits and ranges in them, which versions
-            of the server treat differently; or the separators of SUBSTRING.
+        CannotKnow: its brackets hold more than letters, digits and ranges, which versions of the
+            server treat differently; or it has the separators of SUBSTRING.
     """
     regex: list[str] = []
     index = 0

@@ -1,8 +1,8 @@
-"""PostgreSQL's advanced regular expressions, as far as re2 means the same by them.
+"""PostgreSQL's regular expressions, as far as they mean the same in re2.
 
-Only whether there is a match matters here, so greed and longest-match rules do not. What is
-not read here is refused: backreferences, lookaround, word boundaries, embedded options,
-directors, collating elements, escapes with letters other than d s w D S W n r t.
+Only whether there is a match matters here, so greediness and longest-match rules do not. Anything
+else is refused: back references, lookaround, word boundaries, embedded options, directors,
+collating elements, escapes with letters other than d s w D S W n r t.
 Source: the manual, section "Regular Expression Details".
 """
 
@@ -45,12 +45,12 @@ def _literal(character: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PosixRegex:
-    """A regular expression.
+    """A regular expression for re2.
 
     Attributes:
-        source: for re2, to be searched for anywhere.
-        needs_ascii: a class or the case of letters is in it, of which only the ASCII part is
-            known; under the C collation nothing else has any.
+        source: to be searched for anywhere in a text.
+        needs_ascii: it has a class, or ignores case, so only ASCII text can be matched. Never under
+            the C collation, where other characters have neither class nor case.
     """
 
     source: str
@@ -58,7 +58,7 @@ class PosixRegex:
 
     @classmethod
     def parse(cls, pattern: str, ignore_case: bool, is_c: bool) -> PosixRegex:
-        """Read a pattern; raises Refused for what is not in the common part.
+        """Parse a pattern; raises Refused for what re2 does not read in the same way.
 
         Args:
             is_c: the collation is C, where only ASCII letters have case.
@@ -78,13 +78,13 @@ class PosixRegex:
         return regex
 
     def is_found(self, text: str) -> bool:
-        """Whether the text has a match anywhere."""
+        """Whether the pattern matches anywhere in the text."""
         matches = pc.match_substring_regex(make_scalar(text, pa.large_string()), self.source)
         return bool(matches.as_py())
 
 
 class _Reader:
-    """A recursive descent over the pattern."""
+    """Parses a pattern by recursive descent."""
 
     def __init__(self, pattern: str, ignore_case: bool) -> None:
         self.pattern = pattern
@@ -139,7 +139,7 @@ class _Reader:
                 return self._either_case(character), True
 
     def _either_case(self, character: str) -> str:
-        """A literal; re2's own way of ignoring case would go beyond ASCII."""
+        """A literal character; re2's own way to ignore case would go beyond ASCII."""
         if self.ignore_case and character.isascii() and character.isalpha():
             return f"[{character.lower()}{character.upper()}]"
         return _literal(character)
@@ -175,7 +175,7 @@ class _Reader:
         self.at += 1
         quantifier = self._bounds() if character == "{" else character
         if self._peek() == "?":
-            self.at += 1  # greed does not matter
+            self.at += 1  # greediness does not matter
         if self._peek() in ("*", "+", "?", "{") and self._peek():
             raise _refused("two quantifiers in a row")
         return quantifier
@@ -223,7 +223,7 @@ class _Reader:
         return self._span(low, low)
 
     def _no_range(self, last: str) -> str:
-        """What cannot begin a range must not be followed by one's hyphen."""
+        """Refuse a hyphen after an element that cannot begin a range."""
         if self._peek() == "-" and self.pattern[self.at + 1 : self.at + 2] != "]":
             raise _refused("a range that begins with a class or another range")
         return last

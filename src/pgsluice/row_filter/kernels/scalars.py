@@ -1,6 +1,6 @@
-"""Arrow scalars of Python values, without ``pa.scalar``: its first use loads pandas.
+"""Make Arrow scalars of Python values without ``pa.scalar``, whose first use loads pandas.
 
-That takes most of a second, in every worker that filters.
+Loading it takes most of a second in every worker that filters.
 """
 
 from __future__ import annotations
@@ -57,5 +57,5 @@ def _unscaled(number: Decimal) -> int:
 
 
 def null_truth() -> pa.Scalar:
-    """Unknown."""
+    """A boolean NULL."""
     return make_scalar(None, pa.bool_())

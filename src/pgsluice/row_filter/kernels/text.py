@@ -1,4 +1,4 @@
-"""Text: pieces, trimming, case, concatenation, and casts between its types.
+"""Text: parts, trimming, case, concatenation, and casts between its types.
 
 Characters are code points, as in a UTF-8 database.
 Source: src/backend/utils/adt/varlena.c, oracle_compat.c, varchar.c, name.c.
@@ -22,7 +22,7 @@ _ASCII_UPPER: Final = str.maketrans({chr(n): chr(n - 32) for n in range(97, 123)
 
 
 def ascii_only(text: str, operation: str) -> str:
-    """The text, if its letters' case is the same under every locale."""
+    """The text, if its letters have the same case under every locale; raises CannotKnow else."""
     if text.isascii():
         return text
     raise CannotKnow(
@@ -32,7 +32,7 @@ def ascii_only(text: str, operation: str) -> str:
 
 
 def lower_as(site: Site) -> Callable[[str], str]:
-    """lower() under the site's collation."""
+    """lower() under the call's collation."""
     if site.is_c:
         return lambda text: text.translate(_ASCII_LOWER)
     return lambda text: ascii_only(text, "the case").lower()
@@ -83,7 +83,7 @@ def _bytea_bits(data: bytes) -> int:
     return 8 * len(data)
 
 
-# Pieces
+# Parts
 
 
 def _substring(text: S, start: int, count: int | None = None) -> S:
@@ -167,7 +167,7 @@ def _trim_blanks_right(text: str) -> str:
     return text.rstrip(" ")
 
 
-# Making others
+# New texts
 
 
 @kernel("textcat(text,text)", "byteacat(bytea,bytea)")
@@ -243,7 +243,7 @@ def _get_byte(data: bytes, index: int) -> int:
 
 
 def fits(text: str, typmod: int, is_explicit: bool, type_name: str) -> str:
-    """Cut to a length; what is lost may only be blanks unless the cast was written."""
+    """Cut to a length; an implicit cast may cut blanks only."""
     limit = typmod - 4
     if limit < 0 or len(text) <= limit:
         return text

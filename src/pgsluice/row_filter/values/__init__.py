@@ -1,4 +1,4 @@
-"""How each type's values are represented while a row filter is computed."""
+"""The Python values of each PostgreSQL type while a row filter is computed."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def _by_oid() -> dict[int, ValueType]:
 
 
 VALUE_TYPES: Final = _by_oid()
-"""By pg_type.oid; a type that is not here cannot be computed with."""
+"""By pg_type.oid; values of other types cannot be computed with."""
 
 ELEMENTS: Final = {
     entry.array_oid: entry.oid for entry in ENTRIES if entry.array_oid in VALUE_TYPES
 }
-"""From an array type to its element's."""
+"""The element type of each array type."""
 
 SUBTYPES: Final = {
     entry.oid: other.oid
@@ -58,7 +58,7 @@ SUBTYPES: Final = {
     for other in ENTRIES
     if _RANGES.get(entry.name) == other.name
 }
-"""From a range type to its subtype."""
+"""The subtype of each range type."""
 
 NAMES: Final = {
     **{entry.oid: entry.name for entry in ENTRIES},

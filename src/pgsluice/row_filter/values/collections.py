@@ -1,4 +1,4 @@
-"""Arrays and ranges: values made of values.
+"""Arrays and ranges.
 
 Source: src/backend/utils/adt/arrayfuncs.c (``array_in``, ``array_cmp``), rangetypes.c.
 """
@@ -23,7 +23,7 @@ class PgArray(NamedTuple):
     """An array of any shape.
 
     Attributes:
-        elements: all, in storage order; None for NULL.
+        elements: all of them, in storage order; None for NULL.
         dimensions: lengths; empty for the empty array.
         lower_bounds: the first subscript of each dimension.
     """
@@ -34,12 +34,12 @@ class PgArray(NamedTuple):
 
     @classmethod
     def of(cls, elements: tuple[Value, ...]) -> PgArray:
-        """One dimension, from 1."""
+        """An array of one dimension that starts at 1."""
         return cls(elements, (len(elements),), (1,)) if elements else cls((), (), ())
 
 
 class Range(NamedTuple):
-    """A range; a bound of None is infinite."""
+    """A range; None is an infinite bound."""
 
     is_empty: bool
     lower: Value = None
@@ -49,7 +49,7 @@ class Range(NamedTuple):
 
 
 def array_type(element: ValueType) -> ValueType:
-    """The array type over an element type."""
+    """The array type of an element type."""
     key = element.key
     return ValueType(
         f"_{element.name}",
@@ -60,7 +60,7 @@ def array_type(element: ValueType) -> ValueType:
 
 
 def parse_array(text: str, parse: Callable[[str], Value]) -> PgArray:
-    """What array_out prints."""
+    """Parse what array_out prints."""
     lower_bounds: tuple[int, ...] | None = None
     bounds = _BOUNDS.match(text)
     if bounds:
@@ -117,7 +117,7 @@ def _read_element(token: re.Match[str], parse: Callable[[str], Value]) -> Value:
 
 
 def array_key(array: PgArray, key: Callable[[Value], Any]) -> tuple[Any, ...]:
-    """Element by element, NULL last; then the shape."""
+    """The order of arrays: element by element with NULL last, then the shape."""
     elements = tuple(
         (True, 0) if element is None else (False, key(element)) for element in array.elements
     )
@@ -125,7 +125,7 @@ def array_key(array: PgArray, key: Callable[[Value], Any]) -> tuple[Any, ...]:
 
 
 def range_type(name: str, subtype: ValueType) -> ValueType:
-    """The range type over a type."""
+    """The range type of a subtype."""
     key = subtype.key or (lambda value: value)
     return ValueType(
         name,
@@ -135,7 +135,7 @@ def range_type(name: str, subtype: ValueType) -> ValueType:
 
 
 def parse_range(text: str, parse: Callable[[str], Value]) -> Range:
-    """What range_out prints."""
+    """Parse what range_out prints."""
     if text == "empty":
         return Range(True)
     match = _RANGE.fullmatch(text)
@@ -152,21 +152,21 @@ def parse_range(text: str, parse: Callable[[str], Value]) -> Range:
 
 
 def lower_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
-    """Compares with any bound, upper ones too."""
+    """The order of lower bounds, comparable with upper ones."""
     if value.lower is None:
         return (-1,)
     return 0, key(value.lower), 0 if value.is_lower_inclusive else 1
 
 
 def upper_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
-    """Compares with any bound, lower ones too."""
+    """The order of upper bounds, comparable with lower ones."""
     if value.upper is None:
         return (1,)
     return 0, key(value.upper), 0 if value.is_upper_inclusive else -1
 
 
 def range_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
-    """Empty first, then by lower and upper bound."""
+    """The order of ranges: empty first, then by lower and upper bound."""
     if value.is_empty:
         return (0,)
     return 1, lower_key(value, key), upper_key(value, key)

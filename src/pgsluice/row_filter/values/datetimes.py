@@ -1,8 +1,8 @@
-"""Dates, times and intervals as the server keeps them.
+"""Dates, times and intervals as the server stores them.
 
-date is days and timestamp microseconds since 2000-01-01, infinities the ends of their integers
-(as in C, so that order is the integers'); time is microseconds of the day; timetz is that and
-the seconds west of UTC; an interval is months, days and microseconds.
+A date is days and a timestamp microseconds since 2000-01-01; infinities are the smallest and
+largest integer, as in C, so that integers give the order. A time is microseconds of the day; a
+timetz is that and the seconds west of UTC; an interval is months, days and microseconds.
 Source: src/backend/utils/adt/datetime.c, timestamp.c, date.c.
 """
 
@@ -23,7 +23,7 @@ DATE_MINUS_INFINITY: Final = -(2**31)
 INFINITY: Final = 2**63 - 1
 MINUS_INFINITY: Final = -(2**63)
 EPOCH_DAYS: Final = 10957
-"""From 1970 to 2000."""
+"""Days from 1970-01-01 to 2000-01-01."""
 
 FIRST_DAY: Final = days_from_civil(-4713, 11, 24) - EPOCH_DAYS
 DATE_END: Final = days_from_civil(5874898, 1, 1) - EPOCH_DAYS
@@ -48,7 +48,7 @@ _INTERVAL_FORM: Final = re.compile(
 
 
 class Interval(NamedTuple):
-    """Months, days and microseconds: three counts that do not add up to one another."""
+    """Months, days and microseconds: three counts that are not converted into one another."""
 
     months: int
     days: int
@@ -56,7 +56,7 @@ class Interval(NamedTuple):
 
 
 class TimeTz(NamedTuple):
-    """Microseconds of the local day; seconds west of UTC."""
+    """Microseconds of the local day, and seconds west of UTC."""
 
     microseconds: int
     zone: int
@@ -132,7 +132,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_timetz(text: str) -> TimeTz:
-    """A time of day and its zone."""
+    """Parse a time of day with its zone."""
     match = _TIMETZ_FORM.fullmatch(text)
     if match is None:
         raise NotReadable("timetz")
@@ -141,7 +141,7 @@ def parse_timetz(text: str) -> TimeTz:
 
 
 def parse_interval(text: str) -> Interval:
-    """What intervalstyle = postgres prints."""
+    """Parse what intervalstyle = postgres prints."""
     if text in ("infinity", "-infinity"):
         return FOREVER if text == "infinity" else MINUS_FOREVER
     match = _INTERVAL_FORM.fullmatch(text)
@@ -155,12 +155,12 @@ def parse_interval(text: str) -> Interval:
 
 
 def interval_key(interval: Interval) -> int:
-    """A month counts 30 days and a day 24 hours."""
+    """The order of intervals: a month counts 30 days and a day 24 hours."""
     return (interval.months * 30 + interval.days) * DAY + interval.microseconds
 
 
 def timetz_key(time: TimeTz) -> tuple[int, int]:
-    """The moment; of equal ones the zone further east is smaller."""
+    """The order of timetz: the moment; of equal moments the zone further east comes first."""
     return time.microseconds + time.zone * SECOND, time.zone
 
 

@@ -1,7 +1,7 @@
-"""json and jsonb.
+"""json and jsonb documents.
 
-A jsonb value is :class:`Jsonb` around Python's dict, list, str, Decimal, bool or None. json
-keeps its text: operators cut out of it.
+A jsonb value is a :class:`Jsonb` around Python's dict, list, str, Decimal, bool or None. A json
+value is its text, and its operators cut texts out of it.
 Source: src/backend/utils/adt/jsonb.c, jsonb_util.c.
 """
 
@@ -30,7 +30,7 @@ class Jsonb:
 
 
 def parse_jsonb(text: str) -> Jsonb:
-    """A jsonb's text."""
+    """Parse a jsonb's text."""
     try:
         return Jsonb(_DECODER.decode(text))
     except RecursionError:
@@ -40,12 +40,12 @@ def parse_jsonb(text: str) -> Jsonb:
 
 
 def format_number(number: Decimal) -> str:
-    """As numeric prints."""
+    """Print a number as numeric does."""
     return format(number, "f")
 
 
 def format_jsonb(content: Any) -> str:
-    """As jsonb prints: keys by length and bytes, a blank after each comma and colon."""
+    """Print as jsonb does: keys by length and bytes, a blank after each comma and colon."""
     match content:
         case dict():
             keys = sorted(content, key=key_order)
@@ -63,7 +63,7 @@ def format_jsonb(content: Any) -> str:
 
 
 def key_order(key: str) -> tuple[int, bytes]:
-    """How an object's keys are ordered."""
+    """The order of an object's keys."""
     raw = key.encode("utf-8", "surrogatepass")
     return len(raw), raw
 
@@ -73,7 +73,7 @@ def _quote(text: str) -> str:
 
 
 def is_equal(a: Any, b: Any) -> bool:
-    """jsonb's equality: a number is none of the booleans, 1.0 is 1."""
+    """jsonb's equality: a number never equals a boolean, and 1.0 equals 1."""
     if isinstance(a, dict):
         return (
             isinstance(b, dict)

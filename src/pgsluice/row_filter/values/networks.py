@@ -12,7 +12,7 @@ from pgsluice.row_filter.values.value_type import NotReadable, ValueType
 
 
 class Inet(NamedTuple):
-    """An address.
+    """An address with its network.
 
     Attributes:
         family: 4 or 6.
@@ -26,7 +26,7 @@ class Inet(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Bits of an address of the family."""
+        """The number of bits of the family's addresses."""
         return 32 if self.family == 4 else 128
 
     def prefix(self, bits: int) -> int:
@@ -35,7 +35,7 @@ class Inet(NamedTuple):
 
 
 def parse_inet(text: str) -> Inet:
-    """``10.1.2.3``, ``10.1.2.3/8``, ``::1``."""
+    """Parse ``10.1.2.3``, ``10.1.2.3/8``, ``::1``."""
     address, slash, bits = text.partition("/")
     try:
         parsed = ipaddress.ip_address(address)
@@ -46,12 +46,12 @@ def parse_inet(text: str) -> Inet:
 
 
 def inet_key(inet: Inet) -> tuple[int, _Prefix]:
-    """The family; the common network bits; the shorter netmask; the whole address."""
+    """The order: by family, common network bits, shorter netmask, whole address."""
     return inet.family, _Prefix(inet)
 
 
 class _Prefix:
-    """Compares two addresses of one family."""
+    """The order of two addresses of one family."""
 
     __slots__ = ("inet",)
 

@@ -1,7 +1,7 @@
 """Numbers: integers are int, floats are float, numeric is Decimal.
 
-A numeric's display scale is the Decimal's exponent, so the exponent is never above 0; there is
-no negative zero.
+A numeric's display scale is the Decimal's exponent, so the exponent is never above 0; there is no
+negative zero.
 Source: src/backend/utils/adt/numeric.c, float.c.
 """
 
@@ -25,14 +25,14 @@ NAN: Final = Decimal("NaN")
 
 
 def parse_bool(text: str) -> bool:
-    """``t`` or ``f``."""
+    """Parse ``t`` or ``f``."""
     if text not in ("t", "f", "true", "false"):
         raise NotReadable("bool")
     return text[0] == "t"
 
 
 def parse_integer(text: str) -> int:
-    """Any integer type, and oid."""
+    """Parse any integer type, or oid."""
     try:
         return int(text)
     except ValueError:
@@ -40,7 +40,7 @@ def parse_integer(text: str) -> int:
 
 
 def parse_float8(text: str) -> float:
-    """Also NaN and the infinities."""
+    """Parse a float8, NaN and infinities included."""
     try:
         return float(text)
     except ValueError:
@@ -48,12 +48,12 @@ def parse_float8(text: str) -> float:
 
 
 def parse_float4(text: str) -> float:
-    """A float that float4 can hold."""
+    """Parse a float4."""
     return nearest_float4(parse_float8(text))
 
 
 def parse_numeric(text: str) -> Decimal:
-    """A numeric with its display scale."""
+    """Parse a numeric with its display scale."""
     try:
         return plain(Decimal(text))
     except ArithmeticError:
@@ -76,19 +76,19 @@ def scale_of(number: Decimal) -> int:
 
 
 def with_scale(number: Decimal, scale: int, rounding: str = ROUND_HALF_UP) -> Decimal:
-    """Rounded half away from zero (or else) to so many digits after the point."""
+    """Round to some digits after the point, half away from zero unless said otherwise."""
     return plain(number.quantize(Decimal((0, (1,), -scale)), rounding, EXACT))
 
 
 def checked(number: Decimal) -> Decimal:
-    """A result of arithmetic: within what numeric holds, or the server's error."""
+    """A result within numeric's range, or the server's error."""
     if number.is_finite() and number and number.adjusted() >= MAX_DIGITS_BEFORE:
         raise SqlError("numeric_value_out_of_range", "value overflows numeric format")
     return plain(number)
 
 
 def nearest_float4(number: float) -> float:
-    """A double rounded to float4; an overflow gives an infinity."""
+    """Round a double to float4; an overflow gives an infinity."""
     return c_float(number).value
 
 
@@ -115,12 +115,12 @@ def exact_float4(number: Decimal | int) -> float:
 
 
 def float_key(number: float) -> tuple[bool, float]:
-    """NaN equals itself and is above all."""
+    """The order of floats: NaN equals itself and is above all."""
     return (True, 0.0) if number != number else (False, number)
 
 
 def numeric_key(number: Decimal) -> tuple[bool, Decimal]:
-    """NaN equals itself and is above Infinity."""
+    """The order of numerics: NaN equals itself and is above Infinity."""
     return (True, Decimal(0)) if number.is_nan() else (False, number)
 
 

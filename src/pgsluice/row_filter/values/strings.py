@@ -1,7 +1,7 @@
 """Text, bytes, bits, and types whose printed form has their order.
 
-Text is str: code points have the order of UTF-8's bytes, which is that of the C collation.
-``"char"`` is its byte's number, pg_lsn its integer; uuid and macaddr stay as they print.
+Text is str: its order by code points is the order of UTF-8's bytes, which is the C collation's.
+``"char"`` is its byte's number, pg_lsn its integer; uuid and macaddr stay as they are printed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _same(text: str) -> str:
 
 
 def parse_bytea(text: str) -> bytes:
-    """The hex form, or the escape form (bytea_output = escape)."""
+    """Parse bytea: the hex form, or the escape form (bytea_output = escape)."""
     try:
         if text.startswith("\\x"):
             return bytes.fromhex(text[2:])
@@ -30,7 +30,7 @@ def parse_bytea(text: str) -> bytes:
 
 
 def parse_char(text: str) -> int:
-    """``"char"``: one byte; a high one prints in octal, zero as nothing."""
+    """Parse ``"char"``: one byte; a byte above 127 prints in octal, zero as nothing."""
     raw = text.encode("utf-8")
     if not raw:
         return 0
@@ -40,7 +40,7 @@ def parse_char(text: str) -> int:
 
 
 def parse_lsn(text: str) -> int:
-    """``16/B374D848``."""
+    """Parse ``16/B374D848``."""
     try:
         high, low = text.split("/")
         return int(high, 16) << 32 | int(low, 16)
@@ -49,28 +49,28 @@ def parse_lsn(text: str) -> int:
 
 
 def parse_bits(text: str) -> str:
-    """Zeros and ones."""
+    """Parse zeros and ones."""
     if text.strip("01"):
         raise NotReadable("bit")
     return text
 
 
 def parse_uuid(text: str) -> str:
-    """Canonical: lower case with hyphens."""
+    """Parse a uuid to its canonical form: lower case with hyphens."""
     if not re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text):
         raise NotReadable("uuid")
     return text
 
 
 def parse_macaddr(text: str) -> str:
-    """Canonical: lower case with colons."""
+    """Parse a macaddr to its canonical form: lower case with colons."""
     if not re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5,7}", text):
         raise NotReadable("macaddr")
     return text
 
 
 def without_blanks(text: str) -> str:
-    """A bpchar as it compares."""
+    """A bpchar without the trailing blanks, which do not count in comparisons."""
     return text.rstrip(" ")
 
 

@@ -1,8 +1,8 @@
-"""What a type's values are while a filter is computed: plain Python, with the server's order.
+"""The Python values of a type while a filter is computed, with the server's order.
 
-SQL NULL is None; no type's value is. Values of one type compare by their ``key``, in the order
-of the type's B-tree operators, so that NaN is the largest float and the blanks at the end of a
-``bpchar`` do not count.
+SQL NULL is None; no other value is. Values of one type are compared by their ``key``, in the order
+of the type's B-tree operators: NaN is the largest float, and the trailing blanks of a ``bpchar``
+do not count.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Value: TypeAlias = Any
-"""Any at this edge: the kind of value is given by the expression's types, not by Python's."""
+"""Any at this edge: the expression's types tell the kind of value, not Python's."""
 
 
 class SqlError(Exception):
-    """What the server would have raised.
+    """An error that the server would raise.
 
     Attributes:
         condition: the name of its SQLSTATE, ``division_by_zero``.
-        message: the server's primary message; ``"…"`` stands where it would show a value.
+        message: the server's primary message, with ``"…"`` in the place of values.
     """
 
     def __init__(self, condition: str, message: str) -> None:
@@ -30,14 +30,14 @@ class SqlError(Exception):
 
 
 class CannotKnow(SqlError):
-    """The server's answer depends on what it alone has (its locale's tables)."""
+    """The server's answer depends on what only it has, such as its locale's tables."""
 
     def __init__(self, message: str) -> None:
         super().__init__("cannot_know", message)
 
 
 class NotReadable(Exception):
-    """A text that is not the type's output: no value can be made from it."""
+    """A text that is not the type's output, so it has no value."""
 
 
 def _same(value: Value) -> Value:
@@ -49,9 +49,9 @@ class ValueType:
     """One type.
 
     Attributes:
-        name: pg_type's.
-        parse: from the text that the server prints.
-        key: what values compare by; None: the type has no order and no equality.
+        name: in pg_type.
+        parse: makes a value of the text that the server prints.
+        key: what values are compared by; None: the type has no order and no equality.
         is_collatable: the order (never the equality) depends on a collation.
     """
 
