@@ -248,7 +248,7 @@ def test_a_lost_slot_is_refused(db, config):
 
 
 def test_a_slot_in_use_is_refused(db, config, monkeypatch):
-    monkeypatch.setattr("pgsluice.capture.process.OUR_OWN_ENDS_S", 0.5)
+    monkeypatch.setattr("pgsluice.capture.process.STALE_WALSENDER_TIMEOUT_S", 0.5)
     run_capture(config, once=True)
     with ReplicationConnection.connect(db.dsn) as other:
         options = PgoutputOptions(("pgsluice",), proto_version=1, streaming="off")

@@ -31,7 +31,7 @@ def take_slot(db: Database, other: ReplicationConnection) -> None:
 
 def test_a_slot_that_is_held_after_the_first_start_is_waited_for(db, tmp_path, monkeypatch):
     """A connection that broke unseen lives on at the server, longer than we know."""
-    monkeypatch.setattr("pgsluice.capture.process.OUR_OWN_ENDS_S", 0.1)
+    monkeypatch.setattr("pgsluice.capture.process.STALE_WALSENDER_TIMEOUT_S", 0.1)
     config = configure(db, tmp_path / "spool")
     # Capture cannot come back before the other one has the slot.
     monkeypatch.setattr("pgsluice.capture.process._BACKOFF_S", (1.0,))

@@ -27,7 +27,8 @@ def test_the_server_and_our_role(each_server: EmbeddedServer) -> None:
         assert info.has_replication
         assert info.may_create
         # Flushed is what was inserted, once a commit waited for it.
-        assert flush_lsn(connection) <= walsender.identify_system().xlogpos
+        (row,) = walsender.command("IDENTIFY_SYSTEM")
+        assert flush_lsn(connection) <= Lsn.parse(row["xlogpos"])
 
 
 def test_an_ordinary_role_sees_what_it_lacks(each_server: EmbeddedServer, database) -> None:

@@ -25,24 +25,21 @@ class CaptureHealth:
     Attributes:
         pid: its process.
         phase: what it does.
-        started_at, written_at: seconds since 1970.
+        written_at: seconds since 1970.
         position, frontier: of the spool, as text.
         server_end: how far the server's WAL was when it last said so, as text.
         spool_bytes: what the spool weighs; None: not known yet.
-        lowest_hold: what keeps the spool from shrinking, in words; None: nothing.
         message: why, when something is in the way.
         error: what it ended by: ``kind``, ``what``, ``hint``; None otherwise.
     """
 
     pid: int
     phase: CapturePhase
-    started_at: float
     written_at: float
     position: str = "0/0"
     frontier: str = "0/0"
     server_end: str = "0/0"
     spool_bytes: int | None = None
-    lowest_hold: str | None = None
     message: str | None = None
     error: dict[str, Any] | None = None
 

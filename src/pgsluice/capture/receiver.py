@@ -25,6 +25,7 @@ from pgsluice.capture.frames import FRAME_HEADER_BYTES, Chunk
 from pgsluice.capture.store import Store
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
+from pgsluice.spool.retention import RetentionState
 from pgsluice.wire import POSTGRES_EPOCH_US, Keepalive, StandbyStatusUpdate
 
 _CHUNK_FRAMES = 1024
@@ -34,6 +35,10 @@ _ROOM_POLL_S = 0.2
 _STORE_WAIT_S = 0.2
 _POSITION_REQUEST_S = 0.5
 """How often the server is asked for its position while one is waited for."""
+
+
+def _ignore(server_end: Lsn, retained: RetentionState | None) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +67,8 @@ class Receiver:
         parallel: ``streaming 'parallel'`` was asked for.
         stop: set to end cleanly.
         until: end when the durable frontier has reached it.
-        on_progress: called about once a second, and when the spool is full or has room again.
-
-    Attributes:
-        server_end: how far the server's WAL was when it last said so.
+        on_progress: called about once a second, and when the spool is full or has room again,
+            with the end of the server's WAL and with what the spool holds.
     """
 
     def __init__(
@@ -78,7 +81,9 @@ class Receiver:
         parallel: bool = False,
         stop: threading.Event,
         until: Lsn | None = None,
-        on_progress: Callable[[], None] = lambda: None,
+        on_progress: Callable[[Lsn, RetentionState | None], None] = lambda server_end, retained: (
+            None
+        ),
     ) -> None:
         self._connection = connection
         self._store = store
@@ -94,7 +99,7 @@ class Receiver:
         self._policy = AckPolicy(store.durable, status_s=pace.status_s, is_eager=until is not None)
         self._progress_at = 0.0
         self._requested_at = 0.0
-        self.server_end = Lsn(0)
+        self._server_end = Lsn(0)
 
     def run(self) -> None:
         """Receive until asked to stop, or ``until`` is reached; then all whole is durable.
@@ -146,13 +151,13 @@ class Receiver:
         return size == 0
 
     def _follow(self, chunk: Chunk) -> None:
-        self.server_end = max(self.server_end, chunk.server_end)
+        self._server_end = max(self._server_end, chunk.server_end)
         self._hand_over_all(self._assembler.take(chunk, time.monotonic()))
 
     def _keepalive(self, frame: bytes) -> None:
         message = Keepalive.decode(frame)
         self._limit.check(message.end)
-        self.server_end = max(self.server_end, message.end)
+        self._server_end = max(self._server_end, message.end)
         waits = self._assembler.whole_since is not None
         self._policy.keepalive(
             message.end,
@@ -193,7 +198,7 @@ class Receiver:
             self._send_status(now)
         if now - self._progress_at >= 1:
             self._progress_at = now
-            self._on_progress()
+            self._report_progress()
 
     def _send_status(self, now: float, *, asks: bool = False) -> None:
         """Acknowledge what is durable, and nothing else."""
@@ -215,13 +220,16 @@ class Receiver:
         if not self._store.is_full:
             return
         self._hand_over_all(self._assembler.take_whole())
-        self._on_progress()
+        self._report_progress()
         while self._store.is_full and not self._stop.wait(_ROOM_POLL_S):
             now = time.monotonic()
             self._store.raise_error()
             if self._policy.status_due(now, self._store.durable):
                 self._send_status(now)
-        self._on_progress()
+        self._report_progress()
+
+    def _report_progress(self) -> None:
+        self._on_progress(self._server_end, self._store.retained)
 
     def _patience(self, now: float) -> float:
         """How long to wait for the socket."""

@@ -51,7 +51,7 @@ from pgsluice.spool.lock import writer_lock
 _ADOPTED = Lsn(2**63 - 1)
 """An intent with this LSN never takes a slot for one of its own making."""
 _RETRY_S = 0.25
-OUR_OWN_ENDS_S = 15.0
+STALE_WALSENDER_TIMEOUT_S = 15.0
 """How long a walsender of ours that was killed may still hold the slot."""
 
 Result = TypeVar("Result")
@@ -117,7 +117,7 @@ def prepare_source(
         if (ready := _ready(config)) is not None:
             return ready
         source = config.source
-        with until_reachable(
+        with connect_with_retry(
             lambda: connect_sql(source.dsn, timeout_s=source.connect_timeout_s),
             source.connect_timeout_s,
             is_stopping,
@@ -172,7 +172,7 @@ def _first_start(
             )
         return _adopt(config, sql, found, system, report.names, keeper, options)
     if found is not None:
-        keeper.drop_slot(found.name, wait=True, timeout_s=OUR_OWN_ENDS_S)
+        keeper.drop_slot(found.name, wait=True, timeout_s=STALE_WALSENDER_TIMEOUT_S)
     if spool is None:
         spool = Spool.create(
             config.spool.path,
@@ -346,7 +346,7 @@ def options_in_force(options: PgoutputOptions) -> dict[str, str]:
     }
 
 
-def until_reachable(
+def connect_with_retry(
     connect: Callable[[], Result],
     timeout_s: float,
     is_stopping: Callable[[], bool] = lambda: False,

@@ -52,13 +52,11 @@ class SystemIdentity:
     Attributes:
         system_id: the cluster's identifier, the same on its standbys.
         timeline: the current timeline.
-        xlogpos: how far WAL is flushed (on a standby: replayed or received).
         dbname: the database that we are connected to.
     """
 
     system_id: str
     timeline: int
-    xlogpos: Lsn
     dbname: str
 
 
@@ -167,7 +165,6 @@ class Walsender:
         return SystemIdentity(
             system_id=_text(row, "systemid"),
             timeline=int(_text(row, "timeline")),
-            xlogpos=Lsn.parse(_text(row, "xlogpos")),
             dbname=_text(row, "dbname"),
         )
 

@@ -53,10 +53,6 @@ class ReplicationConnection(Walsender):
         self._has_unsent = False
         self._low_water = LowWater(self.pgconn)
 
-    @property
-    def is_streaming(self) -> bool:
-        return self._is_streaming
-
     def close(self) -> None:
         """Close the socket, whatever state the stream is in."""
         self._is_streaming = False

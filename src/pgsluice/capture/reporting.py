@@ -1,0 +1,86 @@
+"""How capture tells what it does: as events, and in the health file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from pgsluice.capture.health import CaptureHealth, error_facts, write_health
+from pgsluice.config import Config
+from pgsluice.errors import PgsluiceError
+from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
+from pgsluice.lsn import Lsn
+from pgsluice.spool import SpoolWriter
+from pgsluice.spool.retention import RetentionState
+
+
+class CaptureReporter:
+    """Reports the state of one capture.
+
+    Args:
+        config: of the whole.
+        writer: its spool's.
+        send: takes the events.
+    """
+
+    def __init__(
+        self, config: Config, writer: SpoolWriter, send: Callable[[MetricsEvent], None]
+    ) -> None:
+        self._path = config.spool.path
+        self._writer = writer
+        self._send = send
+        self._health = CaptureHealth(os.getpid(), CapturePhase.STARTING, time.time())
+        self._server_end = Lsn(0)
+
+    def warn(self, sentence: str) -> None:
+        """Report something that does not stop the work."""
+        self.report(self._health.phase, sentence)
+
+    def report_progress(self, server_end: Lsn, retained: RetentionState | None) -> None:
+        """Report that changes are received, or that the spool has no room for them.
+
+        Args:
+            server_end: how far the server's WAL was when it last said so.
+            retained: what the spool holds; None before it was measured.
+        """
+        self._server_end = server_end
+        if retained is not None:
+            self._health = replace(self._health, spool_bytes=retained.size_bytes)
+        if retained is None or not retained.is_full:
+            self.report(CapturePhase.STREAMING)
+            return
+        message = "the spool is at its size limit; nothing more is acknowledged"
+        if retained.waiting_bytes:
+            message += (
+                f". {retained.waiting_bytes} bytes of it are transactions in progress, whose end "
+                "cannot be read: raise spool.max_bytes if nothing else makes room"
+            )
+        self.report(CapturePhase.WAITING, message)
+
+    def report(
+        self, phase: CapturePhase, message: str | None = None, error: PgsluiceError | None = None
+    ) -> None:
+        """Report what capture does now.
+
+        Args:
+            phase: what it does.
+            message: why, when something is in the way.
+            error: what ended it.
+        """
+        position, frontier = self._writer.position, self._writer.frontier
+        server_end = max(self._server_end, frontier)
+        self._health = replace(
+            self._health,
+            phase=phase,
+            written_at=time.time(),
+            position=str(position),
+            frontier=str(frontier),
+            server_end=str(server_end),
+            message=message,
+            error=error_facts(error) if error else None,
+        )
+        write_health(self._path, self._health)
+        size = self._health.spool_bytes
+        self._send(CaptureState(phase, position, frontier, server_end - frontier, size, message))

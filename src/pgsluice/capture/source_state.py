@@ -1,0 +1,101 @@
+"""What the server says before a stream, and whether it fits the spool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgsluice.capture.slot import check_slot_kind
+from pgsluice.capture.timeline import COPY_AGAIN, check_slot_is_there
+from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
+from pgsluice.config import SourceConfig
+from pgsluice.errors import ForeignSource, Gap, SlotLost, SourceUnreachable
+from pgsluice.lsn import Lsn
+from pgsluice.replication import connect_sql, source_errors
+
+_STATUS_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What the server said.
+
+    Attributes:
+        slot: ours.
+        flush_lsn: how far its WAL is flushed (on a standby: replayed).
+        is_standby: whether it is in recovery.
+        status_s: the longest time that it may wait for a status update.
+        publications: those that exist now, of the configured ones.
+        publications_at: an LSN after which all of them can be decoded.
+    """
+
+    slot: SlotInfo
+    flush_lsn: Lsn
+    is_standby: bool
+    status_s: float
+    publications: tuple[str, ...]
+    publications_at: Lsn
+
+
+def read_source_state(dsn: str, source: SourceConfig) -> SourceState:
+    """Ask the server, and bring the publications into step.
+
+    Args:
+        dsn: of the server that will stream.
+        source: what was configured.
+
+    Raises:
+        SlotLost: the slot is not there, and will not come.
+        SourceRefused: the server is not fit.
+        SourceUnreachable: it could not be asked, or its slot cannot be read yet.
+    """
+    with (
+        connect_sql(dsn, timeout_s=source.connect_timeout_s) as sql,
+        source_errors("reading the catalog"),
+    ):
+        server = server_info(sql)
+        slot = check_slot_is_there(slot_info(sql, source.slot), source.slot, server)
+        publications = ensure_publications(sql, source.publications)
+        flushed = flush_lsn(sql)
+        row = sql.execute(
+            "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
+        ).fetchone()
+    timeout_ms = row[0] if row else 0
+    return SourceState(
+        slot=slot,
+        flush_lsn=flushed,
+        is_standby=server.is_standby,
+        status_s=min(_STATUS_S, timeout_ms / 4000) if timeout_ms else _STATUS_S,
+        publications=publications.names,
+        publications_at=publications.position,
+    )
+
+
+def check_slot(source: SourceState, database: str, frontier: Lsn, *, two_phase: bool) -> None:
+    """Does the slot have what follows the spool's frontier?
+
+    Raises:
+        SlotLost: the server removed WAL that it needs.
+        Gap: it stands past the frontier.
+        ForeignSource: it is another's, or the server was restored from an older state.
+        SourceUnreachable: the server is a standby that is behind the frontier.
+    """
+    slot = source.slot
+    check_slot_kind(slot, database, two_phase=two_phase)
+    if slot.is_lost:
+        reason = slot.invalidation_reason or "its WAL was removed"
+        raise SlotLost(
+            f"slot {slot.name!r} is lost: {reason}",
+            hint=f"raise max_slot_wal_keep_size, then {COPY_AGAIN}",
+        )
+    if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > frontier:
+        raise Gap(
+            f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's "
+            f"frontier {frontier}: somebody else read from it",
+            hint=f"the changes between are gone: {COPY_AGAIN}",
+            lsn=frontier,
+        )
+    if frontier > source.flush_lsn:
+        problem = f"the server's WAL ends at {source.flush_lsn}, before the spool's {frontier}"
+        if source.is_standby:
+            raise SourceUnreachable(f"{problem}: the standby is behind")
+        raise ForeignSource(f"{problem}: it was restored from an older state", hint=COPY_AGAIN)

@@ -1,0 +1,223 @@
+"""One connection of capture: from its checks to the end of its stream.
+
+The publications are brought into step, the server is compared with the spool's identity and
+history, the slot with the spool's frontier, and only then replication starts, from the frontier.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from pgsluice.capture.facts import CatalogWatch, FactsSource
+from pgsluice.capture.receiver import Pace, Receiver
+from pgsluice.capture.reporting import CaptureReporter
+from pgsluice.capture.slot import (
+    check_identity,
+    connect_with_retry,
+    options_in_force,
+    pgoutput_options,
+)
+from pgsluice.capture.source_state import SourceState, check_slot, read_source_state
+from pgsluice.capture.standby import StandbyWatch
+from pgsluice.capture.store import Store
+from pgsluice.capture.timeline import History, Received, start_on
+from pgsluice.catalog import ensure_publications
+from pgsluice.config import Config
+from pgsluice.events import CapturePhase
+from pgsluice.failpoints import failpoint
+from pgsluice.lsn import Lsn
+from pgsluice.replication import PgoutputOptions, ReplicationConnection, SystemIdentity
+from pgsluice.spool import Spool
+
+
+class SlotStream:
+    """Streams from the slot into the store, on one connection after another.
+
+    Args:
+        config: of the whole.
+        spool: the slot's.
+        store: writes to it.
+        reporter: told how it goes.
+        stop: set to end cleanly.
+        once: end at the server's flush LSN as it is at the first connection.
+
+    Attributes:
+        has_started: whether a START_REPLICATION ever succeeded.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spool: Spool,
+        store: Store,
+        reporter: CaptureReporter,
+        stop: threading.Event,
+        *,
+        once: bool,
+    ) -> None:
+        self._config = config
+        self._spool = spool
+        self._store = store
+        self._reporter = reporter
+        self._stop = stop
+        self._once = once
+        self._target: Lsn | None = None
+        self._publications: tuple[str, ...] = ()
+        self._decodable_from: dict[str, Lsn] = {}
+        self.has_started = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was asked to stop, or the frontier has reached its target."""
+        return self._stop.is_set() or (
+            self._target is not None and self._store.durable >= self._target
+        )
+
+    def _connect(self) -> ReplicationConnection:
+        source = self._config.source
+
+        def connect() -> ReplicationConnection:
+            return ReplicationConnection.connect(source.dsn, source.connect_timeout_s)
+
+        if self.has_started:
+            return connect()
+        return connect_with_retry(connect, source.connect_timeout_s, self._stop.is_set)
+
+    def run(self) -> None:
+        """One connection, from its checks to its end."""
+        with self._connect() as connection:
+            system = connection.identify_system()
+            check_identity(self._spool.identity, system)
+            self._follow_timeline(connection, system)
+            source = read_source_state(connection.server_dsn, self._config.source)
+            check_slot(
+                source,
+                system.dbname,
+                self._store.durable,
+                two_phase=self._config.source.two_phase,
+            )
+            self._publications = source.publications
+            for name in source.publications:
+                self._decodable_from.setdefault(name, source.publications_at)
+            if self._once and self._target is None:
+                self._target = source.flush_lsn
+                if self.is_done:
+                    return
+            publications, more_at = self._publications_to_request()
+            options = pgoutput_options(self._config.source, publications, connection.server_version)
+            connection.start_replication(self._config.source.slot, self._store.durable, options)
+            self.has_started = True
+            self._record_options(publications, options)
+            self._reporter.report(CapturePhase.STREAMING)
+            try:
+                self._receive(connection, source, more_at, options)
+            finally:
+                self._store.forget_connection()
+            # What can be asked for by now is, on the next connection, also in another process.
+            self._record_options(self._publications_to_request()[0], options)
+
+    def _record_options(self, publications: tuple[str, ...], options: PgoutputOptions) -> None:
+        """Record in the spool what is asked for from the frontier on."""
+        identity = self._spool.identity
+        in_force = options_in_force(options)
+        self._spool.replace_identity(replace(identity, publications=publications, options=in_force))
+
+    def _receive(
+        self,
+        connection: ReplicationConnection,
+        source: SourceState,
+        more_at: Lsn | None,
+        options: PgoutputOptions,
+    ) -> None:
+        config = self._config.source
+        until = min((lsn for lsn in (self._target, more_at) if lsn), default=None)
+        facts = FactsSource(connection.server_dsn, config.connect_timeout_s)
+        pace = Pace(
+            segment_bytes=self._config.spool.segment_bytes,
+            segment_s=self._config.spool.segment_ms / 1000,
+            status_s=source.status_s,
+        )
+        receiver = Receiver(
+            connection,
+            self._store,
+            facts,
+            pace,
+            parallel=options.streaming == "parallel",
+            stop=self._stop,
+            until=until,
+            on_progress=self._reporter.report_progress,
+        )
+        watch = CatalogWatch(
+            connection.server_dsn,
+            facts,
+            config.catalog_poll_s,
+            self._keep_publications,
+            self._reporter.warn,
+        )
+        try:
+            with watch, self._guarded(connection, source):
+                receiver.run()
+            connection.finish()
+        finally:
+            facts.close()
+
+    @contextmanager
+    def _guarded(self, connection: ReplicationConnection, source: SourceState) -> Iterator[None]:
+        """While a standby streams, nothing becomes durable that came after its promotion."""
+        if not source.is_standby:
+            yield
+            return
+        with StandbyWatch(connection.server_dsn, self._config.source.connect_timeout_s) as standby:
+            self._store.guard = standby.check
+            try:
+                yield
+            finally:
+                self._store.guard = None
+
+    def _keep_publications(self, connection: psycopg.Connection[Any]) -> None:
+        ensure_publications(connection, self._config.source.publications)
+
+    def _publications_to_request(self) -> tuple[tuple[str, ...], Lsn | None]:
+        """The publications to ask for, and the LSN at which another one can be added.
+
+        The server cannot decode WAL from before a publication was created. So one that is new
+        to the spool is asked for only when the frontier is past its creation.
+        """
+        known = self._spool.identity.publications
+        too_new = [
+            name
+            for name in self._publications
+            if name not in known and self._decodable_from[name] > self._store.durable
+        ]
+        ready = tuple(name for name in self._publications if name not in too_new)
+        # With nothing else to ask for, those go on that were asked for before.
+        return ready or known, min((self._decodable_from[name] for name in too_new), default=None)
+
+    def _follow_timeline(self, connection: ReplicationConnection, system: SystemIdentity) -> None:
+        """Go on with the server's timeline, if what the spool has is part of its history."""
+        identity = self._spool.identity
+        server = History.of_server(system.timeline, connection.timeline_history(system.timeline))
+        known = History(identity.timeline, identity.history)
+        received = Received(known, self._store.last_received, self._store.durable)
+        start = start_on(received, server)
+        if server == known:
+            return
+        self._store.lower_frontier(start)
+        failpoint("capture.frontier_lowered")
+        self._spool.replace_identity(
+            replace(identity, timeline=server.timeline, history=server.ends)
+        )
+        if server.timeline != known.timeline or known.is_known:
+            # What the old primary answered says nothing about this one.
+            self._target = None
+            self._decodable_from.clear()
+            self._reporter.warn(
+                f"the server is on timeline {server.timeline}, promoted at "
+                f"{server.end_of(known.timeline) or start}: going on from {start}"
+            )
