@@ -79,7 +79,7 @@ _INFO = ServerInfo(
     has_replication=True,
     may_create=True,
 )
-_SYSTEM = SystemIdentity("1", 1, Lsn(300), "shop")
+_SYSTEM = SystemIdentity("1", 1, "shop")
 _SLOT = SlotInfo(
     name="s",
     plugin="pgoutput",
