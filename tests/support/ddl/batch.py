@@ -246,16 +246,16 @@ class Batch:
     def _await_settled(self) -> None:
         """Until everything that the server has now is applied, and no table waits for a copy."""
         target = self._flush_lsn()
+        self.one.wait_until(
+            lambda: self._frontier() >= target, timeout_s=_TIMEOUT_S, why="capture has received all"
+        )
+        position = _number(self._status()["spool"]["position"])  # a load goes on past it
 
         def is_settled() -> bool:
-            status = read_status(self.one.config).to_json()
-            if _number(status["spool"]["frontier"]) < target:
-                return False
-            position = _number(status["spool"]["position"])
             return all(
                 table["state"] == "p"
                 or (table["state"] in "fr" and _number(table["applied_through"]) >= position)
-                for subscription in status["subscriptions"]
+                for subscription in self._status()["subscriptions"]
                 for table in subscription["tables"]
             )
 
@@ -266,10 +266,14 @@ class Batch:
         return _number(lsn)
 
     def _frontier(self) -> int:
-        return _number(read_status(self.one.config).to_json()["spool"]["frontier"])
+        return _number(self._status()["spool"]["frontier"])
+
+    def _status(self) -> dict[str, Any]:
+        """What ``pgsluice status --json`` prints."""
+        return read_status(self.one.config).to_json()
 
     def _tables(self, subscription: str) -> list[dict[str, Any]]:
-        found = read_status(self.one.config).to_json()["subscriptions"]
+        found = self._status()["subscriptions"]
         return [table for one in found if one["name"] == subscription for table in one["tables"]]
 
     # Looking
