@@ -1,4 +1,4 @@
-"""A database on PostgreSQL 18 with the tables of ``statements.SETUP``, for a whole module."""
+"""A database on PostgreSQL 18 for a whole module, with the tables that statements are tried on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pgsluice.replication import connect_sql
 
 @pytest.fixture(scope="module")
 def oracle(pg18: EmbeddedServer) -> Iterator[Database]:
-    """The server that knows: tables and publications are there; tests roll back what they do."""
-    with fresh_database(pg18) as one:
-        one.execute(SETUP, PUBLICATIONS)
-        yield one
+    """The server as the oracle, with tables and publications; tests roll back their changes."""
+    with fresh_database(pg18) as database:
+        database.execute(SETUP, PUBLICATIONS)
+        yield database
 
 
 @pytest.fixture(scope="module")
@@ -30,5 +30,5 @@ def catalog(oracle: Database) -> SourceCatalog:
 
 @pytest.fixture(scope="module")
 def publications(catalog: SourceCatalog) -> Publications:
-    """Ours, made by the statements that made the server's."""
+    """pgsluice's publications, made by the statements that made the server's."""
     return load_publications(PUBLICATIONS, catalog)

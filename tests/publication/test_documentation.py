@@ -1,4 +1,4 @@
-"""The documentation of row filters that all started from: its publications and its pictures."""
+"""The documentation that row filters came with: its publications and what psql shows of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CREATE PUBLICATION p1 FOR TABLE t1 WHERE (a > 5 AND c = 'NSW');
 CREATE PUBLICATION p2 FOR TABLE t1, t2 WHERE (e = 99);
 CREATE PUBLICATION p3 FOR TABLE t2 WHERE (d = 10), t3 WHERE (g = 10);
 """
-# As printed there; today's psql has a column more, "Generated columns".
+# As printed there; a newer psql has one more column, "Generated columns".
 _DRP = """
 Publication p1
  Owner | All tables | Inserts | Updates | Deletes | Truncates | Via root
@@ -66,40 +66,43 @@ def documented(pg18: EmbeddedServer) -> SourceCatalog:
 
 
 def _cells(picture: str) -> list[list[str]]:
-    """Lines as cells, without the rule and today's additional column."""
+    """Lines as cells, without the rule and the newer column."""
     lines = [line for line in picture.strip().splitlines() if line and set(line) != {"-", "+"}]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines]
     return [row[:6] + row[7:] if len(row) == 8 else row for row in rows]
 
 
-def test_publications_are_pictured_as_there(documented: SourceCatalog) -> None:
-    made = load_publications(_PUBLICATIONS, documented)
-    pictures = "".join(publication_picture(OwnedPublication(one, "postgres")) for one in made)
+def test_publications_are_shown_as_in_the_documentation(documented: SourceCatalog) -> None:
+    publications = load_publications(_PUBLICATIONS, documented)
+    pictures = "".join(
+        publication_picture(OwnedPublication(publication, "postgres"))
+        for publication in publications
+    )
     assert _cells(pictures) == _cells(_DRP)
 
 
 @pytest.mark.parametrize("name", _D)
-def test_tables_are_pictured_as_there(documented: SourceCatalog, name: str) -> None:
-    made = load_publications(_PUBLICATIONS, documented)
+def test_tables_are_shown_as_in_the_documentation(documented: SourceCatalog, name: str) -> None:
+    publications = load_publications(_PUBLICATIONS, documented)
     table = documented.table("public", name)
     assert table is not None
-    lines = publication_lines(table, made)
+    lines = publication_lines(table, publications)
     assert lines[0] == "Publications:"
     assert [line.strip() for line in lines[1:]] == _D[name]
 
 
 def test_filters_of_several_publications(documented: SourceCatalog) -> None:
-    """A subscription to all three: t1's filter is cancelled by p2, t2's are ORed."""
-    made = list(load_publications(_PUBLICATIONS, documented))
+    """A subscription to all three: p2 cancels t1's filter, t2's filters are ORed."""
+    publications = list(load_publications(_PUBLICATIONS, documented))
     filters = {}
     for name in _D:
         table = documented.table("public", name)
         assert table is not None
-        found = resolve(made, table, documented)
-        assert found is not None
-        filters[name] = found.filters("insert")
-        assert found.filters("update") == found.filters("delete") == filters[name]
-        assert found.copy_filters == filters[name]
+        resolution = resolve(publications, table, documented)
+        assert resolution is not None
+        filters[name] = resolution.filters("insert")
+        assert resolution.filters("update") == resolution.filters("delete") == filters[name]
+        assert resolution.copy_filters == filters[name]
     assert filters == {"t1": (), "t2": ("(e = 99)", "(d = 10)"), "t3": ("(g = 10)",)}
 
 
@@ -119,20 +122,22 @@ WITH (publish_via_partition_root=false);
     [(_VIA_ROOT, "parent", "(a < 5)"), (_VIA_ROOT + _VIA_LEAF, "child", "(a >= 5)")],
     ids=["through the root", "through the leaf"],
 )
-def test_whose_filter_acts_on_a_partition(
+def test_which_filter_acts_on_a_partition(
     documented: SourceCatalog, statements: str, relation: str, row_filter: str
 ) -> None:
-    made = list(load_publications(statements, documented))
+    publications = list(load_publications(statements, documented))
     child = documented.table("public", "child")
     assert child is not None
-    found = resolve(made, child, documented)
-    assert found is not None
-    assert found.published_as.name == relation
-    assert found.filters("insert") == (row_filter,)
+    resolution = resolve(publications, child, documented)
+    assert resolution is not None
+    assert resolution.published_as.name == relation
+    assert resolution.filters("insert") == (row_filter,)
 
 
-def test_for_all_tables_in_schema_is_taken_as_documented(documented: SourceCatalog) -> None:
-    made = load_publications("CREATE PUBLICATION s FOR ALL TABLES IN SCHEMA public", documented)
-    assert re.sub(r"\s+", " ", made.sql).strip() == (
+def test_for_all_tables_in_schema_is_accepted_as_documented(documented: SourceCatalog) -> None:
+    publications = load_publications(
+        "CREATE PUBLICATION s FOR ALL TABLES IN SCHEMA public", documented
+    )
+    assert re.sub(r"\s+", " ", publications.sql).strip() == (
         "CREATE PUBLICATION s FOR TABLES IN SCHEMA public;"
     )

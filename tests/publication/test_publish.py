@@ -1,7 +1,7 @@
-"""What our publications make of changes: PostgreSQL 18's own publications are the oracle.
+"""How our publications change what is sent: PostgreSQL 18's own publications are the oracle.
 
 The random part (:mod:`tests.support.publish_cases`) compares message for message;
-``make soak AREA=publications`` runs many more. What no server can show is by hand.
+``make soak AREA=publications`` runs many more. What no server can show is tested by hand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MakeDatabase = Callable[..., Database]
 FILTERS = 80
 
 
-def test_what_the_server_publishes(pg18: EmbeddedServer) -> None:
+def test_the_same_changes_are_published_as_by_the_server(pg18: EmbeddedServer) -> None:
     compared = Compared()
     for seed, tame in ((20240301, False), (20240302, True)):
         with fresh_database(pg18) as database:
@@ -33,13 +33,13 @@ def test_what_the_server_publishes(pg18: EmbeddedServer) -> None:
     compared.check()
 
 
-# By hand
+# Examples by hand
 
 
 _ITEMS = "CREATE TABLE items (id int PRIMARY KEY, n int, note text)"
 
 
-def test_an_error_stops_at_its_change_and_names_the_place(database: MakeDatabase) -> None:
+def test_an_error_names_its_change(database: MakeDatabase) -> None:
     stream = Stream(
         database(),
         _ITEMS,
@@ -47,7 +47,7 @@ def test_an_error_stops_at_its_change_and_names_the_place(database: MakeDatabase
         "DELETE FROM items WHERE id = 3",
         "INSERT INTO items VALUES (7, 0, 'secret')",
     )
-    # The DELETE's filter fails for an earlier change than the INSERT's does.
+    # The DELETE's filter fails for an earlier change than the INSERT's.
     publications = """
         CREATE PUBLICATION a FOR TABLE items WHERE (10 / n > 0) WITH (publish = 'insert');
         CREATE PUBLICATION b FOR TABLE items WHERE (10 / (id - 3) > 0)
@@ -70,7 +70,7 @@ def test_an_error_stops_at_its_change_and_names_the_place(database: MakeDatabase
 def test_a_filter_that_cannot_be_planned_fails_with_the_tables_first_change(
     database: MakeDatabase,
 ) -> None:
-    """The server computes constants when the first change comes, here one without a filter."""
+    """The server computes constants at the first change, here one without a filter."""
     stream = Stream(database(), _ITEMS, "INSERT INTO items VALUES (5, 1, 'x')")
     publication = "CREATE PUBLICATION p FOR TABLE items WHERE (id = 1 / 0)"
     with pytest.raises(EvaluationError, match="division by zero, in change"):
@@ -82,7 +82,7 @@ def test_the_replica_identity_in_force_has_to_hold_the_filters_columns(
 ) -> None:
     publication = "CREATE PUBLICATION p FOR TABLE items WHERE (n > 1)"
     stream = Stream(database(), _ITEMS, "INSERT INTO items VALUES (1, 2, '')")
-    assert [one.action for one in stream.sent(publication)] == ["I"]
+    assert [change.action for change in stream.sent(publication)] == ["I"]
 
     stream.database.execute("UPDATE items SET note = 'x'")
     with pytest.raises(TableError) as caught:
@@ -93,7 +93,7 @@ def test_the_replica_identity_in_force_has_to_hold_the_filters_columns(
         " identity.\n"
     )
     assert caught.value.table == "public.items"
-    # A publication that does not publish it is not concerned.
+    # A publication that does not publish the action is not concerned.
     assert len(stream.sent(f"{publication} WITH (publish = 'insert, truncate')")) == 1
 
     stream.database.execute("DELETE FROM items")
@@ -109,7 +109,7 @@ def test_a_column_list_has_to_cover_the_replica_identity(database: MakeDatabase)
         stream.published("CREATE PUBLICATION p FOR TABLE items (n)")
     (run,) = stream.published("CREATE PUBLICATION p FOR TABLE items (n) WITH (publish = insert)")
     assert (run.schema.names, run.facts and run.facts.primary_key) == (["n"], ())
-    assert [one.new for one in encoded([run])] == [(("n", "2"),)]
+    assert [change.new for change in encoded([run])] == [(("n", "2"),)]
 
 
 @pytest.mark.pg(">= 14")
@@ -128,7 +128,7 @@ def test_values_that_their_arrow_type_cannot_hold_are_filtered_exactly(
     def keys(condition: str) -> list[str | None]:
         publication = f"CREATE PUBLICATION p FOR TABLE odd WHERE ({condition})"
         sent = stream.sent(f"{publication} WITH (publish = insert)", binary=binary, numeric=numeric)
-        return [dict(one.new or ())["id"] for one in sent]
+        return [dict(change.new or ())["id"] for change in sent]
 
     assert keys("d = 'infinity'") == ["1"]
     assert keys("d < '2000-01-01'") == ["3"]
@@ -156,7 +156,9 @@ def test_an_insert_that_was_an_update_takes_unchanged_values_from_the_old_row(
     assert plain(encoded([run])) == [
         ("public.wide", "I", None, {"id": "11", "k": "k" * 200, "body": UNCHANGED})
     ]
-    assert {place: mask.tolist() for place, mask in run.new.absent.items()} == {2: [True]}
+    assert {column_index: mask.tolist() for column_index, mask in run.new.absent.items()} == {
+        2: [True]
+    }
 
     stream.database.execute("ALTER TABLE wide REPLICA IDENTITY FULL", "UPDATE wide SET id = 5")
     stream.database.execute("UPDATE wide SET id = 12")
@@ -219,7 +221,7 @@ def test_a_partition_published_as_itself_is_a_table_of_its_own(database: MakeDat
         "low": "low",
         "high": "high",
     }
-    assert [(one.relation, one.action) for one in encoded(runs)] == [
+    assert [(change.relation, change.action) for change in encoded(runs)] == [
         ("public.low", "I"),
         ("public.high", "I"),
         ("public.low", "T"),
@@ -228,7 +230,7 @@ def test_a_partition_published_as_itself_is_a_table_of_its_own(database: MakeDat
 
 @pytest.mark.pg("== 16")
 def test_a_filter_column_that_the_server_does_not_send(database: MakeDatabase) -> None:
-    """Generated columns are sent by 18 only."""
+    """Only 18 sends generated columns."""
     stream = Stream(
         database(),
         "CREATE TABLE g (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED)",
@@ -239,7 +241,7 @@ def test_a_filter_column_that_the_server_does_not_send(database: MakeDatabase) -
         stream.published(publication)
 
 
-def test_nothing_is_copied_where_nothing_is_filtered(database: MakeDatabase) -> None:
+def test_arrays_are_not_copied_if_nothing_is_filtered(database: MakeDatabase) -> None:
     stream = Stream(database(), _ITEMS, "INSERT INTO items VALUES (1, 2, 'x'), (2, NULL, NULL)")
     catalog, (run,) = stream.decode()
     given = list(load_publications("CREATE PUBLICATION p FOR ALL TABLES", catalog))
@@ -248,14 +250,15 @@ def test_nothing_is_copied_where_nothing_is_filtered(database: MakeDatabase) -> 
     assert publisher.filter_columns == frozenset()
     published = publisher.publish(run)
     assert all(
-        one is other for one, other in zip(published.new.columns, run.new.columns, strict=True)
+        column is original
+        for column, original in zip(published.new.columns, run.new.columns, strict=True)
     )
     assert published.schema == run.schema
     assert pa.types.is_int32(published.schema.field("n").type)
     assert np.array_equal(published.actions, run.actions)
 
 
-def test_a_table_that_no_publication_has(database: MakeDatabase) -> None:
+def test_a_table_without_a_publication_has_no_publisher(database: MakeDatabase) -> None:
     stream = Stream(database(), _ITEMS, "INSERT INTO items VALUES (1, 2, 'x')")
     catalog, (run,) = stream.decode()
     assert Publisher.of([], catalog.tables[run.relation.oid], catalog) is None

@@ -1,4 +1,4 @@
-"""What the replica identity must hold: the oracle is the server, refusing UPDATE or DELETE."""
+"""What the replica identity must hold: the oracle is the server, which refuses UPDATE or DELETE."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def session(pg18: EmbeddedServer) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.mark.parametrize(("table", "identity", "objects"), _CASES)
-def test_the_server_refuses_the_same(
+def test_the_server_refuses_the_same_changes(
     session: psycopg.Connection[Any], table: str, identity: str, objects: str
 ) -> None:
     statement = f"CREATE PUBLICATION p {objects.format(table=table)}"
@@ -81,17 +81,17 @@ def test_the_server_refuses_the_same(
         session.execute(statement)
         catalog = source_catalog(session)
         publications = list(load_publications(statement, catalog))
-        found = catalog.table("public", table)
-        assert found is not None
+        source = catalog.table("public", table)
+        assert source is not None
         for action, dml in (
             ("update", f"UPDATE {table} SET a = a"),
             ("delete", f"DELETE FROM {table}"),
         ):
-            ours = _ours(action, publications, found, catalog)
+            ours = _ours(action, publications, source, catalog)
             assert ours == _server(session, dml), action
             # The Relation message in force says the same as the catalog.
-            wired = ReplicaIdentity(found.replica_identity, frozenset(found.identity_columns))
-            assert _ours(action, publications, found, catalog, wired) == ours
+            wired = ReplicaIdentity(source.replica_identity, frozenset(source.identity_columns))
+            assert _ours(action, publications, source, catalog, wired) == ours
     finally:
         session.rollback()
 

@@ -1,8 +1,8 @@
-"""What acts on a relation: pgoutput of PostgreSQL 18 is the oracle.
+"""Which rules act on a relation: pgoutput of PostgreSQL 18 is the oracle.
 
-Some twenty publications of a partition tree and of plain tables; random subscriptions to some
-of them. What the server sends for the same changes has to be what the resolution says: the
-relation's name, its columns, the rows that pass, per action.
+There are some twenty publications of a partition tree and of plain tables, and random
+subscriptions to some of them. What the server sends for the same changes has to be what the
+resolution says: the relation's name, its columns, and the rows that pass, for each action.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _LEAVES = ("leaf1", "leaf2", "leaf3", "plain", "other")
 
 @dataclass
 class Scene:
-    """The server after the changes, and our picture of it."""
+    """The server after the changes, and its catalog."""
 
     connection: psycopg.Connection[Any]
     catalog: SourceCatalog
@@ -103,9 +103,9 @@ class Scene:
 
     def table(self, name: str) -> SourceTable:
         namespace = "apart" if name in ("leaf3", "other") else "public"
-        found = self.catalog.table(namespace, name)
-        assert found is not None
-        return found
+        table = self.catalog.table(namespace, name)
+        assert table is not None
+        return table
 
     def resolve(self, names: list[str], table: str) -> Resolution | None:
         return resolve(subscribed(self.publications, names), self.table(table), self.catalog)
@@ -145,7 +145,7 @@ def _sent_by_server(scene: Scene, names: list[str]) -> Sent | str:
                 relations[message.oid] = message
             case wire.Insert() | wire.Update() | wire.Delete():
                 relation = relations[message.oid]
-                columns = tuple(one.name for one in relation.columns)
+                columns = tuple(column.name for column in relation.columns)
                 tuple_ = message.old.data if isinstance(message, wire.Delete) else message.new
                 key = int(tuple_.values[columns.index("a")] or b"")
                 action: Any = type(message).__name__.lower()
@@ -156,26 +156,30 @@ def _sent_by_server(scene: Scene, names: list[str]) -> Sent | str:
 def _sent_by_ours(scene: Scene, names: list[str]) -> Sent | str:
     sent: Sent = {}
     try:
-        found = {name: scene.resolve(names, name) for name in _LEAVES}
+        resolutions = {name: scene.resolve(names, name) for name in _LEAVES}
     except SqlRefused as error:
         return error.message
-    for name, one in found.items():
-        if one is None:
+    for name, resolution in resolutions.items():
+        if resolution is None:
             continue
-        order = [column.name for column in one.published_as.columns]
-        columns = tuple(sorted(one.published_columns, key=order.index))
+        order = [column.name for column in resolution.published_as.columns]
+        columns = tuple(sorted(resolution.published_columns, key=order.index))
         for action in ACTIONS[:3]:
-            keys = _passing(scene, name, one.filters(action)) if action in one.published else ()
+            keys = (
+                _passing(scene, name, resolution.filters(action))
+                if action in resolution.published
+                else ()
+            )
             if keys:
-                add = sent.setdefault((one.published_as.name, action), set())
+                add = sent.setdefault((resolution.published_as.name, action), set())
                 add.update((key, columns) for key in keys)
     return sent
 
 
 def _passing(scene: Scene, name: str, filters: tuple[str, ...]) -> set[int]:
-    """The server's own evaluation of the filters on the leaf's rows."""
+    """The rows of a leaf that pass the filters, as the server evaluates them."""
     low, high = {"leaf1": (0, 50), "leaf2": (50, 100), "leaf3": (100, 200)}.get(name, (0, 999))
-    condition = " OR ".join(f"({one})" for one in filters) or "true"
+    condition = " OR ".join(f"({text})" for text in filters) or "true"
     query = f"SELECT a FROM unnest({_ARRAY}) a WHERE a >= {low} AND a < {high} AND ({condition})"
     return {a for (a,) in scene.connection.execute(query).fetchall()}
 
@@ -189,10 +193,10 @@ def _subscriptions(count: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("names", _subscriptions(180), ids=" ".join)
-def test_the_server_sends_what_acts(scene: Scene, names: list[str]) -> None:
+def test_the_server_sends_what_the_resolution_says(scene: Scene, names: list[str]) -> None:
     server, ours = _sent_by_server(scene, names), _sent_by_ours(scene, names)
     if isinstance(server, str) or isinstance(ours, str):
-        # The server meets its errors at the first change of a table; each is one of ours.
+        # The server reports errors at a table's first change; each is one of ours.
         assert isinstance(server, str) is isinstance(ours, str), (server, ours)
         assert str(server).split(" for table ")[0] == str(ours).split(" for table ")[0]
     else:
@@ -210,11 +214,11 @@ def test_a_copy_reads_what_a_subscriber_of_postgres_reads(scene: Scene, names: l
     ours: dict[int, set[str]] = {}
     try:
         for name in _LEAVES:
-            if one := scene.resolve(names, name):
-                filters = set(one.copy_filters)
-                assert ours.setdefault(one.published_as.oid, filters) == filters
+            if resolution := scene.resolve(names, name):
+                filters = set(resolution.copy_filters)
+                assert ours.setdefault(resolution.published_as.oid, filters) == filters
     except SqlRefused:
-        return  # the test above has it
+        return  # the test above covers it
     assert ours.keys() == server.keys()
     for oid, filters in ours.items():
         assert len(filters) == len(server[oid])
@@ -222,10 +226,10 @@ def test_a_copy_reads_what_a_subscriber_of_postgres_reads(scene: Scene, names: l
 
 def test_why_a_filter_is_cancelled(scene: Scene) -> None:
     def reasons(names: list[str], table: str, action: Action) -> list[tuple[str, Any]]:
-        found = scene.resolve(names, table)
-        assert found is not None
-        assert found.filters(action) == ()
-        return [(one.publication, one.row_filter) for one in found.cancelled(action)]
+        resolution = scene.resolve(names, table)
+        assert resolution is not None
+        assert resolution.filters(action) == ()
+        return [(rule.publication, rule.row_filter) for rule in resolution.cancelled(action)]
 
     assert reasons(["leaf_filter", "leaf_all"], "leaf1", "update") == [
         ("leaf_all", Unfiltered.NO_WHERE)
@@ -239,17 +243,17 @@ def test_why_a_filter_is_cancelled(scene: Scene) -> None:
     assert reasons(["leaf_filter", "root_leaves"], "leaf1", "delete") == [
         ("root_leaves", Unfiltered.ANCESTOR)
     ]
-    # Nobody's filter is cancelled where nobody has one, and TRUNCATE never has any.
+    # Without filters nothing is cancelled, and TRUNCATE never has a filter.
     assert reasons(["root_leaves"], "leaf1", "insert") == []
     assert reasons(["leaf_filter"], "leaf1", "truncate") == []
 
 
 def test_the_server_publishes_through_the_root(scene: Scene) -> None:
-    """The relation that comes is the partitioned table: rules of partitions cannot act."""
-    found = scene.resolve(["root_filter"], "root")
-    assert found is not None
-    assert found.published_as.name == "root"
-    assert len(found.filters("insert")) == 1
+    """The server sends the partitioned table, so rules of partitions cannot act."""
+    resolution = scene.resolve(["root_filter"], "root")
+    assert resolution is not None
+    assert resolution.published_as.name == "root"
+    assert len(resolution.filters("insert")) == 1
 
     whole = scene.resolve(["root_leaves"], "root")
     assert whole is not None
@@ -259,7 +263,7 @@ def test_the_server_publishes_through_the_root(scene: Scene) -> None:
         scene.resolve(["leaf_filter"], "root")
     with pytest.raises(TableError, match='"root_leaves_filtered" has the partition "leaf2"'):
         scene.resolve(["root_leaves_filtered"], "root")
-    # Through the root the partition's own rules never act, here or in the server.
+    # Through the root the partition's own rules never act, here or on the server.
     assert scene.resolve(["root_and_leaf"], "root") is not None
 
 

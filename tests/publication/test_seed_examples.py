@@ -1,10 +1,10 @@
 """Every worked example of the manual's chapter on row filters, with its tables, rows and results.
 
-PostgreSQL 18 and 12 are the sources; 12 has no row filters. The publications are ours on both,
-and the server's own sends everything. What a subscriber's table would hold is printed as the
+The sources are PostgreSQL 18, and 12, which has no row filters. The publications are pgsluice's
+on both; the server's own publication sends everything. A subscriber's table is printed as the
 manual prints it: a row that is updated goes to the end.
 
-Source: the manual's "Row Filters", seed 001.
+Source: the manual's "Row Filters".
 """
 
 from __future__ import annotations
@@ -76,24 +76,24 @@ def source(request: pytest.FixtureRequest, servers: Servers) -> EmbeddedServer:
 
 
 def table(sent: Sequence[Sent], name: str, key: Sequence[str]) -> list[Row]:
-    """What a subscriber's table holds when it has applied the changes, in the heap's order."""
+    """A subscriber's table after it has applied the changes, in the heap's order."""
     rows: dict[Row, Row] = {}
-    for one in sent:
-        if one.relation != f"public.{name}":
+    for change in sent:
+        if change.relation != f"public.{name}":
             continue
-        new, old = dict(one.new or ()), dict(one.old or one.new or ())
-        gone = tuple(old.get(column) for column in key)
-        match one.action:
+        new, old = dict(change.new or ()), dict(change.old or change.new or ())
+        old_key = tuple(old.get(column) for column in key)
+        match change.action:
             case "T":
                 rows.clear()
             case "D":
-                del rows[gone]
+                del rows[old_key]
             case "U":
-                del rows[gone]
-        if one.new is not None:
-            at = tuple(new[column] for column in key)
-            assert at not in rows, f"{one} comes on top of a row of the same key"
-            rows[at] = tuple(new.values())
+                del rows[old_key]
+        if change.new is not None:
+            new_key = tuple(new[column] for column in key)
+            assert new_key not in rows, f"{change} comes on top of a row of the same key"
+            rows[new_key] = tuple(new.values())
     return list(rows.values())
 
 
@@ -103,7 +103,7 @@ def printed(text: str) -> list[Row]:
     return [tuple(cell.strip() for cell in line) for line in lines]
 
 
-# Subscription s1 to p1
+# Subscription s1 of p1
 
 
 def test_s1_step_by_step(database: MakeDatabase, source: EmbeddedServer) -> None:
@@ -121,7 +121,7 @@ def test_s1_step_by_step(database: MakeDatabase, source: EmbeddedServer) -> None
         9 | 109 | NSW
     """)
 
-    # Old and new values satisfy it: the UPDATE is replicated as normal.
+    # The old and the new row satisfy it: the UPDATE is replicated as an UPDATE.
     stream.database.execute("UPDATE t1 SET b = 999 WHERE a = 6")
     assert last().action == "U"
     assert subscriber() == printed("""
@@ -129,7 +129,7 @@ def test_s1_step_by_step(database: MakeDatabase, source: EmbeddedServer) -> None
         6 | 999 | NSW
     """)
 
-    # The old values did not, the new ones do: the UPDATE is an INSERT.
+    # Only the new row does: the UPDATE becomes an INSERT.
     stream.database.execute("UPDATE t1 SET a = 555 WHERE a = 2")
     assert last().action == "I"
     assert subscriber() == printed("""
@@ -138,7 +138,7 @@ def test_s1_step_by_step(database: MakeDatabase, source: EmbeddedServer) -> None
         555 | 102 | NSW
     """)
 
-    # The old values did, the new ones do not: the UPDATE is a DELETE.
+    # Only the old row does: the UPDATE becomes a DELETE.
     stream.database.execute("UPDATE t1 SET c = 'VIC' WHERE a = 9")
     assert last().action == "D"
     assert subscriber() == printed("""
@@ -157,7 +157,7 @@ def test_s1_step_by_step(database: MakeDatabase, source: EmbeddedServer) -> None
         9   | 109 | VIC
     """)
 
-    # Neither does: nothing is replicated. TRUNCATE knows no filter.
+    # Neither does: nothing is replicated. A TRUNCATE has no filter.
     count = len(stream.sent(_PUBLICATIONS["p1"]))
     stream.database.execute("UPDATE t1 SET b = 1 WHERE a = 3", "DELETE FROM t1 WHERE a = 4")
     assert len(stream.sent(_PUBLICATIONS["p1"])) == count
@@ -171,14 +171,14 @@ def test_s1_step_by_step(database: MakeDatabase, source: EmbeddedServer) -> None
 def test_s4_via_the_root(database: MakeDatabase, source: EmbeddedServer) -> None:
     stream = Stream(database(source), _PARENT, *_PARENT_ROWS)
     sent = stream.sent(_VIA_ROOT)
-    assert {one.relation for one in sent} == {"public.parent"}
+    assert {change.relation for change in sent} == {"public.parent"}
     assert sorted(table(sent, "parent", ("a",))) == printed("2\n3\n4")
 
 
 def test_s4_via_the_partition(database: MakeDatabase, source: EmbeddedServer) -> None:
     stream = Stream(database(source), _PARENT, *_PARENT_ROWS, "TRUNCATE parent", *_PARENT_ROWS)
     sent = stream.sent(_VIA_LEAVES)
-    assert {one.relation for one in sent} == {"public.child"}
+    assert {change.relation for change in sent} == {"public.child"}
     assert sorted(table(sent, "child", ("a",))) == printed("5\n6\n7")
 
 
@@ -187,7 +187,7 @@ def test_s4_through_the_root_is_emptied_with_it(
 ) -> None:
     stream = Stream(database(source), _PARENT, *_PARENT_ROWS, "TRUNCATE parent", *_PARENT_ROWS)
     sent = stream.sent(_VIA_ROOT)
-    assert [one.action for one in sent] == ["I", "I", "I", "T", "I", "I", "I"]
+    assert [change.action for change in sent] == ["I", "I", "I", "T", "I", "I", "I"]
     assert sorted(table(sent, "parent", ("a",))) == printed("2\n3\n4")
 
 
@@ -195,7 +195,7 @@ def test_s4_through_the_root_is_emptied_with_it(
 
 
 def test_filters_of_several_publications(database: MakeDatabase, source: EmbeddedServer) -> None:
-    """p2 has t1 without a filter, which cancels p1's; t2's two are ORed; t3 has one."""
+    """p2 has t1 without a filter, which cancels p1's; t2's two filters are ORed; t3 has one."""
     stream = Stream(
         database(source),
         _TABLES,
@@ -226,7 +226,7 @@ def test_filters_of_several_publications(database: MakeDatabase, source: Embedde
         (["via_root"], "parent", [2, 3, 4]),
         (["via_leaves"], "child", [5, 6, 7]),
     ],
-    ids=lambda one: one if isinstance(one, str) else " ".join(map(str, one)),
+    ids=lambda value: value if isinstance(value, str) else " ".join(map(str, value)),
 )
 def test_initial_copies(
     database: MakeDatabase, source: EmbeddedServer, names: list[str], name: str, keys: list[int]
@@ -251,9 +251,9 @@ def test_initial_copies(
         catalog = source_catalog(connection)
         given = subscribed(load_publications(statements, catalog), names)
         leaf = "child" if name == "parent" else name
-        found = catalog.table("public", leaf)
-        assert found is not None
-        acting = resolve(given, found, catalog)
+        source_table = catalog.table("public", leaf)
+        assert source_table is not None
+        acting = resolve(given, source_table, catalog)
         assert acting is not None
         assert acting.published_as.name == name
         columns, condition = ", ".join(acting.published_columns), any_of(acting.copy_filters)

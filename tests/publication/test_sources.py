@@ -1,4 +1,4 @@
-"""Publications of our own on servers that have never heard of row filters."""
+"""pgsluice's publications on servers without row filters."""
 
 from __future__ import annotations
 
@@ -33,30 +33,37 @@ def test_filters_and_columns_on_any_server(each_server: EmbeddedServer, database
         "CREATE PUBLICATION theirs FOR TABLE t, part1 WITH (publish = 'insert, delete')",
     )
     catalog = _catalog(db)
-    made = load_publications(
+    publications = load_publications(
         "CREATE PUBLICATION eu FOR TABLE t (id, region) WHERE (region = 'EU'),"
         " parts WHERE (id > 5) WITH (publish_via_partition_root)",
         catalog,
     )
-    found = {}
+    resolutions = {}
     for name in ("t", "part1"):
         table = catalog.table("public", name)
         assert table is not None
-        one = resolve(list(made), table, catalog)
-        assert one is not None
-        found[name] = (one.published_as.name, one.filters("update"), one.published_columns)
-    assert found == {
+        resolution = resolve(list(publications), table, catalog)
+        assert resolution is not None
+        resolutions[name] = (
+            resolution.published_as.name,
+            resolution.filters("update"),
+            resolution.published_columns,
+        )
+    assert resolutions == {
         "t": ("t", ("(region = 'EU'::text)",), ("id", "region")),
         "part1": ("parts", ("(id > 5)",), ("id", "region")),
     }
     with connect_sql(db.dsn) as connection:
-        (theirs,) = server_publications(connection)
-    assert theirs.owner == "postgres"
-    assert theirs.publication.publish == ("insert", "delete")
-    assert [one.name for one in theirs.publication.tables] == ["part1", "t"]
+        (server_publication,) = server_publications(connection)
+    assert server_publication.owner == "postgres"
+    assert server_publication.publication.publish == ("insert", "delete")
+    assert [resolution.name for resolution in server_publication.publication.tables] == [
+        "part1",
+        "t",
+    ]
 
 
-def test_types_of_users_are_refused_in_filters(pg18: EmbeddedServer, database) -> None:
+def test_user_defined_types_are_refused_in_filters(pg18: EmbeddedServer, database) -> None:
     db = database(pg18)
     db.execute(
         "CREATE TYPE mood AS ENUM ('sad', 'happy')",
@@ -85,12 +92,12 @@ def test_unqualified_names_follow_the_search_path(pg18: EmbeddedServer, database
         "CREATE TABLE public.t (id int PRIMARY KEY)",
         f"ALTER DATABASE {db.name} SET search_path = nothing, app, public",
     )
-    made = load_publications(
+    publications = load_publications(
         "CREATE PUBLICATION p FOR TABLE t; CREATE PUBLICATION s FOR TABLES IN SCHEMA"
         " CURRENT_SCHEMA",
         _catalog(db),
     )
-    assert made.sql == (
+    assert publications.sql == (
         "CREATE PUBLICATION p FOR TABLE app.t;\nCREATE PUBLICATION s FOR TABLES IN SCHEMA app;\n"
     )
 

@@ -45,9 +45,18 @@ def _of_server(session: psycopg.Connection[Any], text: str, query: str = _STATE)
         session.execute(text)
         return session.execute(query).fetchall()
     except psycopg.Error as error:
-        found = error.diag
-        position = None if found.statement_position is None else int(found.statement_position) - 1
-        return (found.message_primary, found.message_detail, found.message_hint, position)
+        diagnostics = error.diag
+        position = (
+            None
+            if diagnostics.statement_position is None
+            else int(diagnostics.statement_position) - 1
+        )
+        return (
+            diagnostics.message_primary,
+            diagnostics.message_detail,
+            diagnostics.message_hint,
+            position,
+        )
     finally:
         session.rollback()
 
@@ -60,8 +69,8 @@ JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespa
 
 
 def _execute_all(text: str, publications: Publications, catalog: SourceCatalog) -> Publications:
-    for one in parse_statements(text):
-        publications = execute(publications, one.statement, catalog)
+    for parsed in parse_statements(text):
+        publications = execute(publications, parsed.statement, catalog)
     return publications
 
 
@@ -74,14 +83,14 @@ def _of_ours(text: str, publications: Publications, catalog: SourceCatalog) -> A
 
 def _filters(publications: Publications) -> set[tuple[str, str, str, str | None]]:
     return {
-        (one.name, table.namespace, table.name, table.where)
-        for one in publications
-        for table in one.tables
+        (publication.name, table.namespace, table.name, table.where)
+        for publication in publications
+        for table in publication.tables
     }
 
 
 @pytest.mark.parametrize("text", CASES, ids=range(len(CASES)))
-def test_the_server_says_the_same(
+def test_a_statement_has_the_same_effect_as_on_the_server(
     text: str,
     session: psycopg.Connection[Any],
     publications: Publications,
@@ -99,11 +108,11 @@ def test_the_server_says_the_same(
     assert _filters(ours) == set(_of_server(session, text, _FILTERS))
     if text in REPARSED:
         return
-    # What we have, made on the server from our own canonical SQL, is what the server has.
+    # On the server, our canonical SQL makes the publications that we have.
     names = [name for (name,) in session.execute("SELECT quote_ident(pubname) FROM pg_publication")]
     again = f"DROP PUBLICATION {', '.join(names)}; {ours.sql}"
     assert _of_server(session, again) == expected
-    # And executing that again changes nothing.
+    # Executing that SQL again changes nothing.
     assert _execute_all(ours.sql, Publications(), catalog) == ours
 
 
@@ -111,7 +120,7 @@ def test_there_are_enough_cases() -> None:
     assert len(CASES) == len(set(CASES)) >= 250
 
 
-def test_a_filter_that_is_nested_too_deeply_is_refused_and_does_not_crash(
+def test_a_statement_with_a_filter_nested_too_deeply_is_refused(
     catalog: SourceCatalog,
 ) -> None:
     nested = "(" * 5_000 + "a" + ")" * 5_000

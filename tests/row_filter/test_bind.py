@@ -1,4 +1,4 @@
-"""What a bound filter is, and how a refusal shows itself; verdicts are the server's elsewhere."""
+"""What a bound filter holds, and how a refusal is shown."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def refusal(text: str, **options: object) -> SqlRefused:
     return caught.value
 
 
-def test_the_seeds_filter() -> None:
-    found = bind_row_filter("a > 5 AND c = 'NSW'", COLUMNS)
-    assert found.sql == "((a > 5) AND (c = 'NSW'::text))"
-    assert found.columns == {"a", "c"}
-    assert found.source == "a > 5 AND c = 'NSW'"
-    assert isinstance(found.expression, n.Bool)
-    more, equal = found.expression.arguments
+def test_a_bound_filter_has_its_types_and_columns() -> None:
+    bound = bind_row_filter("a > 5 AND c = 'NSW'", COLUMNS)
+    assert bound.sql == "((a > 5) AND (c = 'NSW'::text))"
+    assert bound.columns == {"a", "c"}
+    assert bound.source == "a > 5 AND c = 'NSW'"
+    assert isinstance(bound.expression, n.Bool)
+    more, equal = bound.expression.arguments
     assert isinstance(more, n.OperatorCall)
     assert more.operator.function.signature == "int4gt(int4,int4)"
     assert more.arguments == (n.Column("a", INT4), n.Const("5", INT4))
@@ -57,21 +57,21 @@ def test_a_refusal_shows_as_in_psql() -> None:
     )
 
 
-def test_a_place_is_counted_in_the_whole_statement() -> None:
+def test_an_error_can_be_located_in_the_whole_statement() -> None:
     statement = "CREATE PUBLICATION p FOR TABLE t WHERE (now() IS NULL)"
     error = refusal("now() IS NULL").located_in(statement, statement.index("now"))
     assert error.source == statement
     assert statement[error.position or 0 :] == "now() IS NULL)"
 
 
-def test_what_only_we_refuse_says_why_and_the_way_out() -> None:
+def test_a_filter_that_only_pgsluice_refuses_has_a_reason_and_a_hint() -> None:
     error = refusal("d = 'today'")
     assert isinstance(error, FilterNotExact)
     assert "DETAIL:" in str(error)
     assert "HINT:  Write it as an ISO 8601 constant" in str(error)
 
 
-def test_what_postgresql_refuses_comes_before_what_only_we_refuse() -> None:
+def test_an_error_of_postgresql_comes_before_one_of_pgsluice() -> None:
     error = refusal("d = 'today' AND now() IS NULL")
     assert not isinstance(error, FilterNotExact)
     assert error.detail == "User-defined or built-in mutable functions are not allowed."
@@ -84,5 +84,5 @@ def test_refusals_pickle() -> None:
         assert (type(again), str(again)) == (type(error), str(error))
 
 
-def test_a_deep_filter_is_refused_and_does_not_crash() -> None:
+def test_a_filter_nested_too_deeply_is_refused() -> None:
     assert "nested this deeply" in str(refusal("(" * 5_000 + "a" + ")" * 5_000))

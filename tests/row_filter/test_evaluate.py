@@ -1,7 +1,7 @@
-"""Row filters compute what the server does: values, truth, errors, and in which row.
+"""Row filters compute what the server computes: values, truth, errors, and the row of an error.
 
-The server is the oracle: ``SELECT filter FROM table`` against ours, over random expressions
-that bring up every function that is supported. `make soak AREA=filters` runs many more.
+The server is the oracle: ``SELECT filter FROM table`` beside ours, over random expressions that
+use every supported function. `make soak AREA=filters` runs many more.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _C, _DEFAULT = 950, 100
 
 @pytest.fixture(scope="module")
 def connection(pg18: EmbeddedServer) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(pg18.dsn(), autocommit=True) as one:
-        one.execute("SET timezone = UTC")
-        yield one
+    with psycopg.connect(pg18.dsn(), autocommit=True) as connection:
+        connection.execute("SET timezone = UTC")
+        yield connection
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def catalog(connection: psycopg.Connection) -> FilterCatalog:
     return FilterCatalog.read(connection)
 
 
-# Against the server
+# Compared with the server
 
 
 def test_every_kernel_is_an_immutable_function_of_the_server(
@@ -77,7 +77,7 @@ def test_every_function_gives_the_servers_values(
 ) -> None:
     maker = CaseMaker(catalog, columns, SEED)
     for signature in sorted(catalog.signatures):
-        # Once it must be compared; a pattern or unit that is refused is drawn again.
+        # One comparison is needed; a refused pattern or unit is drawn again.
         for _ in range(TRIES):
             outcome = compare_values(oracle, maker.calling(signature))
             assert outcome.verdict is not Verdict.DIFFERENT, outcome.detail
@@ -102,22 +102,24 @@ def test_whole_columns_of_typed_values_give_what_the_server_does(
 ) -> None:
     columns = make_table(connection, "tame", ROWS, SEED, tame=True)
     maker = CaseMaker(catalog, columns, SEED)
-    tests = [one for one in catalog.signatures.values() if one.result == "bool"]
-    expressions = [maker.calling(one.function.signature) for one in tests]
+    tests = [
+        expression for expression in catalog.signatures.values() if expression.result == "bool"
+    ]
+    expressions = [maker.calling(expression.function.signature) for expression in tests]
     expressions += [maker.boolean(depth=2) for _ in range(FILTERS // 5)]
     oracle = Oracle(connection, "tame", columns)
-    assert_same([compare_truth(oracle, one, typed=True) for one in expressions])
+    assert_same([compare_truth(oracle, expression, typed=True) for expression in expressions])
 
 
 def assert_same(outcomes: list[Outcome]) -> None:
-    """No difference, and nearly all was compared."""
-    different = [one.detail for one in outcomes if one.verdict is Verdict.DIFFERENT]
+    """No outcome differs, and nearly all expressions were compared."""
+    different = [outcome.detail for outcome in outcomes if outcome.verdict is Verdict.DIFFERENT]
     assert not different, f"{len(different)} of {len(outcomes)}:\n" + "\n".join(different[:5])
-    same = sum(one.verdict is Verdict.SAME for one in outcomes)
+    same = sum(outcome.verdict is Verdict.SAME for outcome in outcomes)
     assert same > 0.9 * len(outcomes)
 
 
-# By hand: how it is used, and what it says
+# Examples by hand
 
 
 def function(signature: str) -> n.Function:
@@ -170,7 +172,7 @@ def test_an_error_names_the_first_row_and_the_servers_message() -> None:
     assert pickle.loads(pickle.dumps(caught.value)).row == 2
 
 
-def test_what_the_server_does_not_look_at_does_not_fail() -> None:
+def test_rows_and_branches_that_the_server_does_not_look_at_do_not_fail() -> None:
     assert evaluate(either(IS_ZERO, DIVIDES), n=[0, 1, 2, None]) == [True, True, False, None]
     guarded = n.Case(None, (n.When(IS_ZERO, const("f", "bool")),), DIVIDES, OIDS["bool"])
     assert evaluate(guarded, n=[0, 1]) == [False, True]
@@ -191,7 +193,7 @@ def test_constants_fail_before_the_first_row_unless_they_cannot_be_reached() -> 
     assert evaluate(both(const("f", "bool"), FAILS, IS_ZERO), n=[0]) == [False]
 
 
-def test_an_evaluator_travels() -> None:
+def test_an_evaluator_pickles() -> None:
     copy = pickle.loads(pickle.dumps(plan_expression(both(IS_ZERO, DIVIDES))))
     assert copy.evaluate({"n": pa.array([1], pa.int32())}).to_pylist() == [False]
 
@@ -234,7 +236,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_exact_is_refused_with_a_way_out(case: str) -> None:
+def test_an_expression_that_cannot_be_exact_is_refused_with_a_way_out(case: str) -> None:
     node, way_out = REFUSED[case]
     with pytest.raises(CannotCompute) as refused:
         plan_expression(both(IS_ZERO, node))
@@ -242,7 +244,7 @@ def test_what_cannot_be_exact_is_refused_with_a_way_out(case: str) -> None:
     assert way_out in refused.value.way_out
 
 
-def test_a_value_in_an_error_is_not_shown(oracle: Oracle) -> None:
+def test_an_error_does_not_show_values(oracle: Oracle) -> None:
     expression = Expression("1e400::numeric::float4 = 1", call(
         "float4eq(float4,float4)",
         call("float4(numeric)", const("1" + "0" * 400, "numeric"), result="float4"),

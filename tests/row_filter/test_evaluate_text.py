@@ -1,4 +1,4 @@
-"""Row filters as users write them: text -> bound -> computed, beside the server's answer."""
+"""Row filters as users write them, bound and computed, beside the server's answer."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ NULL
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A table that has every type, its columns for the binder, and the server's answers."""
+    """A table with every type, its columns for the binder, and the server's answers."""
 
     oracle: Oracle
     columns: tuple[FilterColumn, ...]
@@ -147,14 +147,17 @@ def bench(pg18: EmbeddedServer) -> Iterator[Bench]:
         )
         yield Bench(
             Oracle(connection, "every_type", columns),
-            tuple(FilterColumn(name, OIDS[one], typmods[name]) for name, one in columns.items()),
+            tuple(
+                FilterColumn(name, OIDS[type_name], typmods[name])
+                for name, type_name in columns.items()
+            ),
             CaseMaker(FilterCatalog.read(connection), columns, SEED),
         )
 
 
 @pytest.mark.parametrize("typed", [False, True], ids=["text", "typed"])
 @pytest.mark.parametrize("text", FILTERS)
-def test_what_users_write(bench: Bench, text: str, typed: bool) -> None:
+def test_filters_as_users_write_them(bench: Bench, text: str, typed: bool) -> None:
     outcome = compare_truth(bench.oracle, bench.bound(text), typed)
     assert outcome.verdict is Verdict.SAME, outcome
 
@@ -162,9 +165,9 @@ def test_what_users_write(bench: Bench, text: str, typed: bool) -> None:
 def test_random_filters_through_the_binder(bench: Bench) -> None:
     compared = 0
     for number in range(RANDOM):
-        made = bench.maker.boolean()
+        expression = bench.maker.boolean()
         try:
-            bound = bench.bound(made.sql)
+            bound = bench.bound(expression.sql)
         except FilterNotExact:
             continue
         outcome = compare_truth(bench.oracle, bound, typed=number % 2 == 0)

@@ -18,12 +18,12 @@ def plan(text: str, type_oid: int = INT4) -> FilterEvaluator:
 
 def test_the_same_filter_on_the_same_columns_shares_its_plan() -> None:
     assert plan("a > 5") is plan("a > 5")
-    assert plan("a  >  5") is plan("a > 5")  # where it stands in a text makes no difference
+    assert plan("a  >  5") is plan("a > 5")  # where a filter stands in its text makes no difference
     assert plan("a > 5") is not plan("a > 6")
     assert plan("a > 5") is not plan("a > 5", INT8)
 
 
-def test_a_plan_that_arrives_in_a_process_again_is_the_one_it_has() -> None:
+def test_an_unpickled_evaluator_is_the_one_that_the_process_has() -> None:
     evaluator = plan("CASE a WHEN 1 THEN true END")
     assert pickle.loads(pickle.dumps(evaluator)) is evaluator
 

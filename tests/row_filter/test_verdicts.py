@@ -1,9 +1,9 @@
 """Differential test: each filter of ``row_filters.txt`` gets PostgreSQL 18's own verdict.
 
-``CREATE PUBLICATION … WHERE (filter)`` on a real server, rolled back, beside
-``bind_row_filter``: refused by both with the same message and detail at the same place, or
-taken by both and printed alike. What PostgreSQL takes and we do not is listed in
-``docs/row-filters.md``, with the reason.
+``CREATE PUBLICATION … WHERE (filter)`` runs on a real server and is rolled back; beside it runs
+``bind_row_filter``. Either both refuse the filter, with the same message and detail at the same
+position, or both accept it and print it alike. What PostgreSQL accepts and pgsluice does not is
+listed in ``docs/row-filters.md``, with the reason.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NOT_EXACT_DOCS = Path(__file__).resolve().parents[2] / "docs" / "row-filters.md"
 
 @dataclass(frozen=True)
 class Verdict:
-    """``sql`` where it was taken, else the words of the refusal."""
+    """``sql`` if the filter was accepted, else the refusal's message."""
 
     sql: str | None = None
     message: str | None = None
@@ -79,24 +79,25 @@ def server_verdict(connection: psycopg.Connection, text: str) -> Verdict:
             return Verdict(sql=sql)
     except psycopg.Error as error:
         diag = error.diag
-        at = None if diag.statement_position is None else int(diag.statement_position)
-        position = None if at is None else at - 1 - len(prefix)
+        position = None
+        if diag.statement_position is not None:
+            position = int(diag.statement_position) - 1 - len(prefix)
         return Verdict(None, diag.message_primary, diag.message_detail, position)
 
 
 @dataclass(frozen=True)
 class Ours:
-    """The table's columns and types, as the server's catalog has them."""
+    """The table's columns and types, from the server's catalog."""
 
     columns: list[FilterColumn]
     types: list[FilterType]
 
     def verdict(self, text: str) -> Verdict:
         try:
-            found = bind_row_filter(text, self.columns, relation="filtered", types=self.types)
+            bound = bind_row_filter(text, self.columns, relation="filtered", types=self.types)
         except SqlRefused as error:
             return Verdict(None, error.message, error.detail, error.position)
-        return Verdict(sql=found.sql)
+        return Verdict(sql=bound.sql)
 
     def is_not_exact(self, text: str) -> bool:
         try:
@@ -140,13 +141,15 @@ def test_every_filter_gets_postgresqls_verdict(table: psycopg.Connection) -> Non
     assert len(texts) >= 500
     differing: list[str] = []
     for text in texts:
-        server, mine = server_verdict(table, text), ours.verdict(text)
+        server, ours_verdict = server_verdict(table, text), ours.verdict(text)
         if ours.is_not_exact(text):
             is_listed = f"`{text}`" in exceptions
             if server.sql is None or not is_listed:
-                differing.append(f"{text}\n  listed: {is_listed}, server: {server}\n  ours: {mine}")
+                differing.append(
+                    f"{text}\n  listed: {is_listed}, server: {server}\n  ours: {ours_verdict}"
+                )
         elif text in OTHER_WORDS:
-            assert (server.sql is None) == (mine.sql is None), text
-        elif server != mine:
-            differing.append(f"{text}\n  server: {server}\n  ours:   {mine}")
+            assert (server.sql is None) == (ours_verdict.sql is None), text
+        elif server != ours_verdict:
+            differing.append(f"{text}\n  server: {server}\n  ours:   {ours_verdict}")
     assert not differing, f"{len(differing)} differ:\n" + "\n".join(differing)

@@ -1,11 +1,11 @@
 """Random row filters, typed, over a table that has every type: what differential tests run.
 
-An expression is made twice at once: as SQL for a server, and as the bound nodes that the
-binder would make of it. The catalog of kernels drives the choice, so each supported function
-comes up; the server's own catalog says its types and operators.
+An expression is made twice at once: as SQL for a server, and as the nodes that the binder would
+make of it. The expressions are chosen from the registry of kernels, so each supported function
+is used; its types and operators come from the server's own catalog.
 
-* ``FilterCatalog.read(connection)``: what the server knows of the supported functions.
-* ``make_table(connection, name, rows, seed)``: two columns a type (``a_int4``, ``b_int4``).
+* ``FilterCatalog.read(connection)``: the server's rows of the supported functions.
+* ``make_table(connection, name, rows, seed)``: two columns of each type (``a_int4``, ``b_int4``).
 * ``CaseMaker(catalog, seed).boolean()``: a random filter; ``.calling(signature)``: any type.
 """
 
@@ -55,7 +55,7 @@ _PART_UNITS = (*_TIMESTAMP_UNITS, "dow", "isodow", "doy", "isoyear", "epoch", "j
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """SQL and nodes of one meaning."""
+    """SQL, and the nodes that mean the same."""
 
     sql: str
     node: n.Node
@@ -68,7 +68,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A supported function as pg_proc and pg_operator have it."""
+    """A supported function, from pg_proc and pg_operator."""
 
     function: n.Function
     name: str
@@ -90,7 +90,7 @@ class FilterCatalog:
 
     @classmethod
     def read(cls, connection: psycopg.Connection[Any]) -> FilterCatalog:
-        """Ask a server."""
+        """Read a server's catalog."""
         rows = connection.execute(
             "SELECT p.oid::int8, p.proname, r.typname, ARRAY(SELECT t.typname::text FROM"
             " unnest(p.proargtypes) WITH ORDINALITY a(ty, o) JOIN pg_type t ON t.oid = a.ty"
@@ -296,7 +296,7 @@ class CaseMaker:
     def _collated(
         self, signature: Signature, arguments: list[Expression]
     ) -> tuple[list[Expression], int]:
-        """Under C; sometimes, where the order does not matter, under the default."""
+        """Under C; sometimes, where the order does not matter, under the default collation."""
         free = signature.name in ("lower", "upper") or "like" in signature.name
         free = (free or "regex" in signature.name) and "name" not in signature.arguments
         if free and self.random.random() < 0.3:
@@ -309,7 +309,7 @@ class CaseMaker:
         return made, _C
 
     def _special(self, signature: Signature, place: int) -> Expression | None:
-        """Arguments that have to be constants, or of a kind."""
+        """Arguments that have to be constants, or of one kind."""
         random = self.random
         name = signature.name
         if place == 0 and name in ("date_trunc", "extract", "date_part"):
@@ -345,7 +345,7 @@ class CaseMaker:
             return self._constant("int4", str(random.randint(-1, 6)))
         return self._constant("int4", str(random.randint(-3, 9)))
 
-    # TruthTest
+    # Truth
 
     def _connective(self, depth: int) -> Expression:
         kind = self.random.choice(list(n.Connective))

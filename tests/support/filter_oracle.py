@@ -35,12 +35,12 @@ _SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an expression is for each row before the first that fails.
+    """An expression's values for the rows before the first that fails.
 
     Attributes:
-        values: one a row; texts of the server, values of ours.
-        error: the message of the row after them; None when none failed.
-        is_unknown: it is not the server's error, but that only the server can know.
+        values: one for each row; texts of the server, values of ours.
+        error: the message of the next row; None when none failed.
+        is_unknown: the error says that only the server can know the answer.
     """
 
     values: tuple[Any, ...]
@@ -70,7 +70,7 @@ class Oracle:
         return pa.array(self._select(name, ""), pa.large_string())
 
     def _select(self, expression: str, where: str) -> list[str | None]:
-        # Rows are computed in the order of the sub-select, whatever the table's own is.
+        # Rows are computed in the order of the sub-select, whatever the table's own order is.
         rows = f"(SELECT * FROM {self._table} {where} ORDER BY id OFFSET 0) AS ordered"
         query = f"SELECT {expression} FROM {rows}"
         result = self._pg.exec_(query.encode())
@@ -81,7 +81,7 @@ class Oracle:
         return [None if one is None else one.decode() for one in raw]
 
     def server(self, expression: Expression, failing_row: int | None) -> Answer:
-        """The server's answer; where it fails, for the rows before the one that is said to."""
+        """The server's answer; if it fails, for the rows before ``failing_row``."""
         try:
             return Answer(tuple(self._select(expression.sql, "")))
         except ServerError as error:
@@ -141,7 +141,7 @@ def _print_bool(truth: bool | None) -> str | None:
 
 
 def plain(message: str | None) -> str | None:
-    """Without what the server shows of values."""
+    """A message without the values that the server shows."""
     return None if message is None else re.sub(r'"[^"]*" is out', '"…" is out', message)
 
 
@@ -154,12 +154,12 @@ def same_value(expression: Expression, text: str | None, value: Any) -> bool:
 
 
 def exact(value: Any) -> str:
-    """Everything of a value: 1.0 is not 1.00, and NaN is itself."""
+    """A value with all its details: 1.0 is not 1.00, and NaN is itself."""
     return format_jsonb(value.content) if isinstance(value, Jsonb) else repr(value)
 
 
 class Verdict(Enum):
-    """What a comparison came to."""
+    """The outcome of a comparison."""
 
     SAME = "the same values, or the same error for the same row"
     REFUSED = "not supported, and said so"
@@ -169,7 +169,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A comparison: the verdict, and for a difference what it is."""
+    """A comparison: its verdict, and the difference if there is one."""
 
     verdict: Verdict
     detail: str = ""

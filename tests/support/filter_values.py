@@ -1,7 +1,7 @@
 """Values of every type that a row filter can be computed on: the extremes, and random ones.
 
-As SQL literals' texts. Among them what the types have of oddities: NaN, infinities, negative
-zero, empty strings, blanks at the end, the first and the last of everything.
+They are texts of SQL literals. Among them are the types' special values: NaN, infinities,
+negative zero, empty strings, trailing blanks, the first and the last value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXTREMES: dict[str, list[str]] = json.loads(
 )
 TYPES = tuple(EXTREMES)
 
-#: How a type is written in SQL, where that is not its name; columns of a length.
+#: How a type is written in SQL, if not by its name; columns with a length.
 SQL_NAMES = {"char": '"char"', "bpchar": "bpchar", "bit": "bit(8)"}
 COLUMN_TYPES = {"bpchar": "char(12)", "bit": "bit(8)", "varchar": "varchar(20)", "char": '"char"'}
 

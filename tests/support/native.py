@@ -1,8 +1,8 @@
-"""PostgreSQL 18's own publications beside ours, for the same WAL, change by change.
+"""PostgreSQL 18's own publications beside pgsluice's, for the same WAL, change by change.
 
-A scene is a database with tables, publications of its own and one slot. Its changes are read
-from the slot once for each set of publications, and once for a publication of everything: that
-is what our publications of the same statements act on. Both come out as :class:`Sent`.
+A scene is a database with tables, publications of its own and one slot. Its changes are read from
+the slot once for each set of publications, and once for a publication of everything, on which
+pgsluice's publications of the same statements act. Both come out as :class:`Sent`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _rows(run: RelationChanges, tuples: Tuples) -> list[tuple[tuple[str, str | N
 def _hidden(
     row: tuple[tuple[str, str | None], ...], kind: str
 ) -> tuple[tuple[str, str | None], ...]:
-    """On the wire a key's tuple has NULL for what it does not carry."""
+    """On the wire, a key's tuple has NULL for the columns that it does not carry."""
     if kind == "O":
         return row
     return tuple((name, None if value == UNCHANGED else value) for name, value in row)
@@ -149,7 +149,7 @@ def _hidden(
 
 
 class Verdict(Enum):
-    """What a comparison came to."""
+    """The outcome of a comparison."""
 
     SAME = "the same changes"
     SAME_ERROR = "the same error, and the same changes before it"
@@ -313,7 +313,7 @@ class Scene:
         failure: str,
         everything: str,
     ) -> Outcome:
-        """Ours failed: so must the server, with the same words and at the same change."""
+        """Ours failed: the server has to fail with the same message at the same change."""
         cases = sum(len(run) for run in runs)
         if isinstance(error, EvaluationError) and error.condition != "cannot_know":
             if _plain(error.message) != _plain(failure):
@@ -373,12 +373,12 @@ def _publication_name(statement: str) -> str:
 
 
 def _plain(message: str) -> str:
-    """Without what the server shows of values."""
+    """A message without the values that the server shows."""
     return re.sub(r'"[^"]*" is out', '"…" is out', message)
 
 
 def try_publications(connection: psycopg.Connection[Any], statements: Iterable[str]) -> list[str]:
-    """Make publications; those that the server takes."""
+    """Make publications; gives those that the server accepts."""
     taken = []
     for statement in statements:
         try:

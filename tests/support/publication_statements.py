@@ -1,8 +1,8 @@
-"""Statements to compare: what PostgreSQL 18 says of each is what we have to say.
+"""Statements to compare: pgsluice has to say of each what PostgreSQL 18 says.
 
-One line a case. A case with several statements is executed as one text. ``p`` is a publication
-of nothing; ``all_of_it`` of all tables; ``part`` of t1 with a filter and t2 with columns;
-``s`` of a schema; ``rooted`` of the partitioned table with filter, by its root.
+One case a line. A case with several statements is executed as one text. ``p`` is a publication of
+nothing; ``all_of_it`` of all tables; ``part`` of t1 with a filter and t2 with columns; ``s`` of a
+schema; ``rooted`` of the partitioned table with a filter, by its root.
 """
 
 SETUP = '''
@@ -367,14 +367,14 @@ DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE t1
 CREATE PUBLICATION p4 FOR TABLE parent WHERE (a < 5), child WHERE (a >= 5) WITH (publish_via_partition_root=true); DROP PUBLICATION p4; CREATE PUBLICATION p4 FOR TABLE parent, child WHERE (a >= 5) WITH (publish_via_partition_root=false)
 '''.strip().splitlines()  # noqa: E501 - one statement a line
 
-#: The server puts these errors at the statement's first character; we at the object.
+#: The server reports these errors at the statement's first character, pgsluice at the object.
 UNPLACED = (
     "CREATE PUBLICATION n FOR ONLY t1",
     "CREATE PUBLICATION n FOR TABLES IN SCHEMA sch, ONLY t1",
     "CREATE PUBLICATION n FOR TABLES IN SCHEMA sch, t1 *",
 )
 
-#: The server itself reads what it prints as another tree: (a AND b) AND c becomes one AND.
+#: The server reads its own output as another tree: (a AND b) AND c becomes one AND.
 REPARSED = (
     "CREATE PUBLICATION n FOR TABLE t1 WHERE (a BETWEEN 1 AND 5 AND NOT b IS NULL AND c LIKE 'x%')",
 )

@@ -1,4 +1,4 @@
-"""One server's changes, decoded once, and what our publications make of them."""
+"""One server's changes, decoded once, and what pgsluice's publications make of them."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def _is_as_by_root(statement: str) -> bool:
 
 
 def _longer(name: str, text: str, times: int) -> str:
-    """So long that it is stored out of line: a row of over 2 kB makes all such values so."""
+    """So long that it is stored out of line: in a row of over 2 kB all such values are."""
     match name:
         case "text":
             return (text or "long") * times
@@ -316,7 +316,7 @@ class Compared:
         return sum(one.cases for one in self.outcomes if one.verdict in verdicts)
 
     def check(self) -> None:
-        """No difference; most was compared; all that can happen to a change did."""
+        """No difference; most was compared; everything that can happen to a change did happen."""
         different = [one.detail for one in self.outcomes if one.verdict is Verdict.DIFFERENT]
         assert not different, f"{len(different)}:\n" + "\n".join(different[:3])
         same = self.count(Verdict.SAME, Verdict.SAME_ERROR)
