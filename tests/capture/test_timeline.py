@@ -49,7 +49,7 @@ def test_a_server_s_history_is_what_its_commands_say() -> None:
         ("two promotions in a row", received(FIRST, 400, 450), THIRD, 450),
         ("two promotions, frontier past both", received(FIRST, 400, 900), THIRD, 500),
         ("the second promotion", received(SECOND, 700, 850), THIRD, 800),
-        ("apart, with nothing past the parting", received(SECOND, 300, 700),
+        ("apart, with nothing past the fork", received(SECOND, 300, 700),
          history(2, (1, 400)), 400),
         ("a spool that began on 2", received(history(2), 700, 750), SECOND, 750),
         ("and follows to 3", received(history(2), 700, 850), THIRD, 800),
@@ -109,15 +109,15 @@ def branches(draw: st.DrawFn) -> tuple[History, History, Lsn]:
 
 @given(branches(), st.integers(0, 3 * 10**6), st.integers(0, 10**6))
 def test_it_never_starts_past_what_both_have_nor_drops_what_is_there(pair, last, more) -> None:
-    one, other, parting = pair
-    assert one.parts_from(other) == other.parts_from(one) == parting
+    one, other, fork_lsn = pair
+    assert one.fork_point(other) == other.fork_point(one) == fork_lsn
     spool = received(one, last, last + more)
-    if last > parting:
+    if last > fork_lsn:
         with pytest.raises(ForeignSource):
             start_on(spool, other)
     else:
         start = start_on(spool, other)
-        assert last <= start <= min(parting, spool.frontier)
+        assert last <= start <= min(fork_lsn, spool.frontier)
 
 
 # The slot

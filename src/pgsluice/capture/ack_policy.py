@@ -1,6 +1,6 @@
 """What may be acknowledged, and when status is due: the rules, without socket or disk.
 
-- Work is handed to the disk in numbered steps. Only what is durable is acknowledged.
+- Commands are handed to the store in numbered order. Only what is durable is acknowledged.
 - A keepalive outside a transaction says that everything before its LSN was sent. Once all
   that was received before it is durable, and the LSN itself is written as the frontier, it
   may be acknowledged. A transaction that is being received keeps the frontier where it is.
@@ -45,12 +45,12 @@ class AckPolicy:
     _was_busy: bool = True
 
     def keepalive(self, end: Lsn, *, after_command: int, is_held: bool, wants_reply: bool) -> None:
-        """A keepalive came.
+        """Note a keepalive.
 
         Args:
             end: its LSN.
-            after_command: the step that will have made durable all that came before it.
-            is_held: a transaction is being received.
+            after_command: the command that will have made durable all that came before it.
+            is_held: a transaction is half received, which keeps the frontier where it is.
             wants_reply: the server asks for status.
         """
         self.is_reply_due |= wants_reply
@@ -58,14 +58,14 @@ class AckPolicy:
             self._candidate, self._candidate_command = end, after_command
 
     def wrote(self) -> None:
-        """A step with data was handed to the disk: the stream is not idle."""
+        """Note that a command was handed to the store: the stream is not idle."""
         self._was_busy = True
 
     def frontier_due(self, now: float, *, done_command: int, durable: Lsn) -> Lsn | None:
         """The LSN to write as the frontier now, if one is due.
 
         Args:
-            done_command: the last step that is durable.
+            done_command: the last command that is durable.
             durable: the durable frontier.
         """
         if self._candidate <= durable or done_command < self._candidate_command:
@@ -78,7 +78,7 @@ class AckPolicy:
         return self._candidate
 
     def status_due(self, now: float, durable: Lsn) -> bool:
-        """Is it time for a status update?"""
+        """Whether it is time for a status update."""
         since = now - self.status_at
         return (
             self.is_reply_due

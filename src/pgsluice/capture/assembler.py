@@ -175,9 +175,9 @@ class TransactionAssembler:
 
     def overflow(self, limit_bytes: int) -> Iterator[Command]:
         """Parts to write, so that less than ``limit_bytes`` of open transactions are in memory."""
-        waiting = {id(one): one for one in (self._plain, self._current, *self._streams.values())}
-        while sum(one.frames.size_bytes for one in waiting.values()) >= limit_bytes:
-            largest = max(waiting.values(), key=lambda one: one.frames.size_bytes)
+        waiting = {id(each): each for each in (self._plain, self._current, *self._streams.values())}
+        while sum(each.frames.size_bytes for each in waiting.values()) >= limit_bytes:
+            largest = max(waiting.values(), key=lambda each: each.frames.size_bytes)
             yield from self._write_part(largest)
 
     def _keep(self, cursor: _Cursor, end: int) -> None:

@@ -1,9 +1,9 @@
-"""Capture as a process of its own: how it is started, watched and ended by another.
+"""Capture as a child process: how its parent starts, watches and ends it.
 
 The child gets the configuration as one line of JSON on its standard input, which keeps the
 dsn off the command line, and ends cleanly when that pipe closes: also when its parent was
-killed. It says why it ended, as JSON, on its standard output. A child that was killed is
-started again; one that ended with an error is not.
+killed. It prints why it ended, as JSON, on its standard output. A child that was killed is
+started again; a child that ended with an error is not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RESTART_S = (0.0, 0.2, 1.0, 5.0)
 
 
 class CaptureProcess:
-    """A capture that runs beside us; a context manager.
+    """A capture that runs as a child process; a context manager.
 
     Args:
         config: of the whole.
@@ -79,7 +79,7 @@ class CaptureProcess:
         return read_health(self._config.spool.path)
 
     def check(self) -> bool:
-        """Look after the child; start it again if it was killed.
+        """See whether the child works; start it again if it was killed.
 
         Returns:
             whether it still works; false after the clean end of ``once``.

@@ -1,11 +1,10 @@
 """Facts of relations for the spool: looked up when an R comes, and watched for changes.
 
-A Relation message says that the server's cache of the relation was made anew: its facts are
-asked for again, on a connection of their own, and go into the spool behind it (message ``#``)
-when they are the first on this connection or have changed. Those of a transaction that comes
-before its commit are looked up at the commit: before, nobody else can see them. A watcher
-asks again every ``catalog_poll_s`` for what no R announces, and keeps the publications in
-step.
+A Relation message says that the server rebuilt its cache entry of the relation. So its facts are
+looked up again, on a connection of their own, and stand in the spool behind the R (message ``#``)
+if they are the first on this connection or have changed. The facts of a transaction that comes
+before its commit are looked up at the commit, because nobody else can see them before. A watcher
+polls every ``catalog_poll_s`` for changes that no R announces, and keeps the publications in step.
 """
 
 from __future__ import annotations
@@ -119,11 +118,11 @@ class FactsSource:
             return flush_lsn(self._connected())
 
     def _fetch(self, oids: Iterable[int]) -> dict[int, str | None]:
-        """At once, however many: a partitioned table's leaves may be thousands."""
+        """Look all of them up in one query: a partitioned table may have thousands of leaves."""
         wanted = list(oids)
         with source_errors("reading the catalog"):
-            found = fetch_many(self._connected(), wanted)
-        return {oid: found[oid].to_json() if oid in found else None for oid in wanted}
+            facts = fetch_many(self._connected(), wanted)
+        return {oid: facts[oid].to_json() if oid in facts else None for oid in wanted}
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
@@ -169,11 +168,11 @@ class CatalogWatch:
     def _run(self) -> None:
         while not self._ended.wait(self._every_s):
             try:
-                self._look()
+                self._poll()
             except PgsluiceError as error:
                 self._warn(error.what)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         with connect_sql(self._dsn, application="watch") as connection:
             with source_errors("keeping the publications in step"):
                 self._keep_publications(connection)
@@ -182,5 +181,5 @@ class CatalogWatch:
                     return
                 with source_errors("reading the catalog"):
                     facts = fetch_relation_facts(connection, oid)
-                if facts is not None:  # a dropped one's changes may still be on their way
+                if facts is not None:  # changes of a dropped table may still come
                     self._facts.offer(oid, known, facts.to_json())

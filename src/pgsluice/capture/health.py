@@ -1,6 +1,6 @@
-"""How capture is, in a small file beside the spool: for ``status`` and for who started it.
+"""What capture does now, in a small file in the spool: for ``status`` and the parent process.
 
-The file is replaced whole and not synced: it says what is now, nothing is decided by it.
+The file is replaced as a whole and not synced: no decision depends on it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CaptureHealth:
         return max(0, Lsn.parse(self.server_end) - Lsn.parse(self.frontier))
 
     def is_alive(self) -> bool:
-        """Does its process exist (on this machine)?"""
+        """Whether its process exists on this machine."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:

@@ -1,20 +1,20 @@
-"""The first start: publications, slot, spool, in an order that any crash leaves clear.
+"""The first start: publications, slot and spool are made in an order that survives any crash.
 
 1. The publications, since one that is made after the slot cannot be decoded from its position.
 2. The spool's identity, without a beginning: an *intent*, with the server's flush LSN.
 3. The slot.
 4. The spool's beginning, registered durably at the slot's consistent point.
 
-A crash between 2 and 4 leaves an intent. If there is a slot then, and it stands at or past
-the intent's LSN, it was made after it, for it, and nothing has been read from it: it is
-dropped and made again, because its snapshot is gone.
+A crash between 2 and 4 leaves an intent. A slot that then stands at or past the intent's LSN was
+made for this intent, and nothing has been read from it. It is dropped and made again, because its
+snapshot is gone.
 
-A slot that was there before (a DBA made it) is taken as it is if it was never used: a
-pgoutput slot of our database, inactive, with publications older than it, from which the
-server has sent nothing yet as far as it counts (14+). Its spool begins at its confirmed
-position, and its intent never makes it look like ours. Anything else is refused.
+A slot that somebody made beforehand (a DBA) is used as it is if it was never read: a pgoutput slot
+of our database, inactive, newer than the publications, from which the server has sent nothing as
+far as it counts (14+). The spool begins at its confirmed position, and the intent's LSN says that
+we did not make it. Any other slot is refused.
 
-After the first start a missing slot is lost, never made again.
+After the first start a missing slot is an error; it is never made again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from pgsluice.spool import Spool, SpoolIdentity
 from pgsluice.spool.lock import writer_lock
 
 _ADOPTED = Lsn(2**63 - 1)
-"""An intent with this LSN never takes a slot for one of its own making."""
+"""The LSN of an intent for a slot that somebody else made: the slot is never taken for ours."""
 _RETRY_S = 0.25
 STALE_WALSENDER_TIMEOUT_S = 15.0
 """How long a walsender of ours that was killed may still hold the slot."""
@@ -74,7 +74,7 @@ class PreparedSource:
     _keeper: ReplicationConnection | None = None
 
     def close(self) -> None:
-        """Let go of the snapshot."""
+        """Drop the snapshot."""
         self.snapshot_name = None
         if self._keeper is not None:
             self._keeper.close()
@@ -131,7 +131,7 @@ def prepare_source(
 
 
 def _ready(config: Config) -> PreparedSource | None:
-    """The spool, if its beginning is registered."""
+    """The spool if its beginning is registered, else None."""
     if not Spool.exists(config.spool.path):
         return None
     spool = Spool.open(config.spool.path)
@@ -155,7 +155,7 @@ def _first_start(
     source = config.source
     options = pgoutput_options(source, source.publications, keeper.server_version)
     with source_errors("reading the catalog"):
-        found = slot_info(sql, source.slot)
+        existing = slot_info(sql, source.slot)
         report = ensure_publications(sql, source.publications)
         intended_at = flush_lsn(sql)
         is_standby = server_info(sql).is_standby
@@ -163,16 +163,16 @@ def _first_start(
     spool = Spool.open(config.spool.path) if Spool.exists(config.spool.path) else None
     if spool is not None:
         check_identity(spool.identity, system)
-    if found is not None and (spool is None or not _is_of_intent(found, spool.identity)):
+    if existing is not None and (spool is None or not _is_of_intent(existing, spool.identity)):
         if report.created:
             raise SourceRefused(
-                f"slot {found.name!r} is older than the publications that were just made for it: "
-                "it cannot decode them",
-                hint=_drop_hint(found),
+                f"slot {existing.name!r} is older than the publications that were just made for "
+                "it: it cannot decode them",
+                hint=_drop_hint(existing),
             )
-        return _adopt(config, sql, found, system, report.names, keeper, options)
-    if found is not None:
-        keeper.drop_slot(found.name, wait=True, timeout_s=STALE_WALSENDER_TIMEOUT_S)
+        return _adopt(config, sql, existing, system, report.names, keeper, options)
+    if existing is not None:
+        keeper.drop_slot(existing.name, wait=True, timeout_s=STALE_WALSENDER_TIMEOUT_S)
     if spool is None:
         spool = Spool.create(
             config.spool.path,
@@ -197,7 +197,7 @@ def _first_start(
 
 
 def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
-    """Was the slot made for this intent? One whose creation has not ended has no position."""
+    """Whether the slot was made for this intent; before its creation ends it has no position."""
     if slot.plugin != "pgoutput" or slot.database != identity.database:
         return False
     return identity.intended_at != _ADOPTED and (
@@ -245,7 +245,7 @@ def _drop_hint(slot: SlotInfo) -> str:
 
 
 def _was_used(sql: psycopg.Connection[Any], slot: str) -> bool:
-    """Did the server count anything sent through the slot? It counts from 14 on."""
+    """Whether the server counted anything that it sent through the slot; it counts from 14 on."""
     if sql.info.server_version < 140000:
         return False
     with source_errors("reading the slot's statistics"):
@@ -275,7 +275,7 @@ def _identity(
 
 
 def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
-    """Is the server the one that the spool belongs to?
+    """See that the spool belongs to the server.
 
     Raises:
         ForeignSource: another system or database.
@@ -294,7 +294,7 @@ def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
 
 
 def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
-    """Is it a slot that we can read, made for what is configured?
+    """See that we can read the slot, and that it was made for what is configured.
 
     Raises:
         ForeignSource: physical, of another plugin or database.
@@ -351,7 +351,7 @@ def connect_with_retry(
     timeout_s: float,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Result:
-    """Try to connect for so long: a server that starts is there in a moment.
+    """Connect, and try again until the time is over: a server that starts needs a moment.
 
     Raises:
         SourceUnreachable: it never was.

@@ -1,10 +1,10 @@
-"""A stream from a standby ends with its promotion.
+"""A stream from a standby ends when the standby is promoted.
 
-A walsender of a standby goes on through the promotion without a word [18], on another
-timeline. What it sends then is past the switch point, as if it came from an old primary that
-went on: the spool could not tell later. So nothing becomes durable before the server was
-asked, after it was received, whether it is a standby still. When it is none any more, the
-connection ends; with the next one the timeline is followed as always.
+The walsender of a standby keeps sending through the promotion, on another timeline, and does not
+say so (18). What it sends then is past the switch point, and the spool could not tell later which
+timeline it came from. So after data is received, and before it becomes durable, the server is
+asked whether it still is a standby. If not, the connection ends, and the next one follows the
+new timeline.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pgsluice.replication import connect_sql, source_errors
 
 
 class StandbyWatch:
-    """Asks one server whether it is a standby still; a context manager.
+    """Asks one server whether it still is a standby; a context manager.
 
     Args:
         dsn: of that server alone.
@@ -41,12 +41,12 @@ class StandbyWatch:
         self._connection.close()
 
     def check(self) -> None:
-        """See that what was received until now came from a standby.
+        """See that everything received so far came from a standby.
 
         Raises:
             SourceUnreachable: it was promoted, or cannot be asked any more.
         """
-        with source_errors("asking whether the server is a standby still"):
+        with source_errors("asking whether the server still is a standby"):
             row = self._connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
         if row is None or not row[0]:
             raise SourceUnreachable("the standby was promoted: connecting again to follow it")

@@ -35,7 +35,7 @@ from pgsluice.spool.retention import Retention, RetentionState
 _DEPTH = 2
 _RETENTION_S = 1.0
 _RETENTION_COMMANDS = 4
-"""Room is looked for each second, and after so many commands."""
+"""Retention runs every second, and after this many commands."""
 
 
 class Store:
@@ -100,11 +100,11 @@ class Store:
 
     @property
     def is_full(self) -> bool:
-        """Is there no room for more?"""
+        """Whether the spool has no room for more."""
         return self._retained is not None and self._retained.is_full
 
     def raise_error(self) -> None:
-        """Raise what stopped the thread, if something did."""
+        """Raise the error that stopped the thread, if one did."""
         if self._error is not None:
             raise self._error
 

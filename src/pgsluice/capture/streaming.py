@@ -43,7 +43,7 @@ class SlotStream:
         config: of the whole.
         spool: the slot's.
         store: writes to it.
-        reporter: told how it goes.
+        reporter: reports what is done.
         stop: set to end cleanly.
         once: end at the server's flush LSN as it is at the first connection.
 

@@ -1,12 +1,12 @@
-"""Promotions: does the spool's history belong to the server's, and from where does it go on?
+"""Promotions: whether the server continues the spool's history, and where replication starts.
 
-A spool and a server each have a history of timelines. Up to the LSN where the two part, both
-hold the same WAL; after it they may hold different records at the same LSNs. So:
+A spool and a server each have a history of timelines. Up to the LSN where the
+two fork, both hold the same WAL; after it they may hold different records at the same LSNs. So:
 
-* Nothing parts them: go on from the frontier.
-* They part, and the last commit or prepare in the spool is not past that point: nothing in
-  the lake is missing from the server. Go on from there, or from the frontier if it is lower.
-* They part, and the spool has more: the lake has data that this server lacks. Refused.
+* They do not fork: replication starts from the frontier.
+* They fork, and the last commit or prepare in the spool is not past that point: the server has
+  everything that the lake has. Replication starts there, or at the frontier if that is lower.
+* They fork, and the spool has more: the lake has data that this server lacks. Refused.
 * The server is on a timeline that the spool has left: the old primary. Refused; a capture
   that runs waits for the new one.
 
@@ -50,28 +50,26 @@ class History:
     @classmethod
     def of_server(cls, timeline: int, switches: Sequence[TimelineSwitch]) -> History:
         """From IDENTIFY_SYSTEM and TIMELINE_HISTORY."""
-        return cls(timeline, tuple((one.timeline, one.lsn) for one in switches))
+        return cls(timeline, tuple((switch.timeline, switch.lsn) for switch in switches))
 
     @property
     def is_known(self) -> bool:
-        """Do we know what came before? A spool that began on a later timeline may not."""
+        """Whether the earlier timelines are known; a spool that began later may lack them."""
         return self.timeline == 1 or bool(self.ends)
 
-    def stretches(self) -> Iterator[tuple[int, Lsn]]:
+    def spans(self) -> Iterator[tuple[int, Lsn]]:
         """Each timeline and where it ends; the newest has no end."""
         yield from self.ends
         yield self.timeline, _END_OF_WAL
 
     def end_of(self, timeline: int) -> Lsn | None:
         """Where a timeline ends in this history; None when it is not in it."""
-        return dict(self.stretches()).get(timeline)
+        return dict(self.spans()).get(timeline)
 
-    def parts_from(self, other: History) -> Lsn:
+    def fork_point(self, other: History) -> Lsn:
         """The LSN up to which both hold the same WAL; the end of all WAL when they are equal."""
         common = Lsn(0)
-        for (mine, my_end), (theirs, their_end) in zip(
-            self.stretches(), other.stretches(), strict=False
-        ):
+        for (mine, my_end), (theirs, their_end) in zip(self.spans(), other.spans(), strict=False):
             if mine != theirs:
                 break
             common = min(my_end, their_end)
@@ -114,21 +112,21 @@ def start_on(spool: Received, server: History) -> Lsn:
             timeline=server.timeline,
         )
     if known.is_known:
-        parting = known.parts_from(server)
+        fork_lsn = known.fork_point(server)
     else:
-        parting = server.end_of(known.timeline) or Lsn(0)
-    if spool.last > parting:
+        fork_lsn = server.end_of(known.timeline) or Lsn(0)
+    if spool.last > fork_lsn:
         raise ForeignSource(
             f"the server is on timeline {server.timeline}, which has the source's history up to "
-            f"{parting} only; the spool goes on to {spool.last} on timeline {known.timeline}: "
+            f"{fork_lsn} only; the spool goes on to {spool.last} on timeline {known.timeline}: "
             "the lake has data that this server lacks",
             hint=f"connect to the server that the spool follows; if this one is the source from "
             f"now on, {COPY_AGAIN}. To keep a standby from falling behind: docs/failover.md",
             timeline=server.timeline,
-            switch_point=parting,
+            switch_point=fork_lsn,
             position=spool.last,
         )
-    return min(spool.frontier, parting)
+    return min(spool.frontier, fork_lsn)
 
 
 def check_slot_is_there(slot: SlotInfo | None, name: str, server: ServerInfo) -> SlotInfo:

@@ -1,4 +1,4 @@
-"""From a tag to its message: the one table, and the one way in."""
+"""Every message by its tag, and decoding of one message."""
 
 from __future__ import annotations
 

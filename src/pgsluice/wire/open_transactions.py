@@ -77,7 +77,7 @@ class Stream(Transaction):
             return
         self.length = start
         self.first_index = {xid: i for xid, i in self.first_index.items() if i < start}
-        valid = [one for one in self.history if one.index < start]
+        valid = [each for each in self.history if each.index < start]
         self.history, self.scope = [], Scope()
         for announcement in valid:
             self.announce(announcement)

@@ -141,13 +141,15 @@ class TransactionMachine:
         Inside a stream only its own announcements count: the server sends every relation
         anew there, and the connection's could date from another moment.
         """
-        found = self._here().relations.get(oid)
-        return found.message if found and isinstance(found.message, Relation) else None
+        announced = self._here().relations.get(oid)
+        message = announced and announced.message
+        return message if isinstance(message, Relation) else None
 
     def type_name(self, oid: int) -> Type | None:
         """The same for a type; built-in types are never announced."""
-        found = self._here().types.get(oid)
-        return found.message if found and isinstance(found.message, Type) else None
+        announced = self._here().types.get(oid)
+        message = announced and announced.message
+        return message if isinstance(message, Type) else None
 
     def _here(self) -> Scope:
         return self._current.scope if isinstance(self._current, Stream) else self._scope
