@@ -1,7 +1,7 @@
 """The walsender side: sessions, replication commands, the slot, the copy stream.
 
-Bytes pass through as they came; what they mean is :mod:`pgsluice.wire`'s, what becomes of
-them :mod:`pgsluice.capture`'s.
+The bytes of the stream pass through unread: :mod:`pgsluice.wire` decodes them, and
+:mod:`pgsluice.capture` makes them durable.
 """
 
 from pgsluice.replication.commands import SystemIdentity

@@ -1,4 +1,4 @@
-"""A walsender that takes commands: each is sent as a simple query and answered before the next.
+"""A walsender that takes commands, one at a time, each as a simple query.
 
 libpq's ``pq`` layer with a poll loop of our own, so that a wait can end by time or by request.
 What the server refuses, and a connection that breaks, becomes one of our errors here.
@@ -37,8 +37,8 @@ from pgsluice.replication.timeline import TimelineSwitch, parse_history
 logger = logging.getLogger(__name__)
 
 _COMMAND_TIMEOUT_S = 60.0
-_LOOK_MS = 200
-_PATIENCE_S = 5.0
+_POLL_MS = 200
+_LOG_BLOCKERS_AFTER_S = 5.0
 
 
 def _never() -> bool:
@@ -61,7 +61,7 @@ class SystemIdentity:
 
 
 class Walsender:
-    """One walsender of ours, between streams; a context manager. Make it by :meth:`connect`."""
+    """A connection to a walsender; a context manager. Made by :meth:`connect`."""
 
     def __init__(self, connection: psycopg.Connection[Any], dsn: str) -> None:
         self._connection = connection
@@ -85,13 +85,13 @@ class Walsender:
         connection = open_session(
             dsn, timeout_s=timeout_s, application=application, replication="database"
         )
-        made = cls(connection, dsn)
+        walsender = cls(connection, dsn)
         try:
-            made.command(settings_command(made.server_version))
+            walsender.command(settings_command(walsender.server_version))
         except BaseException:
-            made.close()
+            walsender.close()
             raise
-        return made
+        return walsender
 
     @property
     def server_version(self) -> int:
@@ -202,8 +202,9 @@ class Walsender:
     ) -> CreatedSlot:
         """CREATE_REPLICATION_SLOT for pgoutput.
 
-        An exported snapshot can be imported until the next command here; importers keep it.
-        Who holds it up is logged after a few seconds, since there may be minutes to wait.
+        An exported snapshot can be imported until the next command on this connection; who
+        imported it keeps it. The server waits for all open writing transactions, which can take
+        minutes: after a few seconds they are logged.
 
         Raises:
             SourceRefused: wal_level, no free slot, the name is taken, no privilege; or open
@@ -219,17 +220,19 @@ class Walsender:
             failover=failover,
         )
         doing = f"creating slot {name!r}"
-        warn_at = time.monotonic() + _PATIENCE_S
+        warn_at = time.monotonic() + _LOG_BLOCKERS_AFTER_S
 
-        def look() -> bool:
+        def log_once_and_ask() -> bool:
             nonlocal warn_at
             if time.monotonic() >= warn_at:
                 warn_at = math.inf
-                self._say_who_blocks(doing)
+                self._log_blockers(doing)
             return is_stopping()
 
         try:
-            (row,) = self.command(text, doing=doing, timeout_s=timeout_s, is_stopping=look)
+            (row,) = self.command(
+                text, doing=doing, timeout_s=timeout_s, is_stopping=log_once_and_ask
+            )
         except TimeoutError:
             if is_stopping():
                 self._cancel(doing)
@@ -243,11 +246,11 @@ class Walsender:
             snapshot_name=row["snapshot_name"],
         )
 
-    def _say_who_blocks(self, doing: str) -> None:
+    def _log_blockers(self, doing: str) -> None:
         try:
             blockers = self._blockers()
         except (PgsluiceError, psycopg.Error):
-            return  # a convenience; what ails the server shows in the command itself
+            return  # only a log line: the command itself shows what is wrong with the server
         if blockers:
             logger.warning("%s waits for the end of: %s", doing, "; ".join(blockers))
 
@@ -259,7 +262,7 @@ class Walsender:
         """DROP_REPLICATION_SLOT.
 
         Args:
-            wait: wait for another process to let go of it.
+            wait: wait until no other process uses it.
 
         Raises:
             SlotLost: there is none.
@@ -294,7 +297,7 @@ class Walsender:
                 poll.register(
                     self.pgconn.socket, select.POLLIN | (select.POLLOUT if wants_write else 0)
                 )
-                while not poll.poll(_LOOK_MS):
+                while not poll.poll(_POLL_MS):
                     if time.monotonic() > deadline or is_stopping():
                         raise TimeoutError
                 self.pgconn.consume_input()
@@ -312,7 +315,7 @@ class Walsender:
             self.close()
 
     def _broken(self, doing: str, error: psycopg.OperationalError) -> PgsluiceError:
-        """The error for a connection that broke: the server's last words, if it had any."""
+        """The error for a connection that broke: the server's last message, if it sent one."""
         result = None
         if self.pgconn.status == pq.ConnStatus.BAD:
             result = self.pgconn.get_result()

@@ -23,7 +23,7 @@ The hot loop belongs to the caller, who uses libpq directly, at about 1 µs a me
             connection.raise_ended()    # the server ended the stream: why
 
 :meth:`~ReplicationConnection.receive` is the same with less to know.
-Source: the manual, section "Streaming Replication Protocol"; ``wire.md`` §2 for the handshake.
+Source: the manual, section "Streaming Replication Protocol".
 """
 
 from __future__ import annotations

@@ -60,12 +60,12 @@ class Reader:
             offset: where, from the message's first byte; the next field's by default.
             got: what stands there instead, in words, never the content.
         """
-        at = self.offset if offset is None else offset
+        start = self.offset if offset is None else offset
         tag = chr(self.data[0])
         return ProtocolError(
-            f"{self.name} message ({tag!r}), offset {at}: expected {expected}, got {got}",
+            f"{self.name} message ({tag!r}), offset {start}: expected {expected}, got {got}",
             tag=tag,
-            offset=at,
+            offset=start,
             expected=expected,
         )
 
@@ -77,11 +77,11 @@ class Reader:
     # unlike a check of our own, and these methods are most of what a message costs.
 
     def u8(self, field: str) -> int:
-        at = self.offset
-        if at >= len(self.data):
+        start = self.offset
+        if start >= len(self.data):
             raise self._short(field, 1)
-        self.offset = at + 1
-        return self.data[at]
+        self.offset = start + 1
+        return self.data[start]
 
     def i16(self, field: str) -> int:
         return self._number(_I16, field)
@@ -90,44 +90,44 @@ class Reader:
         return self._number(_I32, field)
 
     def _number(self, layout: Struct, field: str) -> int:
-        at = self.offset
+        start = self.offset
         try:
-            value: int = layout.unpack_from(self.data, at)[0]
+            value: int = layout.unpack_from(self.data, start)[0]
         except struct.error:
             raise self._short(field, layout.size) from None
-        self.offset = at + layout.size
+        self.offset = start + layout.size
         return value
 
     def u32(self, field: str) -> int:
         """An OID or a transaction id: both are unsigned."""
-        at = self.offset
+        start = self.offset
         try:
-            value: int = _unpack_u32(self.data, at)[0]
+            value: int = _unpack_u32(self.data, start)[0]
         except struct.error:
             raise self._short(field, 4) from None
-        self.offset = at + 4
+        self.offset = start + 4
         return value
 
     def i64(self, field: str) -> int:
         """A timestamp: microseconds since 2000-01-01 UTC."""
-        at = self.offset
+        start = self.offset
         try:
-            value: int = _unpack_i64(self.data, at)[0]
+            value: int = _unpack_i64(self.data, start)[0]
         except struct.error:
             raise self._short(field, 8) from None
-        self.offset = at + 8
+        self.offset = start + 8
         return value
 
     def lsn(self, field: str) -> Lsn:
         """An LSN: unsigned on the wire; beyond 2^63 - 1 no server ever gets."""
-        at = self.offset
+        start = self.offset
         try:
-            value: int = _unpack_i64(self.data, at)[0]
+            value: int = _unpack_i64(self.data, start)[0]
         except struct.error:
             raise self._short(field, 8) from None
         if value < 0:
             raise self.wrong(f"{field} up to 2^63 - 1", got="more")
-        self.offset = at + 8
+        self.offset = start + 8
         return int.__new__(Lsn, value)  # not Lsn(): its only check is done
 
     def flags(self, field: str, known: int) -> int:
@@ -152,34 +152,34 @@ class Reader:
             field: its name.
             least: the least size of one thing; the claim is checked against what is left.
         """
-        at = self.offset
+        start = self.offset
         value = self.i16(field) if layout_size == 2 else self.i32(field)
         left = len(self.data) - self.offset
         if value < 0:
-            raise self.wrong(f"{field} of at least 0", offset=at, got=str(value))
+            raise self.wrong(f"{field} of at least 0", offset=start, got=str(value))
         if value * least > left:
             raise self.wrong(
                 f"{field} that fits the {left} bytes left",
-                offset=at,
+                offset=start,
                 got=f"{value} x {least} or more",
             )
         return value
 
     def u32s(self, count: int, field: str) -> tuple[int, ...]:
         """``count`` unsigned 32-bit numbers."""
-        at = self.offset
-        end = at + 4 * count
+        start = self.offset
+        end = start + 4 * count
         if end > len(self.data):
             raise self._short(field, 4 * count)
         self.offset = end
         # Not a Struct of its own: struct's cache is bounded, and counts are usually 1.
-        return unpack_from(f">{count}I", self.data, at)
+        return unpack_from(f">{count}I", self.data, start)
 
     def take(self, size: int) -> bytes:
         """``size`` bytes; the caller has used :meth:`count` before."""
-        at = self.offset
-        self.offset = at + size
-        return self.data[at : at + size]
+        start = self.offset
+        self.offset = start + size
+        return self.data[start : start + size]
 
     def rest(self) -> bytes:
         """All that is left."""
@@ -187,15 +187,15 @@ class Reader:
 
     def string(self, field: str) -> str:
         """Bytes up to a NUL, in UTF-8 (``client_encoding`` is always set to it)."""
-        at = self.offset
-        end = self.data.find(0, at)
+        start = self.offset
+        end = self.data.find(0, start)
         if end < 0:
-            raise self.wrong(f"a NUL at the end of {field}", offset=at, got="none up to the end")
+            raise self.wrong(f"a NUL at the end of {field}", offset=start, got="none up to the end")
         self.offset = end + 1
         try:
-            return self.data[at:end].decode()
+            return self.data[start:end].decode()
         except UnicodeDecodeError as error:
-            position = at + error.start
+            position = start + error.start
         # Outside the handler: the original error would carry the content along.
         raise self.wrong(f"{field} in UTF-8", offset=position, got="other bytes")
 
@@ -207,12 +207,12 @@ class Reader:
         """A column of R: flags, name, type OID, typmod."""
         flags = self.flags("column flags", 1)
         name = self.string("column name")
-        at = self.offset
+        start = self.offset
         try:
-            type_oid, typmod = _TYPE_AND_TYPMOD.unpack_from(self.data, at)
+            type_oid, typmod = _TYPE_AND_TYPMOD.unpack_from(self.data, start)
         except struct.error:
             raise self._short("column type oid and typmod", 8) from None
-        self.offset = at + 8
+        self.offset = start + 8
         return flags, name, type_oid, typmod
 
     def change(self, parts: bytes) -> tuple[int | None, int, int]:
@@ -222,15 +222,15 @@ class Reader:
         Args:
             parts: the tuples that may come first.
         """
-        at = self.offset
+        start = self.offset
         layout = _CHANGE_IN_STREAM if self.in_stream else _CHANGE
-        self.offset = end = at + layout.size
+        self.offset = end = start + layout.size
         if end > len(self.data):
-            self.offset = at
+            self.offset = start
             raise self._short(
                 "xid, oid and part" if self.in_stream else "oid and part", layout.size
             )
-        fields: tuple[int, ...] = layout.unpack_from(self.data, at)
+        fields: tuple[int, ...] = layout.unpack_from(self.data, start)
         if fields[-1] not in parts:
             raise self._other_part(parts, "a tuple", fields[-1])
         return (fields[0] if self.in_stream else None), fields[-2], fields[-1]

@@ -1,15 +1,15 @@
-"""What may follow what, as two tables.
+"""Which message may follow which, as two tables.
 
-:data:`TRANSITIONS` is the connection's: outside of everything, or inside one of three
-brackets::
+:data:`TRANSITIONS` is the table of the connection. It stands outside of transactions, or inside
+one of three brackets::
 
     B … C    a committed transaction
-    b … P    a prepared one; K or r decides later, perhaps on another connection
+    b … P    a prepared transaction; K or r ends it later, perhaps on another connection
     S … E    a block of a transaction in progress; blocks of several alternate
 
-:data:`STREAM_TRANSITIONS` is that of each transaction in progress, by its top-level xid: it
-opens with its first S, and is gone with c, p, or A of its own xid. An A for a transaction that
-is not open means nothing (PostgreSQL 18 sends them, at version 1 too).
+:data:`STREAM_TRANSITIONS` is the table of each transaction in progress, by its top-level xid. It
+opens with its first S and ends with c, p, or A of its own xid. An A for a transaction that is not
+open is ignored: PostgreSQL 18 sends them, even at protocol version 1.
 
 Source: PostgreSQL's ``src/backend/replication/logical/worker.c`` (``apply_dispatch`` and what
 it calls) and ``src/backend/replication/pgoutput/pgoutput.c``.
@@ -91,7 +91,7 @@ TRANSITIONS: Mapping[State, Mapping[str, tuple[State, Event]]] = MappingProxyTyp
         },
     }
 )
-"""State, message -> state, event. What is not here is illegal."""
+"""State, message -> state, event. Every other message is illegal."""
 
 STREAM_TRANSITIONS: Mapping[StreamState, Mapping[str, tuple[StreamState, Event]]] = (
     MappingProxyType(
@@ -111,4 +111,4 @@ STREAM_TRANSITIONS: Mapping[StreamState, Mapping[str, tuple[StreamState, Event]]
         }
     )
 )
-"""The same for each transaction in progress; its event is the one that counts."""
+"""The same for each transaction in progress; for its messages, this event counts."""
