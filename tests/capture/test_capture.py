@@ -21,6 +21,7 @@ from tests.support.capturing import (
 from tests.support.databases import Database
 
 from pgsluice.capture import prepare_source, read_health, run_capture
+from pgsluice.capture.flush_limit import UNCHECKED_BYTES
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.errors import (
     ForeignSource,
@@ -77,6 +78,16 @@ def test_a_slot_without_published_changes_moves_on(db, config):
     reader = SpoolReader(config.spool.path)
     assert reader.frontier() >= confirmed(db)
     run_capture(config, once=True)  # and it is no gap
+
+
+def test_a_jump_of_the_wal_is_believed_as_far_as_the_server_has_flushed_it(db, config):
+    run_capture(config, once=True)
+    start = confirmed(db)
+    for n in range(3):
+        db.execute(insert(n, n), "SELECT pg_switch_wal()")
+    run_capture(config, once=True)
+    assert confirmed(db) - start > 2 * UNCHECKED_BYTES
+    assert inserted(config) == numbers(0, 2)
 
 
 def test_facts_stand_behind_the_first_relation_of_a_connection_and_when_they_change(db, config):
