@@ -24,7 +24,7 @@ _CHANGES = np.frombuffer(b"IUD", dtype=np.uint8)
 
 def changes_received(reader: SpoolReader) -> int:
     """How many changes the spool holds."""
-    return sum(info.header.changes for info in reader.all_segments())
+    return sum(info.header.counts.changes for info in reader.all_segments())
 
 
 def commits_of(

@@ -204,5 +204,5 @@ def decoding(config: Config) -> float:
     """Rows a second that one core decodes from the spool."""
     reader = SpoolReader(config.spool.path)
     views = [view for info in reader.segments(reader.start()) for view in reader.views(info)]
-    oids = {oid for info in reader.all_segments() for oid in info.header.counts}
+    oids = {oid for info in reader.all_segments() for oid in info.header.counts.relations}
     return decode.rate(views, oids)

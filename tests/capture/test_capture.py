@@ -58,7 +58,7 @@ def test_once_receives_what_there_is_and_acknowledges_it(db, config):
     assert inserted(config) == numbers(1, 100)
     reader = SpoolReader(config.spool.path)
     ((oid,),) = db.execute("SELECT 't'::regclass::oid::int")
-    counts = [info.header.counts[oid] for info in reader.segments(reader.start())]
+    counts = [info.header.counts.relations[oid] for info in reader.segments(reader.start())]
     assert sum(one.updates for one in counts) == 2
     assert sum(one.deletes for one in counts) == 1
     assert confirmed(db) == reader.frontier()

@@ -24,7 +24,16 @@ from tests.support.transactions import facts, new_spool, raw, relation, transact
 
 from pgsluice.cli.app import run_command
 from pgsluice.lsn import Lsn
-from pgsluice.spool import PartReference, RawMessages, SegmentHeader, SpoolReader, SpoolWriter
+from pgsluice.spool import (
+    Counts,
+    Origin,
+    PartHeader,
+    PartReference,
+    RawMessages,
+    ReferenceHeader,
+    SpoolReader,
+    SpoolWriter,
+)
 from pgsluice.spool.segment import write_segment
 from pgsluice.wire import Insert, RelationColumn, StreamAbort, StreamStart, StreamStop, TupleData
 
@@ -239,15 +248,18 @@ class TestFilesOfASpool:
         reference = folder / "segments" / "20260101T00" / "reference.ref.arrow"
         for path in (part, reference):
             path.parent.mkdir(parents=True)
-        header = SegmentHeader("part", "id", 1, messages=4, body=5, transaction="a")
+        of_part = PartHeader(
+            Origin("id", 1), Counts(messages=4), {}, in_stream=True, transaction="a", sequence=0
+        )
         with part.open("wb") as file:
-            write_segment(file, header, messages)
+            write_segment(file, of_part, messages)
         named = PartReference(
             "parts/20260101T00/part.arrow", part.stat().st_size, 4, 0, drops=((3, 4),)
         )
-        header = SegmentHeader(
-            "reference", "id", 1, Lsn(1), Lsn(400), body=5, transaction="a", xid=7, parts=(named,)
-        )
+        header = ReferenceHeader(
+            Origin("id", 1), Counts(), {}, start=Lsn(1), end=Lsn(400), roots={},
+            commit_timestamp=0, in_stream=True, transaction="a", xid=7, parts=(named,),
+        )  # fmt: skip
         with reference.open("wb") as file:
             write_segment(file, header, None)
         return part, reference

@@ -85,19 +85,19 @@ def test_a_tables_rows_have_no_messages(spool_maker: SpoolMaker) -> None:
     assert batch.column("_change_type").to_pylist() == ["insert"]
 
 
-def view(*messages: LogicalMessage | bytes, body: int = 1) -> SegmentView:
+def view(*messages: LogicalMessage | bytes, in_stream: bool = False) -> SegmentView:
     """A part of a transaction in progress."""
     raw = [one if isinstance(one, bytes) else one.encode() for one in messages]
     block = part_block(
         RawMessages.from_messages([(START, one) for one in raw]),
-        body=body, position=START + 9, commit_timestamp=0, xid=7, ordinal_start=40,
+        in_stream=in_stream, position=START + 9, commit_timestamp=0, xid=7, ordinal_start=40,
     )  # fmt: skip
     return SegmentView("part", Lsn(START), Lsn(START + 9), {}, block)
 
 
 def test_in_a_stream_a_message_carries_the_transactions_id() -> None:
     streamed = LogicalMessage(1, Lsn(START), "p", b"content", xid=7)
-    (batch,) = message_batches(view(streamed, streamed, body=5), ENVELOPE)
+    (batch,) = message_batches(view(streamed, streamed, in_stream=True), ENVELOPE)
     assert batch.column("content").to_pylist() == [b"content"] * 2
     assert batch.column("_ordinal").to_pylist() == [40, 41]
     assert batch.column("_xid").to_pylist() == [7, 7]

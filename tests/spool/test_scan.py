@@ -138,7 +138,9 @@ def test_counts_by_relation_and_kind():
 
 def test_a_part_takes_its_transaction_from_the_reference():
     messages = RawMessages.from_messages([(0, insert(5)), (0, relation(6)), (0, insert(6))])
-    block = part_block(messages, body=1, position=900, commit_timestamp=11, xid=3, ordinal_start=40)
+    block = part_block(
+        messages, in_stream=False, position=900, commit_timestamp=11, xid=3, ordinal_start=40
+    )
     assert block.ordinals.tolist() == [40, 41, 41]
     assert set(block.positions.tolist()) == {900}
     assert np.unique(block.xids).tolist() == [3]

@@ -112,7 +112,7 @@ def test_what_comes_again_is_dropped(spool):
         writer.append(raw(tx(2000, [insert(5)]), tx(3000, [insert(5)])))
         assert writer.append(raw(tx(3000, [insert(5)]))) is None
         info = writer.append(raw(tx(3000, [relation(5), insert(5)]), tx(4000, [insert(5)])))
-    assert (info.start, info.end, info.header.changes) == (3000, 4000, 1)
+    assert (info.start, info.end, info.header.counts.changes) == (3000, 4000, 1)
     assert 5 in info.header.relations
     assert [position for position, _ in read(SpoolReader(spool.path))] == [2000, 3000, 4000]
 
@@ -201,7 +201,7 @@ def test_parts_are_read_at_their_commit_each_alone(spool):
         assert reader.position() == 2000
         info = writer.parts.commit("k", position=Lsn(5000), commit_timestamp=77, xid=9)
         writer.append(raw(tx(6000, [insert(5)])))
-    assert info.header.counts[5].inserts == 4
+    assert info.header.counts.relations[5].inserts == 4
     reference = reader.segments(Lsn(2000))[0]
     assert reference.is_reference
     views = list(reader.views(reference))

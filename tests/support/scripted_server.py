@@ -142,7 +142,7 @@ def rows(path: Path) -> dict[int, list[bytes | None]]:
         for view in reader.views(info):
             block = view.block
             for i in (block.tags == ord("I")).nonzero()[0]:
-                message = decode_message(block.message(i), in_stream=block.body == 5)
+                message = decode_message(block.message(i), in_stream=block.in_stream)
                 found.setdefault(int(block.xids[i]), []).append(message.new.values[0])
     return found
 

@@ -84,7 +84,7 @@ def segment(
         ends=ends,
         tags=np.array([one[0] for one in raw], np.uint8),
         oids=np.array(oids, np.int64),
-        body=body,
+        in_stream=in_stream,
         positions=1000 + count,
         commit_timestamps=2000 + count,
         xids=3000 + count,

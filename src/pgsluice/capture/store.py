@@ -213,9 +213,9 @@ class Store:
             case WriteSegment(messages):
                 writer.append(messages)
             case WritePart(key, messages, in_stream):
-                writer.parts.append(key, messages, body=5 if in_stream else 1)
+                writer.parts.append(key, messages, in_stream=in_stream)
             case TruncateParts(key, length):
-                writer.parts.take_back(key, length)
+                writer.parts.truncate(key, length)
             case DiscardParts(key):
                 writer.parts.abandon(key)
             case CommitParts(key, position, commit_timestamp, xid, facts, joining):

@@ -18,8 +18,6 @@ from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
 from pgsluice.types import ColumnType, TypeOptions, printed_type, resolve_type
 from pgsluice.wire import Message, Relation, decode_message
 
-_IN_STREAM = 5
-
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -123,7 +121,7 @@ def decode_at(view: SegmentView, message: int) -> Message:
     """
     block = view.block
     try:
-        return decode_message(block.message(message), in_stream=block.body == _IN_STREAM)
+        return decode_message(block.message(message), in_stream=block.in_stream)
     except ProtocolError as error:
         at = int(block.starts[message]) + int(error.facts.get("offset") or 0)
         raise protocol_error(block, view.name, message, at, error.what) from error
@@ -131,7 +129,7 @@ def decode_at(view: SegmentView, message: int) -> Message:
 
 def _parse_facts(view: SegmentView, message: int) -> RelationFacts | None:
     block: MessageBlock = view.block
-    body = block.body + 4
+    body = block.body_offset + 4
     text = block.message(message)[body:]
     if not text:
         return None

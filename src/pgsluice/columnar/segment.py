@@ -173,7 +173,7 @@ def _decode_run(
     markers = _markers(reader, messages, actions)
     count = len(messages)
 
-    after_marker = block.starts[messages] + (block.body + _OID_BYTES + 1)
+    after_marker = block.starts[messages] + (block.body_offset + _OID_BYTES + 1)
     has_old = (markers == KEY_ONLY) | (markers == WHOLE_ROW)
     with_old = np.flatnonzero(has_old)
     key_only = markers[with_old] == KEY_ONLY
@@ -216,7 +216,7 @@ def _schema(relation: Relation, reader: TupleReader) -> pa.Schema:
 def _markers(reader: TupleReader, messages: Int64s, actions: Bytes) -> Bytes:
     """What the first tuple of each change is: K, O or N; 0 for a TRUNCATE."""
     block: MessageBlock = reader.block
-    at = block.starts[messages] + (block.body + _OID_BYTES)
+    at = block.starts[messages] + (block.body_offset + _OID_BYTES)
     emptied = actions == TRUNCATE
     at[emptied] = block.starts[messages[emptied]]  # a byte that exists; it means nothing
     reader.refuse(messages, at, at >= block.ends[messages], "the message is cut off")

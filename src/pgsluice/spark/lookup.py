@@ -55,10 +55,10 @@ def definitions(view: SegmentView) -> Iterator[Definition]:
     for index in ((tags == _RELATION_TAG) | (tags == FACTS_TAG)).nonzero()[0]:
         message, oid = block.message(int(index)), int(block.oids[index])
         if message[0] == FACTS_TAG:
-            text = message[block.body + 4 :].decode()
+            text = message[block.body_offset + 4 :].decode()
             facts[oid] = RelationFacts.from_json(text) if text else None
         else:
-            relation = decode_message(message, in_stream=block.body > 1)
+            relation = decode_message(message, in_stream=block.in_stream)
             assert isinstance(relation, Relation)
             relations[oid] = relation
         if oid in relations:

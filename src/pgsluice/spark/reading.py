@@ -106,7 +106,7 @@ def plan(infos: Sequence[SegmentInfo], start: Lsn, end: Lsn) -> list[ChangeParti
     for info in infos:
         after, through = reached, min(end, info.end)
         reached = through
-        if not info.header.changes:
+        if not info.header.counts.changes:
             continue
         if partitions and filled + info.size_bytes <= PARTITION_BYTES:
             partitions[-1].through = through

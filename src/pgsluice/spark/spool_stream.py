@@ -210,7 +210,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows, size, files = self._limits(limit)
         end = Lsn(0)
         for info in infos:
-            rows -= info.header.changes
+            rows -= info.header.counts.changes
             size -= info.size_bytes
             files -= 1
             end = info.end

@@ -11,24 +11,36 @@ from pgsluice.spool.block import (
     RelationInForce,
     SegmentView,
 )
+from pgsluice.spool.header import (
+    Origin,
+    PartHeader,
+    PartReference,
+    PreparedHeader,
+    ReferenceHeader,
+    SegmentHeader,
+)
 from pgsluice.spool.identity import SpoolIdentity
 from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after
 from pgsluice.spool.record import Cut, Owner, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.record_file import RecordStore, find_record, load_record
-from pgsluice.spool.scan import RawMessages, RelationCounts, part_block, plain_block
-from pgsluice.spool.segment import PartReference, SegmentHeader
+from pgsluice.spool.scan import Counts, RawMessages, RelationCounts, part_block, plain_block
 from pgsluice.spool.spool import ChainStart, Spool
 from pgsluice.spool.writer import SpoolWriter
 
 __all__ = [
     "FACTS_TAG",
     "ChainStart",
+    "Counts",
     "Cut",
     "MessageBlock",
+    "Origin",
     "Owner",
+    "PartHeader",
     "PartReference",
+    "PreparedHeader",
     "RawMessages",
     "RecordStore",
+    "ReferenceHeader",
     "RelationCounts",
     "RelationInForce",
     "SegmentHeader",

@@ -5,7 +5,7 @@ This is what the spool hands to the columnar decoder. No message is a Python obj
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,11 @@ FACTS_TAG = ord("#")
 relation's facts as JSON in UTF-8; nothing after the OID: the facts are unknown."""
 
 
+def body_offset(*, in_stream: bool) -> int:
+    """Bytes before a message's body: its tag, and in a stream the xid."""
+    return 5 if in_stream else 1
+
+
 @dataclass(frozen=True, slots=True)
 class MessageBlock:
     """Messages in commit order. All arrays but ``data`` have one element a message.
@@ -32,8 +37,8 @@ class MessageBlock:
         ends: see ``starts``.
         tags: the first byte.
         oids: the relation's OID for R, I, U, D and ``#``; 0 for every other message.
-        body: offset from a message's start to what follows the tag and the in-stream xid:
-            1, or 5 for messages that came inside a stream.
+        in_stream: did the messages come inside a stream? Then an xid follows the tag of each R,
+            Y, I, U, D, T, M and ``#``.
         positions: end LSN of the message's transaction (contracts: positions).
         commit_timestamps: microseconds since 1970-01-01 UTC.
         xids: the top-level transaction's.
@@ -45,7 +50,7 @@ class MessageBlock:
     ends: Int64s
     tags: Bytes
     oids: Int64s
-    body: int
+    in_stream: bool
     positions: Int64s
     commit_timestamps: Int64s
     xids: Int64s
@@ -53,6 +58,11 @@ class MessageBlock:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    @property
+    def body_offset(self) -> int:
+        """From a message's start to what follows its tag and, in a stream, its xid."""
+        return body_offset(in_stream=self.in_stream)
 
     def select(self, indices: Int64s | npt.NDArray[np.bool_]) -> MessageBlock:
         """The messages at ``indices`` (or where a mask is true), over the same buffer."""
@@ -62,7 +72,7 @@ class MessageBlock:
             ends=self.ends[indices],
             tags=self.tags[indices],
             oids=self.oids[indices],
-            body=self.body,
+            in_stream=self.in_stream,
             positions=self.positions[indices],
             commit_timestamps=self.commit_timestamps[indices],
             xids=self.xids[indices],
@@ -76,11 +86,24 @@ class MessageBlock:
 
 @dataclass(frozen=True, slots=True)
 class RelationInForce:
-    """A relation as it was when a segment began: the raw R message, without an xid, and the
-    facts (None: they could not be found any more, and the table has to be parked)."""
+    """A relation as it was announced last.
+
+    Attributes:
+        relation: the raw Relation message, without an xid.
+        facts: None: the relation was gone when they were looked up. Its table has to be parked.
+    """
 
     relation: bytes
     facts: RelationFacts | None
+
+
+InForce = Mapping[int, RelationInForce]
+"""By OID."""
+
+
+def relations_of(in_force: InForce, oids: Collection[int]) -> dict[int, RelationInForce]:
+    """The relations with these OIDs, as far as they are known."""
+    return {oid: in_force[oid] for oid in oids if oid in in_force}
 
 
 @dataclass(frozen=True, slots=True)

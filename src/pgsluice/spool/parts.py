@@ -1,23 +1,21 @@
-"""A transaction that is written in parts: which files it has, and what of them still counts.
+"""A transaction that is written in parts: which files it has, and which messages still count.
 
-A transaction arrives in parts when it is streamed while it is open, when it is prepared, or
-when it is larger than a segment. An aborted subtransaction takes everything back from its
-first message on: the subtransaction had not ended then, so what came after it is its own or
-its children's. Parts that lie behind that place go, the one that it lies in keeps its
-beginning, and later parts follow.
+A transaction is written in parts when it is streamed while it is open, when it is prepared, or
+when it is larger than a segment. A subtransaction's abort removes everything from the
+subtransaction's first message on: what came later is its own or its children's, because the
+subtransaction had not ended. Parts past that message are deleted, the part that contains it
+keeps its first messages, and later parts follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pgsluice.errors import SpoolError
-from pgsluice.spool.block import RelationInForce
+from pgsluice.spool.block import InForce, relations_of
+from pgsluice.spool.header import PartReference
 from pgsluice.spool.scan import Counts
-from pgsluice.spool.segment import PartReference
-
-InForce = Mapping[int, RelationInForce]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +26,8 @@ class WrittenPart:
         name, size_bytes: of the file.
         messages: how many it holds.
         kept: how many of them, from its first on, belong to the transaction.
-        counts: of what is kept.
-        in_force: the relations after what is kept.
+        counts: of the kept messages.
+        in_force: the relations after the last kept message.
     """
 
     name: str
@@ -45,34 +43,33 @@ class TransactionInParts:
     """A transaction that is still open.
 
     Attributes:
-        body: 5 when its messages carry an in-stream xid, else 1.
+        in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
         parts: in order.
         sequence: the next part's number.
     """
 
-    body: int
+    in_stream: bool
     parts: list[WrittenPart] = field(default_factory=list)
     sequence: int = 0
 
     @property
     def in_force(self) -> InForce:
-        """What the transaction itself has said of relations so far."""
+        """The relations as the transaction's own messages have announced them."""
         return self.parts[-1].in_force if self.parts else {}
 
     def counts(self) -> Counts:
-        """Of all that is kept."""
+        """Counts of all kept messages."""
         total = Counts()
         for part in self.parts:
             total.add(part.counts)
         return total
 
     def relations(self) -> InForce:
-        """What was in force last, for the relations that have changes."""
-        in_force, used = self.in_force, self.counts().relations
-        return {oid: in_force[oid] for oid in used if oid in in_force}
+        """The relations that have changes, as they were announced last."""
+        return relations_of(self.in_force, self.counts().relations)
 
     def references(self) -> tuple[PartReference, ...]:
-        """The parts as a reference segment names them."""
+        """The parts as the file that stands for the transaction names them."""
         references, changes = [], 0
         for part in self.parts:
             drops = ((part.kept, part.messages),) if part.kept < part.messages else ()
@@ -82,27 +79,27 @@ class TransactionInParts:
             changes += part.counts.changes
         return tuple(references)
 
-    def take_back(
+    def truncate(
         self, messages: int, shorten: Callable[[WrittenPart, int], WrittenPart]
     ) -> list[WrittenPart]:
-        """Keep the first messages only.
+        """Keep only the first messages.
 
         Args:
             messages: how many.
-            shorten: a part with only its first n messages kept.
+            shorten: the given part with only its first n messages kept.
 
         Returns:
-            the parts that hold none of them; they belong to nothing any more.
+            the parts that hold none of them and are the transaction's no more.
         """
-        gone: list[WrittenPart] = []
-        before = sum(part.kept for part in self.parts)
-        if messages > before:
-            raise SpoolError(f"{messages} messages are to be kept of {before}")
-        while before > messages:
+        removed: list[WrittenPart] = []
+        count = sum(part.kept for part in self.parts)
+        if messages > count:
+            raise SpoolError(f"{messages} messages are to be kept of {count}")
+        while count > messages:
             part = self.parts.pop()
-            before -= part.kept
-            if before < messages:
-                self.parts.append(shorten(part, messages - before))
+            count -= part.kept
+            if count < messages:
+                self.parts.append(shorten(part, messages - count))
                 break
-            gone.append(part)
-        return gone
+            removed.append(part)
+        return removed

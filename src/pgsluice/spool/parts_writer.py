@@ -1,41 +1,42 @@
-"""Transactions that arrive in parts: written, shortened, kept when prepared, committed.
+"""Transactions that are written in parts: appended to, shortened, prepared, committed, aborted.
 
-A part of the writer (:mod:`pgsluice.spool.writer`): it shares the writer's lock, its chain of
-segments and what the connection has said of relations.
+Nothing reads a part until a reference in the chain of segments names it, which is written when
+the transaction has committed. Between its PREPARE and its end, a prepared transaction's parts
+are kept by a file of their own (:mod:`pgsluice.spool.prepared`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pgsluice.errors import SpoolError
 from pgsluice.facts import RelationFacts
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import RelationInForce
-from pgsluice.spool.layout import SegmentName, new_part
-from pgsluice.spool.parts import InForce, TransactionInParts, WrittenPart
+from pgsluice.spool.block import InForce, RelationInForce, relations_of
+from pgsluice.spool.chain import ChainEnd
+from pgsluice.spool.header import PartHeader, PreparedHeader, ReferenceHeader
+from pgsluice.spool.layout import new_part
+from pgsluice.spool.parts import TransactionInParts, WrittenPart
 from pgsluice.spool.prepared import PreparedTransactions
 from pgsluice.spool.reader import SegmentInfo, relations_after, roots_of
 from pgsluice.spool.scan import Counts, RawMessages, count_changes, part_block
-from pgsluice.spool.segment import SegmentHeader, read_segment, write_segment
+from pgsluice.spool.segment import read_segment, write_segment
 
-if TYPE_CHECKING:
-    from pgsluice.spool.writer import SpoolWriter
+Facts = Mapping[int, RelationFacts | None]
 
 
 class PartsWriter:
-    """The transactions in parts of one writer.
+    """Writes the transactions in parts of one spool.
 
     Args:
-        writer: whose.
+        chain: where their references are appended.
     """
 
-    def __init__(self, writer: SpoolWriter) -> None:
-        self._writer = writer
-        self._storage = writer.spool.storage
+    def __init__(self, chain: ChainEnd) -> None:
+        self._chain = chain
+        self._storage = chain.spool.storage
         self._open: dict[str, TransactionInParts] = {}
         self._written = 0
         self._prepared = PreparedTransactions(self._storage)
@@ -44,76 +45,83 @@ class PartsWriter:
         """Read which transactions are prepared; see :meth:`PreparedTransactions.load`."""
         return self._prepared.load(committed)
 
-    def prepared(self) -> Iterable[SegmentHeader]:
+    def prepared(self) -> Iterable[PreparedHeader]:
         """The transactions that are prepared and have not ended."""
         return self._prepared
 
     @property
     def waiting_bytes(self) -> int:
-        """Parts of transactions that have not ended: open or prepared ones."""
-        with self._writer.mutex:
+        """The size of the parts of open and prepared transactions."""
+        with self._chain.mutex:
             of_open = (part.size_bytes for state in self._open.values() for part in state.parts)
             of_prepared = (part.size_bytes for header in self._prepared for part in header.parts)
             return sum(of_open) + sum(of_prepared)
 
     def abandon_all(self) -> None:
-        """What is open, and not prepared, will come again from its beginning."""
+        """Delete the parts of all open transactions: the server will resend them."""
         for transaction in list(self._open):
             self.abandon(transaction)
 
-    def append(self, transaction: str, messages: RawMessages, *, body: int = 1) -> None:
+    def append(self, transaction: str, messages: RawMessages, *, in_stream: bool = False) -> None:
         """Make a piece of an open transaction durable.
 
         Args:
-            transaction: the transaction's key, unique among those this writer has open;
-                letters, digits and ``-``.
-            messages: what arrived since its last part.
-            body: 5 for messages that carry an in-stream xid, else 1. What the former say of
-                relations holds for their transaction until it joins at its commit.
+            transaction: the transaction's key, unique among the open ones; letters, digits
+                and ``-``.
+            messages: those since its last part.
+            in_stream: do the messages carry an xid? Then the relations that they announce are
+                the transaction's own until it commits, else the connection's.
 
         Raises:
             SpoolFull, SpoolError: it could not be written; nothing changed.
         """
-        with self._writer.mutex:
-            state = self._open.setdefault(transaction, TransactionInParts(body))
-            before = self._writer.in_force if body == 1 else state.in_force
-            counts, in_force = _measure(messages, body, before)
-            header = self._writer.header(
-                "part", counts, before, body=body, transaction=transaction, sequence=state.sequence
+        chain = self._chain
+        with chain.mutex:
+            state = self._open.setdefault(transaction, TransactionInParts(in_stream))
+            before = state.in_force if in_stream else chain.in_force
+            counts, in_force = _measure(messages, in_stream, before)
+            header = PartHeader(
+                chain.origin(),
+                counts,
+                relations_of(before, counts.relations),
+                in_stream=in_stream,
+                transaction=transaction,
+                sequence=state.sequence,
             )
-            # Counted over all parts: a transaction may come again on another connection, and
-            # what was prepared keeps its parts meanwhile.
+            # Numbered over all transactions: one that is resent on another connection has the
+            # same key, and if it was prepared before, its old parts are still there.
             self._written += 1
-            name = new_part(self._writer.epoch, transaction, self._written)
+            name = new_part(chain.epoch, transaction, self._written)
             size = self._storage.put(name, lambda file: write_segment(file, header, messages))
-            if body == 1:
-                self._writer.in_force = dict(in_force)
+            if not in_stream:
+                chain.in_force = in_force
             kept = len(messages)
             state.parts.append(WrittenPart(name, size, kept, kept, counts, in_force))
             state.sequence += 1
             failpoint("spool.after_part")
 
-    def take_back(self, transaction: str, kept_messages: int) -> None:
-        """Keep only the first messages of an open transaction: a subtransaction aborted.
+    def truncate(self, transaction: str, kept_messages: int) -> None:
+        """Keep only the first messages of an open transaction: a subtransaction was aborted.
 
         Args:
-            transaction: the key of its parts.
-            kept_messages: how many, counted over its parts without what was taken back before.
+            transaction: the transaction's key.
+            kept_messages: how many of the messages that its parts still have.
 
         Raises:
             SpoolError: a part cannot be read again.
         """
-        with self._writer.mutex:
+        with self._chain.mutex:
             state = self._open[transaction]
-
-            def shorten(part: WrittenPart, kept: int) -> WrittenPart:
-                with self._storage.open(part.name) as file:
-                    _, messages = read_segment(file, part.name)
-                    counts, in_force = _measure(messages.first(kept), state.body, state.in_force)
-                return replace(part, kept=kept, counts=counts, in_force=in_force)
-
-            for part in state.take_back(kept_messages, shorten):
+            for part in state.truncate(
+                kept_messages, lambda part, kept: self._shorten(state, part, kept)
+            ):
                 self._storage.delete(part.name)
+
+    def _shorten(self, state: TransactionInParts, part: WrittenPart, kept: int) -> WrittenPart:
+        with self._storage.open(part.name) as file:
+            _, messages = read_segment(file, part.name)
+            counts, in_force = _measure(messages.first(kept), state.in_stream, state.in_force)
+        return WrittenPart(part.name, part.size_bytes, part.messages, kept, counts, in_force)
 
     def commit(
         self,
@@ -122,73 +130,59 @@ class PartsWriter:
         position: Lsn,
         commit_timestamp: int,
         xid: int,
-        facts: Mapping[int, RelationFacts | None] | None = None,
+        facts: Facts | None = None,
         joining: Collection[int] = (),
     ) -> SegmentInfo | None:
-        """Make a transaction's parts readable, by one reference segment at its commit.
+        """Make a transaction readable, by a reference at its commit.
 
         Args:
-            transaction: the key of its parts; its last message is in them.
+            transaction: the key of its parts, which contain its last message.
             position: the transaction's end LSN.
             commit_timestamp: microseconds since 1970-01-01 UTC.
             xid: the top-level transaction's.
             facts: of the relations that it changed, looked up after its commit; None when
-                they stand in its messages.
-            joining: relations that from now on are as this transaction has said.
+                they are among its messages.
+            joining: the relations whose definition in this transaction becomes the
+                connection's.
 
         Returns:
-            the reference; None when the transaction was here already.
+            the reference; None when the transaction is in the chain already.
 
         Raises:
             SpoolFull, SpoolError: it could not be written; nothing changed.
         """
-        with self._writer.mutex:
+        chain = self._chain
+        with chain.mutex:
             state = self._open[transaction]
             relations = {} if facts is None else self._with_facts(state.relations(), facts)
-            learnt = self._with_facts(state.in_force, facts or {})
+            announced = self._with_facts(state.in_force, facts or {})
             info = None
-            if position > self._writer.position:
-                header = replace(
-                    self._writer.header("reference", state.counts()),
-                    body=state.body,
-                    transaction=f"{self._writer.epoch:08X}-{transaction}",
-                    xid=xid,
-                    parts=state.references(),
-                )
-                info = self._put_reference(header, position, commit_timestamp, relations)
+            if position > chain.position:
+                prepared = self._prepared_header(transaction, state, xid, "", Lsn(0))
+                info = self._append_reference(prepared, relations, position, commit_timestamp)
                 del self._open[transaction]
             else:
                 self.abandon(transaction)
-            self._writer.in_force.update({oid: learnt[oid] for oid in joining if oid in learnt})
+            chain.in_force = {**chain.in_force, **relations_of(announced, joining)}
             return info
 
     def prepare(self, transaction: str, *, gid: str, xid: int, prepare_lsn: Lsn) -> None:
-        """Keep a prepared transaction's parts until its end, across restarts.
+        """Keep a prepared transaction's parts until it ends, across restarts.
 
-        One that is kept already (the server sends it again until it is acknowledged) is
-        dropped.
+        The server resends a PREPARE until it is acknowledged; a repeated one is dropped.
 
         Args:
-            transaction: the key of its parts; may have none.
+            transaction: the key of its parts; it may have none.
             gid: the name that PREPARE TRANSACTION gave it.
             xid: the transaction's.
-            prepare_lsn: where the prepare's record starts.
+            prepare_lsn: where the record of its PREPARE starts.
 
         Raises:
             SpoolFull, SpoolError: it could not be written; nothing changed.
         """
-        with self._writer.mutex:
-            state = self._open.get(transaction) or TransactionInParts(1)
-            header = replace(
-                self._writer.header("prepared", state.counts()),
-                relations=state.relations(),
-                body=state.body,
-                transaction=f"{self._writer.epoch:08X}-{transaction}",
-                xid=xid,
-                parts=state.references(),
-                gid=gid,
-                prepare_lsn=prepare_lsn,
-            )
+        with self._chain.mutex:
+            state = self._open.get(transaction) or TransactionInParts(in_stream=False)
+            header = self._prepared_header(transaction, state, xid, gid, prepare_lsn)
             if self._prepared.put(header):
                 self._open.pop(transaction, None)
                 failpoint("spool.after_prepared")
@@ -197,18 +191,12 @@ class PartsWriter:
 
     def prepared_relations(self, gid: str, xid: int) -> tuple[int, ...]:
         """OIDs of the relations that a prepared transaction changes."""
-        with self._writer.mutex:
-            kept = self._prepared.find(gid, xid)
-            return () if kept is None else tuple(kept.relations)
+        with self._chain.mutex:
+            header = self._prepared.find(gid, xid)
+            return () if header is None else tuple(header.relations)
 
     def commit_prepared(
-        self,
-        gid: str,
-        xid: int,
-        *,
-        position: Lsn,
-        commit_timestamp: int,
-        facts: Mapping[int, RelationFacts | None],
+        self, gid: str, xid: int, *, position: Lsn, commit_timestamp: int, facts: Facts
     ) -> SegmentInfo | None:
         """Make a prepared transaction readable at its COMMIT PREPARED.
 
@@ -219,81 +207,98 @@ class PartsWriter:
             facts: see :meth:`commit`.
 
         Returns:
-            the reference; None when it was here already.
+            the reference; None when the transaction is in the chain already.
 
         Raises:
-            SpoolError: its prepare is not in the spool.
+            SpoolError: its PREPARE is not in the spool.
             SpoolFull, SpoolError: it could not be written; nothing changed.
         """
-        with self._writer.mutex:
-            kept = self._prepared.find(gid, xid)
-            if position <= self._writer.position:
+        with self._chain.mutex:
+            header = self._prepared.find(gid, xid)
+            if position <= self._chain.position:
                 self.rollback_prepared(gid, xid)
                 return None
-            if kept is None:
+            if header is None:
                 raise SpoolError(
                     f"COMMIT PREPARED at {position} of a transaction (xid {xid}) whose PREPARE "
                     "is not in the spool: it cannot be applied",
-                    hint="what it changed has to be copied again: `pgsluice drop`, then start",
+                    hint="the tables that it changed have to be copied again: `pgsluice drop`, "
+                    "then start",
                     xid=xid,
                     lsn=position,
                 )
-            relations = self._with_facts(dict(kept.relations), facts)
-            header = replace(kept, epoch=self._writer.epoch)
-            info = self._put_reference(header, position, commit_timestamp, relations)
+            relations = self._with_facts(header.relations, facts)
+            info = self._append_reference(header, relations, position, commit_timestamp)
             failpoint("spool.after_commit_prepared")
             self._prepared.end(gid, xid)
             return info
 
     def rollback_prepared(self, gid: str, xid: int) -> None:
-        """Forget a prepared transaction and delete its parts; nothing when it is not here."""
-        with self._writer.mutex:
+        """Forget a prepared transaction and delete its parts; a no-op for an unknown one."""
+        with self._chain.mutex:
             for part in self._prepared.end(gid, xid):
                 self._storage.delete(part.name)
 
     def abandon(self, transaction: str) -> None:
-        """Delete the parts of a transaction that will not be committed (not from here)."""
-        with self._writer.mutex:
+        """Delete the parts of a transaction that was aborted, or that the server will resend."""
+        with self._chain.mutex:
             state = self._open.pop(transaction, None)
             for part in state.parts if state else ():
                 self._storage.delete(part.name)
 
-    def _with_facts(self, relations: InForce, facts: Mapping[int, RelationFacts | None]) -> InForce:
+    def _with_facts(self, relations: InForce, facts: Facts) -> dict[int, RelationInForce]:
         """The relations with their facts as of the commit.
 
-        One that is gone since then has those that the connection knows, if it was the same
-        relation then, word by word; else they are unknown.
+        A relation that was dropped since then has the facts that the connection knows, provided
+        the Relation messages are byte-identical; otherwise its facts are unknown.
         """
         result = {}
-        for oid, one in relations.items():
-            found = facts.get(oid, one.facts)
-            known = self._writer.in_force.get(oid)
-            if found is None and known is not None and known.relation == one.relation:
-                found = known.facts
-            result[oid] = RelationInForce(one.relation, found)
+        for oid, relation in relations.items():
+            of_relation = facts.get(oid, relation.facts)
+            known = self._chain.in_force.get(oid)
+            if of_relation is None and known is not None and known.relation == relation.relation:
+                of_relation = known.facts
+            result[oid] = RelationInForce(relation.relation, of_relation)
         return result
 
-    def _put_reference(
-        self, header: SegmentHeader, position: Lsn, commit_timestamp: int, relations: InForce
-    ) -> SegmentInfo:
-        name = SegmentName(self._writer.position, position, self._writer.epoch, is_reference=True)
-        reference = replace(
-            header,
-            kind="reference",
-            start=name.start,
-            end=name.end,
-            transactions=1,
-            relations=relations,
-            roots=roots_of(header.counts, relations or self._writer.in_force),
-            first_commit_timestamp=commit_timestamp,
-            last_commit_timestamp=commit_timestamp,
-            gid="",
-            prepare_lsn=Lsn(0),
+    def _prepared_header(
+        self, transaction: str, state: TransactionInParts, xid: int, gid: str, prepare_lsn: Lsn
+    ) -> PreparedHeader:
+        return PreparedHeader(
+            self._chain.origin(),
+            state.counts(),
+            state.relations(),
+            in_stream=state.in_stream,
+            transaction=f"{self._chain.epoch:08X}-{transaction}",
+            xid=xid,
+            parts=state.references(),
+            gid=gid,
+            prepare_lsn=prepare_lsn,
         )
-        return self._writer.put_segment(name, reference, None)
+
+    def _append_reference(
+        self, parts: PreparedHeader, relations: InForce, position: Lsn, commit_timestamp: int
+    ) -> SegmentInfo:
+        chain = self._chain
+        reference = ReferenceHeader(
+            replace(parts.origin, epoch=chain.epoch),
+            parts.counts,
+            relations,
+            start=chain.position,
+            end=position,
+            roots=roots_of(parts.counts.relations, relations or chain.in_force),
+            commit_timestamp=commit_timestamp,
+            in_stream=parts.in_stream,
+            transaction=parts.transaction,
+            xid=parts.xid,
+            parts=parts.parts,
+        )
+        return chain.append(reference)
 
 
-def _measure(messages: RawMessages, body: int, before: InForce) -> tuple[Counts, InForce]:
+def _measure(messages: RawMessages, in_stream: bool, before: InForce) -> tuple[Counts, InForce]:
     """What a part counts, and which relations are in force after it."""
-    block = part_block(messages, body=body, position=0, commit_timestamp=0, xid=0, ordinal_start=0)
+    block = part_block(
+        messages, in_stream=in_stream, position=0, commit_timestamp=0, xid=0, ordinal_start=0
+    )
     return count_changes(block), relations_after(before, block)

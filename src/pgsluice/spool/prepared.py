@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from pgsluice.spool.header import PartReference, PreparedHeader
 from pgsluice.spool.layout import PREPARED, new_prepared
-from pgsluice.spool.segment import PartReference, SegmentHeader, read_header, write_segment
+from pgsluice.spool.segment import expect_kind, read_header, write_segment
 from pgsluice.spool.storage import LocalStorage
 
 
@@ -26,7 +27,7 @@ class PreparedTransactions:
 
     def __init__(self, storage: LocalStorage) -> None:
         self._storage = storage
-        self._kept: dict[tuple[str, int], tuple[str, SegmentHeader]] = {}
+        self._kept: dict[tuple[str, int], tuple[str, PreparedHeader]] = {}
 
     def load(self, committed: Collection[str]) -> set[str]:
         """Read what is there, without those that were committed just before their writer died.
@@ -43,22 +44,22 @@ class PreparedTransactions:
         self._kept.clear()
         for entry in self._storage.entries(PREPARED):
             with self._storage.open(entry.name) as file:
-                header = read_header(file, entry.name)
+                header = expect_kind(read_header(file, entry.name), PreparedHeader, entry.name)
             if header.transaction in committed:
                 self._storage.delete(entry.name)
             else:
                 self._kept[header.gid, header.xid] = (entry.name, header)
         return {part.name for header in self for part in header.parts}
 
-    def __iter__(self) -> Iterator[SegmentHeader]:
+    def __iter__(self) -> Iterator[PreparedHeader]:
         return (header for _, header in self._kept.values())
 
-    def find(self, gid: str, xid: int) -> SegmentHeader | None:
+    def find(self, gid: str, xid: int) -> PreparedHeader | None:
         """One transaction; None when it is not here."""
         kept = self._kept.get((gid, xid))
         return None if kept is None else kept[1]
 
-    def put(self, header: SegmentHeader) -> bool:
+    def put(self, header: PreparedHeader) -> bool:
         """Keep a transaction durably; False when it is kept already."""
         known = self.find(header.gid, header.xid)
         if known is not None:

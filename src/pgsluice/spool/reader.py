@@ -23,10 +23,17 @@ from pgsluice.spool.block import (
     RelationInForce,
     SegmentView,
 )
+from pgsluice.spool.header import (
+    ChainHeader,
+    PartHeader,
+    PartReference,
+    ReferenceHeader,
+    SegmentHeader,
+)
 from pgsluice.spool.identity import SpoolIdentity
 from pgsluice.spool.layout import SEGMENTS, SegmentName
 from pgsluice.spool.scan import RELATION, RawMessages, part_block, plain_block
-from pgsluice.spool.segment import PartReference, SegmentHeader, read_header
+from pgsluice.spool.segment import expect_kind, read_header
 from pgsluice.spool.segment import read_segment as read_segment_file
 from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Entry, Storage
@@ -52,10 +59,10 @@ class SegmentInfo:
     written_at: float
     _file_bytes: int
     _storage: Storage
-    _header: SegmentHeader | None = field(default=None, repr=False)
+    _header: ChainHeader | None = field(default=None, repr=False)
 
     @property
-    def header(self) -> SegmentHeader:
+    def header(self) -> ChainHeader:
         """Counts, relations in force, parts.
 
         Raises:
@@ -63,15 +70,25 @@ class SegmentInfo:
         """
         if self._header is None:
             with _reading(self.name), self._storage.open(self.name) as file:
-                self._header = read_header(file, self.name)
+                header = read_header(file, self.name)
+            self._header = (
+                expect_kind(header, ReferenceHeader, self.name)
+                if self.is_reference
+                else expect_kind(header, SegmentHeader, self.name)
+            )
         return self._header
 
     @property
     def size_bytes(self) -> int:
         """Bytes on the disk, a reference's parts included."""
-        if not self.is_reference:
-            return self._file_bytes
-        return self._file_bytes + sum(part.size_bytes for part in self.header.parts)
+        return self._file_bytes + sum(part.size_bytes for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[PartReference, ...]:
+        """The parts that a reference names, in order; none of a segment."""
+        if self.is_reference and isinstance(header := self.header, ReferenceHeader):
+            return header.parts
+        return ()
 
 
 class _reading:  # noqa: N801 - a context manager reads as a verb
@@ -257,20 +274,22 @@ class SpoolReader:
             yield SegmentView(info.name, info.start, info.end, relations, block)
 
     def _part_views(self, info: SegmentInfo) -> Iterator[SegmentView]:
-        told = info.header.relations
-        for part in info.header.parts:
+        reference = expect_kind(info.header, ReferenceHeader, info.name)
+        known = reference.relations
+        for part in reference.parts:
             with _reading(part.name), self._storage.open(part.name) as file:
-                header, messages = read_segment_file(file, part.name)
-                block = _part(messages, header, info.header, part)
+                content, messages = read_segment_file(file, part.name)
+                header = expect_kind(content, PartHeader, part.name)
+                block = _part(messages, header, reference, part)
             relations = header.relations
-            if told:
+            if known:
                 # Facts were looked up at the commit: they hold for all of the transaction.
                 relations = {
-                    **told,
+                    **known,
                     **{
-                        oid: RelationInForce(one.relation, told[oid].facts)
+                        oid: RelationInForce(one.relation, known[oid].facts)
                         for oid, one in relations.items()
-                        if oid in told
+                        if oid in known
                     },
                 }
                 block = block.select(block.tags != FACTS_TAG)
@@ -282,7 +301,7 @@ def _plain(messages: RawMessages) -> MessageBlock:
 
 
 def _part(
-    messages: RawMessages, header: SegmentHeader, reference: SegmentHeader, part: PartReference
+    messages: RawMessages, header: PartHeader, reference: ReferenceHeader, part: PartReference
 ) -> MessageBlock:
     if part.drops:
         kept = np.ones(len(messages), dtype=np.bool_)
@@ -293,9 +312,9 @@ def _part(
         )
     return part_block(
         messages,
-        body=header.body,
+        in_stream=header.in_stream,
         position=reference.end,
-        commit_timestamp=reference.last_commit_timestamp or 0,
+        commit_timestamp=reference.commit_timestamp,
         xid=reference.xid,
         ordinal_start=part.ordinal_start,
     )
@@ -316,10 +335,10 @@ def relations_after(
         oid, message = int(block.oids[row]), block.message(row)
         known = result.get(oid)
         if block.tags[row] == RELATION:
-            raw = message if block.body == 1 else message[:1] + message[block.body :]
+            raw = message[:1] + message[block.body_offset :]
             result[oid] = RelationInForce(raw, None if known is None else known.facts)
         elif known is not None:
-            result[oid] = RelationInForce(known.relation, _facts(message[block.body + 4 :]))
+            result[oid] = RelationInForce(known.relation, _facts(message[block.body_offset + 4 :]))
     return result
 
 

@@ -20,11 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pgsluice.errors import ProtocolError
-from pgsluice.spool.block import FACTS_TAG, Bytes, Int64s, MessageBlock
+from pgsluice.spool.block import FACTS_TAG, Bytes, Int64s, MessageBlock, body_offset
 from pgsluice.wire import POSTGRES_EPOCH_US
 
 BEGIN, COMMIT, MESSAGE, RELATION = ord("B"), ord("C"), ord("M"), ord("R")
-CHANGE_TAGS = b"IUDT"
 _FRAME_HEADER = 25
 
 
@@ -162,7 +161,7 @@ def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> Mess
         positions[alone] = _int64s(data, starts[alone] + 2) + 1
         xid[alone] = 0
     return MessageBlock(
-        data=data, starts=starts, ends=ends, tags=tags, oids=oids, body=1,
+        data=data, starts=starts, ends=ends, tags=tags, oids=oids, in_stream=False,
         positions=positions, commit_timestamps=timestamp, xids=xid,
         ordinals=_ordinals(tags, first),
     )  # fmt: skip
@@ -179,26 +178,28 @@ def _without_transactions(
         following = np.searchsorted(alone, np.arange(len(starts)))
         positions = own[np.minimum(following, len(own) - 1)]
     return MessageBlock(
-        data=data, starts=starts, ends=ends, tags=tags, oids=oids, body=1, positions=positions,
-        commit_timestamps=zeros, xids=zeros, ordinals=zeros,
+        data=data, starts=starts, ends=ends, tags=tags, oids=oids, in_stream=False,
+        positions=positions, commit_timestamps=zeros, xids=zeros, ordinals=zeros,
     )  # fmt: skip
 
 
 def part_block(
     messages: RawMessages,
     *,
-    body: int,
+    in_stream: bool,
     position: int,
     commit_timestamp: int,
     xid: int,
     ordinal_start: int,
 ) -> MessageBlock:
     """One part of one transaction as a block; what its commit said comes from the reference."""
-    tags, oids = _tags_and_oids(messages.data, messages.starts, messages.ends, body)
+    tags, oids = _tags_and_oids(
+        messages.data, messages.starts, messages.ends, body_offset(in_stream=in_stream)
+    )
     count = len(messages)
     return MessageBlock(
         data=messages.data, starts=messages.starts, ends=messages.ends, tags=tags, oids=oids,
-        body=body,
+        in_stream=in_stream,
         positions=np.full(count, position, dtype=np.int64),
         commit_timestamps=np.full(count, commit_timestamp, dtype=np.int64),
         xids=np.full(count, xid, dtype=np.int64),
@@ -280,6 +281,6 @@ def count_changes(block: MessageBlock) -> Counts:
         inserts, updates, deletes = table[index].tolist()
         counts.relations[oid] = RelationCounts(inserts, updates, deletes, 0, int(sizes[index]))
     for row in np.flatnonzero(block.tags == ord("T")).tolist():
-        for oid in truncated_oids(block.message(row), block.body):
+        for oid in truncated_oids(block.message(row), block.body_offset):
             counts.relations.setdefault(oid, RelationCounts()).truncates += 1
     return counts

@@ -1,43 +1,35 @@
-"""The spool's one writer: segments, parts, the frontier, and what is released.
+"""The spool's one writer: segments, transactions in parts, the frontier, and what is released.
 
-There is one writer a spool: the process that holds its lock, under an epoch that it raised
-durably before it wrote anything. Every method returns only when what it wrote is durable,
-and leaves the spool as it was when it fails.
+One process writes a spool: it holds the spool's lock, and has raised the spool's epoch durably
+before it wrote anything. Every method returns only when what it wrote is durable, and leaves
+the spool as it was when it fails.
 
-A transaction that arrives before its commit, or does not fit a segment, is written as parts
-(:mod:`pgsluice.spool.parts_writer`); nothing reads them until the reference segment at its
-commit. A prepared one waits under a marker of its own (:mod:`pgsluice.spool.prepared`). Parts that
-neither names (their writer died, or its connection broke) are deleted at the next start: the
-stream comes again. What comes again though its commit is here already is dropped.
+A transaction that arrives before its commit, or does not fit a segment, is written in parts
+(:mod:`pgsluice.spool.parts_writer`). At the start, parts that no reference and no prepared
+transaction names are deleted, because their writer died before the commit: the server resends
+the transaction. A transaction that is resent although its commit is in the spool is dropped.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import threading
-from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
 
-from pgsluice.errors import ProtocolError, SpoolError
+from pgsluice.errors import SpoolError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import FACTS_TAG, MessageBlock, RelationInForce
+from pgsluice.spool.block import FACTS_TAG, InForce, MessageBlock, relations_of
+from pgsluice.spool.chain import ChainEnd
+from pgsluice.spool.header import ReferenceHeader, SegmentHeader
 from pgsluice.spool.identity import FORMAT
-from pgsluice.spool.layout import EPOCH, PARTS, PREPARED, SEGMENTS, SegmentName, new_segment
+from pgsluice.spool.layout import EPOCH, PARTS, PREPARED, SEGMENTS
 from pgsluice.spool.lock import writer_lock
-from pgsluice.spool.parts import InForce
 from pgsluice.spool.parts_writer import PartsWriter
-from pgsluice.spool.reader import (
-    SegmentInfo,
-    SpoolReader,
-    relations_after,
-    roots_of,
-)
-from pgsluice.spool.scan import COMMIT, RELATION, Counts, RawMessages, count_changes, plain_block
-from pgsluice.spool.segment import SegmentHeader, write_segment
+from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after, roots_of
+from pgsluice.spool.scan import COMMIT, RELATION, RawMessages, count_changes, plain_block
 from pgsluice.spool.spool import ChainStart, Spool
 
 
@@ -48,11 +40,9 @@ class SpoolWriter:
         spool: with a registered beginning.
 
     Attributes:
-        spool: whose writer it is.
-        epoch: this writer's number.
-        parts: the transactions that arrive in parts.
-        in_force: what the connection has said of relations so far.
-        mutex: held by whoever changes the spool.
+        spool: the spool.
+        reader: reads the same files; for the writer's own thread.
+        parts: writes the transactions in parts.
 
     Raises:
         SpoolBusy: another process writes.
@@ -61,18 +51,15 @@ class SpoolWriter:
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
-        self.mutex = threading.RLock()
         self._lock = writer_lock(spool.path)
         self._lock.acquire()
         try:
-            self._reader = SpoolReader(spool)
-            self._reader.start()
-            self.epoch = self._raise_epoch()
-            self.in_force: dict[int, RelationInForce] = {}
-            self.parts = PartsWriter(self)
+            self.reader = SpoolReader(spool)
+            self.reader.start()
+            self._chain = ChainEnd(spool, self._raise_epoch(), self.reader.position())
+            self.parts = PartsWriter(self._chain)
             self._clean_up()
-            self._position = self._reader.position()
-            self._frontier = self._reader.frontier()
+            self._frontier = self.reader.frontier()
         except BaseException:
             self._lock.release()
             raise
@@ -93,24 +80,30 @@ class SpoolWriter:
         self._lock.release()
 
     @property
+    def epoch(self) -> int:
+        """This writer's number; every writer has a higher one than those before it."""
+        return self._chain.epoch
+
+    @property
+    def in_force(self) -> InForce:
+        """The relations as the connection has announced them."""
+        return self._chain.in_force
+
+    @property
     def position(self) -> Lsn:
         """The last durable position."""
-        return self._position
+        return self._chain.position
 
     @property
     def frontier(self) -> Lsn:
         """The durable frontier; >= the position."""
-        return max(self._frontier, self._position)
+        return max(self._frontier, self.position)
 
     @property
     def last_received(self) -> Lsn:
-        """The end of the last commit, or a place inside the record of a later prepare."""
-        return max([self._position, *(Lsn(one.prepare_lsn + 1) for one in self.parts.prepared())])
-
-    @property
-    def reader(self) -> SpoolReader:
-        """A reader over the same listing; for the writer's own thread."""
-        return self._reader
+        """The end of the last commit, or a place inside the record of a later PREPARE."""
+        prepared = (Lsn(header.prepare_lsn + 1) for header in self.parts.prepared())
+        return max([self.position, *prepared])
 
     def _raise_epoch(self) -> int:
         data = self.spool.storage.read(EPOCH)
@@ -120,129 +113,101 @@ class SpoolWriter:
         return epoch
 
     def _clean_up(self) -> None:
-        """Remove what an earlier writer left: half-written files, parts that nothing names,
-        and segments that were released but not deleted yet."""
+        """Delete what an earlier writer left: half-written files, parts that nothing names,
+        and released segments that were not deleted yet."""
         storage = self.spool.storage
         for folder in (SEGMENTS, PARTS, PREPARED):
             storage.remove_temporaries(folder)
-        floor = self._reader.start()
+        floor = self.reader.start()
         named: set[str] = set()
         committed: set[str] = set()
-        for info in self._reader.all_segments():
-            if info.is_reference:
-                committed.add(info.header.transaction)
+        for info in self.reader.all_segments():
+            if info.is_reference and isinstance(header := info.header, ReferenceHeader):
+                committed.add(header.transaction)
             if info.end <= floor:
                 storage.delete(info.name)
-            elif info.is_reference:
-                named.update(part.name for part in info.header.parts)
+            else:
+                named.update(part.name for part in info.parts)
         named |= self.parts.load(committed)
         for entry in storage.entries(PARTS):
             if entry.name not in named:
                 storage.delete(entry.name)
 
     def forget_relations(self) -> None:
-        """A new connection: the server sends every relation again before it is used."""
-        with self.mutex:
-            self.in_force.clear()
+        """A new connection: the server announces every relation again before it uses it."""
+        with self._chain.mutex:
+            self._chain.in_force = {}
             self.parts.abandon_all()
 
     def append(self, messages: RawMessages) -> SegmentInfo | None:
         """Make whole transactions durable as one segment.
 
-        Transactions at or below the position are dropped; without anything left there is no
-        segment, and None is returned.
+        Transactions at or below the position are dropped. If nothing remains, no segment is
+        written, and None is returned.
 
         Raises:
             ProtocolError: the messages are not whole transactions.
             SpoolFull, SpoolError: they could not be written; nothing changed.
         """
-        with self.mutex:
+        chain = self._chain
+        with chain.mutex:
             block = plain_block(messages.data, messages.starts, messages.ends, messages.lsns)
-            if len(block) and block.positions[0] <= self._position:
-                messages, block = self._past_position(messages, block)
-            if not len(block) or block.positions[-1] <= self._position:
-                self.in_force = relations_after(self.in_force, block)
+            if len(block) and block.positions[0] <= chain.position:
+                messages, block = self._without_duplicates(messages, block)
+            in_force = relations_after(chain.in_force, block)
+            if not len(block) or block.positions[-1] <= chain.position:
+                chain.in_force = in_force
                 return None
             commits = np.flatnonzero(block.tags == COMMIT)
             counts = count_changes(block)
-            timestamps = block.commit_timestamps[commits].tolist()
-            name = SegmentName(self._position, Lsn(int(block.positions[-1])), self.epoch)
-            in_force = relations_after(self.in_force, block)
-            header = self.header(
-                "segment",
+            header = SegmentHeader(
+                chain.origin(),
                 counts,
-                self.in_force,
+                relations_of(chain.in_force, counts.relations),
+                start=chain.position,
+                end=Lsn(int(block.positions[-1])),
                 roots=roots_of(counts.relations, in_force),
-                start=name.start,
-                end=name.end,
-                transactions=len(commits),
-                first_commit_timestamp=timestamps[0] if timestamps else None,
-                last_commit_timestamp=timestamps[-1] if timestamps else None,
+                first_commit_timestamp=(
+                    int(block.commit_timestamps[commits[0]]) if len(commits) else None
+                ),
             )
-            info = self.put_segment(name, header, messages)
-            self.in_force = in_force
+            info = chain.append(header, messages)
+            chain.in_force = in_force
             return info
 
-    def _past_position(
+    def _without_duplicates(
         self, messages: RawMessages, block: MessageBlock
     ) -> tuple[RawMessages, MessageBlock]:
-        """Without transactions that are in the spool already; what they say of relations
-        stays, since it holds for those that follow."""
-        says = (block.tags == RELATION) | (block.tags == FACTS_TAG)
-        old = block.positions <= self._position
-        self.in_force = relations_after(self.in_force, block.select(old & says))
+        """Drop transactions that the spool has. What they announce of relations is kept: it
+        holds for the transactions that follow."""
+        chain = self._chain
+        announces = (block.tags == RELATION) | (block.tags == FACTS_TAG)
+        old = block.positions <= chain.position
+        chain.in_force = relations_after(chain.in_force, block.select(old & announces))
         kept = RawMessages(
             messages.data, messages.starts[~old], messages.ends[~old], messages.lsns[~old]
         )
         return kept, block.select(~old)
 
-    def header(
-        self, kind: str, counts: Counts, in_force: InForce | None = None, **more: object
-    ) -> SegmentHeader:
-        identity = self.spool.identity
-        in_force = in_force or {}
-        return replace(
-            SegmentHeader(kind=kind, spool_id=identity.spool_id, epoch=self.epoch),
-            relations={oid: in_force[oid] for oid in counts.relations if oid in in_force},
-            counts=dict(counts.relations),
-            messages=counts.messages,
-            changes=counts.changes,
-            publications=identity.publications,
-            options=dict(identity.options),
-            **more,  # type: ignore[arg-type]  # fields of the header, checked by replace
-        )
-
-    def put_segment(
-        self, name: SegmentName, header: SegmentHeader, messages: RawMessages | None
-    ) -> SegmentInfo:
-        full = new_segment(name)
-        if name.end <= name.start:
-            raise ProtocolError(f"a segment would end at {name.end}, not past {name.start}")
-        size = self.spool.storage.put(full, lambda file: write_segment(file, header, messages))
-        failpoint("spool.after_segment")
-        self._position = name.end
-        return SegmentInfo(
-            full, name.start, name.end, self.epoch, name.is_reference, 0.0, size,
-            self.spool.storage, header,
-        )  # fmt: skip
-
     def advance_frontier(self, lsn: Lsn) -> None:
-        """Make it durable that everything up to ``lsn`` was received; lower ones do nothing."""
-        with self.mutex:
+        """Make it durable that everything up to ``lsn`` was received; a no-op for a lower one."""
+        with self._chain.mutex:
             if lsn > self.frontier:
                 self.spool.write_frontier(lsn)
                 self._frontier = lsn
 
     def lower_frontier(self, lsn: Lsn) -> None:
-        """Make it durable that only what is up to ``lsn`` was received from the source as it
-        is now: another server was promoted there. Higher ones do nothing.
+        """Lower the frontier durably, because another server was promoted at ``lsn``; a no-op
+        for a higher one.
 
         Raises:
-            SpoolError: commits or prepares past it are here.
+            SpoolError: the spool has commits or prepares past it.
         """
-        with self.mutex:
+        with self._chain.mutex:
             if self.last_received > lsn:
-                raise SpoolError(f"the frontier cannot go down to {lsn}: there is more")
+                raise SpoolError(
+                    f"the frontier cannot be lowered to {lsn}: later commits are in the spool"
+                )
             if lsn < self.frontier:
                 self.spool.write_frontier(lsn)
                 self._frontier = lsn
@@ -264,23 +229,23 @@ class SpoolWriter:
         Returns:
             How many segments were deleted.
         """
-        with self.mutex:
+        with self._chain.mutex:
             start = self.spool.chain_start()
             assert start is not None
-            going: list[SegmentInfo] = []
-            for info in self._reader.all_segments():
-                young = written_before is not None and info.written_at >= written_before
-                if info.end > through or young:
+            released: list[SegmentInfo] = []
+            for info in self.reader.all_segments():
+                is_young = written_before is not None and info.written_at >= written_before
+                if info.end > through or is_young:
                     break
-                going.append(info)
-            if going:
-                self._delete(start, going)
-            return len(going)
+                released.append(info)
+            if released:
+                self._delete(start, released)
+            return len(released)
 
-    def _delete(self, start: ChainStart, going: list[SegmentInfo]) -> None:
-        """The floor rises durably first: a crash in between leaves files that nobody reads."""
-        parts = [p.name for info in going if info.is_reference for p in info.header.parts]
-        self.spool.raise_floor(start, max(start.floor, going[-1].end))
+    def _delete(self, start: ChainStart, released: list[SegmentInfo]) -> None:
+        """The floor is raised durably first: a crash then leaves files that nothing reads."""
+        parts = [part.name for info in released for part in info.parts]
+        self.spool.raise_floor(start, max(start.floor, released[-1].end))
         failpoint("spool.after_floor")
-        for name in [info.name for info in going] + parts:
+        for name in [info.name for info in released] + parts:
             self.spool.storage.delete(name)

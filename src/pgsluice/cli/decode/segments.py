@@ -16,11 +16,17 @@ import pyarrow as pa
 from pgsluice.cli.decode.follow import Follower, Raw, Seen
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool import PartReference, RawMessages, SegmentHeader
+from pgsluice.spool import (
+    PartHeader,
+    PartReference,
+    PreparedHeader,
+    RawMessages,
+    ReferenceHeader,
+    SegmentHeader,
+)
+from pgsluice.spool.header import Header
 from pgsluice.spool.segment import read_segment
 from pgsluice.wire import Relation
-
-_PLAIN_BODY = 1
 
 
 def read_segments(where: str, path: Path | None, data: bytes, follower: Follower) -> Iterator[Seen]:
@@ -38,8 +44,9 @@ def read_segments(where: str, path: Path | None, data: bytes, follower: Follower
         ConfigError: a reference was read from stdin.
     """
     header, messages, base = _read(where, data)
-    if not header.parts:
-        yield from _piece(where, header, messages, base, follower)
+    if isinstance(header, SegmentHeader | PartHeader) or not header.parts:
+        xid = header.xid if isinstance(header, ReferenceHeader | PreparedHeader) else None
+        yield from _piece(where, header, messages, base, follower, xid)
         return
     if path is None:
         raise ConfigError(
@@ -60,7 +67,7 @@ def read_segments(where: str, path: Path | None, data: bytes, follower: Follower
         yield from _piece(str(name), of_part, messages, base, follower, header.xid, part)
 
 
-def _read(where: str, data: bytes) -> tuple[SegmentHeader, RawMessages, int]:
+def _read(where: str, data: bytes) -> tuple[Header, RawMessages, int]:
     """Header, messages, and the offset of the messages' bytes in the file."""
     source = pa.py_buffer(data)
     header, messages = read_segment(pa.BufferReader(source), where)
@@ -71,7 +78,7 @@ def _read(where: str, data: bytes) -> tuple[SegmentHeader, RawMessages, int]:
 
 def _piece(
     where: str,
-    header: SegmentHeader,
+    header: Header,
     messages: RawMessages,
     base: int,
     follower: Follower,
@@ -79,9 +86,8 @@ def _piece(
     part: PartReference | None = None,
 ) -> Iterator[Seen]:
     relations = (Relation.decode(in_force.relation) for in_force in header.relations.values())
-    follower.begin_piece(
-        relations, in_stream=header.body != _PLAIN_BODY, xid=xid or header.xid or None
-    )
+    in_stream = not isinstance(header, SegmentHeader) and header.in_stream
+    follower.begin_piece(relations, in_stream=in_stream, xid=xid)
     kept = np.ones(len(messages), dtype=np.bool_)
     for first, past in part.drops if part else ():
         kept[first:past] = False

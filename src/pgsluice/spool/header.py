@@ -1,0 +1,252 @@
+"""What each of a spool's Arrow files says of itself: one type for each kind, and their codec.
+
+* A *segment* holds whole transactions, and stands in the chain of segments.
+* A *part* holds a piece of one transaction that had not ended when it was written.
+* A *reference* has no messages. It stands in the chain where its transaction committed, and
+  names the transaction's parts in order.
+* A *prepared* file has no messages and stands outside the chain. It keeps the parts of a
+  prepared transaction until the transaction ends.
+
+A header is JSON under one key of the Arrow schema's metadata.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from pgsluice.errors import SpoolError
+from pgsluice.facts import RelationFacts
+from pgsluice.lsn import Lsn
+from pgsluice.spool.block import RelationInForce, body_offset
+from pgsluice.spool.identity import FORMAT, check_format
+from pgsluice.spool.scan import Counts, RelationCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who wrote a file, and what the server was asked for.
+
+    Attributes:
+        spool_id, epoch: of the writer.
+        publications, options: as they were while the messages were received.
+    """
+
+    spool_id: str
+    epoch: int
+    publications: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartReference:
+    """A part, as the file that stands for its transaction names it.
+
+    Attributes:
+        name: the part's object name.
+        size_bytes: its size.
+        messages: how many it holds.
+        ordinal_start: the transaction's changes before it, without those of aborted
+            subtransactions.
+        drops: pairs (first, past the last) of message indices that belong to aborted
+            subtransactions.
+    """
+
+    name: str
+    size_bytes: int
+    messages: int
+    ordinal_start: int
+    drops: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What every kind has.
+
+    Attributes:
+        origin: who wrote it.
+        counts: of its messages; of a reference and a prepared file, of their parts' messages.
+        relations: by OID, the relations in use as they were before the first message. In a
+            reference or prepared file: as they were at the end. A reference's facts hold for
+            all of its parts; without relations there, each part's own hold.
+    """
+
+    origin: Origin
+    counts: Counts
+    relations: Mapping[int, RelationInForce]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentHeader(_Header):
+    """Of a segment.
+
+    Attributes:
+        start, end: the segment covers the positions in (start, end].
+        roots: the root of each relation with counts: a partition's top-most partitioned table,
+            else the relation itself, also where its facts are unknown.
+        first_commit_timestamp: microseconds since 1970-01-01 UTC; None without a transaction.
+    """
+
+    start: Lsn
+    end: Lsn
+    roots: Mapping[int, int]
+    first_commit_timestamp: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartHeader(_Header):
+    """Of a part.
+
+    Attributes:
+        in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
+        transaction: the transaction's key.
+        sequence: the part's number in its transaction, from 0.
+    """
+
+    in_stream: bool
+    transaction: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceHeader(_Header):
+    """Of a reference; see :class:`SegmentHeader` and :class:`PreparedHeader`.
+
+    Attributes:
+        commit_timestamp: microseconds since 1970-01-01 UTC.
+    """
+
+    start: Lsn
+    end: Lsn
+    roots: Mapping[int, int]
+    commit_timestamp: int
+    in_stream: bool
+    transaction: str
+    xid: int
+    parts: tuple[PartReference, ...]
+
+    @property
+    def first_commit_timestamp(self) -> int:
+        """As a segment has it."""
+        return self.commit_timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedHeader(_Header):
+    """Of a prepared transaction.
+
+    Attributes:
+        in_stream: of its parts.
+        transaction: its key, with the epoch of the writer that received it.
+        xid: its top-level transaction ID.
+        parts: in order.
+        gid: the name that PREPARE TRANSACTION gave it.
+        prepare_lsn: where the record of its PREPARE starts.
+    """
+
+    in_stream: bool
+    transaction: str
+    xid: int
+    parts: tuple[PartReference, ...]
+    gid: str
+    prepare_lsn: Lsn
+
+
+ChainHeader = SegmentHeader | ReferenceHeader
+Header = SegmentHeader | PartHeader | ReferenceHeader | PreparedHeader
+
+_KINDS: dict[str, type[Header]] = {
+    "segment": SegmentHeader,
+    "part": PartHeader,
+    "reference": ReferenceHeader,
+    "prepared": PreparedHeader,
+}
+_KIND_NAMES = {kind: name for name, kind in _KINDS.items()}
+_OWN_FIELDS = {
+    kind: [one.name for one in fields(kind) if one.name not in _Header.__slots__]
+    for kind in _KINDS.values()
+}
+
+
+def encode_header(header: Header) -> bytes:
+    """The metadata's value; :func:`decode_header` reads it back."""
+    raw: dict[str, Any] = {
+        "kind": _KIND_NAMES[type(header)],
+        **asdict(header.origin),
+        "relations": {str(oid): _encode_relation(one) for oid, one in header.relations.items()},
+        "counts": {str(oid): asdict(one) for oid, one in header.counts.relations.items()},
+        "messages": header.counts.messages,
+        "changes": header.counts.changes,
+        "roots": {},  # other versions that read this format expect these two of every kind
+        "parts": [],
+        "format": FORMAT,
+    }
+    for name in _OWN_FIELDS[type(header)]:
+        value = getattr(header, name)
+        match name:
+            case "in_stream":
+                raw["body"] = body_offset(in_stream=value)
+            case "commit_timestamp":
+                raw["first_commit_timestamp"] = raw["last_commit_timestamp"] = value
+            case "roots":
+                raw[name] = {str(oid): root for oid, root in value.items()}
+            case "parts":
+                raw[name] = [asdict(part) for part in value]
+            case _:
+                raw[name] = str(value) if isinstance(value, Lsn) else value
+    return json.dumps(raw, separators=(",", ":")).encode()
+
+
+def decode_header(data: bytes, path: str) -> Header:
+    """Read the metadata's value.
+
+    Raises:
+        ForeignSpool: of a format that this version does not read.
+        SpoolError: not a header.
+    """
+    try:
+        raw: dict[str, Any] = json.loads(data)
+        check_format(raw["format"], path)
+        kind = _KINDS[raw["kind"]]
+        own = {name: _decode_field(name, raw) for name in _OWN_FIELDS[kind]}
+        counts = {int(oid): RelationCounts(**one) for oid, one in raw["counts"].items()}
+        return kind(
+            Origin(raw["spool_id"], raw["epoch"], tuple(raw["publications"]), dict(raw["options"])),
+            Counts(counts, raw["messages"], raw["changes"]),
+            {int(oid): _decode_relation(one) for oid, one in raw["relations"].items()},
+            **own,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SpoolError(f"{path} has no readable header", path=path) from error
+
+
+def _decode_field(name: str, raw: Mapping[str, Any]) -> Any:
+    match name:
+        case "in_stream":
+            return raw["body"] == body_offset(in_stream=True)
+        case "commit_timestamp":
+            return raw["last_commit_timestamp"]
+        case "start" | "end" | "prepare_lsn":
+            return Lsn.parse(raw[name])
+        case "roots":
+            return {int(oid): root for oid, root in raw[name].items()}
+        case "parts":
+            return tuple(
+                PartReference(**{**part, "drops": tuple(map(tuple, part["drops"]))})
+                for part in raw[name]
+            )
+        case _:
+            return raw[name]
+
+
+def _encode_relation(relation: RelationInForce) -> dict[str, Any]:
+    facts = None if relation.facts is None else relation.facts.to_json()
+    return {"relation": base64.b64encode(relation.relation).decode(), "facts": facts}
+
+
+def _decode_relation(raw: Mapping[str, Any]) -> RelationInForce:
+    facts = None if raw["facts"] is None else RelationFacts.from_json(raw["facts"])
+    return RelationInForce(base64.b64decode(raw["relation"]), facts)

@@ -1,0 +1,132 @@
+"""Headers of a spool's files: what another version wrote is read, and the other way round."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.support.transactions import insert, relation
+
+from pgsluice.errors import ForeignSpool, SpoolError
+from pgsluice.facts import RelationFacts
+from pgsluice.lsn import Lsn
+from pgsluice.spool import (
+    Counts,
+    Origin,
+    PartHeader,
+    PartReference,
+    PreparedHeader,
+    ReferenceHeader,
+    RelationCounts,
+    RelationInForce,
+    SegmentHeader,
+)
+from pgsluice.spool.header import decode_header, encode_header
+from pgsluice.spool.segment import expect_kind, read_header, write_segment
+
+# As the first version that wrote format 2 wrote them.
+GOLDEN = json.loads((Path(__file__).parent / "headers_format_2.json").read_text())
+NAMES = {
+    "part": "parts/2026010100/00000001-p1-000003.arrow",
+    "part in a stream": "parts/2026010100/00000001-s1-000001.arrow",
+    "prepared": "prepared/2026010100/0000000000001194-0000000B.arrow",
+    "segment": "segments/2026010100/00000000000007D0-00000000000003E8-00000001.arrow",
+    "reference": "segments/2026010100/0000000000000FA0-0000000000000C1C-00000001.ref.arrow",
+}
+ORIGIN = Origin("11111111-2222-3333-4444-555555555555", 1, ("pgsluice",), {"proto_version": "1"})
+
+
+def counts(inserts: int, messages: int) -> Counts:
+    size = inserts * len(insert(5, b"x"))
+    return Counts({5: RelationCounts(inserts, size_bytes=size)}, messages, inserts)
+
+
+def golden_facts() -> RelationFacts:
+    return RelationFacts.from_json(GOLDEN[NAMES["part"]]["relations"]["5"]["facts"])
+
+
+def known(facts: RelationFacts | None) -> dict[int, RelationInForce]:
+    return {5: RelationInForce(relation(5), facts)}
+
+
+def expected(kind: str):
+    part = PartReference(NAMES["part"], GOLDEN[NAMES["prepared"]]["parts"][0]["size_bytes"], 1, 0)
+    of_stream = PartReference(
+        NAMES["part in a stream"],
+        GOLDEN[NAMES["reference"]]["parts"][0]["size_bytes"], 4, 0, drops=((3, 4),),
+    )  # fmt: skip
+    match kind:
+        case "part":
+            return PartHeader(
+                ORIGIN, counts(1, 1), known(golden_facts()),
+                in_stream=False, transaction="p1", sequence=0,
+            )  # fmt: skip
+        case "part in a stream":
+            return PartHeader(
+                ORIGIN, Counts({5: RelationCounts(2, size_bytes=36)}, 4, 2), {},
+                in_stream=True, transaction="s1", sequence=0,
+            )  # fmt: skip
+        case "prepared":
+            return PreparedHeader(
+                ORIGIN, counts(1, 1), known(golden_facts()), in_stream=False,
+                transaction="00000001-p1", xid=11, parts=(part,), gid="it's",
+                prepare_lsn=Lsn(4500),
+            )  # fmt: skip
+        case "segment":
+            return SegmentHeader(
+                ORIGIN, counts(1, 5), {}, start=Lsn(1000), end=Lsn(2000), roots={5: 4},
+                first_commit_timestamp=GOLDEN[NAMES["segment"]]["first_commit_timestamp"],
+            )  # fmt: skip
+        case _:
+            return ReferenceHeader(
+                ORIGIN, Counts({5: RelationCounts(1, size_bytes=18)}, 3, 1), known(golden_facts()),
+                start=Lsn(3100), end=Lsn(4000), roots={5: 4}, commit_timestamp=123,
+                in_stream=True, transaction="00000001-s1", xid=9, parts=(of_stream,),
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("written_format", [1, 2])
+def test_a_header_of_another_version_is_read(kind, written_format):
+    raw = {**GOLDEN[NAMES[kind]], "format": written_format}
+    assert decode_header(json.dumps(raw).encode(), "f") == expected(kind)
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_what_is_written_is_what_other_versions_of_the_format_read(kind):
+    """They read every key that is there, and need those without a default."""
+    old, new = GOLDEN[NAMES[kind]], json.loads(encode_header(expected(kind)))
+    defaults = {
+        "start": "0/0", "end": "0/0", "transactions": 0, "first_commit_timestamp": None,
+        "last_commit_timestamp": None, "body": 1, "transaction": "", "sequence": 0, "xid": 0,
+        "gid": "", "prepare_lsn": "0/0",
+    }  # fmt: skip
+    unread = {"transactions"} | ({"last_commit_timestamp"} if kind == "segment" else set())
+    read = {**defaults, **new}
+    assert {name: read[name] for name in old.keys() - unread} == {
+        name: value for name, value in old.items() if name not in unread
+    }
+    assert new.keys() <= old.keys()
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_header_is_read_back(kind):
+    assert decode_header(encode_header(expected(kind)), "f") == expected(kind)
+
+
+def test_a_file_of_another_kind_or_format_is_refused(tmp_path):
+    path = tmp_path / "file.arrow"
+    with path.open("wb") as file:
+        write_segment(file, expected("prepared"), None)
+    with pa.memory_map(str(path)) as mapped:
+        header = read_header(mapped, "file.arrow")
+    with pytest.raises(SpoolError, match=r"file\.arrow is a file of another kind: PreparedHeader"):
+        expect_kind(header, SegmentHeader, "file.arrow")
+    raw = GOLDEN[NAMES["segment"]]
+    with pytest.raises(ForeignSpool, match="format 3"):
+        decode_header(json.dumps({**raw, "format": 3}).encode(), "f")
+    for wrong in ({**raw, "kind": "other"}, {**raw, "counts": None}, [], {}):
+        with pytest.raises(SpoolError, match="no readable header"):
+            decode_header(json.dumps(wrong).encode(), "f")
