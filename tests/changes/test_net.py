@@ -114,7 +114,7 @@ class TestAbsent:
         result = net(t)
         assert result.rows.to_pylist() == [row(5, 5, "whole"), row(1, 2, None)]
         assert result.absent["big"].tolist() == [False, True]
-        assert not len(result.moved)
+        assert not len(result.rekeyed)
 
     def test_an_old_row_fills_it(self) -> None:
         t = ChangesBuilder(SCHEMA, identity=ReplicaIdentity.FULL)
@@ -160,8 +160,8 @@ class TestKeyChanges:
         t.update(row(3, 1, ABSENT), old={"id": 2})
         result = net(t)
         assert result.rows.to_pylist() == [row(3, 1, None)]
-        assert result.moved.tolist() == [0]
-        assert key_values(result.moved_keys) == [(1,)]
+        assert result.rekeyed.tolist() == [0]
+        assert key_values(result.source_keys) == [(1,)]
         assert key_values(result.deletes) == [(1,)]
 
     def test_a_swap(self) -> None:
@@ -171,8 +171,8 @@ class TestKeyChanges:
         t.update(row(2, 10, ABSENT), old={"id": -1})
         result = net(t)
         assert result.rows.to_pylist() == [row(1, 20, None), row(2, 10, None)]
-        assert result.moved.tolist() == [0, 1]
-        assert key_values(result.moved_keys) == [(2,), (1,)]
+        assert result.rekeyed.tolist() == [0, 1]
+        assert key_values(result.source_keys) == [(2,), (1,)]
         assert not len(result.deletes)
 
     def test_there_and_back_again(self) -> None:
@@ -181,7 +181,7 @@ class TestKeyChanges:
         t.update(row(1, 0, ABSENT), old={"id": 2})
         result = net(t)
         assert result.absent["big"].tolist() == [True]
-        assert not len(result.moved)
+        assert not len(result.rekeyed)
         assert not len(result.deletes)
 
     def test_onto_a_key_that_was_deleted(self) -> None:
@@ -189,7 +189,7 @@ class TestKeyChanges:
         t.delete({"id": 2})
         t.update(row(2, 0, ABSENT), old={"id": 1})
         result = net(t)
-        assert key_values(result.moved_keys) == [(1,)]
+        assert key_values(result.source_keys) == [(1,)]
         assert key_values(result.deletes) == [(1,)]
 
     def test_values_of_the_batch_travel_along(self) -> None:
@@ -207,7 +207,7 @@ class TestKeyChanges:
         t.insert(row(1))
         t.insert(row(2))
         t.update(row(2), old={"id": 1})
-        with pytest.raises(TableError, match=r"two rows of public.t have one key"):
+        with pytest.raises(TableError, match=r"two rows of public.t have the same key"):
             net(t)
 
 
@@ -417,7 +417,7 @@ def apply(target: Model, result: NetChanges) -> Model:
     after = {} if result.truncated else dict(target)
     if result.only_new and not result.truncated:
         assert not set(target) & {one["id"] for one in result.rows.to_pylist()}
-    sources = dict(zip(result.moved.tolist(), key_values(result.moved_keys), strict=True))
+    sources = dict(zip(result.rekeyed.tolist(), key_values(result.source_keys), strict=True))
     for (key,) in key_values(result.deletes):
         del after[key]
     absent = result.absent.get("big", np.zeros(len(result.rows), np.bool_))

@@ -225,6 +225,6 @@ def test_what_parks_a_table_is_said_once_with_what_to_do(
         assert text.count("public.far") >= 1
         assert "public.far: public.far" not in text
         assert "1 value of column ts (timestamp) does not fit" in text
-        assert "the columns A and a are equal but for upper and lower case" in text
+        assert "the columns A and a differ only by upper and lower case" in text
         assert "pgsluice copy CONFIG public.twins" in text
     one.assert_equal("t")

@@ -19,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from pgsluice.errors import Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
+from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
@@ -189,6 +190,27 @@ def test_one_task_attempted_by_two_processes_and_once_more_late_is_one_commit(
     handle = DeltaTable(location(sink))
     assert handle.version() == 1
     assert handle.to_pyarrow_table().sort_by("id").to_pylist() == [row(1, 7), row(2)]
+
+
+def test_a_batch_opens_its_table_once(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(sink, row(1), row(2))
+    opens: list[str] = []
+    open_delta = DeltaHandle._open
+
+    def counted(handle: DeltaHandle) -> DeltaTable | None:
+        opens.append(handle.location)
+        return open_delta(handle)
+
+    monkeypatch.setattr(DeltaHandle, "_open", counted)
+    writer = writer_of(sink)
+    assert writer.position() == 100
+    assert (writer.copy_number(), writer.version()) == (1, 0)
+    assert writer.schema() is not None
+    t = changes()
+    t.update(row(1, 5))
+    writer.apply(net(t), Lsn(110))
+    writer.maintain([])
+    assert opens == [location(sink)]
 
 
 def test_two_first_copies_at_once_are_one(sink: DeltaSink) -> None:

@@ -159,7 +159,7 @@ def _changed(
 
     by_key = {key(row): row for row in kept}
     sources = {index: key(row) for index, row in enumerate(rows)}
-    moved = zip(net.moved.tolist(), net.moved_keys.to_pylist(), strict=True)
+    moved = zip(net.rekeyed.tolist(), net.source_keys.to_pylist(), strict=True)
     sources.update((index, key(row)) for index, row in moved)
     after = dict(by_key)
     gone = [after.pop(key(row), None) for row in net.deletes.to_pylist()]

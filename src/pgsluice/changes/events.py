@@ -1,15 +1,16 @@
-"""Runs of one table laid end to end: one order, one schema, values filled from old tuples.
+"""Joins the runs of one table into one sequence: one order, one schema.
 
 Decoding gives a table's changes in runs, one for each definition of the relation and, for a
 partitioned table, for each leaf. Here they become one sequence in the target's columns:
 
-- A column that a run's relation does not have is NULL in that run's rows: it was added later,
-  or dropped before (contracts, section 9). If it was added later and rows from before hold
-  something else than NULL, the stream does not carry it: the table must be copied again.
-- A value that a new tuple does not carry is taken from the change's own old tuple where that
-  has it: always for key columns, and for every column under REPLICA IDENTITY FULL.
-- A value that its column cannot hold, and a key that is NULL or not there, is an error of the
-  table. Nothing is ever guessed.
+- A column that a run's relation lacks is NULL in that run's rows: it was added later, or
+  dropped before (contracts: schema changes). If it was added later, and existing rows hold
+  something other than NULL, the stream does not carry their values: the table must be copied
+  again.
+- A value that a new tuple does not carry is taken from the change's own old tuple if that
+  carries it: key columns always, every column under REPLICA IDENTITY FULL.
+- A value that its column cannot hold is an error of the table, and so is a key that is NULL
+  or missing. Nothing is ever guessed.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Events:
         absent: column name -> mask over ``rows``, true where no tuple carries the value.
         old_keys: the key columns of all old tuples.
         old_key_index: n; row in ``old_keys``, or -1.
-        backfilled: columns for which rows from before they were added hold a value that the
-            stream does not carry.
+        backfilled: columns that were added with a value for existing rows; the stream does
+            not carry that value.
     """
 
     actions: Bytes
@@ -60,7 +61,7 @@ class Events:
     backfilled: frozenset[str]
 
     def after(self, first: int) -> Events:
-        """The changes from number ``first`` on; the rows stay where they are."""
+        """The changes from index ``first`` on; ``rows`` stays as it is."""
         return Events(
             actions=self.actions[first:],
             rows=self.rows,
@@ -73,16 +74,16 @@ class Events:
 
 
 def table_name(run: RelationChanges) -> str:
-    """``schema.table``, as messages name it."""
+    """``schema.table``, for messages."""
     return f"{run.relation.namespace or 'pg_catalog'}.{run.relation.name}"
 
 
-def lay_out(runs: Sequence[RelationChanges], schema: pa.Schema, key: tuple[str, ...]) -> Events:
-    """Lay the runs of one table end to end, in (position, ordinal) order.
+def join_runs(runs: Sequence[RelationChanges], schema: pa.Schema, key: tuple[str, ...]) -> Events:
+    """Join the runs of one table, in (position, ordinal) order.
 
     Raises:
-        TableError: a value does not fit, a key is NULL or not there, a column changed its
-            type, or an action is not possible for the table.
+        TableError: a value does not fit its column, a key is NULL or missing, a column changed
+            its type, or the table cannot take an action.
     """
     backfilled = _backfilled(runs)
     parts = [_Part.of(run, schema, key, backfilled) for run in runs]
@@ -110,7 +111,7 @@ def lay_out(runs: Sequence[RelationChanges], schema: pa.Schema, key: tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One run in the target's columns."""
+    """One run, converted to the target's columns."""
 
     columns: list[pa.Array]
     row_count: int
@@ -126,7 +127,7 @@ class _Part:
         key: tuple[str, ...],
         backfilled: frozenset[str],
     ) -> _Part:
-        places = {name: i for i, name in enumerate(run.schema.names)}
+        column_indexes = {name: i for i, name in enumerate(run.schema.names)}
         _check_actions(run, key)
         verdict = reconcile_target(
             table_name(run), schema, run.schema, key=key, backfilled=backfilled if len(run) else ()
@@ -136,28 +137,30 @@ class _Part:
         columns: list[pa.Array] = []
         absent: dict[str, Mask] = {}
         for field in schema:
-            place = places.get(field.name)
-            if place is None:
+            column_index = column_indexes.get(field.name)
+            if column_index is None:
                 columns.append(pa.nulls(row_count, field.type))
                 continue
-            _check_fit(run, field.name, run.new.unfit.get(place))
-            values, mask = _filled(run, place, is_key=field.name in key)
+            _check_fit(run, field.name, run.new.unfit.get(column_index))
+            values, mask = _filled(run, column_index, is_key=field.name in key)
             if field.name in key:
                 _check_key(run, field.name, values, mask)
             elif mask is not None:
                 absent[field.name] = mask
             columns.append(_as_type(values, field.type))
-        old_keys = [_old_key(run, places[name], name, schema.field(name).type) for name in key]
+        old_keys = [
+            _old_key(run, column_indexes[name], name, schema.field(name).type) for name in key
+        ]
         return cls(columns, row_count, absent, old_keys, old_count)
 
 
 def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
-    """Updates and deletes need a key that old tuples carry."""
+    """Refuse updates and deletes without a key in their old tuples, and truncated leaves."""
     table = table_name(run)
     root_oid = run.facts.root_oid if run.facts is not None else run.relation.oid
     if root_oid != run.relation.oid and (run.actions == TRUNCATE).any():
         raise TableError(
-            f"partition {table} was truncated: the stream does not say which rows went",
+            f"partition {table} was truncated: the stream does not say which rows it had",
             hint=COPY_AGAIN,
             table=table,
             remedy=Remedy.COPY,
@@ -214,9 +217,11 @@ def _check_key(run: RelationChanges, column: str, values: pa.Array, absent: Mask
         )
 
 
-def _filled(run: RelationChanges, place: int, *, is_key: bool) -> tuple[pa.Array, Mask | None]:
-    """A new tuples' column with what its own old tuples carry, and what is absent still."""
-    values, absent = run.new.columns[place], run.new.absent.get(place)
+def _filled(
+    run: RelationChanges, column_index: int, *, is_key: bool
+) -> tuple[pa.Array, Mask | None]:
+    """A column of the new tuples, filled from their old tuples, and what is still absent."""
+    values, absent = run.new.columns[column_index], run.new.absent.get(column_index)
     if absent is None or not absent.any():
         return values, None
     kinds = (WHOLE_ROW, KEY_ONLY) if is_key else (WHOLE_ROW,)
@@ -225,32 +230,32 @@ def _filled(run: RelationChanges, place: int, *, is_key: bool) -> tuple[pa.Array
     changes[run.new_index[with_new]] = with_new
     old_rows = run.old_index[changes]
     usable = absent & (old_rows >= 0) & np.isin(run.old_kinds[changes], kinds)
-    usable[usable] = ~_mask(run.old, place, "absent")[old_rows[usable]]
+    usable[usable] = ~_mask(run.old, column_index, "absent")[old_rows[usable]]
     if not usable.any():
         return values, absent
-    unfit = _mask(run.old, place, "unfit")[old_rows[usable]]
-    _check_fit(run, run.schema.field(place).name, unfit)
+    unfit = _mask(run.old, column_index, "unfit")[old_rows[usable]]
+    _check_fit(run, run.schema.field(column_index).name, unfit)
     index = np.arange(len(values))
     index[usable] = len(values) + old_rows[usable]
-    both = pa.concat_arrays([values, run.old.columns[place]])
-    still = absent & ~usable
-    return both.take(pa.array(index)), still if still.any() else None
+    both = pa.concat_arrays([values, run.old.columns[column_index]])
+    still_absent = absent & ~usable
+    return both.take(pa.array(index)), still_absent if still_absent.any() else None
 
 
-def _old_key(run: RelationChanges, place: int, name: str, type_: pa.DataType) -> pa.Array:
-    values = run.old.columns[place]
-    _check_fit(run, name, run.old.unfit.get(place))
-    _check_key(run, name, values, run.old.absent.get(place))
+def _old_key(run: RelationChanges, column_index: int, name: str, type_: pa.DataType) -> pa.Array:
+    values = run.old.columns[column_index]
+    _check_fit(run, name, run.old.unfit.get(column_index))
+    _check_key(run, name, values, run.old.absent.get(column_index))
     return _as_type(values, type_)
 
 
-def _mask(tuples: Tuples, place: int, which: str) -> Mask:
-    mask = (tuples.absent if which == "absent" else tuples.unfit).get(place)
-    return np.zeros(len(tuples.columns[place]), np.bool_) if mask is None else mask
+def _mask(tuples: Tuples, column_index: int, which: str) -> Mask:
+    mask = (tuples.absent if which == "absent" else tuples.unfit).get(column_index)
+    return np.zeros(len(tuples.columns[column_index]), np.bool_) if mask is None else mask
 
 
 def _backfilled(runs: Sequence[RelationChanges]) -> frozenset[str]:
-    """Columns whose value in rows from before ADD COLUMN is not known to be NULL."""
+    """Columns that may hold something other than NULL in rows older than their ADD COLUMN."""
     facts = runs[-1].facts if runs else None
     if facts is None:
         return frozenset()
@@ -259,15 +264,15 @@ def _backfilled(runs: Sequence[RelationChanges]) -> frozenset[str]:
         for column in facts.columns
         if column.missing is not None
         or column.has_default
-        or column.not_null  # a default that filled it may have been dropped since
+        or column.not_null  # the default that filled it may have been dropped later
         or column.identity
         or column.generated
     )
 
 
 def _unknown(runs: Sequence[RelationChanges]) -> frozenset[str]:
-    """Columns that the catalog did not know any more when it was asked: nothing can be said of
-    rows from before them."""
+    """Columns that were dropped before the catalog was asked: what existing rows hold in them is
+    not known."""
     return frozenset(
         column.name
         for run in runs
@@ -282,7 +287,7 @@ def _as_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
-    """Rows before netting may hold NULL anywhere: an absent value is NULL."""
+    """The schema before netting: an absent value is NULL there, in any column."""
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
@@ -295,7 +300,7 @@ def _count(index: Int64s) -> int:
 
 
 def _order(runs: Sequence[RelationChanges]) -> Int64s | slice:
-    """What puts the joined changes in commit order; nothing to do for one run."""
+    """The index that sorts the joined changes into commit order; one run is sorted already."""
     if len(runs) <= 1:
         return slice(None)
     positions = np.concatenate([run.positions for run in runs])
@@ -304,7 +309,7 @@ def _order(runs: Sequence[RelationChanges]) -> Int64s | slice:
 
 
 def _shifted(indexes: list[tuple[Int64s, int]]) -> Int64s:
-    """Indexes into each run's rows as indexes into all rows; -1 stays."""
+    """Indexes into each run's rows, converted to indexes into all rows; -1 stays."""
     shifted: list[Int64s] = [np.empty(0, np.int64)]
     start = 0
     for index, count in indexes:

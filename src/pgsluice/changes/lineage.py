@@ -1,11 +1,11 @@
-"""Which row is which: keys as numbers, and rows followed through changes of their key.
+"""Numbers keys, and follows each row through changes of its key.
 
 A **lineage** is one row of the source through a batch. Where no key changes, a lineage is its
-key. An update that changes the key links two keys, so the lineages of the keys that such
-updates touch are walked change by change; all others stay whole-array work.
+key. An update that changes the key links two keys: the lineages of these keys are walked
+change by change. All others are computed with whole arrays.
 
-The key's uniqueness is checked by the server at each row (a replica identity's index cannot
-be deferrable), so at any moment at most one row has a key.
+The server checks the key's uniqueness at each row (a replica identity's index cannot be
+deferrable), so at any moment at most one row has a given key.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pgsluice.schema_rules import COPY_AGAIN
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of n changes as numbers; equal keys have equal numbers.
+    """The keys of n changes as numbers: equal keys have equal numbers.
 
     Attributes:
-        before: n; the key that the row had before the change; -1 for an INSERT.
-        after: n; the key that it has after it; -1 for a DELETE.
-        count: numbers lie below it.
-        first_row: for each number a row of ``values`` that has this key.
-        values: the key columns that the numbers stand for.
+        before: n; the row's key before the change; -1 for an INSERT.
+        after: n; the row's key after the change; -1 for a DELETE.
+        count: how many numbers there are; each is smaller than this.
+        first_row: for each number, a row of ``values`` with this key.
+        values: the key columns of all tuples.
     """
 
     before: Int64s
@@ -51,9 +51,9 @@ class Lineages:
 
     Attributes:
         of_change: n; the change's lineage.
-        origin: for each lineage the number of the key that its row had before the batch, or
-            -1 where the row is not from before it.
-        last_change: for each lineage its last change, or -1 for a number without changes.
+        origin: for each lineage, the key that its row had before the batch, or -1 if the row
+            did not exist then.
+        last_change: for each lineage its last change, or -1 if it has none.
     """
 
     of_change: Int64s
@@ -62,7 +62,7 @@ class Lineages:
 
 
 def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
-    """Give each key a number, exact on the values as they are stored.
+    """Give each key a number; values are compared exactly as they are stored.
 
     Raises:
         TableError: a key column's type cannot be a key.
@@ -127,14 +127,14 @@ def follow(events: Events, keys: Keys, table: str) -> Lineages:
 def _walk(
     events: Events, keys: Keys, moves: Mask, of_change: Int64s, origin: Int64s, table: str
 ) -> tuple[Int64s, Int64s]:
-    """Walk the changes of all keys that a key change touches, in order."""
+    """Walk, in order, the changes of all keys that a change of key touches."""
     touched = np.zeros(keys.count + 1, np.bool_)
     touched[keys.before[moves]] = touched[keys.after[moves]] = True
     touched[-1] = False  # stands for "no key"
     changes = np.flatnonzero(touched[keys.before] | touched[keys.after])
     lineages: list[int] = []
     origins: list[int] = []
-    holder: dict[int, int | None] = {}  # key -> lineage that has it now; None: no row has it
+    holder: dict[int, int | None] = {}  # key -> its lineage now; None: no row has this key
 
     def begin(from_key: int) -> int:
         origins.append(from_key)
@@ -150,14 +150,14 @@ def _walk(
             lineage = begin(-1)
         else:
             held = holder.get(before, -1)
-            # A key not met yet is a row from before the batch; a row that the batch has
-            # removed is not there to change: what it does not carry has no source.
+            # A key that is new to the walk belongs to a row from before the batch. A row that
+            # the batch removed cannot be changed: its absent values have no source.
             lineage = begin(before) if held == -1 else begin(-1) if held is None else held
             holder[before] = None
         if action != DELETE:
             if holder.get(after) is not None:
                 raise TableError(
-                    f"two rows of {table} have one key at the same moment",
+                    f"two rows of {table} have the same key at the same time",
                     hint="a deferrable constraint cannot be the key: name another one in the"
                     f" subscription's `key`, then {COPY_AGAIN}",
                     table=table,

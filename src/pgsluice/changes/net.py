@@ -1,15 +1,17 @@
-"""Net changes: what a batch of changes leaves of each key.
+"""Net changes: the final state of each key after a batch of changes.
 
-A sink that keeps a table's current state needs the last state of each key, not the way to it.
-The rules (contracts, section 7):
+A sink that keeps a table's current state needs the last state of each key, not the changes
+that led to it. The rules (contracts: net changes):
 
-- The last change of a row decides; its key may change on the way (:mod:`.lineage`).
+- The last change of a row decides; its key may have changed before (:mod:`.lineage`).
 - A value that a change does not carry (unchanged TOAST) comes from an earlier change of the
   same row in the batch, else from the target, under the key that the row had before the batch.
-- A DELETE or TRUNCATE ends a row. A row that came after it takes nothing from the target.
+- A DELETE or TRUNCATE ends a row. A row that is inserted after it takes no value from the
+  target.
 - A value that has no source is an error, never NULL.
 
-Common batches are whole-array work; only rows whose key changes are followed one by one.
+Most batches are computed with whole arrays; only rows whose key changes are followed one by
+one.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.events import Events, lay_out, table_name
+from pgsluice.changes.events import Events, join_runs, table_name
 from pgsluice.changes.lineage import Keys, Lineages, follow, number_keys
 from pgsluice.columnar.changes import (
     DELETE,
@@ -52,27 +54,28 @@ class ChangeCounts:
 
 @dataclass(frozen=True, slots=True)
 class NetChanges:
-    """What has to happen to a table that stands where the batch begins.
+    """How to bring a table from the batch's start to its end.
 
-    In this order: everything goes if ``truncated``; the sources of ``moved`` rows are read;
-    the rows of ``deletes`` go; ``rows`` are inserted, or replace the row of the same key.
+    In this order: if ``truncated``, delete all rows; read the source rows of ``rekeyed``
+    rows; delete the rows of ``deletes``; insert ``rows``, or replace the row of the same key.
 
     Attributes:
         schema: the target's columns.
-        key: names of the key columns; empty: ``rows`` are only ever added.
-        truncated: true if nothing that the target has stays.
-        rows: the final rows, at most one a key, in the order of their last change.
-        absent: column name -> mask over ``rows``: true where the value is not in ``rows`` but
-            in the target's row of the same key, or of the key in ``moved_keys``.
-        moved: rows (indexes into ``rows``) with absent columns whose source has another key.
-        moved_keys: the key columns of those sources, in the order of ``moved``.
-        deletes: the key columns of rows from before the batch that are no more, and whose
-            key no row of ``rows`` has.
-        only_new: true if there are no deletes and the target has no row with a key of ``rows``:
-            each came by an INSERT of the batch. They need not be looked up in the target.
-        backfilled: columns that, if the target does not have them yet, cannot be added:
-            existing rows hold values that the stream does not carry.
-        counts: what the batch was made of.
+        key: names of the key columns; empty for a table that only takes inserts.
+        truncated: whether all rows of the target are deleted first.
+        rows: the final rows, at most one for each key, in the order of their last change.
+        absent: column name -> mask over ``rows``: true where the value has to be taken from
+            the target's row of the same key, or for rekeyed rows of their source key.
+        rekeyed: rows (indexes into ``rows``) with absent columns whose source row has another
+            key.
+        source_keys: the key columns of those source rows, in the order of ``rekeyed``.
+        deletes: the key columns of the target's rows that end, unless a row of ``rows`` has
+            their key.
+        only_new: true if there are no deletes and each row was inserted in the batch: the
+            target has no row with a key of ``rows``, and need not be searched.
+        backfilled: columns that cannot be added to a target that lacks them: existing rows
+            hold values that the stream does not carry.
+        counts: the batch's changes before netting.
     """
 
     schema: pa.Schema
@@ -80,8 +83,8 @@ class NetChanges:
     truncated: bool
     rows: pa.Table
     absent: Mapping[str, Mask]
-    moved: Int64s
-    moved_keys: pa.Table
+    rekeyed: Int64s
+    source_keys: pa.Table
     deletes: pa.Table
     only_new: bool
     backfilled: frozenset[str]
@@ -89,14 +92,14 @@ class NetChanges:
 
     @property
     def is_empty(self) -> bool:
-        """True if the target stays as it is."""
+        """Whether the target's rows stay as they are."""
         return not self.truncated and not len(self.rows) and not len(self.deletes)
 
 
 def net_changes(
     changes: Sequence[RelationChanges], *, schema: pa.Schema, key: tuple[str, ...]
 ) -> NetChanges:
-    """Find what a batch leaves of each key of one table.
+    """Reduce a batch of changes to the final state of each key of one table.
 
     Args:
         changes: the table's runs, in any order; of several leaves for a partitioned table.
@@ -109,7 +112,7 @@ def net_changes(
             says what to do.
     """
     table = table_name(changes[0]) if changes else "the table"
-    events = lay_out(changes, schema, key)
+    events = join_runs(changes, schema, key)
     counts = _counts(events.actions)
     truncates = np.flatnonzero(events.actions == TRUNCATE)
     truncated = bool(len(truncates))
@@ -127,17 +130,17 @@ def net_changes(
     final = np.sort(last[events.actions[last] != DELETE])
     sources = _Sources(events, keys, lineages, final, table)
     rows, absent = sources.fill(schema)
-    moved, moved_from = sources.moved(absent)
-    gone, only_new = _against_before(keys, lineages, final)
+    rekeyed, source_keys = sources.rekeyed(absent)
+    deleted, only_new = _compare_with_target(keys, lineages, final)
     return NetChanges(
         schema=schema,
         key=key,
         truncated=truncated,
         rows=rows,
         absent=absent,
-        moved=moved,
-        moved_keys=keys.take(moved_from),
-        deletes=keys.take(gone),
+        rekeyed=rekeyed,
+        source_keys=keys.take(source_keys),
+        deletes=keys.take(deleted),
         only_new=only_new,
         backfilled=events.backfilled,
         counts=counts,
@@ -157,7 +160,7 @@ def _counts(actions: Bytes) -> ChangeCounts:
 def _appended(
     events: Events, schema: pa.Schema, truncated: bool, counts: ChangeCounts, table: str
 ) -> NetChanges:
-    """All rows in order: the table has no key."""
+    """All rows in order, for a table without a key."""
     index = events.row_index
     for name, mask in events.absent.items():
         if mask[index].any():
@@ -171,8 +174,8 @@ def _appended(
             [_taken(column, index) for column in events.rows.columns], schema=events.rows.schema
         ),
         absent={},
-        moved=np.empty(0, np.int64),
-        moved_keys=nothing,
+        rekeyed=np.empty(0, np.int64),
+        source_keys=nothing,
         deletes=nothing,
         only_new=True,
         backfilled=events.backfilled,
@@ -180,21 +183,20 @@ def _appended(
     )
 
 
-def _against_before(keys: Keys, lineages: Lineages, final: Int64s) -> tuple[Int64s, bool]:
-    """Keys that had a row before the batch and have none after it; and whether no final row
-    has a key that had one."""
+def _compare_with_target(keys: Keys, lineages: Lineages, final: Int64s) -> tuple[Int64s, bool]:
+    """Keys whose rows the batch deleted, and whether all final rows are new to the target."""
     had_row = np.zeros(keys.count, np.bool_)
-    met = lineages.origin[lineages.last_change >= 0]
-    had_row[met[met >= 0]] = True
+    origins = lineages.origin[lineages.last_change >= 0]
+    had_row[origins[origins >= 0]] = True
     replaced = bool(had_row[keys.after[final]].any())
     had_row[keys.after[final]] = False
-    gone = np.flatnonzero(had_row)
-    return gone, not replaced and not len(gone)
+    deleted = np.flatnonzero(had_row)
+    return deleted, not replaced and not len(deleted)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """Where the values of final rows come from; ``final`` are the rows' last changes."""
+    """Finds where the values of final rows come from; ``final`` has the rows' last changes."""
 
     events: Events
     keys: Keys
@@ -203,7 +205,7 @@ class _Sources:
     table: str
 
     def fill(self, schema: pa.Schema) -> tuple[pa.Table, dict[str, Mask]]:
-        """The final rows, and where their values are the target's."""
+        """The final rows, and masks of the values that the target has to supply."""
         own_rows = self.events.row_index[self.final]
         columns: list[pa.ChunkedArray] = []
         absent: dict[str, Mask] = {}
@@ -219,20 +221,20 @@ class _Sources:
         nullable = pa.schema([field.with_nullable(True) for field in schema])
         return pa.Table.from_arrays(columns, schema=nullable), absent
 
-    def moved(self, absent: Mapping[str, Mask]) -> tuple[Int64s, Int64s]:
-        """Final rows with absent columns and another key than before, and that key."""
+    def rekeyed(self, absent: Mapping[str, Mask]) -> tuple[Int64s, Int64s]:
+        """Final rows with absent columns and another key than before the batch, and that key."""
         any_absent = np.zeros(len(self.final), np.bool_)
         for mask in absent.values():
             any_absent |= mask
         origin = self.lineages.origin[self.lineages.of_change[self.final]]
-        moved = np.flatnonzero(any_absent & (origin != self.keys.after[self.final]))
-        return moved, origin[moved]
+        rekeyed = np.flatnonzero(any_absent & (origin != self.keys.after[self.final]))
+        return rekeyed, origin[rekeyed]
 
     def _carried(self, name: str, mask: Mask, own_rows: Int64s) -> Int64s:
-        """For each final row the row whose value it has; -1: the target's.
+        """For each final row, the row of the batch that has its value; -1 for the target's row.
 
-        Each change that gives the column a value, and each INSERT and DELETE, is a mark. A
-        row's value is that of the last mark in its lineage; without a mark it is the target's.
+        Each change that gives the column a value, and each INSERT and DELETE, is a mark. The
+        value comes from the last mark in the row's lineage; without a mark, from the target.
         """
         wanted = mask[own_rows]
         events, of_change = self.events, self.lineages.of_change
@@ -241,10 +243,10 @@ class _Sources:
         changes = np.flatnonzero(chosen[of_change])
         changes = changes[np.argsort(of_change[changes], kind="stable")]
         lineage, action = of_change[changes], events.actions[changes]
-        # An action without a new tuple (DELETE) has row -1: whatever is read there is unused.
+        # A DELETE has row -1: the mask's last element is read for it and then ignored.
         carries = (action != DELETE) & ~mask[events.row_index[changes]]
-        place = np.arange(len(changes))
-        last_mark = np.maximum.accumulate(np.where(carries | (action != UPDATE), place, -1))
+        indexes = np.arange(len(changes))
+        last_mark = np.maximum.accumulate(np.where(carries | (action != UPDATE), indexes, -1))
         ends = np.flatnonzero(np.append(lineage[1:] != lineage[:-1], True))
         starts = np.append(0, ends[:-1] + 1)
         mark = last_mark[ends]
@@ -262,7 +264,7 @@ class _Sources:
 
 
 def _taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
-    """``column.take``, without a copy where that is all of it (a batch of inserts)."""
+    """``column.take``; the column itself if all of it is taken in order (a batch of inserts)."""
     if len(index) == len(column) and bool((index[1:] > index[:-1]).all()):
         return column
     return column.take(pa.array(index))

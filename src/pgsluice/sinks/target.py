@@ -1,8 +1,8 @@
-"""How a source's table becomes a target table: columns, types and the key.
+"""The target's definition of a source table: columns, types and the key.
 
-The key of a ``current`` table (contracts, section 7) is the subscription's ``key``, else the
-primary key, else the columns of the replica identity's index. Where the table's updates or
-deletes are replicated, the key has to be in what old tuples carry.
+The key of a ``current`` table (contracts: net changes) is the subscription's ``key``, else the
+primary key, else the columns of the replica identity's index. If updates or deletes of the
+table are replicated, old tuples have to carry the key.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pgsluice.types import ColumnType, TypeOptions, resolve_type
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What a subscription's configuration says of how tables travel.
+    """What a subscription's configuration says about types and keys.
 
     Attributes:
-        types: the defaults of every column.
+        types: the defaults for all columns.
         overrides: ``schema.table.column`` -> options of that column.
         keys: ``schema.table`` -> the key's columns.
     """
@@ -45,10 +45,10 @@ class TableOptions:
 def replicated_columns(
     facts: RelationFacts, published: Sequence[str] | None = None
 ) -> tuple[ColumnFacts, ...]:
-    """The columns that the stream carries: not generated ones, unless a publication names them.
+    """The columns that the stream carries: a generated one only if a publication names it.
 
     Args:
-        published: the publication's columns as the server lists them (15+); None before.
+        published: the publication's columns as the server (15+) lists them; None before 15.
     """
     if published is None:
         return tuple(column for column in facts.columns if not column.generated)
@@ -57,7 +57,7 @@ def replicated_columns(
 
 
 def column_type(column: ColumnFacts, facts: RelationFacts, options: TableOptions) -> ColumnType:
-    """How one column's values travel."""
+    """The type of one column at the target."""
     overrides = options.column_overrides(facts.root_namespace, facts.root_name)
     return resolve_type(
         column.type_oid,
@@ -68,11 +68,11 @@ def column_type(column: ColumnFacts, facts: RelationFacts, options: TableOptions
 
 
 def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
-    """The table's key; empty where it has none and can only take inserts.
+    """The table's key; empty for a table without one, which can only take inserts.
 
     Raises:
-        TableError: the configured key names a column that is not there, or old tuples will
-            not carry the key.
+        TableError: the configured key names a missing column, or old tuples do not carry the
+            key.
     """
     table = f"{facts.root_namespace}.{facts.root_name}"
     key = options.keys.get(table) or facts.primary_key or facts.identity_key
@@ -80,13 +80,14 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
     missing = [name for name in key if name not in names]
     if missing:
         raise TableError(
-            f"{table}: the configured key names no column of it: {', '.join(missing)}",
+            f"{table}: the configured key names columns that the table does not have: "
+            + ", ".join(missing),
             hint="correct `key` of the subscription",
             table=table,
         )
     carried = names if facts.replica_identity == "f" else set(facts.identity_key)
     hidden = [name for name in key if name not in carried]
-    # Without any identity no update or delete can come: the server refuses or skips them.
+    # Without an identity no update or delete is replicated: the server refuses or skips them.
     if hidden and facts.replica_identity != "n" and carried:
         raise TableError(
             f"{table}: updates and deletes do not carry the key column {', '.join(hidden)}: the "
@@ -101,7 +102,7 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
 def target_table(
     facts: RelationFacts, options: TableOptions, published: Sequence[str] | None = None
 ) -> TargetTable:
-    """The target of a table, or of a partitioned table's root.
+    """The target's definition of a table, or of a partitioned table's root.
 
     Raises:
         TableError: see :func:`key_columns`; or two columns differ only by case, which a lake's
@@ -131,8 +132,8 @@ def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
         other = seen.setdefault(column.name.casefold(), column.name)
         if other != column.name:
             raise TableError(
-                f"{table}: the columns {other} and {column.name} are equal but for upper and lower "
-                "case, and a lake's columns must not be",
+                f"{table}: the columns {other} and {column.name} differ only by upper and lower "
+                "case, which a lake's tables do not distinguish",
                 hint="rename one at the source, or publish only one of them; then copy the table: "
                 f"pgsluice copy CONFIG {table}",
                 table=table,

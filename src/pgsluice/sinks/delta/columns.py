@@ -1,4 +1,4 @@
-"""A target's columns as Delta has them."""
+"""The columns of a Delta table: types, new columns, table features."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def evolve(handle: DeltaTable, net: NetChanges, schema: pa.Schema, table: str) -
 
 
 def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> None:
-    """Have the protocol list timestamps without time zone, if a new schema brings the first."""
+    """Add the feature "timestampNtz" to a table that a new schema gives its first such column."""
     has_naive = any(
         pa.types.is_timestamp(kind) and kind.tz is None
         for field in schema
@@ -91,7 +91,7 @@ def _nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows in a table's own columns: one that they lack is NULL."""
+    """Rows with all columns of a table; a column that they lack is NULL."""
     return pa.Table.from_arrays(
         [
             rows.column(field.name).cast(field.type)
@@ -104,11 +104,11 @@ def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def list_invariants(handle: DeltaTable) -> None:
-    """Have the protocol list the invariants of a table with columns that may not be NULL.
+    """Add the feature "invariants" to a table that has NOT NULL columns and lists its features.
 
-    Delta on Spark counts NOT NULL as an invariant, and opens no table whose protocol lists
-    its features (it does as soon as there is a timestamp without time zone) and not this one.
-    deltalake lists what it needs itself.
+    Delta on Spark treats NOT NULL as an invariant. If a table's protocol lists features (it
+    does as soon as there is a timestamp without time zone), Spark refuses the table unless
+    this feature is among them. deltalake lists only the features that it needs itself.
     """
     listed = handle.protocol().writer_features
     if listed is None or "invariants" in listed:

@@ -10,9 +10,9 @@ checkpoints, compaction and vacuum:
 ``pgsluice.version``                 version = the table version that this commit makes
 ===================================  ====================================================
 
-deltalake reads such a version only for a name that is known, so the last three have fixed
-names: they tell whose table it is, and from which version on others may have written. Commits
-also name the position in their metadata, for people who look at the table's history.
+deltalake reads a transaction version only by its name and cannot list the names. So the last
+three names are fixed: they tell whose table it is, and after which version others may have
+written. A commit's metadata also has the position, for people who read the table's history.
 Source: the Delta protocol, "Transaction Identifiers".
 """
 
@@ -48,7 +48,7 @@ HARMLESS = frozenset(
         "REORG",
     }
 )
-"""Operations of others that leave the data as it is."""
+"""Operations that do not change the data, whoever runs them."""
 
 
 def application_id(identity: TargetIdentity) -> str:
@@ -97,17 +97,17 @@ def read_marker(handle: DeltaTable, identity: TargetIdentity) -> CommitMarker | 
 
 
 def check_foreign_writes(handle: DeltaTable, table: str) -> None:
-    """Find changes of data that others made since our last commit.
+    """Refuse a table whose data others changed since our last commit.
 
     Raises:
-        TableError: there are some, or the log does not tell any more.
+        TableError: they did, or the log no longer shows whether they did.
     """
     ours = handle.transaction_version(VERSION)
     current = handle.version()
     if ours is None or ours == current:
         return
     if ours > current:
-        raise _changed(handle, table, "it was put back to an earlier version")
+        raise _changed(handle, table, "it was restored to an earlier version")
     since = [h for h in handle.history(current - ours) if h["version"] > ours]
     others = sorted({str(h.get("operation")) for h in since} - HARMLESS)
     if others:

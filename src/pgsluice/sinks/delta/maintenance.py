@@ -1,12 +1,12 @@
-"""Keeping a table's folder small: compaction, vacuum, the log.
+"""Keeps a table's folder small: compaction, vacuum, clean-up of the log.
 
-Merges copy files: 60 merges of 50 keys made 2.7 GB of a table of 43 MB. So after enough
-commits the files that no kept version needs are deleted, small files are joined first, and
-the log's own clean-up is set by the table's properties (it runs when a checkpoint is written).
+A MERGE rewrites whole files: 60 merges of 50 keys turned 43 MB into 2.7 GB. So after enough
+commits, small files are joined and the files that no kept version needs are deleted. Deltalake
+cleans the log by itself when it writes a checkpoint, as the table's properties say.
 
-"Enough" is estimated without reading anything more: commits since the last maintenance, each as
-large as the one just made. The version of the last maintenance is a transaction identifier, like
-the position (:mod:`.commit_marker`), so any task can tell.
+"Enough" is estimated without reading more: the commits since the last maintenance times the
+bytes of the newest commit. The version of the last maintenance is a transaction identifier,
+like the position (:mod:`.commit_marker`), so every task can read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 MAINTAINED = "pgsluice.maintained"
 
 TARGET_FILE_BYTES = 16 * 2**20
-"""Small enough that a merge into one end of a table's keys rewrites little of it."""
+"""Small, so that a merge of few keys rewrites little of the table."""
 
 MANY_COMMITS = 50
 LITTLE_BYTES = 16 * 2**20
@@ -31,10 +31,10 @@ ORPHAN_AGE = timedelta(hours=24)
 
 
 def table_properties(cut_retention_s: float) -> dict[str, str | None]:
-    """Properties of a new table. Whoever changes them later is not overruled.
+    """Properties of a new table; a user may change them later.
 
-    The log serves readers of recent versions, it is no archive: at two commits a second a
-    month of it would be five million files.
+    The log serves readers of recent versions and is no archive: at two commits per second, a
+    month of it would have five million files.
     """
     hours = max(1, round(2 * cut_retention_s / 3600 + 0.5))
     return {
@@ -45,7 +45,7 @@ def table_properties(cut_retention_s: float) -> dict[str, str | None]:
 
 
 def live_files(handle: DeltaTable) -> dict[str, int]:
-    """Bytes of each live file by its path."""
+    """The size in bytes of each live file, by path."""
     actions = pa.table(handle.get_add_actions(flatten=True))
     return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
 
@@ -54,7 +54,7 @@ def is_due(handle: DeltaTable, bytes_written: int) -> bool:
     """Whether enough has been written since the last maintenance.
 
     Args:
-        bytes_written: by the newest commit.
+        bytes_written: bytes of the newest commit's files.
     """
     commits = handle.version() - (handle.transaction_version(MAINTAINED) or 0)
     if commits >= MANY_COMMITS:
@@ -68,12 +68,13 @@ def maintain(
 ) -> None:
     """Join small files, and delete what neither the newest nor a kept version needs.
 
-    The version before the newest stays too: a reader may have just opened it. If others commit
-    meanwhile, this is left for the next time.
+    The version before the newest stays, too: a reader may have just opened it. If others commit
+    meanwhile, nothing is done until the next time.
     """
     newest = handle.version()
     wanted = {*keep_versions, newest - 1} - {newest}
-    keep = {one for one in wanted if _is_there(handle, one, storage_options)} | {newest}
+    readable = {version for version in wanted if _is_readable(handle, version, storage_options)}
+    keep = readable | {newest}
     last = handle.transaction_version(MAINTAINED) or 0
     try:
         small = sum(size < TARGET_FILE_BYTES // 2 for size in live_files(handle).values())
@@ -89,8 +90,8 @@ def maintain(
         return
 
 
-def _is_there(handle: DeltaTable, version: int, storage_options: dict[str, str] | None) -> bool:
-    """Whether a version can still be read: its log may be gone, and vacuum would refuse."""
+def _is_readable(handle: DeltaTable, version: int, storage_options: dict[str, str] | None) -> bool:
+    """Whether a version can still be read; vacuum refuses to keep one whose log is gone."""
     if not 0 <= version <= handle.version():
         return False
     try:
@@ -101,10 +102,10 @@ def _is_there(handle: DeltaTable, version: int, storage_options: dict[str, str] 
 
 
 def _vacuum(handle: DeltaTable, keep: set[int], age: timedelta, *, full: bool) -> None:
-    """Delete files: those that the log says are removed, or, if ``full``, all unknown ones.
+    """Delete the files that the log names as removed; if ``full``, also files it never named.
 
-    A full one finds what crashed attempts left behind. It must spare young files: an attempt
-    may be writing them right now.
+    A full vacuum deletes what crashed attempts left behind. It spares young files: a running
+    attempt may have written them.
     """
     # Vacuum makes two commits, one before and one after it deletes.
     done = handle.version() + 2

@@ -1,12 +1,12 @@
 """Net changes as one MERGE.
 
-The source's columns are named by number, so that no name of a user's column can meet one of
-ours: ``c0, c1, …`` the values, ``a0, a1, …`` true where the value is the target's own, ``op``
-true for a row that goes. The target's names are quoted.
+The source's columns are named by number, so that they cannot collide with a user's names:
+``c0, c1, …`` are the values, ``a0, a1, …`` are true where the target's value stays, ``op`` is
+true for a row to delete. The target's names are quoted.
 
-A row whose absent values are the target's own and that the target does not have would become
-NULL there in silence. So its insert gives NULL for the key, which the target's NOT NULL
-refuses before anything is committed.
+A row with absent values that the target does not have would be inserted with NULL in their
+place. Such an insert sets the key to NULL instead: the target's NOT NULL refuses it before
+anything is committed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def merge(
     """Apply net changes that do not truncate, in one commit.
 
     Args:
-        net: with a key; without moved rows: see :mod:`.rekeyed_rows`.
+        net: with a key, and without rekeyed rows (:mod:`.rekeyed_rows`).
 
     Returns:
         deltalake's metrics.
@@ -42,8 +42,8 @@ def merge(
         TableError: the target lacks a row that absent values have to come from.
     """
     names = net.schema.names
-    place = {name: i for i, name in enumerate(names)}
-    on = " AND ".join(f"t.{quoted(name)} = s.c{place[name]}" for name in net.key)
+    column_index = {name: i for i, name in enumerate(names)}
+    on = " AND ".join(f"t.{quoted(name)} = s.c{column_index[name]}" for name in net.key)
     updates = {
         quoted(name): f"CASE WHEN s.a{i} THEN t.{quoted(name)} ELSE s.c{i} END"
         if name in net.absent
@@ -51,13 +51,14 @@ def merge(
         for i, name in enumerate(names)
         if name not in net.key
     }
-    lacking = " OR ".join(f"s.a{place[name]}" for name in net.absent)
+    has_absent = " OR ".join(f"s.a{column_index[name]}" for name in net.absent)
     inserts = {quoted(name): f"s.c{i}" for i, name in enumerate(names)}
-    if lacking:
+    if has_absent:
         first = net.key[0]
-        inserts[quoted(first)] = f"CASE WHEN {lacking} THEN NULL ELSE s.c{place[first]} END"
-    # streamed_exec=False: the source lies in memory anyway, and its smallest and largest key
-    # then leave out files of the target.
+        own_key = f"s.c{column_index[first]}"
+        inserts[quoted(first)] = f"CASE WHEN {has_absent} THEN NULL ELSE {own_key} END"
+    # streamed_exec=False: the source is in memory anyway, and deltalake then skips files of
+    # the target by the source's smallest and largest key.
     merger = handle.merge(
         _source(net),
         predicate=on,
@@ -75,8 +76,8 @@ def merge(
     try:
         metrics: dict[str, Any] = merger.execute()
     except DeltaError as error:
-        if lacking and "failed validation check" in str(error):
-            raise lacks_source_row(table) from None  # the cause's text holds rows
+        if has_absent and "failed validation check" in str(error):
+            raise lacks_source_row(table) from None  # the cause's text shows rows
         raise
     return metrics
 
@@ -85,13 +86,13 @@ def _source(net: NetChanges) -> pa.Table:
     rows, deletes = len(net.rows), len(net.deletes)
     columns: dict[str, pa.ChunkedArray] = {}
     for i, field in enumerate(net.schema):
-        gone = (
+        deleted = (
             net.deletes.column(field.name)
             if field.name in net.key
             else pa.chunked_array([pa.nulls(deletes, field.type)])
         )
         columns[f"c{i}"] = pa.chunked_array(
-            [*net.rows.column(field.name).chunks, *gone.chunks], type=field.type
+            [*net.rows.column(field.name).chunks, *deleted.chunks], type=field.type
         )
         if field.name in net.absent:
             columns[f"a{i}"] = pa.array(

@@ -1,8 +1,8 @@
-"""Values of rows whose key changed, read under the key that they had before.
+"""Absent values of rows whose key changed, read under their key before the batch.
 
 A MERGE matches a row by its final key and would take absent values from whatever row has that
-key in the target: after a swap of two keys, the other row's. So such values are read first,
-from the same version that the MERGE then starts from.
+key in the target: after a swap of two keys, from the wrong row. So these values are read
+first, from the version that the MERGE starts from.
 """
 
 from __future__ import annotations
@@ -18,45 +18,47 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.sinks.contract import lacks_source_row
 from pgsluice.sinks.delta.merge import quoted
 
-_FEW = 1000
+_LONGEST_LIST = 1000
+"""Values in an IN list, at most."""
 
 
 def fill_rekeyed(handle: DeltaTable, net: NetChanges, table: str) -> NetChanges:
-    """The same net changes without moved rows: their values stand in ``rows``.
+    """The same net changes without rekeyed rows: ``rows`` has their values.
 
     Raises:
         TableError: the target lacks a row that values have to come from.
     """
-    if not len(net.moved):
+    if not len(net.rekeyed):
         return net
-    wanted = [name for name, mask in net.absent.items() if mask[net.moved].any()]
+    wanted = [name for name, mask in net.absent.items() if mask[net.rekeyed].any()]
     needed = pa.schema([net.rows.schema.field(name) for name in (*net.key, *wanted)])
-    sources = _read(handle, net.moved_keys, needed)
-    place = {row: i for i, row in enumerate(_tuples(sources.select(net.key)))}
-    found = [place.get(row, -1) for row in _tuples(net.moved_keys)]
-    if -1 in found:
+    sources = _read(handle, net.source_keys, needed)
+    row_of_key = {key: i for i, key in enumerate(_tuples(sources.select(net.key)))}
+    source_rows = np.array([row_of_key.get(key, -1) for key in _tuples(net.source_keys)])
+    if (source_rows < 0).any():
         raise lacks_source_row(table)
     rows, absent = net.rows, dict(net.absent)
     for name in wanted:
-        here = absent[name][net.moved]
+        lacks_value = absent[name][net.rekeyed]
         index = np.arange(len(rows))
-        index[net.moved[here]] = len(rows) + np.array(found)[here]
+        index[net.rekeyed[lacks_value]] = len(rows) + source_rows[lacks_value]
         own = rows.column(name)
         both = pa.chunked_array([*own.chunks, *sources.column(name).chunks], type=own.type)
-        at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, rows.schema.field(at), both.take(pa.array(index)))
+        column_index = rows.schema.get_field_index(name)
+        field = rows.schema.field(column_index)
+        rows = rows.set_column(column_index, field, both.take(pa.array(index)))
         mask = absent.pop(name).copy()
-        mask[net.moved] = False
+        mask[net.rekeyed] = False
         if mask.any():
             absent[name] = mask
     nothing = np.empty(0, np.int64)
     return replace(
-        net, rows=rows, absent=absent, moved=nothing, moved_keys=net.moved_keys.slice(0, 0)
+        net, rows=rows, absent=absent, rekeyed=nothing, source_keys=net.source_keys.slice(0, 0)
     )
 
 
 def _read(handle: DeltaTable, keys: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table's rows whose first key column has one of these values, perhaps some more."""
+    """The rows whose first key column has one of these keys' values: all sources, and others."""
     first = keys.schema.names[0]
     wanted = pc.unique(keys.column(0))
     reader = pa.RecordBatchReader.from_stream(
@@ -64,20 +66,20 @@ def _read(handle: DeltaTable, keys: pa.Table, schema: pa.Schema) -> pa.Table:
     )
     parts = []
     for batch in reader:
-        # The engine gives text as views, which pyarrow cannot yet take by index.
-        whole = batch.select(schema.names).cast(schema)
-        parts.append(whole.filter(pc.is_in(whole.column(first), value_set=wanted)))
+        # The engine returns text as views, which pyarrow cannot take by index yet.
+        rows = batch.select(schema.names).cast(schema)
+        parts.append(rows.filter(pc.is_in(rows.column(first), value_set=wanted)))
     return pa.Table.from_batches(parts, schema=schema)
 
 
 def _predicate(name: str, wanted: pa.Array) -> str | None:
-    """What lets the engine skip files; only for types whose literals are beyond doubt."""
+    """A condition by which the engine skips files; None for types without simple literals."""
     if pa.types.is_integer(wanted.type):
-        if len(wanted) <= _FEW:
+        if len(wanted) <= _LONGEST_LIST:
             return f"{quoted(name)} IN ({', '.join(map(str, wanted.to_pylist()))})"
         bounds = pc.min_max(wanted).as_py()
         return f"{quoted(name)} BETWEEN {bounds['min']} AND {bounds['max']}"
-    if len(wanted) <= _FEW and (
+    if len(wanted) <= _LONGEST_LIST and (
         pa.types.is_string(wanted.type) or pa.types.is_large_string(wanted.type)
     ):
         literals = ("'" + text.replace("'", "''") + "'" for text in wanted.to_pylist())

@@ -1,4 +1,4 @@
-"""Where Delta tables lie, and how they are opened."""
+"""The sink that keeps Delta tables, and the paths of its tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgsluice.sinks.delta.handle import DeltaHandle
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink:
-    """Delta tables under one path template; pickles.
+    """Delta tables under one path; it pickles.
 
     Attributes:
         path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
@@ -29,9 +29,9 @@ class DeltaSink:
         """Where a table lies."""
         encoded = {"{schema}": encode_name(namespace), "{table}": encode_name(name)}
         head, rest = "", self.path
-        while found := min((p for p in encoded if p in rest), key=rest.index, default=None):
-            before, _, rest = rest.partition(found)
-            head += before + encoded[found]
+        while field := min((f for f in encoded if f in rest), key=rest.index, default=None):
+            before, _, rest = rest.partition(field)
+            head += before + encoded[field]
         return head + rest
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle:
@@ -49,9 +49,9 @@ class DeltaSink:
 def encode_name(name: str) -> str:
     """A schema's or table's name as one path segment; different names stay different.
 
-    Letters and digits of any script, ``_``, ``-`` and inner dots stay; every other character
-    becomes its UTF-8 bytes in hex behind a ``~``. It would be ``%``, but deltalake decodes a
-    ``%`` in a path once too often and then does not find the table.
+    Letters and digits of any script, ``_``, ``-`` and inner dots stay. Every other character
+    becomes ``~`` and the hex digits of its UTF-8 bytes. ``%`` is not used: deltalake decodes a
+    ``%`` in a path twice, and then does not find the table.
     """
     encoded = "".join(
         c if c.isalnum() or c in "_-." else "".join(f"~{byte:02X}" for byte in c.encode())
