@@ -55,7 +55,7 @@ format: env ## rewrite to the house's format
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-matrix: env java ## the server-bound tests on PostgreSQL 10 to 18
+matrix: env java ## the tests on PostgreSQL 10 to 18 and Python 3.11 to 3.13
 	@$(BIN)/python scripts/matrix.py $(ARGS)
 
 corpus: env ## capture the golden corpus again, from servers 10 to 18

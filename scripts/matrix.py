@@ -1,13 +1,14 @@
-"""``make matrix``: the tests that depend on the server's version, on each of 10 to 18.
+"""``make matrix``: the tests on PostgreSQL 10 to 18 and on Python 3.11 to 3.13.
 
     python scripts/matrix.py [VERSION ...] [--area AREA ...] [--jobs N] [--write]
 
-Runs each area's tests with PGSLUICE_TEST_VERSION set, which leaves only those that use the
-server under test (``tests/conftest.py``), and ends with a table: version x area, passed or
-failed, and the names of what failed. With ``--write`` each result also goes into the table of
-``docs/matrix.md`` as soon as it is known; what was not run stays there as it was. Versions that
-cannot be had here (no npm) are skipped with a notice. Exit 1 if anything failed. Several
-matrices may run side by side: each run starts servers of its own in folders of its own.
+For each version of PostgreSQL, runs the tests that use the server under test
+(PGSLUICE_TEST_VERSION, see ``tests/conftest.py``), area by area. For each version of Python, runs
+the quick tests: those without a server, Spark and programs. A VERSION is 10 to 18 or 3.11 to 3.13;
+without any, all are run. Ends with a table and the names of the failed tests; exits with 1 if any
+test failed. With ``--write`` each result is also written into ``docs/matrix.md``; results of what
+was not run stay there. A version that this machine lacks is skipped with a notice. Several
+matrices can run at the same time: each run has servers and folders of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -29,7 +31,9 @@ from rich.table import Table
 from pgsluice.embedded import WHEEL_VERSIONS, npm
 from pgsluice.errors import ConfigError
 
-VERSIONS = (10, 11, 12, 13, 14, 15, 16, 17, 18)
+VERSIONS = ("10", "11", "12", "13", "14", "15", "16", "17", "18")
+PYTHONS = ("3.11", "3.12", "3.13")
+QUICK = "quick tests"
 AREAS = (
     "wire",
     "replication",
@@ -46,7 +50,7 @@ AREAS = (
     "cli",
     "docs",
 )
-"""The rooms that have tests of the server under test; one without any shows a dash."""
+"""The folders with tests of the server under test; a folder without any shows a dash."""
 ROOT = Path(__file__).parents[1]
 _WIDTH = 110
 _NO_TESTS = 5
@@ -55,12 +59,12 @@ _NO_TESTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one area's tests went on one version.
+    """The result of one area's tests on one version.
 
     Attributes:
         code: pytest's exit code.
         passed, skipped: numbers of tests.
-        failed: the names of those that failed, or could not be run.
+        failed: the names of the tests that failed or could not be run.
     """
 
     code: int
@@ -70,7 +74,7 @@ class Outcome:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the matrix fails by it; a pytest that broke down has no test to name."""
+        """Whether the matrix fails; when pytest itself failed, there are no names of tests."""
         return self.code not in (0, _NO_TESTS)
 
     def __str__(self) -> str:
@@ -87,47 +91,107 @@ Row = Mapping[str, Outcome]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the matrix; the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/matrix.py", description="see the module")
-    parser.add_argument("versions", nargs="*", type=int, help="10 to 18; all by default")
-    parser.add_argument("--area", action="append", choices=AREAS, help="some of the areas")
-    parser.add_argument("--jobs", default="2", help="processes that share an area's tests")
-    parser.add_argument("--write", action="store_true", help="put the table into the docs")
+    parser.add_argument("versions", nargs="*", help="10 to 18, 3.11 to 3.13; all by default")
+    parser.add_argument(
+        "--area", action="append", choices=AREAS, help="only these areas, and no Python"
+    )
+    parser.add_argument("--jobs", default="2", help="processes to run the tests in")
+    parser.add_argument("--write", action="store_true", help="write the results into the docs")
     chosen = parser.parse_args(arguments)
-    if unknown := set(chosen.versions) - set(VERSIONS):
-        parser.error(f"{min(unknown)} is not one of {VERSIONS[0]} to {VERSIONS[-1]}")
+    if unknown := set(chosen.versions) - {*VERSIONS, *PYTHONS}:
+        parser.error(f"{min(unknown)} is not one of {', '.join((*VERSIONS, *PYTHONS))}")
+    wanted = set(chosen.versions or (*VERSIONS, *(() if chosen.area else PYTHONS)))
     areas = [area for area in AREAS if not chosen.area or area in chosen.area]
     console = Console()
     console.width = max(console.width, _WIDTH)
     written = matrix_page.this_run() if chosen.write else None
-    rows = run_all(console, chosen.versions or VERSIONS, areas, chosen.jobs, written)
-    show(console, rows, areas)
-    return int(any(outcome.has_failed for row in rows.values() for outcome in row.values()))
+    servers = [version for version in VERSIONS if version in wanted]
+    rows = run_servers(console, servers, areas, chosen.jobs, written)
+    pythons = [version for version in PYTHONS if version in wanted]
+    python_rows = run_pythons(console, pythons, chosen.jobs, written)
+    if rows:
+        show(console, rows, areas)
+    if python_rows:
+        show(console, python_rows, [QUICK])
+    every = (*rows.values(), *python_rows.values())
+    return int(any(outcome.has_failed for row in every for outcome in row.values()))
 
 
-def run_all(
-    console: Console, versions: Iterable[int], areas: Sequence[str], jobs: str, written: str | None
-) -> dict[int, Row]:
-    """Outcomes by version and area; each is told, and written, as soon as it is known.
+def run_servers(
+    console: Console, versions: Iterable[str], areas: Sequence[str], jobs: str, written: str | None
+) -> dict[str, Row]:
+    """Outcomes by version of PostgreSQL and area; each is printed as soon as it is known.
 
     Args:
         written: the run's name in the docs; None to write nothing.
     """
-    rows: dict[int, Row] = {}
+    rows: dict[str, Row] = {}
     for version in versions:
-        if reason := why_not(version):
+        if reason := why_not(int(version)):
             console.print(f"PostgreSQL {version} is skipped: {reason}")
             continue
         row: dict[str, Outcome] = {}
         for area in areas:
-            row[area] = run(version, area, jobs)
+            row[area] = run(ROOT / "tests" / area, jobs, {"PGSLUICE_TEST_VERSION": version})
             console.print(f"PostgreSQL {version}, {area}: {row[area]}")
             if written:
-                matrix_page.write({(area, version): _cell(row[area])}, written, AREAS, VERSIONS)
+                found = {(area, version): _cell(row[area])}
+                matrix_page.write("postgresql", found, written, AREAS, VERSIONS)
         rows[version] = row
     return rows
 
 
+def run_pythons(
+    console: Console, versions: Iterable[str], jobs: str, written: str | None
+) -> dict[str, Row]:
+    """Outcomes of the quick tests by version of Python; see :func:`run_servers`."""
+    rows: dict[str, Row] = {}
+    for version in versions:
+        if (python := make_environment(version)) is None:
+            console.print(f"Python {version} is skipped: this machine does not have it")
+            continue
+        found = run(ROOT / "tests", jobs, {"PGSLUICE_TEST_QUICK": "1"}, python)
+        console.print(f"Python {version}: {found}")
+        if written:
+            matrix_page.write("python", {(QUICK, version): _cell(found)}, written, [QUICK], PYTHONS)
+        rows[version] = {QUICK: found}
+    return rows
+
+
+def find_python(version: str) -> str | None:
+    """An interpreter of this version: on PATH, or in pyenv's folder; None if there is none."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    installed = sorted(root.glob(f"versions/{version}.*/bin/python"))
+    for candidate in (f"python{version}", *map(str, installed)):
+        command = [candidate, "-c", "import sys; print(sys.executable)"]
+        with suppress(OSError):
+            answer = subprocess.run(command, capture_output=True, text=True, check=False)
+            if answer.returncode == 0:  # one of pyenv's shims fails for a version not chosen
+                return answer.stdout.strip()
+    return None
+
+
+def make_environment(version: str) -> Path | None:
+    """Install the lock for a version of Python that the machine has; the path of its python."""
+    interpreter = find_python(version)
+    if interpreter is None:
+        return None
+    uv = str(Path(sys.executable).with_name("uv"))
+    folder = ROOT / ".cache" / "matrix" / f"python{version}"
+    python = folder / "bin" / "python"
+    install = [uv, "pip", "install", "--quiet", "--python", str(python)]
+    steps = [
+        [uv, "venv", "--quiet", "--clear", "--python", interpreter, str(folder)],
+        [*install, "--require-hashes", "-r", str(ROOT / "requirements.lock")],
+        [*install, "--no-deps", "--no-build-isolation", "-e", str(ROOT)],
+    ]
+    for step in steps:
+        subprocess.run(step, cwd=ROOT, check=True)
+    return python
+
+
 def why_not(version: int) -> str | None:
-    """Why a version cannot run here; it is fetched here, before tests would each skip."""
+    """Why this machine cannot run a version of PostgreSQL; fetches it if needed."""
     if version in WHEEL_VERSIONS:
         return None
     try:
@@ -136,31 +200,32 @@ def why_not(version: int) -> str | None:
         return error.what
 
 
-def run(version: int, area: str, jobs: str) -> Outcome:
-    """One area's tests on one version."""
-    folder = ROOT / "tests" / area
+def run(
+    folder: Path, jobs: str, environment: Mapping[str, str], python: Path = Path(sys.executable)
+) -> Outcome:
+    """Run the tests of a folder that the environment variables select."""
     if not folder.is_dir():
         return Outcome(_NO_TESTS)
     with tempfile.TemporaryDirectory(prefix="pgsluice-matrix-") as reports:
         report = Path(reports) / "report.xml"
         command = [
-            *(sys.executable, "-m", "pytest", "-q", "-n", jobs, "-m", "not soak"),
+            *(str(python), "-m", "pytest", "-q", "-n", jobs, "-m", "not soak"),
             *(f"--junitxml={report}", "--no-header", str(folder)),
         ]
-        environment = {**os.environ, "PGSLUICE_TEST_VERSION": str(version)}
-        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        variables = {**os.environ, **environment}
+        code = subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
         return outcome(code, report)
 
 
 def outcome(code: int, report: Path) -> Outcome:
-    """What pytest's report says; a pytest that broke down wrote none."""
+    """Read pytest's report; when pytest itself failed, there is none."""
     if not report.exists():
         return Outcome(code)
     passed, skipped, failed = 0, 0, []
     for case in ElementTree.parse(report).iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
             name = f"{case.get('classname')}::{case.get('name')}"
-            failed += [name] if name not in failed else []  # its end may have failed, too
+            failed += [name] if name not in failed else []  # a test and its teardown can both fail
         elif case.find("skipped") is not None:
             skipped += 1
         else:
@@ -168,13 +233,13 @@ def outcome(code: int, report: Path) -> Outcome:
     return Outcome(code, passed, skipped, tuple(failed))
 
 
-def show(console: Console, rows: Mapping[int, Row], areas: Sequence[str]) -> None:
-    """The names of what failed, then the table: an area a line, so that it fits a terminal."""
+def show(console: Console, rows: Mapping[str, Row], areas: Sequence[str]) -> None:
+    """Print the names of the failed tests, then a table with a line for each area."""
     for version, row in rows.items():
         for found in row.values():
             for name in found.failed:
-                console.print(f"PostgreSQL {version} FAILED {name}", style="red", markup=False)
-    table = Table("area", *map(str, rows))
+                console.print(f"{version} FAILED {name}", style="red", markup=False)
+    table = Table("area", *rows)
     for area in areas:
         table.add_row(area, *(_cell(row[area]) for row in rows.values()))
     console.print(table)

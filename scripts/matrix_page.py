@@ -1,9 +1,8 @@
-"""The table in ``docs/matrix.md``: what was run last, version by version and area by area.
+"""The tables in ``docs/matrix.md``: the last result of each area on each version.
 
-A run replaces the cells that it ran and leaves the others, so the table can be filled in parts.
-Each cell names its run by a number in parentheses, and the list below the table says when, on
-what machine and at which revision that was. Runs that no cell names any more are dropped. A cell
-that was never run is empty.
+A run replaces the cells that it ran and keeps the others, so a table can be filled in parts. Each
+cell has the number of its run in parentheses; the list below the table has the date, the machine
+and the revision of each run. Runs without a cell are dropped. A cell that was never run is empty.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "matrix.md"
-_BEGIN, _END = "<!-- written by python scripts/matrix.py --write -->", "<!-- end -->"
+_BEGIN, _END = "<!-- {}: written by python scripts/matrix.py --write -->", "<!-- end -->"
 _SOURCES = ("src", "tests", "requirements.lock")
-"""What a result depends on; the page itself may differ from its revision."""
+"""What a result depends on."""
 
-Cells = dict[tuple[str, int], tuple[str, str]]
-"""What was found, and the run that found it, by area and version."""
+Cells = dict[tuple[str, str], tuple[str, str]]
+"""A result and the name of its run, by area and version."""
 
 
 def this_run() -> str:
@@ -39,24 +38,30 @@ def _git(*arguments: str) -> str:
 
 
 def write(
-    found: Mapping[tuple[str, int], str], run: str, areas: Sequence[str], versions: Sequence[int]
+    table: str,
+    found: Mapping[tuple[str, str], str],
+    run: str,
+    areas: Sequence[str],
+    versions: Sequence[str],
 ) -> None:
-    """Put cells into the page's table.
+    """Write cells into one of the page's tables.
 
     Args:
-        found: texts by area and version.
-        run: of :func:`this_run`.
-        areas, versions: all that the table has, in order; cells of others are dropped.
+        table: ``postgresql`` or ``python``.
+        found: results by area and version.
+        run: the run's name, from :func:`this_run`.
+        areas, versions: the table's lines and columns, in order; other cells are dropped.
     """
-    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    begin = _BEGIN.format(table)
+    before, _, rest = PAGE.read_text().partition(begin)
     inside, _, after = rest.partition(_END)
     cells = parse(inside) | {place: (text, run) for place, text in found.items()}
     lines = format_table(cells, areas, versions)
-    PAGE.write_text("\n".join([before + _BEGIN, *lines, _END]) + after)
+    PAGE.write_text("\n".join([before + begin, *lines, _END]) + after)
 
 
 def parse(text: str) -> Cells:
-    """The cells of a table that :func:`format_table` made; none of anything else."""
+    """The cells of a table that :func:`format_table` wrote; no cells for any other text."""
     runs = dict(re.findall(r"^(\d+)\. (.+)$", text, re.MULTILINE))
     header, _, *rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -67,16 +72,16 @@ def parse(text: str) -> Cells:
     for area, *row in rows:
         for version, cell in zip(header[1:], row, strict=True):
             if named := re.fullmatch(r"(.+) \((\d+)\)", cell):
-                cells[area, int(version)] = (named[1], runs[named[2]])
+                cells[area, version] = (named[1], runs[named[2]])
     return cells
 
 
-def format_table(cells: Cells, areas: Sequence[str], versions: Sequence[int]) -> list[str]:
-    """The table's lines and those of its runs, oldest first."""
+def format_table(cells: Cells, areas: Sequence[str], versions: Sequence[str]) -> list[str]:
+    """The lines of the table and of the list of its runs, oldest first."""
     shown = {at: cell for at, cell in cells.items() if at[0] in areas and at[1] in versions}
     numbers = {run: number for number, run in enumerate(sorted({r for _, r in shown.values()}), 1)}
 
-    def cell(area: str, version: int) -> str:
+    def cell(area: str, version: str) -> str:
         if (area, version) not in shown:
             return ""
         text, run = shown[area, version]
@@ -84,7 +89,7 @@ def format_table(cells: Cells, areas: Sequence[str], versions: Sequence[int]) ->
 
     return [
         "",
-        "| area | " + " | ".join(map(str, versions)) + " |",
+        "| area | " + " | ".join(versions) + " |",
         "|---" * (len(versions) + 1) + "|",
         *(
             f"| {area} | " + " | ".join(cell(area, one) for one in versions) + " |"

@@ -7,6 +7,8 @@
   ``PGSLUICE_TEST_VERSION`` on that one only. With that, tests that use neither are left out.
 * ``database()`` makes an empty database on ``server`` (or on the server that it is given), and
   drops it after the test with its slots, connections and prepared transactions.
+* ``PGSLUICE_TEST_QUICK`` leaves only the tests without a server, Spark and programs (``make
+  matrix`` runs them on each version of Python).
 * ``@pytest.mark.pg(">= 15")`` skips a test where the version under test does not match.
 """
 
@@ -15,8 +17,9 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,11 +145,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With a version named, only the tests that depend on the server under test are run."""
+    """Leave out the tests that the environment does not ask for."""
     if "PGSLUICE_TEST_VERSION" in os.environ:
-        others = [item for item in items if not _is_server_bound(item)]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if _is_server_bound(item)]
+        _select(config, items, _is_server_bound)
+    if "PGSLUICE_TEST_QUICK" in os.environ:
+        _select(config, items, _is_quick)
+
+
+def _select(
+    config: pytest.Config, items: list[pytest.Item], is_wanted: Callable[[pytest.Item], bool]
+) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
+    items[:] = [item for item in items if is_wanted(item)]
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    """Whether a test starts neither a server, nor Spark, nor a program."""
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return (
+        not {"servers", "spark", "make_pair"} & set(getattr(item, "fixturenames", ()))
+        and item.get_closest_marker("xdist_group") is None
+        and folder not in {"architecture", "docs", "embedded"}
+    )
 
 
 def _is_server_bound(item: pytest.Item) -> bool:

@@ -54,7 +54,7 @@ def read_terminal(master: int) -> str:
         output += part
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("processes")
 def test_every_table_is_equal_and_the_next_commands_work(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     master, slave = pty.openpty()
@@ -84,7 +84,7 @@ def test_every_table_is_equal_and_the_next_commands_work(tmp_path: Path) -> None
     assert "public.orders" in answers[2].stdout
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("processes")
 def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     demo = subprocess.Popen(
