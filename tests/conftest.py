@@ -163,7 +163,7 @@ def _is_quick(item: pytest.Item) -> bool:
     """Whether a test starts neither a server, nor Spark, nor a program."""
     folder = item.path.relative_to(Path(__file__).parent).parts[0]
     return (
-        not {"servers", "spark", "make_pair"} & set(getattr(item, "fixturenames", ()))
+        not {"servers", "database", "spark", "make_pair"} & set(getattr(item, "fixturenames", ()))
         and item.get_closest_marker("xdist_group") is None
         and folder not in {"architecture", "docs", "embedded"}
     )

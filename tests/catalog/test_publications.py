@@ -194,7 +194,7 @@ def test_both_named_in_the_configuration(database) -> None:
     assert report.names == ("p", "p_insert")
     assert _ensure(db, "p", "p_insert").names == ("p", "p_insert")
     db.execute("COMMENT ON PUBLICATION p_insert IS NULL")
-    with pytest.raises(SourceRefused, match="'p_insert' is not ours"):
+    with pytest.raises(SourceRefused, match="'p_insert' was not created by pgsluice"):
         _ensure(db, "p")
 
 

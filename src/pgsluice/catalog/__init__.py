@@ -1,9 +1,9 @@
-"""What the server says of itself: version, slots, relations, types, publications.
+"""Reads the source's catalog: version, slots, relations, types, publications.
 
 Queries run on PostgreSQL 10 to 18 over a connection of
 :func:`pgsluice.replication.connect_sql` (the ``replication`` room is not imported here): names
 are qualified, and nothing is written except by :func:`ensure_publications` and
-:func:`drop_publications`. Errors of the server come out as psycopg's, unless a function says
+:func:`drop_publications`. The server's errors are raised as psycopg's unless a function says
 otherwise; ``replication.source_errors`` maps them.
 """
 

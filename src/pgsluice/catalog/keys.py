@@ -1,7 +1,7 @@
-"""The index keys that name a row: primary key and replica identity, as SQL.
+"""The keys that identify a row, primary key and replica identity, as SQL.
 
-Which index the replica identity takes follows RelationGetIndexList (relcache.c): by default
-the primary key if it is not deferrable, or the index that was named; both valid.
+The replica identity's index is chosen as RelationGetIndexList (relcache.c) does: the primary key
+under DEFAULT unless it is deferrable, or the named index; the index must be valid.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 def keys_cte(server_version: int) -> str:
     """``keys(relid, primary_key, identity_key)``, a CTE over the relations ``wanted(oid)``.
 
-    Both are text[] in index order, NULL where there is none. The identity key is empty under
-    REPLICA IDENTITY FULL and NOTHING.
+    Both are text[] in the index's order, NULL for none. There is no identity key under REPLICA
+    IDENTITY FULL and NOTHING.
     """
-    # Columns beyond the key (INCLUDE) came with 11.
+    # Columns beside the key (INCLUDE) exist since 11.
     key_length = "i.indnkeyatts" if server_version >= 110000 else "i.indnatts"
     return f"""
 keys AS (
@@ -38,7 +38,7 @@ keys AS (
 )"""  # noqa: S608 - the fragment is one of two constants
 
 
-#: ``roots(oid, root)``: the top-most partitioned ancestor of each of ``wanted(oid)``.
+#: ``roots(oid, root)``: the topmost partitioned ancestor of each of ``wanted(oid)``.
 #: Needs WITH RECURSIVE.
 ROOTS_CTE = """
 ancestors(oid, ancestor, depth) AS (

@@ -1,16 +1,16 @@
-"""The publications that pgsluice makes when the source has none.
+"""The publications that pgsluice creates and maintains on the server when the source has none.
 
-Two of them (``contracts.md`` §3): ``<name>`` for the tables with a usable replica identity,
-``<name>_insert`` with ``publish = 'insert, truncate'`` for the others. Rules:
+There are two ("contracts: publishing"): ``<name>`` for the tables with a usable replica identity,
+and ``<name>_insert`` with ``publish = 'insert, truncate'`` for the others. Rules:
 
-* Never FOR ALL TABLES, and never a table without identity where updates are published: the
-  server would refuse the application's own updates.
-* Both are made at once, even if empty: a publication made later than the slot can't be
-  decoded from the slot's position.
-* Only publications with our COMMENT are changed or dropped. One of the user's is used as is.
-* A partitioned table is listed by its root from 13 on (its new partitions come by themselves),
-  before by its leaves.
-* What the role may not do is said as the SQL that someone else can run.
+* Never FOR ALL TABLES, and never a table without replica identity in a publication that publishes
+  updates: the server would refuse the application's own updates.
+* Both are created at once, even if empty: the slot's position has to be later than the creation
+  of a publication that is decoded from there.
+* Only publications with our COMMENT are altered or dropped. A user's publication is used as it is.
+* From 13 on the root of a partitioned table is listed, and new partitions are published without
+  a change; before 13 its leaves are listed.
+* If the role lacks a privilege, the message has the SQL for somebody who has it to run.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ Connection = psycopg.Connection[Any]
 
 INSERT_SUFFIX = "_insert"
 _LOCK_TIMEOUT = "10s"
-_ATTEMPTS = 5  # tables come and go while we list them
+_ATTEMPTS = 5  # tables are created and dropped between our queries
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationReport:
-    """What :func:`ensure_publications` found and did.
+    """The result of :func:`ensure_publications`.
 
     Attributes:
-        names: what START_REPLICATION should ask for.
-        created: publications made now.
-        used_as_is: publications of the user's.
-        added, removed: (publication, schema.table) put into or taken out of ours; a table
-            that changed its identity is in both.
-        insert_only: tables whose updates and deletes can't be published: no replica identity.
-        left: SQL that would bring ours in step and that our role may not run, or that did not
-            get its lock in time; empty when all is in step.
-        position: the flush LSN after the changes: what commits later is sent by them.
+        names: the publications that START_REPLICATION should name.
+        created: the publications that were created.
+        used_as_is: the user's publications.
+        added, removed: (publication, schema.table) added to or dropped from ours; a table
+            whose replica identity changed is in both.
+        insert_only: tables without replica identity: their updates and deletes are not published.
+        left: statements that would complete our publications, but that our role may not run, or
+            that did not get a lock in time.
+        position: the flush LSN after the changes: later commits are published by the new
+            definitions.
     """
 
     names: tuple[str, ...]
@@ -63,7 +64,7 @@ class PublicationReport:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be done, as SQL with its reason."""
+    """The statements to run, and the report on them."""
 
     names: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
@@ -76,18 +77,18 @@ class _Plan:
 
 
 def ensure_publications(connection: Connection, names: Sequence[str]) -> PublicationReport:
-    """Make the publications that are missing, and keep ours in step with the tables.
+    """Create missing publications, and update ours to the tables that exist now.
 
-    To be called before the slot is made, and then by polling. One transaction; nothing is
-    written when all is in step.
+    Called before the slot is created, and then at intervals. Runs one transaction, and none when
+    nothing has changed.
 
     Args:
         connection: in autocommit mode, not inside a transaction.
-        names: of ``[source] publications``.
+        names: the value of ``[source] publications``.
 
     Raises:
-        SourceRefused: one is missing and can't be made: the hint is the exact SQL to run. Or
-            a publication of the user's has the name of our second one.
+        SourceRefused: a publication is missing and cannot be created (the hint has the SQL to
+            run), or a user's publication has the name of our second one.
     """
     for attempt in range(_ATTEMPTS):
         plan = _plan(connection, names)
@@ -95,7 +96,7 @@ def ensure_publications(connection: Connection, names: Sequence[str]) -> Publica
             _carry_out(connection, plan)
             return _report(connection, plan)
         except (errors.UndefinedTable, errors.DuplicateObject, errors.UndefinedObject):
-            # A table was dropped, or another process did the same, since we looked.
+            # A table was dropped, or another process did the same, since our query.
             if attempt == _ATTEMPTS - 1:
                 raise
         except (
@@ -112,13 +113,17 @@ def ensure_publications(connection: Connection, names: Sequence[str]) -> Publica
 
 
 def drop_publications(connection: Connection, names: Sequence[str]) -> tuple[str, ...]:
-    """Drop those publications, and their seconds, that we made.
+    """Drop the publications that pgsluice created for these names.
 
     Returns:
-        the names dropped; the user's own are never among them.
+        the dropped publications; a user's publication is never dropped.
     """
     wanted = [*names, *(name + INSERT_SUFFIX for name in names)]
-    ours = [one.name for one in publications_of(connection, wanted).values() if one.is_ours]
+    ours = [
+        publication.name
+        for publication in publications_of(connection, wanted).values()
+        if publication.is_ours
+    ]
     if ours:
         listed = sql.SQL(", ").join(map(sql.Identifier, ours))
         connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(listed))
@@ -133,7 +138,7 @@ def _plan(connection: Connection, names: Sequence[str]) -> _Plan:
     seconds = {name + INSERT_SUFFIX for name in names}
     for name in names:
         if name in seconds and (name not in existing or existing[name].is_ours):
-            continue  # comes with its first
+            continue  # handled with its first publication
         first, second = existing.get(name), existing.get(name + INSERT_SUFFIX)
         plan.names.append(name)
         if first is not None and not first.is_ours:
@@ -141,7 +146,8 @@ def _plan(connection: Connection, names: Sequence[str]) -> _Plan:
             continue
         if second is not None and not second.is_ours:
             raise SourceRefused(
-                f"publication {second.name!r} is not ours, and {name!r} needs one of that name",
+                f"publication {second.name!r} was not created by pgsluice,"
+                f" and {name!r} needs that name",
                 hint="rename it, or choose another name in [source] publications",
             )
         if tables is None:
@@ -157,7 +163,7 @@ def _plan_pair(
     pair: tuple[PublicationInfo | None, PublicationInfo | None],
     tables: list[UserTable],
 ) -> None:
-    """Plan ``name`` and its second: drops before adds, so that a table can move."""
+    """Plan ``name`` and its second publication; drops come first, so that a table can move."""
     plan.names.append(name + INSERT_SUFFIX)
     full = [table for table in tables if table.has_identity]
     insert_only = [table for table in tables if not table.has_identity]
@@ -190,7 +196,7 @@ def _plan_pair(
 
 
 def _publishable(connection: Connection) -> list[UserTable]:
-    """Each table once: plain ones, and of partitioned ones what this version can list."""
+    """The tables to publish: plain tables, and roots or leaves, whichever the version can list."""
     tables = user_tables(connection)
     if connection.info.server_version >= 130000:
         return [table for table in tables if not table.is_partition]
@@ -215,12 +221,12 @@ def _members(connection: Connection, publication_oid: int) -> dict[int, tuple[st
 
 
 def _insert_actions(version: int) -> str:
-    """What the second one publishes; TRUNCATE is not on the wire before 11."""
+    """The actions of the second publication; TRUNCATE is published since 11."""
     return "insert, truncate" if version >= 110000 else "insert"
 
 
 def _create(name: str, members: list[UserTable], actions: str | None) -> list[sql.Composed]:
-    """CREATE PUBLICATION and its COMMENT; ``actions`` None: the default, all of them."""
+    """CREATE PUBLICATION and its COMMENT; for ``actions`` None the server publishes all."""
     publication = sql.Identifier(name)
     create = sql.SQL("CREATE PUBLICATION {}").format(publication)
     if members:
@@ -246,7 +252,7 @@ def _table_name(table: UserTable) -> sql.Composed:
 
 
 def _qualified(namespace: str, name: str, kind: str) -> sql.Composed:
-    # ONLY: inheritance children are listed by themselves, each with its own identity.
+    # ONLY: inheriting tables are listed separately; each has its own replica identity.
     only = sql.SQL("ONLY " if kind == "r" else "")
     return sql.SQL("{}{}").format(only, sql.Identifier(namespace, name))
 
@@ -260,7 +266,7 @@ def _carry_out(connection: Connection, plan: _Plan) -> None:
         return
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-        # Flushed when committed, so that the flush LSN below is past it.
+        # The commit is flushed at once, so that the flush LSN read afterwards is past it.
         connection.execute("SET LOCAL synchronous_commit = local")
         for statement in plan.statements:
             connection.execute(statement)
@@ -280,12 +286,12 @@ def _report(connection: Connection, plan: _Plan) -> PublicationReport:
 
 
 def _refuse(connection: Connection, plan: _Plan, error: psycopg.Error) -> SourceRefused:
-    statements = "\n".join(f"{one};" for one in _as_text(connection, plan.statements))
+    statements = "\n".join(f"{statement};" for statement in _as_text(connection, plan.statements))
     why = error.diag.message_primary or type(error).__name__
     return SourceRefused(
-        f"publication {plan.created[0]!r} is missing and cannot be made by this role: {why}",
-        hint="have these statements run by who may (the tables' owner with CREATE on the "
-        f"database, or a superuser):\n{statements}",
+        f"publication {plan.created[0]!r} is missing and this role cannot create it: {why}",
+        hint="ask somebody with the privileges (the tables' owner with CREATE on the database,"
+        f" or a superuser) to run these statements:\n{statements}",
         sqlstate=error.sqlstate,
     )
 

@@ -1,4 +1,4 @@
-"""The server's publications: what each publishes, and of which relations."""
+"""The server's publications: their actions, and the relations that they publish."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psycopg
 
 Connection = psycopg.Connection[Any]
 
-#: How the COMMENT of a publication that we made begins.
+#: The COMMENT of the publications that pgsluice creates.
 OUR_COMMENT = "Made and kept in step by pgsluice; `pgsluice drop` removes it."
 _OUR_MARK = "Made and kept in step by pgsluice"
 
@@ -20,11 +20,11 @@ class PublicationInfo:
     """One row of pg_publication.
 
     Attributes:
-        actions: of ``insert``, ``update``, ``delete``, ``truncate``.
-        via_root: changes of partitions go under their root's name.
+        actions: the published actions: ``insert``, ``update``, ``delete``, ``truncate``.
+        via_root: changes of partitions are published under their root's name.
         generated_columns: ``none`` or ``stored`` (18+).
-        is_ours: it carries our COMMENT; no other is ever changed or dropped.
-        may_alter: our role owns it.
+        is_ours: the publication has our COMMENT; only such ones are altered or dropped.
+        may_alter: our role owns the publication.
     """
 
     oid: int
@@ -42,9 +42,8 @@ class PublishedBy:
     """How one publication publishes a relation.
 
     Attributes:
-        columns: what its column list names (15+; there the view lists all without a list);
-            None: all.
-        row_filter: its WHERE, as the server prints it.
+        columns: the column list (15+, which has all columns when there is no list); None: all.
+        row_filter: the WHERE clause, as the server prints it.
     """
 
     publication: str
@@ -55,7 +54,7 @@ class PublishedBy:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRelation:
-    """A relation that the wire names: a table, a leaf, or with via_root a root."""
+    """A relation that pgoutput sends: a table, a leaf, or with via_root a root."""
 
     oid: int
     namespace: str
@@ -65,11 +64,11 @@ class PublishedRelation:
 
     @property
     def actions(self) -> frozenset[str]:
-        """What any of the publications sends."""
-        return frozenset().union(*(one.actions for one in self.by))
+        """The actions that at least one of the publications publishes."""
+        return frozenset().union(*(publication.actions for publication in self.by))
 
 
-# As JSON, because columns of the catalog came with 11, 13 and 18.
+# As JSON, because 11, 13 and 18 added columns to the catalog.
 _PUBLICATIONS = """
 SELECT p.oid, to_jsonb(p), pg_catalog.obj_description(p.oid, 'pg_publication'),
        pg_catalog.pg_has_role(p.pubowner, 'USAGE')
@@ -82,12 +81,12 @@ ORDER BY p.pubname
 def publications_of(
     connection: Connection, names: Collection[str] | None = None
 ) -> dict[str, PublicationInfo]:
-    """The publications of these names, or all; missing ones are left out."""
+    """The publications with these names, or all; missing ones are left out."""
     parameters = {"names": None if names is None else list(names)}
-    found = {}
+    publications = {}
     for oid, row, comment, may_alter in connection.execute(_PUBLICATIONS, parameters).fetchall():
         actions = {a for a in ("insert", "update", "delete", "truncate") if row.get(f"pub{a}")}
-        found[row["pubname"]] = PublicationInfo(
+        publications[row["pubname"]] = PublicationInfo(
             oid=int(oid),
             name=row["pubname"],
             all_tables=row["puballtables"],
@@ -97,7 +96,7 @@ def publications_of(
             is_ours=(comment or "").startswith(_OUR_MARK),
             may_alter=may_alter,
         )
-    return found
+    return publications
 
 
 _RELATIONS = """
@@ -110,7 +109,7 @@ WHERE t.pubname = ANY (%s::text[])
 ORDER BY n.nspname, c.relname, t.pubname
 """
 _COLUMNS = "to_jsonb(t) -> 'attnames'"
-# The view of 15 has generated columns, too, which it never sends.
+# The view of 15 also has generated columns, which are never sent.
 _COLUMNS_15 = """(
     SELECT to_jsonb(array_agg(a.attname ORDER BY a.attnum)) FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = c.oid AND a.attname = ANY (t.attnames) AND a.attgenerated = ''
@@ -120,9 +119,9 @@ _COLUMNS_15 = """(
 def relations_of(
     connection: Connection, publications: Collection[str]
 ) -> dict[int, PublishedRelation]:
-    """What the publications send, by OID, as the wire will name it."""
+    """The relations that the publications send, by OID, as pgoutput will name them."""
     infos = publications_of(connection, publications)
-    found: dict[int, PublishedRelation] = {}
+    relations: dict[int, PublishedRelation] = {}
     is_15 = connection.info.server_version // 10000 == 15
     query = _RELATIONS.format(columns=_COLUMNS_15 if is_15 else _COLUMNS)
     for row in connection.execute(query.encode(), [list(publications)]).fetchall():
@@ -133,6 +132,6 @@ def relations_of(
             None if columns is None else tuple(columns),
             row_filter,
         )
-        earlier = found[int(oid)].by if int(oid) in found else ()
-        found[int(oid)] = PublishedRelation(int(oid), namespace, name, kind, (*earlier, by))
-    return found
+        earlier = relations[int(oid)].by if int(oid) in relations else ()
+        relations[int(oid)] = PublishedRelation(int(oid), namespace, name, kind, (*earlier, by))
+    return relations

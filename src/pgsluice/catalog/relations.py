@@ -1,7 +1,7 @@
 """Facts of relations, and of the types that their columns need.
 
-One statement for the relations, one for their columns, and one a level of type nesting
-(array of a domain over an enum: three), for as many relations as are asked at once.
+For any number of relations: one query for the relations, one for their columns, and one for
+each level of nested types (an array of a domain over an enum has three).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.types.definition import TypeDefinition, TypeField
 
-#: OIDs below are the same on every server and known by heart; the rest is looked up.
+#: Types with OIDs below are the same on every server; definitions of others are looked up.
 FIRST_UNKNOWN_TYPE_OID = 10000
 
 Connection = psycopg.Connection[Any]
 
 
 def fetch_relation_facts(connection: Connection, oid: int) -> RelationFacts | None:
-    """The facts of one relation as the connection's snapshot sees it; None: not there."""
+    """The facts of one relation in the connection's snapshot; None when it does not exist."""
     return fetch_many(connection, [oid]).get(oid)
 
 
 def fetch_many(connection: Connection, oids: Collection[int]) -> dict[int, RelationFacts]:
-    """The facts of several relations by OID; those that are not there are left out."""
+    """The facts of several relations by OID; relations that do not exist are left out."""
     if not oids:
         return {}
     wanted = sorted(set(oids))
@@ -62,7 +62,7 @@ WITH RECURSIVE wanted AS (SELECT unnest(%s::oid[]) AS oid),
 {ROOTS_CTE}, {keys_cte(connection.info.server_version)}
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, r.oid, rn.nspname, r.relname,
        k.primary_key, k.identity_key, c.relreplident::text,
-       CASE c.relkind WHEN 'p' THEN 0 ELSE c.relfilenode::bigint END -- 10 gives them one
+       CASE c.relkind WHEN 'p' THEN 0 ELSE c.relfilenode::bigint END -- 10 has one
 FROM roots
 JOIN pg_catalog.pg_class c ON c.oid = roots.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -75,7 +75,7 @@ LEFT JOIN keys k ON k.relid = c.oid
 def _columns(connection: Connection, oids: list[int]) -> dict[int, list[ColumnFacts]]:
     version = connection.info.server_version
     generated = "a.attgenerated::text" if version >= 120000 else "''"
-    # An array of one element of the column's type: as a string it is that element's own text.
+    # The array has one element; array_to_string() returns that element's text.
     missing = (
         "CASE WHEN a.atthasmissing THEN pg_catalog.array_to_string(a.attmissingval, '') END"
         if version >= 110000
@@ -125,7 +125,7 @@ SELECT t.oid, n.nspname, t.typname, t.typtype::text,
        CASE t.typtype
        WHEN 'r' THEN (SELECT r.rngsubtype::bigint FROM pg_catalog.pg_range r
                       WHERE r.rngtypid = t.oid)
-       -- By way of JSON, since only 14 and later have the column.
+       -- Through JSON, since only 14 and later have the column.
        WHEN 'm' THEN (SELECT r.rngtypid::bigint FROM pg_catalog.pg_range r
                       WHERE pg_catalog.to_jsonb(r) ->> 'rngmultitypid' = t.oid::text)
        ELSE 0 END
@@ -136,20 +136,20 @@ WHERE t.oid = ANY (%s::oid[])
 
 
 def _types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeDefinition]:
-    """Every type that is not built in among ``oids``, and all that those stand on."""
-    found: dict[int, TypeDefinition] = {}
+    """The definitions of the types in ``oids`` that are not built in, and of all they refer to."""
+    definitions: dict[int, TypeDefinition] = {}
     wanted = {oid for oid in oids if oid >= FIRST_UNKNOWN_TYPE_OID}
     while wanted:
         rows = connection.execute(_TYPES, [sorted(wanted)]).fetchall()
         level = {int(row[0]): _definition(row) for row in rows}
-        found.update(level)
+        definitions.update(level)
         wanted = {
             oid
             for definition in level.values()
-            for oid in _below(definition)
-            if oid >= FIRST_UNKNOWN_TYPE_OID and oid not in found
+            for oid in _referred_types(definition)
+            if oid >= FIRST_UNKNOWN_TYPE_OID and oid not in definitions
         }
-    return found
+    return definitions
 
 
 def _definition(row: tuple[Any, ...]) -> TypeDefinition:
@@ -168,19 +168,19 @@ def _definition(row: tuple[Any, ...]) -> TypeDefinition:
     )
 
 
-def _below(definition: TypeDefinition) -> list[int]:
-    """The OIDs that a type stands on; 0 where it has no such thing."""
+def _referred_types(definition: TypeDefinition) -> list[int]:
+    """The OIDs of the types that a type refers to; 0 for none."""
     fields = [field.type_oid for field in definition.fields]
     return [definition.element_oid, definition.base_oid, definition.subtype_oid, *fields]
 
 
 def _needed(types: dict[int, TypeDefinition], oids: Iterable[int]) -> tuple[TypeDefinition, ...]:
-    """Those types that ``oids`` stand on, by OID."""
+    """The definitions that the types ``oids`` refer to, directly or not, in the order of OIDs."""
     needed: dict[int, TypeDefinition] = {}
     waiting = list(oids)
     while waiting:
         oid = waiting.pop()
         if oid in types and oid not in needed:
             needed[oid] = types[oid]
-            waiting += _below(types[oid])
+            waiting += _referred_types(types[oid])
     return tuple(needed[oid] for oid in sorted(needed))

@@ -1,4 +1,4 @@
-"""What the server is and allows, and how a slot stands."""
+"""The server's version, settings and privileges, and the state of a slot."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """The server and our role on it.
+    """The server, and the privileges of our role.
 
     Attributes:
         version_num: 180004, 100023.
-        version: as the server names it, ``18.4``.
-        system_id: the cluster's identifier; None where the role may not see it (the
-            replication connection's IDENTIFY_SYSTEM always says it).
-        max_slot_wal_keep_bytes: how much WAL slots may hold back; None: without limit.
+        version: as the server prints it, ``18.4``.
+        system_id: the cluster's identifier; None when the role may not read it (the
+            replication connection's IDENTIFY_SYSTEM always returns it).
+        max_slot_wal_keep_bytes: how much WAL slots may retain; None: no limit.
         is_standby: the server is in recovery.
         has_replication: our role may replicate: as a superuser, by its REPLICATION attribute, or
             as a member of a managed service's replication role.
@@ -63,7 +63,7 @@ WHERE r.rolname = current_user
 
 
 def server_info(connection: Connection) -> ServerInfo:
-    """Ask the server what it is."""
+    """Read the server's version, settings and our role's privileges."""
     row = connection.execute(_SERVER).fetchone()
     assert row is not None
     return ServerInfo(
@@ -101,7 +101,7 @@ _FLUSH_LSN = """CASE WHEN pg_catalog.pg_is_in_recovery()
 
 
 def flush_lsn(connection: Connection) -> Lsn:
-    """How far the server's WAL can be sent: flushed, or on a standby replayed."""
+    """The end of the WAL that the server can send: its flush LSN, on a standby its replay LSN."""
     row = connection.execute(f"SELECT ({_FLUSH_LSN})::text").fetchone()
     assert row is not None
     return Lsn.parse(row[0])
@@ -113,15 +113,15 @@ class SlotInfo:
 
     Attributes:
         plugin, database: None for a physical slot.
-        active_pid: the walsender that has it.
-        confirmed_flush_lsn: up to where it was acknowledged; None for a physical slot, or
-            one whose creation has not ended.
+        active_pid: the walsender that uses the slot.
+        confirmed_flush_lsn: the acknowledged LSN; None for a physical slot, or while a slot is
+            being created.
         retained_bytes: WAL from the slot's restart_lsn to the server's end; None when the slot
             holds none, or lost it.
         wal_status: ``reserved``, ``extended``, ``unreserved``, ``lost``; None before 13.
-        invalidation_reason: why it can't be used any more; before 17 only known as lost.
-        two_phase: made for prepared transactions.
-        is_synced: on a standby, kept by slot synchronisation (17+).
+        invalidation_reason: why the slot can no longer be used; None before 17.
+        two_phase: the slot decodes prepared transactions.
+        is_synced: the slot is on a standby and maintained by slot synchronisation (17+).
     """
 
     name: str
@@ -140,11 +140,11 @@ class SlotInfo:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the server removed what the slot needs."""
+        """Whether the server removed WAL that the slot needs."""
         return self.wal_status == "lost" or self.invalidation_reason is not None
 
 
-# The view's columns grew with every version: as JSON, what is not there is just absent.
+# As JSON, because most versions added columns to the view: a missing column is a missing key.
 _SLOT = f"""
 SELECT to_jsonb(s), pg_catalog.pg_wal_lsn_diff({_FLUSH_LSN}, s.restart_lsn)::bigint
 FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %s
@@ -152,11 +152,11 @@ FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %s
 
 
 def slot_info(connection: Connection, name: str) -> SlotInfo | None:
-    """How a slot stands; None when there is none of that name."""
-    found = connection.execute(_SLOT, [name]).fetchone()
-    if found is None:
+    """The state of a slot; None when no slot has this name."""
+    answer = connection.execute(_SLOT, [name]).fetchone()
+    if answer is None:
         return None
-    row: dict[str, Any] = found[0]
+    row: dict[str, Any] = answer[0]
     return SlotInfo(
         name=name,
         plugin=row["plugin"],
@@ -165,7 +165,7 @@ def slot_info(connection: Connection, name: str) -> SlotInfo | None:
         is_active=row["active"],
         active_pid=row["active_pid"],
         confirmed_flush_lsn=_lsn(row["confirmed_flush_lsn"]),
-        retained_bytes=None if found[1] is None else max(0, found[1]),
+        retained_bytes=None if answer[1] is None else max(0, answer[1]),
         wal_status=row.get("wal_status"),
         invalidation_reason=row.get("invalidation_reason"),
         two_phase=bool(row.get("two_phase")),

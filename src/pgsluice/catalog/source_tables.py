@@ -1,8 +1,8 @@
-"""The source's relations as publications need them: one frozen picture of the catalog.
+"""A snapshot of the source's relations, for pgsluice's own publications.
 
-Everything that ``CREATE PUBLICATION`` looks at: names, kinds, columns, partitions, inheritance,
-replica identity. Views, sequences and the server's own tables are in it by name and kind only,
-so that what cannot be published is refused with the reason.
+It has everything that ``CREATE PUBLICATION`` looks at: names, kinds, columns, partitions,
+inheritance, replica identity. Of views, sequences and system tables it has only the name and the
+kind, so that the error for one that cannot be published has the reason.
 
 Source: pg_class, pg_attribute, pg_inherits, pg_index, pg_namespace.
 """
@@ -20,10 +20,10 @@ from pgsluice.catalog.keys import keys_cte
 Connection = psycopg.Connection[Any]
 
 FIRST_NORMAL_OID = 16384
-"""Objects below it were made by initdb."""
+"""initdb created the objects with smaller OIDs."""
 
 FIRST_UNPINNED_OID = 12000
-"""Relations below it are the server's own catalog."""
+"""Relations with smaller OIDs are the system catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class SourceColumn:
     """One column.
 
     Attributes:
-        collation: its OID in pg_collation, 0 for a type without.
+        collation: its OID in pg_collation, 0 for a type without collation.
         generated: ``""``, ``"s"`` stored, ``"v"`` virtual.
         identity: ``""``, ``"a"`` always, ``"d"`` by default.
         display_type: as format_type() prints it.
-        display_collation: its name where it is not the type's own, else empty.
-        display_default: its DEFAULT or generation expression, else empty.
+        display_collation: the collation's name, empty for the type's own collation.
+        display_default: the DEFAULT or generation expression, or empty.
     """
 
     name: str
@@ -54,14 +54,14 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class SourceType:
-    """One row of pg_type, of a user.
+    """One row of pg_type: a type of a user.
 
     Attributes:
         kind: typtype: ``b`` base, ``d`` domain, ``e`` enum, ``c`` composite, ``r`` range.
-        element: of an array, else 0; ``array`` is the array of this type.
-        base: of a domain, else 0.
+        element: the element type of an array, else 0; ``array`` is the array of this type.
+        base: the base type of a domain, else 0.
         display: as format_type() prints it.
-        labels: of an enum.
+        labels: the labels of an enum.
     """
 
     oid: int
@@ -83,13 +83,12 @@ class SourceTable:
     Attributes:
         kind: pg_class.relkind: ``r`` table, ``p`` partitioned table, ``v`` view and so on.
         persistence: ``p`` permanent, ``u`` unlogged, ``t`` temporary.
-        columns: in attnum order, without dropped ones; of the users' relations only.
-        types: those of users that its columns have, with their arrays, elements and bases.
+        columns: in attnum order, without dropped columns; empty for system relations.
+        types: the columns' user-defined types, with their arrays, elements and base types.
         replica_identity: ``d``, ``n``, ``f`` or ``i``.
-        identity_columns: the columns of the index that the replica identity names; none under
-            FULL and NOTHING.
-        ancestors: partitioned tables that it is a partition of, nearest first, by OID.
-        children: tables that inherit from it or are its partitions, direct ones, by OID.
+        identity_columns: the columns of the replica identity's index; none under FULL and NOTHING.
+        ancestors: the OIDs of the partitioned tables above, the parent first.
+        children: the OIDs of the tables that directly inherit from it, and of its partitions.
     """
 
     oid: int
@@ -110,12 +109,12 @@ class SourceTable:
 
     @property
     def is_system(self) -> bool:
-        """A table of the server's catalog, or one of its TOAST tables."""
+        """Whether it belongs to the system catalog, or is a TOAST table."""
         return self.oid < FIRST_UNPINNED_OID or self.namespace == "pg_toast"
 
     @property
     def is_publishable(self) -> bool:
-        """What FOR ALL TABLES takes (pg_relation_is_publishable)."""
+        """Whether FOR ALL TABLES includes it (pg_relation_is_publishable)."""
         return (
             self.kind in "rp"
             and self.persistence == "p"
@@ -125,7 +124,7 @@ class SourceTable:
 
     def column(self, name: str) -> SourceColumn | None:
         """A column by its name."""
-        return next((one for one in self.columns if one.name == name), None)
+        return next((column for column in self.columns if column.name == name), None)
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,8 @@ class SourceCatalog:
 
     Attributes:
         tables: by OID.
-        schemas: all names, those without a table too.
-        search_path: where names without a schema are looked for, after pg_catalog.
+        schemas: the names of all schemas, also of those without tables.
+        search_path: the schemas to search for an unqualified name, after pg_catalog.
     """
 
     tables: Mapping[int, SourceTable]
@@ -147,38 +146,40 @@ class SourceCatalog:
     )
 
     def __post_init__(self) -> None:
-        self._by_name.update(((one.namespace, one.name), one) for one in self.tables.values())
+        self._by_name.update(
+            ((table.namespace, table.name), table) for table in self.tables.values()
+        )
 
     @classmethod
     def of(cls, tables: Iterable[SourceTable], **facts: Any) -> SourceCatalog:
-        """A catalog of these tables, and their schemas unless ``schemas`` says otherwise."""
-        found = {one.oid: one for one in tables}
+        """A catalog of these tables; its schemas are theirs unless ``facts`` has others."""
+        by_oid = {table.oid: table for table in tables}
         facts.setdefault(
-            "schemas", frozenset({"public", *(one.namespace for one in found.values())})
+            "schemas", frozenset({"public", *(table.namespace for table in by_oid.values())})
         )
-        return cls(found, **facts)
+        return cls(by_oid, **facts)
 
     def table(self, namespace: str, name: str) -> SourceTable | None:
-        """A relation by its full name."""
+        """Find a relation by its qualified name."""
         return self._by_name.get((namespace, name))
 
     def visible(self, name: str) -> SourceTable | None:
-        """A relation by its name alone, as the search path finds it."""
+        """Find a relation by its unqualified name on the search path."""
         for namespace in ("pg_catalog", *self.search_path):
-            if found := self.table(namespace, name):
-                return found
+            if table := self.table(namespace, name):
+                return table
         return None
 
     def below(self, table: SourceTable) -> list[SourceTable]:
-        """All that inherit from a table or are its partitions, at any depth, without it."""
-        found: dict[int, SourceTable] = {}
+        """All descendants of a table by inheritance or partitioning."""
+        descendants: dict[int, SourceTable] = {}
         waiting = list(table.children)
         while waiting:
-            one = self.tables.get(waiting.pop(0))
-            if one is not None and one.oid not in found:
-                found[one.oid] = one
-                waiting += one.children
-        return list(found.values())
+            child = self.tables.get(waiting.pop(0))
+            if child is not None and child.oid not in descendants:
+                descendants[child.oid] = child
+                waiting += child.children
+        return list(descendants.values())
 
 
 _RELATIONS = """
@@ -229,10 +230,10 @@ ORDER BY i.inhparent, i.inhrelid
 
 
 def source_catalog(connection: Connection) -> SourceCatalog:
-    """Read the whole picture, in one snapshot: the open transaction's, else one of its own.
+    """Read the catalog in one snapshot: of the open transaction, or else of a new one.
 
-    The search path is the database's or the role's default, as far as it names schemas that
-    are there; ``"$user"`` stands for the role.
+    The search path is the default of the role or the database, without schemas that do not
+    exist; ``"$user"`` stands for the role.
     """
     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         return _read(connection)
@@ -282,19 +283,19 @@ def _types(connection: Connection) -> dict[int, SourceType]:
 def _needed(
     types: Mapping[int, SourceType], columns: Iterable[SourceColumn]
 ) -> tuple[SourceType, ...]:
-    """The types of users that columns have, and those that belong to them."""
-    found: dict[int, SourceType] = {}
+    """The user-defined types of columns, with their arrays, elements and base types."""
+    needed: dict[int, SourceType] = {}
     waiting = [column.type_oid for column in columns]
     while waiting:
-        one = types.get(waiting.pop())
-        if one is not None and one.oid not in found:
-            found[one.oid] = one
-            waiting += (one.element, one.array, one.base)
-    return tuple(found[oid] for oid in sorted(found))
+        source_type = types.get(waiting.pop())
+        if source_type is not None and source_type.oid not in needed:
+            needed[source_type.oid] = source_type
+            waiting += (source_type.element, source_type.array, source_type.base)
+    return tuple(needed[oid] for oid in sorted(needed))
 
 
 def _inheritance(connection: Connection) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """The partitioned table of each partition, and all children of each parent."""
+    """The parent of each partition, and the children of each parent, by OID."""
     parents: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     for child, parent, is_partition in connection.execute(_INHERITS).fetchall():
@@ -305,10 +306,10 @@ def _inheritance(connection: Connection) -> tuple[dict[int, int], dict[int, list
 
 
 def _ancestors(oid: int, parents: Mapping[int, int]) -> tuple[int, ...]:
-    found: list[int] = []
-    while (parent := parents.get(found[-1] if found else oid)) is not None:
-        found.append(parent)
-    return tuple(found)
+    ancestors: list[int] = []
+    while (parent := parents.get(ancestors[-1] if ancestors else oid)) is not None:
+        ancestors.append(parent)
+    return tuple(ancestors)
 
 
 _SEARCH_PATH = """
@@ -326,10 +327,10 @@ LIMIT 1
 
 
 def _search_path(connection: Connection, schemas: frozenset[str]) -> tuple[str, ...]:
-    """Our sessions have an empty search path; the statements mean the usual one."""
+    """The default search path: our sessions have an empty one, which statements do not mean."""
     row = connection.execute(_SEARCH_PATH.encode()).fetchone()
     text = '"$user", public' if row is None else str(row[0]).partition("=")[2]
     role = connection.execute("SELECT current_user").fetchone()
-    names = (one.strip().replace('""', '"').strip('"') for one in text.split(","))
-    meant = (str(role[0]) if one == "$user" and role else one for one in names)
-    return tuple(one for one in meant if one in schemas)
+    names = (name.strip().replace('""', '"').strip('"') for name in text.split(","))
+    resolved = (str(role[0]) if name == "$user" and role else name for name in names)
+    return tuple(name for name in resolved if name in schemas)

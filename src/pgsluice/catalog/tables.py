@@ -1,4 +1,4 @@
-"""The database's own tables: which there are, what names their rows, where they lie."""
+"""The users' tables: their names, the keys that identify their rows, and their files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
 
 Connection = psycopg.Connection[Any]
 
-#: The schema that our own tables on a PostgreSQL target lie in; never published.
+#: The schema of pgsluice's own tables on a PostgreSQL target; never published.
 OUR_SCHEMA = "pgsluice"
 
 
@@ -22,12 +22,12 @@ class UserTable:
 
     Attributes:
         kind: ``r`` table, ``p`` partitioned table.
-        root_oid: the top-most partitioned ancestor; its own OID without one.
+        root_oid: the topmost partitioned ancestor; the table's own OID when there is none.
         replica_identity: ``d``, ``n``, ``f`` or ``i``.
-        identity_key: the columns of the index that the replica identity takes.
-        has_identity: an UPDATE or DELETE can be published. For a partitioned table: of every
-            leaf, and of those to come (it has a primary key itself, which they inherit).
-        may_publish: our role owns the table, as adding it to a publication needs.
+        identity_key: the columns of the replica identity's index.
+        has_identity: UPDATE and DELETE can be published. For a partitioned table this holds for
+            every leaf, and for new leaves, which inherit the table's primary key.
+        may_publish: our role owns the table and so can add it to a publication.
     """
 
     oid: int
@@ -43,8 +43,8 @@ class UserTable:
     may_publish: bool
 
 
-# System tables lie below OID 16384 or in schemas of theirs; temporary, unlogged and foreign
-# tables are not in the WAL that is decoded; an extension's tables are the extension's matter.
+# Not system tables (OIDs below 16384, or in schemas of the system), nor temporary, unlogged and
+# foreign tables, which are not in the WAL, nor tables that belong to an extension.
 _TABLES = """
 WITH RECURSIVE wanted AS (
     SELECT c.oid
@@ -72,7 +72,7 @@ def user_tables(connection: Connection) -> tuple[UserTable, ...]:
     """All tables of users in the database, partitioned ones and their partitions included."""
     query = _TABLES.format(roots=ROOTS_CTE, keys=keys_cte(connection.info.server_version))
     rows = connection.execute(query, [OUR_SCHEMA]).fetchall()
-    unnamed_roots = {
+    roots_without_identity = {
         int(row[5])
         for row in rows
         if row[4] and row[3] == "r" and not _has_identity(row[6], row[8])
@@ -81,8 +81,8 @@ def user_tables(connection: Connection) -> tuple[UserTable, ...]:
     for row in rows:
         oid, kind = int(row[0]), row[3]
         if kind == "p":
-            # A new partition has REPLICA IDENTITY DEFAULT, whatever its parent's is.
-            has_identity = oid not in unnamed_roots and _has_identity("d", row[7])
+            # A new partition has REPLICA IDENTITY DEFAULT, even if its parent has another.
+            has_identity = oid not in roots_without_identity and _has_identity("d", row[7])
         else:
             has_identity = _has_identity(row[6], row[8])
         tables.append(
@@ -109,12 +109,12 @@ def _has_identity(replica_identity: str, key: list[str] | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Filenode:
-    """Where a table's rows lie.
+    """The file that holds a table's rows.
 
     Attributes:
-        in_snapshot: pg_class.relfilenode as the connection's snapshot has it.
-        now: the newest, whatever the snapshot; None when the table was dropped since. Where
-            both differ the snapshot reads the table as empty.
+        in_snapshot: pg_class.relfilenode in the connection's snapshot.
+        now: the current one; None when the table has been dropped. If it differs from
+            ``in_snapshot``, the snapshot sees an empty table.
     """
 
     in_snapshot: int
@@ -137,8 +137,8 @@ ORDER BY b.root, c.oid
 
 
 def leaf_filenodes(connection: Connection, oids: Collection[int]) -> dict[int, dict[int, Filenode]]:
-    """For each table its leaves' filenodes by leaf OID; a plain table is its own leaf."""
-    found: dict[int, dict[int, Filenode]] = {oid: {} for oid in oids}
+    """The filenodes of each table's leaves by their OIDs; a plain table is its own leaf."""
+    filenodes: dict[int, dict[int, Filenode]] = {oid: {} for oid in oids}
     for root, oid, in_snapshot, now in connection.execute(_FILENODES, [list(oids)]).fetchall():
-        found[int(root)][int(oid)] = Filenode(in_snapshot, now)
-    return found
+        filenodes[int(root)][int(oid)] = Filenode(in_snapshot, now)
+    return filenodes

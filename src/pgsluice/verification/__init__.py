@@ -1,9 +1,9 @@
-"""Is the target what the source is? Compares a table with its copy at one position.
+"""Compares a table with its target at one position.
 
-The source's side is formatted and hashed by PostgreSQL itself (:mod:`.source`), the target's
-by code that only this room has (:mod:`.postgres_text`, :mod:`.target`): nothing here imports
-the decoder or its types, so that a mistake of theirs cannot hide itself. What a row's hash is
-taken of is written in :mod:`.digest`; :func:`compare` says equal, or which keys are not.
+PostgreSQL itself formats and hashes the rows of the source (:mod:`.source`); code that only this
+room has does it for the rows of the target (:mod:`.postgres_text`, :mod:`.target`). Nothing here
+imports the decoder or its types, so that their mistakes are found. :mod:`.digest` defines a row's
+hash; :func:`compare` returns whether both sides are equal, and the keys that differ.
 """
 
 from pgsluice.verification.compare import Comparison, compare

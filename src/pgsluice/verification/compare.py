@@ -1,8 +1,7 @@
 """Compare a table with its target, and find the keys that differ.
 
-First both sides are digested whole. Only where the digests differ, the rows are looked at by
-buckets: two more passes over both sides find the buckets that differ, and the rows in them,
-a bounded number at a time.
+First the digests of all rows are compared. Only if they differ, two more passes over both sides
+find the buckets that differ and then the rows in them, a bounded number at a time.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ _MOST_BUCKETS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a comparison found.
+    """The result of a comparison.
 
-    Keys are tuples of text forms, in the key's order; a row of a table without key stands
-    under its hash, once for each time that it is there too often or too rarely.
+    Keys are tuples of text forms, in the key's order. The key of a row in a table without key is
+    its hash, repeated as often as the numbers of such rows differ.
 
     Attributes:
         table: ``schema.table``.
         source: the source's digest.
         target: the target's.
-        missing_keys: at the source and not at the target.
-        extra_keys: at the target and not at the source, or there more often.
-        differing_keys: at both, with other values.
+        missing_keys: keys at the source that the target lacks.
+        extra_keys: keys at the target that the source lacks.
+        differing_keys: keys whose rows have other values at the target.
         has_more: more keys differ than are listed.
-        has_key: keys are the table's; else they are hashes of rows.
+        has_key: the keys are the table's; otherwise they are hashes of rows.
     """
 
     table: str
@@ -90,19 +89,19 @@ def compare(
 ) -> Comparison:
     """Compare one table with its target.
 
-    The target must be at the position that the source is read at; that is the caller's part:
-    a source that rests, an exported snapshot, or a transaction that the caller has begun.
+    The caller makes sure that the target is at the position at which the source is read: nobody
+    writes to the source, or it is read in an exported snapshot or the caller's transaction.
 
     Args:
-        connection: to the source. Outside a transaction, one of our own is used, so that all
-            passes see one state.
-        table: ``schema.table``, a partitioned table by its root; or what
-            :meth:`ComparedTable.find` found.
+        connection: to the source. Outside a transaction a new one is begun, so that all passes
+            have the same snapshot.
+        table: ``schema.table``, a partitioned table by its root; or the
+            result of :meth:`ComparedTable.find`.
         target: a Delta table's folder (its newest version), or rows.
-        key: the columns that tell rows apart; None: the table's own key.
-        columns: what to compare; None: all but generated columns.
+        key: the columns that identify a row; None: the table's own key.
+        columns: the columns to compare; None: all but generated columns.
         snapshot: name of an exported snapshot of the source.
-        max_keys: how many keys of each kind are listed at most.
+        max_keys: how many keys of each kind are listed.
 
     Raises:
         PgsluiceError: no such table, target or column.
@@ -128,14 +127,14 @@ def compare(
         source, target_digest = ours.digest(), theirs.digest()
         if source == target_digest:
             return Comparison(facts.title, source, target_digest, has_key=bool(key_names))
-        found = _differences(ours, theirs, max(source.rows, target_digest.rows), max_keys)
-        return Comparison(facts.title, source, target_digest, *found, has_key=bool(key_names))
+        differences = _differences(ours, theirs, max(source.rows, target_digest.rows), max_keys)
+        return Comparison(facts.title, source, target_digest, *differences, has_key=bool(key_names))
 
 
 def _differences(
     source: Side, target: Side, rows: int, max_keys: int
 ) -> tuple[tuple[Key, ...], tuple[Key, ...], tuple[Key, ...], bool]:
-    """Missing, extra and differing keys, and whether there are more."""
+    """The missing, extra and differing keys, and whether there are more."""
     count = min(max(rows // _ROWS_A_BUCKET, 1), _MOST_BUCKETS)
     ours, theirs = source.buckets(count), target.buckets(count)
     nothing = Digest()
@@ -169,7 +168,7 @@ def _differences(
 
 
 def _passes(differing: Sequence[int], sizes: dict[int, int]) -> Iterator[frozenset[int]]:
-    """Groups of buckets whose rows are held in memory together."""
+    """Group the buckets, so that the rows of a group fit into memory."""
     chosen: list[int] = []
     held = 0
     for bucket in differing:
@@ -183,7 +182,7 @@ def _passes(differing: Sequence[int], sizes: dict[int, int]) -> Iterator[frozens
 
 
 def _order(key: Key) -> tuple[tuple[int, str], ...]:
-    """Numbers by their value as far as their length tells, NULL first."""
+    """A sort key: NULL first, then by length, which puts whole numbers in order."""
     return tuple((-1, "") if text is None else (len(text), text) for text in key)
 
 

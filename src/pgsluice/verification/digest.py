@@ -1,16 +1,16 @@
-"""What both sides hash, and how rows become one digest of a table.
+"""The hash of a row, and the digest of a table's rows.
 
 A row's text is, for its columns in order, ``-`` for NULL and ``<characters>:<text>`` for a
-value in the text form of PostgreSQL's output function. The length in front keeps apart what
-would otherwise run together: (``a``, ``bc``) from (``ab``, ``c``), NULL from the empty text.
+value in the text form of PostgreSQL's output function. The length tells (``a``, ``bc``) from
+(``ab``, ``c``), and NULL from the empty text.
 
-A row's hash is MD5 of that text in UTF-8, the one hash that PostgreSQL has had in all
-versions from 10 on; nobody attacks here, two copies of a table are compared. Read as two
-numbers of 64 bits it is summed over the rows, modulo 2^64, so that the order of the rows does
-not matter, and, unlike with XOR, how often a row is there does.
+A row's hash is MD5 of that text in UTF-8, the only hash that all
+versions from 10 on have; two copies of a table are compared, so nobody attacks it. As two 64-bit
+numbers it is summed over the rows, modulo 2^64, so that the order of the rows does not matter but,
+unlike with XOR, the number of equal rows does.
 
-To find what differs without holding a table in memory, rows fall into buckets by the first
-32 bits of MD5 of their key's text (of the row's where there is no key).
+To find differences without holding a table in memory, rows are put into buckets by the first 32
+bits of the MD5 of their key's text, or of the row's text if there is no key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Key = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Rows and their hashes, summed.
+    """The number of rows and the sums of their hashes.
 
     Attributes:
         rows: how many rows.
@@ -39,7 +39,7 @@ class Digest:
 
     @classmethod
     def of(cls, rows: int, high: int, low: int) -> Digest:
-        """Take sums of any size or sign."""
+        """A digest of sums of any size and sign."""
         return cls(rows, high % _MODULUS, low % _MODULUS)
 
     def __add__(self, other: Digest) -> Digest:
@@ -52,16 +52,16 @@ class Digest:
 
 
 class Side(Protocol):
-    """What the source and the target each can say of their rows."""
+    """The rows of the source or of the target."""
 
     def digest(self) -> Digest:
-        """All rows."""
+        """The digest of all rows."""
 
     def buckets(self, count: int) -> dict[int, Digest]:
-        """The rows of each of ``count`` buckets; empty ones may be left out."""
+        """The digest of each of ``count`` buckets; empty ones may be left out."""
 
     def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
-        """The rows of some of ``count`` buckets: key -> hash of every row that has it.
+        """The hashes of the rows of some of ``count`` buckets, by key.
 
         The key of a row of a table without key is the row's hash.
         """

@@ -1,8 +1,8 @@
 """Arrow values in PostgreSQL's text form, as its output functions print them.
 
-This is the second opinion on what a value is: written from PostgreSQL's rules alone, it
-shares nothing with the code that decodes the stream and writes targets. Columns are taken
-whole where that is simple; the rare values (years before Christ, exponents) one by one.
+This is the second opinion on a value: it is written from PostgreSQL's rules alone and shares
+nothing with the code that decodes the stream and writes targets. Whole columns are formatted at
+once where that is simple, rare values (years before Christ, exponents) one at a time.
 Source: the manual, chapter "Data Types"; ``d2s.c``, ``array_out`` and ``EncodeDateTime`` of
 PostgreSQL.
 """
@@ -23,19 +23,19 @@ from pgsluice.errors import PgsluiceError
 
 _TEXT = pa.large_string()
 _DAY_US = 86_400_000_000
-# Years 1 to 9999: what ISO 8601 and PostgreSQL write alike.
+# Years 1 to 9999, for which ISO 8601 and PostgreSQL have the same form.
 _FIRST_DAY = -719_162
 _LAST_DAY = 2_932_896
 
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """What the Arrow type does not tell of how a column prints.
+    """What a column's text form depends on besides its Arrow type.
 
     Attributes:
-        delimiter: between the elements of an array (``;`` for box).
-        shortest_floats: floats in the fewest digits that tell them apart, as PostgreSQL 12
-            and later do; before, extra_float_digits = 3 gave 18 (float8) or 9 (float4).
+        delimiter: the character between the elements of an array (``;`` for box).
+        shortest_floats: floats have the fewest digits that identify them, as since PostgreSQL
+            12; before, extra_float_digits = 3 printed 18 (float8) or 9 (float4).
     """
 
     delimiter: str = ","
@@ -49,7 +49,7 @@ def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
         large_string; null where the array is.
 
     Raises:
-        PgsluiceError: there is no text form for the type here.
+        PgsluiceError: the type is not supported.
     """
     form = form or TextForm()
     kind = array.type
@@ -76,7 +76,7 @@ def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
 
 
 def _patched(texts: pa.Array, rows: npt.NDArray[np.bool_], values: list[str]) -> pa.Array:
-    """Other texts at some rows."""
+    """Replace the texts of some rows."""
     if not values:
         return texts
     return pc.replace_with_mask(texts, pa.array(rows), pa.array(values, _TEXT))
@@ -84,14 +84,14 @@ def _patched(texts: pa.Array, rows: npt.NDArray[np.bool_], values: list[str]) ->
 
 def _decimals(array: pa.Array) -> pa.Array:
     texts = array.cast(_TEXT)
-    # Arrow turns to exponents for the smallest values; PostgreSQL never does.
+    # Arrow prints the smallest values with exponents; PostgreSQL never does.
     small = _mask(pc.match_substring(texts, "E"))
     values = [format(value, "f") for value in array.filter(pa.array(small)).to_pylist()]
     return _patched(texts, small, values)
 
 
 def _bytea(array: pa.Array) -> pa.Array:
-    """``\\x`` and two digits a byte."""
+    """``\\x`` and two digits for each byte."""
     values = array.cast(pa.large_binary()).to_pylist()
     return pa.array([None if value is None else "\\x" + value.hex() for value in values], _TEXT)
 
@@ -103,21 +103,21 @@ def _floats(array: pa.Array, form: TextForm) -> pa.Array:
     numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
     valid = _mask(array.is_valid())
     is_single = numbers.dtype == np.float32
-    # Integers of few digits have no fraction and no exponent in any version.
+    # Short integers are printed without fraction and exponent by all versions.
     plain = (np.abs(numbers) < (1e6 if is_single else 1e15)) & (numbers == np.trunc(numbers))
     plain &= ~((numbers == 0) & np.signbit(numbers))
     integers = np.where(plain, numbers, 0).astype(np.int64)
     texts = pa.array(integers, mask=~valid).cast(_TEXT)
     others = valid & ~plain
-    one = _float_formatter(is_single, form.shortest_floats)
-    return _patched(texts, others, [one(number) for number in numbers[others]])
+    print_float = _float_formatter(is_single, form.shortest_floats)
+    return _patched(texts, others, [print_float(number) for number in numbers[others]])
 
 
 def _float_formatter(is_single: bool, shortest: bool) -> Callable[[np.floating], str]:
     digits = (9 if is_single else 18) if not shortest else 0
     single_or_double = np.float32 if is_single else np.float64
 
-    def one(number: np.floating) -> str:
+    def print_float(number: np.floating) -> str:
         value = float(number)
         if value != value:
             return "NaN"
@@ -129,16 +129,16 @@ def _float_formatter(is_single: bool, shortest: bool) -> Callable[[np.floating],
             return "-0"
         return _layout(_shortest(single_or_double(number)), 6 if is_single else 15)
 
-    return one
+    return print_float
 
 
 def _shortest(number: np.floating) -> str:
     """The shortest decimal that reads back as the number, in scientific form.
 
-    Python and numpy take a decimal that lies exactly between two floats if reading it rounds
-    to the right one; PostgreSQL does not, so that the text does not depend on the reader's
-    rounding. Such decimals exist only where floats are about 1 apart or more, and below 1e45:
-    beyond, the middle between two has more digits than any shortest text.
+    Python and numpy use a decimal exactly half-way between two floats if it is rounded to the
+    right one when it is read; PostgreSQL does not, so that its text does not depend on the
+    reader's rounding. Such decimals exist only below 1e45 and where floats are about 1 apart or
+    more: elsewhere the middle between two floats has more digits than any shortest text.
     """
     text = np.format_float_scientific(number, unique=True, trim="-")
     if not (2.0**20 if number.dtype == np.float32 else 2.0**50) < abs(float(number)) < 1e45:
@@ -154,14 +154,14 @@ def _shortest(number: np.floating) -> str:
 
 
 def _exact(number: np.floating) -> Fraction:
-    """A float's value; past the largest float4, what would come next."""
+    """A float's value; for infinity, the number that would follow the largest float4."""
     return (
         Fraction(float(number)) if np.isfinite(number) else Fraction(math.copysign(2**128, number))
     )
 
 
 def _layout(scientific: str, limit: int) -> str:
-    """Digits and exponent as PostgreSQL lays them out: plain from 1e-04 to below 1e``limit``."""
+    """Print as PostgreSQL does: in fixed notation from 1e-04 to below 1e``limit``."""
     mantissa, _, exponent_text = scientific.partition("e")
     exponent = int(exponent_text)
     sign = "-" if mantissa.startswith("-") else ""
@@ -202,7 +202,7 @@ def _timestamps(array: pa.Array) -> pa.Array:
     ordinary = (days >= _FIRST_DAY) & (days <= _LAST_DAY)
     iso = np.datetime_as_string(np.where(ordinary, numbers, 0).astype("datetime64[us]"))
     texts = pc.replace_substring(pa.array(iso, _TEXT, mask=~valid), "T", " ")
-    # There are always six digits after the point: zeros go, and the point if all do.
+    # There are always six digits after the point: remove trailing zeros, and then the point.
     texts = pc.utf8_rtrim(pc.utf8_rtrim(texts, characters="0"), characters=".")
     if zone:
         texts = pc.binary_join_element_wise(texts, pa.scalar(zone, _TEXT), pa.scalar("", _TEXT))
@@ -216,7 +216,7 @@ def _timestamps(array: pa.Array) -> pa.Array:
 
 
 def _civil(day: int) -> tuple[str, str]:
-    """A day since 1970-01-01 as year, month, day, and `` BC`` before the year 1."""
+    """The year, month and day of a day since 1970-01-01, and `` BC`` before the year 1."""
     cycles, of_cycle = divmod(day + 719_468, 146_097)  # days of 400 years, from 0000-03-01
     year = (of_cycle - of_cycle // 1460 + of_cycle // 36_524 - of_cycle // 146_096) // 365
     of_year = of_cycle - (365 * year + year // 4 - year // 100)
@@ -238,7 +238,7 @@ def _time(micros: int) -> str:
 
 
 def _arrays(array: pa.Array, form: TextForm) -> pa.Array:
-    """``{1,NULL,"a b"}``: quoted as ``array_out`` does."""
+    """``{1,NULL,"a b"}``, quoted as by ``array_out``."""
     elements = postgres_text(array.flatten(), form)
     special = '^$|^(?i:null)$|[{}"\\\\ \\t\\n\\r\\x0b\\x0c]'
     if form.delimiter in ",;:":

@@ -2,7 +2,7 @@
 
 The text forms are those of the output functions (``concat`` calls them: a cast to text would
 strip the blanks of char(n) and spell a boolean out) under the settings that the stream is
-read with. Rows hidden by row-level security are an error, never left out in silence.
+read with. If row-level security would hide rows, that is an error.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ ORDER BY a.attnum
 
 @dataclass(frozen=True, slots=True)
 class ComparedColumn:
-    """One column, as far as its text form depends on it.
+    """A column's name and what its text form depends on.
 
     Attributes:
-        scalar_oid: its type's OID: below domains, of an array the elements'.
-        delimiter: what stands between the elements of an array of it.
+        scalar_oid: the OID of its type: of a domain the base type, of an array the elements'.
+        delimiter: the character between the elements of an array of the type.
     """
 
     name: str
@@ -74,11 +74,11 @@ class ComparedColumn:
     delimiter: str = ","
 
     def expression(self, arrow_type: pa.DataType | None) -> sql.Composable:
-        """The column's value as SQL, brought to what the target's type can say.
+        """The column's value as SQL, converted to what the target's type can represent.
 
-        A numeric without a scale of its own prints as many digits as each value has, which a
-        decimal(p,s) at the target cannot know; one that the user let become a double prints
-        as a double.
+        The text of a numeric without a declared scale depends on each value's own scale, which a
+        decimal(p,s) at the target does not have; a numeric that maps to a double is printed as a
+        double.
         """
         name = sql.Identifier(self.name)
         if self.scalar_oid != _NUMERIC_OID or arrow_type is None:
@@ -87,8 +87,8 @@ class ComparedColumn:
         scalar = arrow_type.value_type if is_array else arrow_type
         if pa.types.is_decimal(scalar):
             scale = sql.Literal(int(scalar.scale))
-            # A value with more digits than the target holds is rounded here and missing
-            # there: they differ, as they should.
+            # A value with more digits than the target holds is rounded here and is not at the
+            # target: the two sides differ, as they should.
             form = "{}::numeric(1000, {})[]" if is_array else "round({}, {})"
             return sql.SQL(form).format(name, scale)
         if pa.types.is_float64(scalar):
@@ -101,10 +101,10 @@ class ComparedTable:
     """A table, or a partitioned table's root.
 
     Attributes:
-        columns: what is replicated: all but generated ones.
+        columns: the replicated columns: all but generated ones.
         key: the primary key's columns, else the replica identity's index's, else none.
-        is_partitioned: its rows are those of its partitions; a plain table's are only its
-            own, not those of tables that inherit from it.
+        is_partitioned: the rows of its partitions are read; of a plain table the rows of
+            tables that inherit from it are not.
     """
 
     namespace: str
@@ -119,7 +119,7 @@ class ComparedTable:
 
     @classmethod
     def find(cls, connection: psycopg.Connection[Any], title: str) -> ComparedTable:
-        """Look a table up by ``schema.table``: exact names, split at the first dot.
+        """Find a table by ``schema.table``: exact names, split at the first dot.
 
         Raises:
             PgsluiceError: there is no such table.
@@ -130,16 +130,16 @@ class ComparedTable:
         version = connection.info.server_version
         key_columns: LiteralString = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
         stored: LiteralString = "AND a.attgenerated = ''" if version >= 120000 else ""
-        found = connection.execute(
+        row = connection.execute(
             sql.SQL(_TABLE).format(key_columns=sql.SQL(key_columns)), [namespace, name]
         ).fetchone()
-        if found is None:
+        if row is None:
             raise PgsluiceError(f"there is no table {title} at the source", table=title)
-        oid, kind, key = found
+        oid, kind, key = row
         rows = connection.execute(
             sql.SQL(_COLUMNS).format(stored=sql.SQL(stored)), [oid]
         ).fetchall()
-        columns = tuple(ComparedColumn(*row) for row in rows)
+        columns = tuple(ComparedColumn(*facts) for facts in rows)
         return cls(namespace, name, columns, tuple(key), kind == "p")
 
 
@@ -147,10 +147,10 @@ class ComparedTable:
 def one_snapshot(
     connection: psycopg.Connection[Any], snapshot: str | None = None
 ) -> Iterator[None]:
-    """A read-only transaction that sees one state of the source, with lossless text forms.
+    """A read-only transaction with one snapshot of the source and lossless text forms.
 
-    A transaction that the caller has begun is used as it is: at READ COMMITTED each query in
-    it sees a state of its own.
+    If the caller has begun a transaction, that one is used: at READ COMMITTED each of its queries
+    has a snapshot of its own.
 
     Args:
         snapshot: the name of an exported snapshot to read at.
@@ -174,7 +174,7 @@ class SourceSide:
     Args:
         target_schema: the target's columns; see :meth:`ComparedColumn.expression`.
         columns: names of the columns to compare.
-        key: names of the key's columns; empty: rows are told apart by their content.
+        key: names of the key's columns; empty: rows are identified by their content.
     """
 
     def __init__(
@@ -189,14 +189,14 @@ class SourceSide:
         self._hashes = _hashes(table, target_schema, columns, key)
 
     def digest(self) -> Digest:
-        """All rows."""
+        """The digest of all rows."""
         query = sql.SQL("SELECT {} FROM {} AS hashes").format(_SUMS, self._hashes)
         row = self._connection.execute(query).fetchone()
         assert row is not None
         return Digest.of(*(int(number) for number in row))
 
     def buckets(self, count: int) -> dict[int, Digest]:
-        """The rows of each bucket that has any."""
+        """The digest of each bucket that has rows."""
         query = sql.SQL("SELECT {}, {} FROM {} AS hashes GROUP BY 1").format(
             _bucket(count), _SUMS, self._hashes
         )
@@ -204,7 +204,7 @@ class SourceSide:
         return {bucket: Digest.of(*(int(number) for number in sums)) for bucket, *sums in rows}
 
     def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
-        """The rows of some buckets."""
+        """The hashes of the rows of some buckets, by key."""
         # No parameters: with them, a % in a column's name would be taken for a placeholder.
         buckets = sql.Literal("{" + ",".join(map(str, sorted(chosen))) + "}")
         query = sql.SQL("SELECT key, hash FROM {} AS hashes WHERE {} = ANY({}::int[])").format(
@@ -233,7 +233,7 @@ def _hashes(
 ) -> sql.Composable:
     """The subquery (hash, key, key_hash) of every row."""
     by_name = {column.name: column for column in table.columns}
-    # One name a column, whatever the table calls it.
+    # An alias for each column, independent of its name.
     alias = {name: sql.Identifier(f"c{number}") for number, name in enumerate(columns)}
     texts: list[sql.Composable] = [
         sql.SQL("CASE WHEN num_nulls({0}) = 0 THEN concat({1}) END AS {2}").format(
@@ -243,7 +243,7 @@ def _hashes(
         )
         for name in columns
     ]
-    # OFFSET 0 keeps the planner from writing each text's expression where it is used, twice.
+    # OFFSET 0 keeps the planner from evaluating each text's expression twice.
     rows = sql.SQL("(SELECT {} FROM {} {} OFFSET 0) AS texts").format(
         sql.SQL(", ").join(texts or [sql.SQL("NULL AS c0")]),
         sql.SQL("" if table.is_partitioned else "ONLY"),
@@ -267,7 +267,7 @@ def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def _md5_of(names: Sequence[sql.Composable]) -> sql.Composable:
-    """MD5 of a row's text, in hexadecimal."""
+    """The MD5 of a row's text, in hexadecimal."""
     parts = [sql.SQL("coalesce(length({0}) || ':' || {0}, '-')").format(name) for name in names]
     return sql.SQL("md5(convert_to(array_to_string(ARRAY[{}]::text[], ''), 'UTF8'))").format(
         sql.SQL(", ").join(parts)

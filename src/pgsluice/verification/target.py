@@ -1,4 +1,4 @@
-"""The target's side: rows as Arrow batches, formatted and hashed here, batch by batch."""
+"""The target's rows as Arrow batches; each batch is formatted and hashed here."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class DeltaRows:
 
     Args:
         path: the table's folder or URL.
-        version: None: the newest at the time of the call; it does not move after that.
+        version: None: the newest version at the time of the call.
 
     Raises:
         PgsluiceError: there is no such table.
     """
 
     def __init__(self, path: str | Path, version: int | None = None) -> None:
-        # deltalake is an extra: only who compares with a Delta table needs it
+        # deltalake is an extra: it is needed only for Delta tables
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -66,7 +66,7 @@ class DeltaRows:
         return pa.schema(self._table.schema().to_arrow())
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read some columns; deletion vectors and column mapping are minded."""
+        """Read some columns; deletion vectors and column mapping are applied."""
         yield from pa.RecordBatchReader.from_stream(self._table.scan(columns=list(columns)))
 
 
@@ -99,10 +99,10 @@ class TargetSide:
     """Digests of a target's rows.
 
     Args:
-        columns: names of the columns to compare; one that the target does not have is NULL
-            in every row, as a column is that was added and has had no value yet.
+        columns: names of the columns to compare. A column that the target lacks is NULL in every
+            row: it was added and has had no value yet.
         key: names of the key's columns, or none.
-        forms: how columns print that need to be told.
+        forms: the text forms of columns by name.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class TargetSide:
         self._forms = forms or {}
 
     def digest(self) -> Digest:
-        """All rows."""
+        """The digest of all rows."""
         total = Digest()
         for batch in self._batches(with_key=False):
             high, low = _numbers(batch.hashes)
@@ -126,7 +126,7 @@ class TargetSide:
         return total
 
     def buckets(self, count: int) -> dict[int, Digest]:
-        """The rows of each bucket that has any."""
+        """The digest of each bucket that has rows."""
         rows = np.zeros(count, np.int64)
         sums = np.zeros((2, count), np.uint64)
         for batch in self._batches():
@@ -135,14 +135,14 @@ class TargetSide:
             for total, numbers in zip(sums, _numbers(batch.hashes), strict=True):
                 np.add.at(total, bucket, numbers)
         return {
-            int(one): Digest.of(int(rows[one]), int(sums[0, one]), int(sums[1, one]))
-            for one in np.flatnonzero(rows)
+            int(bucket): Digest.of(int(rows[bucket]), int(sums[0, bucket]), int(sums[1, bucket]))
+            for bucket in np.flatnonzero(rows)
         }
 
     def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
-        """The rows of some buckets."""
+        """The hashes of the rows of some buckets, by key."""
         wanted = np.array(sorted(chosen), np.int64)
-        found: dict[Key, list[str]] = {}
+        hashes_by_key: dict[Key, list[str]] = {}
         for batch in self._batches():
             places = np.flatnonzero(np.isin(_bucket(batch.key_hashes, count), wanted))
             hashes = [bytes(row).hex() for row in batch.hashes[places]]
@@ -152,13 +152,13 @@ class TargetSide:
             else:
                 keys = [(row_hash,) for row_hash in hashes]
             for key, row_hash in zip(keys, hashes, strict=True):
-                found.setdefault(key, []).append(row_hash)
-        return found
+                hashes_by_key.setdefault(key, []).append(row_hash)
+        return hashes_by_key
 
     def _batches(self, with_key: bool = True) -> Iterator[_Batch]:
         there = set(self._rows.schema.names)
         columns = [name for name in self._columns if name in there]
-        # Without any column the rows still count: read one that there is.
+        # Even without columns the rows are counted: read any column.
         for batch in self._rows.batches(columns or self._rows.schema.names[:1]):
             for start in range(0, batch.num_rows, _BATCH_ROWS):
                 yield self._hash(batch.slice(start, _BATCH_ROWS), with_key)
@@ -179,7 +179,7 @@ class TargetSide:
 
 
 def _md5_of(texts: Sequence[pa.Array], rows: int) -> Hashes:
-    """MD5 of the rows' texts, shape (rows, 16)."""
+    """The MD5 of each row's text; shape (rows, 16)."""
     parts = []
     for text in texts:
         length = pc.utf8_length(text).cast(pa.large_string())
@@ -198,7 +198,7 @@ def _md5_of(texts: Sequence[pa.Array], rows: int) -> Hashes:
 
 
 def _numbers(hashes: Hashes) -> tuple[Numbers, Numbers]:
-    """Each hash's first and last 64 bits."""
+    """The first and the last 64 bits of each hash."""
     halves = np.ascontiguousarray(hashes).view(">u8").astype(np.uint64)
     return halves[:, 0], halves[:, 1]
 
