@@ -19,12 +19,11 @@ _NOWHERE = Lsn(0)
 
 
 class TableState(StrEnum):
-    """PostgreSQL's relation states, and parked."""
+    """PostgreSQL's relation states that are used here (srsubstate), and parked."""
 
     INITIALISE = "i"
     DATA_COPY = "d"
     COPIED = "f"
-    SYNCHRONISED = "s"
     READY = "r"
     PARKED = "p"
 
