@@ -16,6 +16,7 @@ from tests.support.scripted_server import (
     Played,
     commit,
     commit_prepared,
+    files,
     frames_of,
     plain,
     prepare,
@@ -173,11 +174,23 @@ ABSURD = 2**62
         [keepalive(ABSURD), *frames_of(GOOD)],
         [*frames_of(GOOD), b"k" + bytes([0xFF] * 8) + bytes(9)],
         [*frames_of(GOOD), *frames_of(plain(9, ABSURD, row("2")))],
+        frames_of(
+            [*GOOD, *(m for n in range(5) for m in plain(9 + n, 2100 + n)), *plain(20, ABSURD)]
+        ),
         [*frames_of([*GOOD, *stream(9, RELATION, row("2")), commit(9, ABSURD)])],
         [*frames_of([*GOOD, *prepare(9, "g", 2090, row("2")), commit_prepared(9, "g", ABSURD)])],
         frames_of([*GOOD, LogicalMessage(0, Lsn(ABSURD), "p", b"").encode()]),
     ],
-    ids=["keepalive", "keepalive first", "keepalive of FFFFFFFF/FFFFFFFF", "C", "c", "K", "M"],
+    ids=[
+        "keepalive",
+        "keepalive first",
+        "keepalive of FFFFFFFF/FFFFFFFF",
+        "C",
+        "C of many",
+        "c",
+        "K",
+        "M",
+    ],
 )
 def test_no_lsn_is_believed_past_the_server_s_flush_lsn(tmp_path, frames):
     path = tmp_path / "spool"
@@ -221,3 +234,21 @@ def test_a_relation_is_announced_once_for_the_connection(tmp_path):
     many = [plain(100 + n, 3000 + n * 10, row("3")) for n in range(1000)]
     receive(path, [*script, *(message for one in many for message in one)])
     assert len(rows(path)) == 1003
+
+
+def test_an_aborted_stream_leaves_no_parts_while_the_connection_lives(tmp_path):
+    path = tmp_path / "spool"
+    seen: list[int] = []
+    frames = [
+        *frames_of(stream(7, RELATION, row("1" * 100))),
+        lambda: None,
+        *frames_of([StreamAbort(7, 7).encode()]),
+        *frames_of(plain(8, 2000, RELATION, row("2"))),
+        *frames_of(plain(9, 2100, row("3"))),
+    ]
+    spool = new_spool(path, Lsn(10))
+    played = Played(frames, stop := threading.Event())
+    with SpoolWriter(spool) as writer, Store(writer, None) as store:
+        Receiver(played, store, NoFacts(), Pace(64, 3600), stop=stop).run()
+        seen.append(len(files(path)))
+    assert seen == [0]
