@@ -51,9 +51,9 @@ def bind_filter(text: str, table: SourceTable) -> BoundFilter:
         if column.generated == "v" and column.name in bound.columns:
             raise FilterNotExact(
                 f'pgsluice cannot filter by the virtual generated column "{column.name}"',
+                0,
                 detail="It is never sent; PostgreSQL computes it from the other columns.",
                 server_hint="Write its expression instead.",
-                position=0,
             )
     return bound
 

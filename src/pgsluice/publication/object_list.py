@@ -106,8 +106,7 @@ class ObjectListParser(TokenCursor):
             names.append(self.label())
         if len(names) > 3:
             raise SqlRefused(
-                f"improper qualified name (too many dotted names): {'.'.join(names)}",
-                position=start,
+                f"improper qualified name (too many dotted names): {'.'.join(names)}", start
             )
         name, namespace, database = [*reversed(names), None, None][:3]
         assert name is not None
@@ -166,9 +165,9 @@ def _with_kinds(written: list[_Written]) -> tuple[PublicationObject, ...]:
     if written[0].kind is _Kind.CONTINUATION:
         raise SqlRefused(
             "invalid publication object list",
+            written[0].position,
             detail="One of TABLE or TABLES IN SCHEMA must be specified before a standalone table "
             "or schema name.",
-            position=written[0].position,
         )
     objects: list[PublicationObject] = []
     kind = written[0].kind
@@ -180,17 +179,17 @@ def _with_kinds(written: list[_Written]) -> tuple[PublicationObject, ...]:
 
 def _table(item: _Written) -> TableObject:
     if item.relation is None:
-        raise SqlRefused("invalid table name", position=item.position)
+        raise SqlRefused("invalid table name", item.position)
     return TableObject(item.relation, item.columns, item.where)
 
 
 def _schema(item: _Written) -> SchemaObject:
     if item.where is not None:
-        raise SqlRefused("WHERE clause not allowed for schema", position=item.position)
+        raise SqlRefused("WHERE clause not allowed for schema", item.position)
     if item.columns is not None:
-        raise SqlRefused("column specification not allowed for schema", position=item.position)
+        raise SqlRefused("column specification not allowed for schema", item.position)
     if item.relation is None:
         return SchemaObject(None)
     if not item.is_bare:
-        raise SqlRefused("invalid schema name", position=item.position)
+        raise SqlRefused("invalid schema name", item.position)
     return SchemaObject(item.relation.name)

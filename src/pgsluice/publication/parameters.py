@@ -30,7 +30,7 @@ def with_parameters(publication: Publication, parameters: Iterable[Parameter]) -
     given: set[str] = set()
     for parameter in parameters:
         if parameter.name in given:
-            raise SqlRefused("conflicting or redundant options", position=parameter.position)
+            raise SqlRefused("conflicting or redundant options", parameter.position)
         match parameter.name:
             case "publish":
                 publication = replace(publication, publish=_actions(parameter))

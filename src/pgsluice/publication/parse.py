@@ -80,9 +80,7 @@ class _Parser(ObjectListParser):
                 case _:
                     return self._drop()
         if verb.keyword:
-            raise SqlRefused(
-                "only CREATE, ALTER and DROP PUBLICATION can stand here", position=verb.start
-            )
+            raise SqlRefused("only CREATE, ALTER and DROP PUBLICATION can stand here", verb.start)
         raise self.error()
 
     def _create(self) -> CreatePublication:

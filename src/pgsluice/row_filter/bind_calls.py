@@ -50,7 +50,7 @@ class CallBinder:
         """Refuse an ordered-set aggregate early: its ORDER BY would count as arguments."""
         rows = self.catalog.rows.function_names.get(call.name, ())
         if any(row.kind == "o" for row in rows):
-            raise SqlRefused(_NO_AGGREGATES, position=call.location)
+            raise SqlRefused(_NO_AGGREGATES, call.location)
 
     def _candidates(self, call: s.Call, count: int) -> list[Candidate[c.FunctionRow]]:
         if call.schema not in (None, "pg_catalog"):
@@ -71,14 +71,14 @@ class CallBinder:
         except Ambiguous:
             raise SqlRefused(
                 f"function {shown} is not unique",
+                call.location,
                 server_hint=f"Could not choose a best candidate function. {_ADD_CASTS}",
-                position=call.location,
             ) from None
         if best is None:
             raise SqlRefused(
                 f"function {shown} does not exist",
+                call.location,
                 server_hint=f"No function matches the given name and argument types. {_ADD_CASTS}",
-                position=call.location,
             )
         return best
 
@@ -124,8 +124,8 @@ class CallBinder:
         shown = self._shown(call, [type_of(argument) for argument in arguments])
         raise SqlRefused(
             f"function {shown} does not exist",
+            call.location,
             server_hint=f"No function matches the given name and argument types. {_ADD_CASTS}",
-            position=call.location,
         )
 
     def _call(
@@ -133,15 +133,11 @@ class CallBinder:
     ) -> n.Node:
         row = candidate.row
         self._refuse_kind(call, row)
-        nodes, result = self.operators.arguments(
-            arguments, candidate.types, row.result, call.location
-        )
+        nodes, result = self.operators.arguments(arguments, candidate.types, row.result)
         if candidate.expanded and row.variadic != c.ANY:
             nodes = self._merged(nodes, candidate)
         if row.returns_set:
-            raise SqlRefused(
-                "set-returning functions are not allowed in WHERE", position=call.location
-            )
+            raise SqlRefused("set-returning functions are not allowed in WHERE", call.location)
         return n.FunctionCall(
             self.catalog.function(row.oid), nodes, result, form=call.form,
             is_variadic=call.is_variadic or bool(row.variadic and row.variadic != c.ANY),
@@ -160,7 +156,7 @@ class CallBinder:
         name, location = _qualified(call), call.location
 
         def refuse(message: str, hint: str | None = None) -> None:
-            raise SqlRefused(message, server_hint=hint, position=location)
+            raise SqlRefused(message, location, server_hint=hint)
 
         if row.kind == "p":
             refuse(

@@ -54,7 +54,7 @@ class ColumnBinder:
         if name in SYSTEM_TYPES:
             return n.Column(name, SYSTEM_TYPES[name], location=node.location)
         shown = f"column {shown}" if qualifiers else f'column "{name}"'
-        raise SqlRefused(f"{shown} does not exist", position=node.location)
+        raise SqlRefused(f"{shown} does not exist", node.location)
 
     def _whole_row(self, node: s.ColumnRef) -> n.Node:
         """A row of the table's own type, which is a user-defined type."""
@@ -65,19 +65,17 @@ class ColumnBinder:
         if len(qualifiers) > 2:
             shown = ".".join(str(part) for part in node.names)
             raise SqlRefused(
-                f"cross-database references are not implemented: {shown}", position=node.location
+                f"cross-database references are not implemented: {shown}", node.location
             )
         if table == self.relation and len(qualifiers) == 2 and qualifiers[0] != self.schema:
             raise SqlRefused(
                 f'invalid reference to FROM-clause entry for table "{table}"',
+                node.location,
                 detail=f'There is an entry for table "{table}", but it cannot be referenced from'
                 " this part of the query.",
-                position=node.location,
             )
         if table != self.relation:
-            raise SqlRefused(
-                f'missing FROM-clause entry for table "{table}"', position=node.location
-            )
+            raise SqlRefused(f'missing FROM-clause entry for table "{table}"', node.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +95,21 @@ class NameBinder:
         if row is None or not is_known:
             shown += "[]" if name.dimensions else ""
             if name.schema not in (None, "pg_catalog", self.schema, "public"):
-                raise SqlRefused(f'schema "{name.schema}" does not exist', position=name.location)
-            raise SqlRefused(f'type "{shown}" does not exist', position=name.location)
+                raise SqlRefused(f'schema "{name.schema}" does not exist', name.location)
+            raise SqlRefused(f'type "{shown}" does not exist', name.location)
         if name.is_setof:
-            raise SqlRefused("cannot cast to setof", position=name.location)
+            raise SqlRefused("cannot cast to setof", name.location)
         typmod = -1
         if name.modifiers is not None:
             try:
                 typmod = type_names.make_typmod(row, self._modifiers(name), name.location)
             except SqlRefused as error:
                 location = name.location if error.position is None else error.position
-                raise SqlRefused(error.message, position=location) from None
+                raise SqlRefused(error.message, location) from None
         if not name.dimensions:
             return row.oid, typmod
         if not row.array:
-            raise SqlRefused(f'type "{shown}[]" does not exist', position=name.location)
+            raise SqlRefused(f'type "{shown}[]" does not exist', name.location)
         return row.array, typmod
 
     def _modifiers(self, name: s.TypeName) -> list[int]:
@@ -119,7 +117,7 @@ class NameBinder:
         for modifier in name.modifiers or ():
             if not isinstance(modifier, s.Literal | s.ColumnRef):
                 raise SqlRefused(
-                    "type modifiers must be simple constants or identifiers", position=name.location
+                    "type modifiers must be simple constants or identifiers", name.location
                 )
             text = modifier.value if isinstance(modifier, s.Literal) else str(modifier.names[-1])
             try:
@@ -136,6 +134,4 @@ class NameBinder:
                 if known == name:
                     return oid
         shown = ".".join(node.names)
-        raise SqlRefused(
-            f'collation "{shown}" for encoding "UTF8" does not exist', position=node.location
-        )
+        raise SqlRefused(f'collation "{shown}" for encoding "UTF8" does not exist', node.location)

@@ -38,21 +38,18 @@ class OperatorBinder:
         row = self._find(name, types[0], types[1], location)
         operands = (right,) if left is None else (left, right)
         declared = [row.right] if left is None else [row.left, row.right]
-        arguments, result = self.arguments(operands, declared, row.result, location)
+        arguments, result = self.arguments(operands, declared, row.result)
         return n.OperatorCall(self.catalog.operator(row), arguments, result, location=location)
 
     def arguments(
-        self, nodes: Sequence[n.Node], declared: Sequence[int], result: int, location: int
+        self, nodes: Sequence[n.Node], declared: Sequence[int], result: int
     ) -> tuple[tuple[n.Node, ...], int]:
         """Coerce arguments to the types that a function or operator declares; and its result's
         type."""
         actual = [type_of(node) for node in nodes]
-        try:
-            targets, result = polymorphic.resolve(
-                self.catalog, actual, declared, result, self.coercer.common_type_or_none
-            )
-        except polymorphic.Mismatch as error:
-            raise SqlRefused(error.message, detail=error.detail) from None
+        targets, result = polymorphic.resolve(
+            self.catalog, actual, declared, result, self.coercer.common_type_or_none
+        )
         arguments = tuple(
             self.coercer.coerce(node, target, -1, IMPLICIT)
             for node, target in zip(nodes, targets, strict=False)
@@ -68,8 +65,8 @@ class OperatorBinder:
         except Ambiguous:
             raise SqlRefused(
                 f"operator is not unique: {shown}",
+                location,
                 server_hint=f"Could not choose a best candidate operator. {_ADD_CASTS}",
-                position=location,
             ) from None
         if row is None:
             hint = (
@@ -78,16 +75,14 @@ class OperatorBinder:
                 else "No operator matches the given name and argument type."
                 " You might need to add an explicit type cast."
             )
-            raise SqlRefused(
-                f"operator does not exist: {shown}", server_hint=hint, position=location
-            )
+            raise SqlRefused(f"operator does not exist: {shown}", location, server_hint=hint)
         return row
 
     def distinct(self, left: n.Node, right: n.Node, location: int) -> n.Node:
         """make_distinct_op; rows become an OR over their fields."""
         if isinstance(left, n.Row) and isinstance(right, n.Row):
             if len(left.fields) != len(right.fields):
-                raise SqlRefused("unequal number of entries in row expressions", position=location)
+                raise SqlRefused("unequal number of entries in row expressions", location)
             parts = [
                 self.distinct(a, b, location)
                 for a, b in zip(left.fields, right.fields, strict=True)
@@ -95,16 +90,14 @@ class OperatorBinder:
             return self._any_of(n.Connective.OR, parts, location, n.Const("f", c.BOOL))
         call = self.operator("=", left, right, location)
         if call.type_oid != c.BOOL:
-            raise SqlRefused(
-                "IS DISTINCT FROM requires = operator to yield boolean", position=location
-            )
+            raise SqlRefused("IS DISTINCT FROM requires = operator to yield boolean", location)
         a, b = call.arguments
         return n.DistinctFrom(call.operator, (a, b), location=location)
 
     def null_if(self, left: n.Node, right: n.Node, location: int) -> n.Node:
         call = self.operator("=", left, right, location)
         if call.type_oid != c.BOOL:
-            raise SqlRefused("NULLIF requires = operator to yield boolean", position=location)
+            raise SqlRefused("NULLIF requires = operator to yield boolean", location)
         a, b = call.arguments
         return n.NullIf(call.operator, (a, b), type_of(a), location=location)
 
@@ -118,28 +111,19 @@ class OperatorBinder:
         else:
             element = self.catalog.element_type(self.catalog.base_type(array_type))
             if not element:
-                raise SqlRefused(
-                    "op ANY/ALL (array) requires array on right side", position=location
-                )
+                raise SqlRefused("op ANY/ALL (array) requires array on right side", location)
         row = self._find(name, scalar_type, element, location)
         if row.result != c.BOOL:
-            raise SqlRefused(
-                "op ANY/ALL (array) requires operator to yield boolean", position=location
-            )
+            raise SqlRefused("op ANY/ALL (array) requires operator to yield boolean", location)
         declared = [row.left, row.right]
-        try:
-            targets, _ = polymorphic.resolve(
-                self.catalog, [scalar_type, element], declared, row.result,
-                self.coercer.common_type_or_none,
-            )  # fmt: skip
-        except polymorphic.Mismatch as error:
-            raise SqlRefused(error.message, detail=error.detail) from None
+        actual, common_type = [scalar_type, element], self.coercer.common_type_or_none
+        targets, _ = polymorphic.resolve(self.catalog, actual, declared, c.BOOL, common_type)
         if row.right in (c.ANYELEMENT, c.ANYNONARRAY, c.ANYCOMPATIBLE, c.ANYCOMPATIBLENONARRAY):
             goal = array_type
         elif not (goal := self.catalog.type(targets[1]).array):
             raise SqlRefused(
                 f"could not find array type for data type {display(self.catalog, targets[1])}",
-                position=location,
+                location,
             )
         left, right = (
             self.coercer.coerce(node, target, -1, IMPLICIT)
@@ -151,9 +135,9 @@ class OperatorBinder:
     def rows(self, name: str, left: n.Row, right: n.Row, location: int) -> n.Node:
         """make_row_comparison_op."""
         if len(left.fields) != len(right.fields):
-            raise SqlRefused("unequal number of entries in row expressions", position=location)
+            raise SqlRefused("unequal number of entries in row expressions", location)
         if not left.fields:
-            raise SqlRefused("cannot compare rows of zero length", position=location)
+            raise SqlRefused("cannot compare rows of zero length", location)
         calls = [
             self.operator(name, a, b, location)
             for a, b in zip(left.fields, right.fields, strict=True)
@@ -162,8 +146,7 @@ class OperatorBinder:
             if call.type_oid != c.BOOL:
                 shown = display(self.catalog, call.type_oid)
                 raise SqlRefused(
-                    f"row comparison operator must yield type boolean, not type {shown}",
-                    position=location,
+                    f"row comparison operator must yield type boolean, not type {shown}", location
                 )
         if len(calls) == 1:
             return calls[0]
@@ -188,8 +171,8 @@ class OperatorBinder:
             return min(shared)
         raise SqlRefused(
             f"could not determine interpretation of row comparison operator {name}",
+            location,
             server_hint="Row comparison operators must be associated with btree operator families.",
-            position=location,
         )
 
     def _meanings(self, oid: int) -> set[tuple[int, int]]:

@@ -73,7 +73,7 @@ class Binder:
 
     @bind.register
     def _(self, node: s.Parameter) -> n.Node:
-        raise SqlRefused(f"there is no parameter ${node.number}", position=node.location)
+        raise SqlRefused(f"there is no parameter ${node.number}", node.location)
 
     @bind.register
     def _(self, node: s.Literal) -> n.Node:
@@ -88,7 +88,7 @@ class Binder:
     @bind.register
     def _(self, node: s.Refused) -> n.Node:
         if node.type_name is None:
-            raise SqlRefused(MESSAGE, detail=NOT_SIMPLE, position=node.location)
+            raise SqlRefused(MESSAGE, node.location, detail=NOT_SIMPLE)
         row = self.catalog.rows.types[self.catalog.rows.type_names[node.type_name]]
         return disallowed(row.oid, collation=row.collation, location=node.location)
 
@@ -96,9 +96,9 @@ class Binder:
     def _(self, node: s.XmlCall) -> n.Node:
         raise FilterNotExact(
             f"{node.name}: PostgreSQL accepts this, pgsluice does not",
+            node.location,
             detail="pgsluice has no XML functions.",
             server_hint="Let the server's own publication (PostgreSQL 15 or newer) do this filter.",
-            position=node.location,
         )
 
     # -- operators
@@ -109,8 +109,7 @@ class Binder:
         right = self.bind(node.right)
         if node.schema not in (None, "pg_catalog"):
             raise SqlRefused(
-                f"operator does not exist: {self._operands(left, node, right)}",
-                position=node.location,
+                f"operator does not exist: {self._operands(left, node, right)}", node.location
             )
         if isinstance(left, n.Row) and isinstance(right, n.Row):
             return self.operators.rows(node.name, left, right, node.location)
@@ -289,8 +288,8 @@ class Binder:
         elif not nodes:
             raise SqlRefused(
                 "cannot determine type of empty array",
+                node.location,
                 server_hint="Explicitly cast to the desired type, for example ARRAY[]::integer[].",
-                position=node.location,
             )
         else:
             element = self.coercer.common_type(nodes, "ARRAY")
@@ -298,7 +297,7 @@ class Binder:
             if not array:
                 raise SqlRefused(
                     f"could not find array type for data type {display(self.catalog, element)}",
-                    position=node.location,
+                    node.location,
                 )
         converted = tuple(self._element(written, element, typmod, is_explicit) for written in nodes)
         return n.Array(converted, array, is_nested, location=node.location)
@@ -342,7 +341,7 @@ class Binder:
                 " which is not a composite type",
                 argument,
             )
-        raise SqlRefused(MESSAGE, detail=NOT_SIMPLE, position=location_of(argument))
+        raise SqlRefused(MESSAGE, location_of(argument), detail=NOT_SIMPLE)
 
     # -- casts and collations
 
@@ -367,7 +366,7 @@ class Binder:
     def _no_cast(self, node: n.Node, target: int, location: int | None = None) -> SqlRefused:
         first, second = display(self.catalog, type_of(node)), display(self.catalog, target)
         location = location_of(node) if location is None else location
-        return SqlRefused(f"cannot cast type {first} to {second}", position=location)
+        return SqlRefused(f"cannot cast type {first} to {second}", location)
 
     @bind.register
     def _(self, node: s.CollateClause) -> n.Node:
@@ -375,8 +374,7 @@ class Binder:
         kind = type_of(argument)
         if kind != c.UNKNOWN and not self.catalog.type(kind).collation:
             raise SqlRefused(
-                f"collations are not supported by type {display(self.catalog, kind)}",
-                position=node.location,
+                f"collations are not supported by type {display(self.catalog, kind)}", node.location
             )
         return n.Collate(argument, self.names.collation(node), location=node.location)
 

@@ -42,7 +42,7 @@ def check(node: n.Node, catalog: c.Catalog, system: Set[str]) -> None:
         SqlRefused: "invalid publication WHERE expression", with one of the details.
     """
     if (detail := _objection(node, catalog, system)) is not None:
-        raise SqlRefused(MESSAGE, detail=detail, position=location_of(node))
+        raise SqlRefused(MESSAGE, location_of(node), detail=detail)
     for child in children(node):
         check(child, catalog, system)
 

@@ -93,8 +93,7 @@ class Collator:
             elif strength is _Strength.EXPLICIT:
                 names = f'"{self._name(parent.collation)}" and "{self._name(collation)}"'
                 raise SqlRefused(
-                    f"collation mismatch between explicit collations {names}",
-                    position=node.location,
+                    f"collation mismatch between explicit collations {names}", node.location
                 )
 
     def _name(self, oid: int) -> str:

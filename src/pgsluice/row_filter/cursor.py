@@ -11,7 +11,7 @@ class FilterCursor(TokenCursor):
 
     def refused(self, message: str, location: int) -> SqlRefused:
         """An error of the grammar other than a syntax error."""
-        return SqlRefused(message, position=location)
+        return SqlRefused(message, location)
 
     def expression(self, minimum: int = 1, *, plain: bool = False) -> Syntax:
         """Parse an expression; :class:`parse.Parser` implements it."""

@@ -52,8 +52,8 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
     except CannotCompute as error:
         raise FilterNotExact(
             f"pgsluice cannot evaluate this row filter exactly: {error.reason}",
+            location_of(error.node) if single else None,
             server_hint=f"What can be done: {error.way_out}.",
-            position=location_of(error.node) if single else None,
         ) from None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pgsluice.row_filter import catalog as c
+from pgsluice.sql import SqlRefused
 
 _SAME = frozenset((c.ANYELEMENT, c.ANYARRAY, c.ANYNONARRAY, c.ANYENUM, c.ANYRANGE, c.ANYMULTIRANGE))
 _COMPATIBLE = frozenset(
@@ -22,13 +23,8 @@ Common = Callable[[Sequence[int]], int | None]
 """Chooses the common type of some types; None if there is none."""
 
 
-class Mismatch(Exception):
+class Mismatch(SqlRefused):
     """The actual types do not fit; the message is PostgreSQL's."""
-
-    def __init__(self, message: str, detail: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.detail = detail
 
 
 def resolve(
@@ -90,7 +86,7 @@ def _bind_same(catalog: c.Catalog, given: Sequence[tuple[int, int]], bound: dict
             names = (catalog.type(bound[kind]).display, catalog.type(actual).display)
             raise Mismatch(
                 f'arguments declared "{words[kind]}" are not all alike',
-                f"{names[0]} versus {names[1]}",
+                detail=f"{names[0]} versus {names[1]}",
             )
         bound[kind] = actual
         if element := _element(catalog, actual, kind):

@@ -91,7 +91,7 @@ def location_of(node: n.Node) -> int | None:
 
 def refused_at(message: str, node: n.Node) -> SqlRefused:
     """PostgreSQL's error about a node, at its location."""
-    return SqlRefused(message, position=location_of(node))
+    return SqlRefused(message, location_of(node))
 
 
 def children(node: n.Node) -> tuple[n.Node, ...]:

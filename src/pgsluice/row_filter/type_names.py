@@ -70,7 +70,7 @@ def make_typmod(row: c.Type, values: Sequence[int], location: int) -> int:
     }  # fmt: skip
     maker = makers.get(row.oid)
     if maker is None:
-        raise SqlRefused(f'type modifier is not allowed for type "{row.name}"', position=location)
+        raise SqlRefused(f'type modifier is not allowed for type "{row.name}"', location)
     return maker(row, values)
 
 

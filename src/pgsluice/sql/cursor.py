@@ -38,9 +38,9 @@ class TokenCursor:
         """A syntax error at a token, the next one by default."""
         token = token or self.token
         if token.kind is TokenKind.END:
-            return SqlRefused("syntax error at end of input", position=token.start)
+            return SqlRefused("syntax error at end of input", token.start)
         near = self.text[token.start : token.end]
-        return SqlRefused(f'syntax error at or near "{near}"', position=token.start)
+        return SqlRefused(f'syntax error at or near "{near}"', token.start)
 
     def accept(self, punctuation: str) -> bool:
         """Take this punctuation if it is next."""

@@ -28,10 +28,10 @@ class SqlRefused(ConfigError):
     def __init__(
         self,
         message: str,
+        position: int | None = None,
         *,
         detail: str | None = None,
         server_hint: str | None = None,
-        position: int | None = None,
         source: str | None = None,
         **facts: Any,
     ) -> None:

@@ -119,7 +119,7 @@ class _Scanner:
     def _error(self, message: str, start: int) -> SqlRefused:
         """An error of the scanner, which shows everything from the token's start on."""
         near = self.text[start:]
-        return SqlRefused(f'{message} at or near "{near}"', position=start)
+        return SqlRefused(f'{message} at or near "{near}"', start)
 
     def _next(self) -> Token:
         text, start = self.text, self.index
@@ -171,7 +171,7 @@ class _Scanner:
         if not (name := "".join(parts)):
             raise SqlRefused(
                 f'zero-length delimited identifier at or near "{self.text[start : self.index]}"',
-                position=start,
+                start,
             )
         return Token(TokenKind.NAME, _truncate(name), start, self.index)
 
@@ -210,8 +210,8 @@ class _Scanner:
         if rest[:1] in ("u", "U"):
             raise SqlRefused(
                 "invalid Unicode escape",
+                self.index,
                 server_hint="Unicode escapes must be \\uXXXX or \\UXXXXXXXX.",
-                position=self.index,
             )
         if escape := re.match(r"x([0-9A-Fa-f]{1,2})|([0-7]{1,3})", rest):
             self.index += 1 + escape.end()
@@ -227,8 +227,8 @@ class _Scanner:
             if code is None and escape[0] != "\\\\":
                 raise SqlRefused(
                     "invalid Unicode escape",
+                    position + escape.start(),
                     server_hint="Unicode escapes must be \\XXXX or \\+XXXXXX.",
-                    position=position + escape.start(),
                 )
             return chr(int(code, 16)) if code else "\\"
 
@@ -239,9 +239,7 @@ class _Scanner:
             self.index = parameter.end()
             if _JUNK.match(self.text, self.index):
                 near = self.text[start : self.index + 1]
-                raise SqlRefused(
-                    f'trailing junk after parameter at or near "{near}"', position=start
-                )
+                raise SqlRefused(f'trailing junk after parameter at or near "{near}"', start)
             return Token(TokenKind.PARAMETER, parameter[0][1:], start, self.index)
         if tag := _DOLLAR.match(self.text, start):
             end = self.text.find(tag[0], tag.end())
@@ -249,16 +247,14 @@ class _Scanner:
                 raise self._error("unterminated dollar-quoted string", start)
             self.index = end + len(tag[0])
             return Token(TokenKind.STRING, self.text[tag.end() : end], start, self.index)
-        raise SqlRefused('syntax error at or near "$"', position=start)
+        raise SqlRefused('syntax error at or near "$"', start)
 
     def _number(self, digits: str) -> Token:
         start = self.index
         self.index = start + len(digits)
         if junk := _NAME.match(self.text, self.index):
             near = self.text[start : junk.end()]
-            raise SqlRefused(
-                f'trailing junk after numeric literal at or near "{near}"', position=start
-            )
+            raise SqlRefused(f'trailing junk after numeric literal at or near "{near}"', start)
         plain = digits.replace("_", "").lower()
         if plain.isdigit() or plain[:2] in ("0x", "0o", "0b"):
             return Token(
@@ -276,7 +272,7 @@ class _Scanner:
             return Token(TokenKind.PUNCTUATION, self.text[start], start, self.index)
         if operator := _OPERATOR.match(self.text, start):
             return self._operator(operator[0])
-        raise SqlRefused(f'syntax error at or near "{self.text[start]}"', position=start)
+        raise SqlRefused(f'syntax error at or near "{self.text[start]}"', start)
 
     def _operator(self, run: str) -> Token:
         start = self.index
