@@ -85,7 +85,7 @@ class TableApplied:
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
+class TableStateChanged:
     """A table's relation state changed: ``i d f s r`` or ``p`` (parked, with the error)."""
 
     subscription: str
@@ -113,5 +113,5 @@ class CopyProgress:
     is_done: bool = False
 
 
-MetricsEvent = CaptureState | BatchFinished | TableApplied | TableState | CopyProgress
+MetricsEvent = CaptureState | BatchFinished | TableApplied | TableStateChanged | CopyProgress
 MetricsCallback = Callable[[MetricsEvent], None]

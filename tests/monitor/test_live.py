@@ -15,7 +15,7 @@ from pgsluice.events import (
     CopyProgress,
     MetricsEvent,
     TableApplied,
-    TableState,
+    TableStateChanged,
 )
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.live import LiveView
@@ -105,11 +105,11 @@ def test_a_clean_end_of_capture_prints_nothing(lines: Lines) -> None:
 
 def test_a_copy_prints_its_beginning_and_its_end(lines: Lines) -> None:
     assert lines(
-        TableState("lake", "public", "t", "d"),
+        TableStateChanged("lake", "public", "t", "d"),
         CopyProgress("lake", "public", "t", 0, 5000),
         CopyProgress("lake", "public", "t", 2500, 5000),
         CopyProgress("lake", "public", "t", 5010, 5000, is_done=True),
-        TableState("lake", "public", "t", "f"),
+        TableStateChanged("lake", "public", "t", "f"),
     ) == [
         "lake: public.t is being copied, about 5,000 rows",
         "lake: public.t copied, 5,010 rows",
@@ -117,7 +117,7 @@ def test_a_copy_prints_its_beginning_and_its_end(lines: Lines) -> None:
 
 
 def test_the_reason_of_a_parked_table_is_printed_once(lines: Lines) -> None:
-    parked = TableState("lake", "public", "t", "p", "no [key] here")
+    parked = TableStateChanged("lake", "public", "t", "p", "no [key] here")
     assert lines(parked, parked) == ["lake: public.t parked: no [key] here"]
 
 
@@ -129,10 +129,10 @@ def test_the_display_on_a_terminal() -> None:
         view(CopyProgress("lake", "public", "big", 10, 100))
         view(CopyProgress("lake", "public", "done", 7, 5, is_done=True))
         view(CopyProgress("lake", "public", "empty", 0, None, is_done=True))
-        view(TableState("lake", "public", "t", "r"))
+        view(TableStateChanged("lake", "public", "t", "r"))
         view(TableApplied("lake", "public", "t", _AT, 1000, 0.5))
         view(TableApplied("lake", "public", "t", _AT, 234, 0.5))
-        view(TableState("lake", "public", "odd", "p", "why"))
+        view(TableStateChanged("lake", "public", "odd", "p", "why"))
         view(_batch(1234))
         shown = io.StringIO()
         Console(file=shown, width=120).print(view.render())

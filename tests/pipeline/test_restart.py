@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,8 @@ def test_a_copy_that_was_cut_off_is_made_again(
     one.once()
     store = RecordStore.open(one.spool, "lake")
     (oid,) = store.record.tables
-    store.save(store.record.with_table(oid, state=TableState.DATA_COPY))
+    table = replace(store.record.tables[oid], state=TableState.DATA_COPY)
+    store.save(replace(store.record, tables={oid: table}))
     shop.execute("INSERT INTO t VALUES (2)")
     one.once()
     one.assert_equal("t")

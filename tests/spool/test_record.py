@@ -119,7 +119,7 @@ def test_records_lie_in_the_spool(tmp_path):
     store = RecordStore.create(spool.path, a_record("lake"))
     RecordStore.create(spool.path, a_record("other"))
     assert spool.subscription("lake") == a_record("lake")
-    changed = a_record(tables={5: TableRecord("public", "t")}).with_table(5, rows=7)
+    changed = a_record(tables={5: TableRecord("public", "t", rows=7)})
     store.save(changed)
     assert load_record(spool.path, "lake") == spool.subscription("lake") == changed
     assert [record.name for record in Spool.open(spool.path).subscriptions()] == ["lake", "other"]
@@ -206,7 +206,7 @@ def test_one_document_of_an_older_version_is_read_and_replaced(tmp_path, written
     expected = SubscriptionRecord(
         "lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(0x64), {16385: table},
         Cut(Lsn(0x64), 2.0, {16385: 2}), (Cut(Lsn(0x50), 1.0, {16385: 1}),), {"verify_at": "0/5"},
-        {16390: TableRecord("public", "gone", applied_through=Lsn(0x64))},
+        {16390: TableRecord("public", "gone", TableState.UNPUBLISHED, applied_through=Lsn(0x64))},
     )  # fmt: skip
     assert load_record(tmp_path, "lake") == expected
     store = RecordStore.open(tmp_path, "lake")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,15 +17,16 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool import (
     Owner,
     RecordStore,
+    SpoolReader,
     SubscriptionRecord,
     TableRecord,
     TableState,
     load_record,
 )
 from pgsluice.subscription.apply import TaskResult
-from pgsluice.subscription.copying import TableCopies
-from pgsluice.subscription.driver import ATTEMPTS, SubscriptionDriver
+from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.planning import plan_tables
+from pgsluice.subscription.table_events import BATCH_ATTEMPTS, LookedPark
 
 QUIET, GONE = OID + 1, OID + 2
 
@@ -42,9 +43,8 @@ def ready(name: str, **more: Any) -> TableRecord:
     return TableRecord("public", name, **{"state": TableState.READY, **more})
 
 
-def driver_of(maker: SpoolMaker, **keys: Any) -> SubscriptionDriver:
-    """A driver of a subscription with two tables; ``orders`` has all the changes."""
-    config = Config.model_validate(
+def config_of(maker: SpoolMaker, **keys: Any) -> Config:
+    return Config.model_validate(
         {
             "source": {"dsn": "host=/nowhere", "slot": "s"},
             "spool": {"path": str(maker.path)},
@@ -53,15 +53,22 @@ def driver_of(maker: SpoolMaker, **keys: Any) -> SubscriptionDriver:
             ),
         }
     )
-    tables = {OID: ready("orders"), QUIET: ready("quiet")}
+
+
+def driver_of(
+    maker: SpoolMaker,
+    tables: Mapping[int, TableRecord] | None = None,
+    report: Callable[[MetricsEvent], None] = lambda _: None,
+    **keys: Any,
+) -> SubscriptionDriver:
+    """A driver of a subscription with two tables; ``orders`` has all the changes."""
+    config = config_of(maker, **keys)
+    known = {OID: ready("orders"), QUIET: ready("quiet"), **(tables or {})}
     record = SubscriptionRecord(
-        "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), tables
+        "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), known
     )
     store = RecordStore.create(maker.path, record)
-    reported: list[MetricsEvent] = []
-    return SubscriptionDriver(
-        cast(Any, None), config, config.subscription("lake"), store, reported.append
-    )
+    return SubscriptionDriver(cast(Any, None), config, config.subscription("lake"), store, report)
 
 
 def applied(end: Lsn, **more: Any) -> TaskResult:
@@ -70,9 +77,9 @@ def applied(end: Lsn, **more: Any) -> TaskResult:
 
 
 def take(driver: SubscriptionDriver, end: Lsn, *results: TaskResult) -> SubscriptionRecord:
-    driver.take(end, results, time.monotonic())
-    saved = load_record(driver.config.spool.path, "lake")
-    assert saved == driver.record
+    driver._results.record(end, results, time.monotonic())
+    saved = load_record(driver._config.spool.path, "lake")
+    assert saved == driver.tables.record
     return saved
 
 
@@ -95,11 +102,10 @@ def test_a_table_that_was_left_out_stays_where_it_is(maker: SpoolMaker) -> None:
 
 
 def test_no_cut_while_a_table_is_further_than_the_others(maker: SpoolMaker) -> None:
-    driver, end = driver_of(maker), maker.segment(orders(1))
+    end = maker.segment(orders(1))
     copied_at = Lsn(end + 5)
-    driver.record = driver.record.with_table(
-        QUIET, state=TableState.COPIED, applied_through=copied_at, committed=copied_at
-    )
+    copied = ready("quiet", state=TableState.COPIED, applied_through=copied_at, committed=copied_at)
+    driver = driver_of(maker, {QUIET: copied})
     assert take(driver, end, applied(end)).cut is None
     later = maker.segment(orders(2))
     record = take(driver, later, applied(later))
@@ -108,8 +114,8 @@ def test_no_cut_while_a_table_is_further_than_the_others(maker: SpoolMaker) -> N
 
 
 def test_results_for_tables_that_left_since_the_plan_mean_nothing(maker: SpoolMaker) -> None:
-    driver, end = driver_of(maker), maker.segment(orders(1))
-    driver.record = driver.record.with_table(OID, state=TableState.INITIALISE)
+    end = maker.segment(orders(1))
+    driver = driver_of(maker, {OID: ready("orders", state=TableState.INITIALISE)})
     gone = TaskResult(GONE, planned_end=int(end), remedy=Remedy.PARK, error="gone")
     record = take(driver, end, applied(end, remedy=Remedy.PARK, error="stale"), gone)
     assert record.position == end
@@ -119,7 +125,7 @@ def test_results_for_tables_that_left_since_the_plan_mean_nothing(maker: SpoolMa
 
 def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker) -> None:
     driver, end = driver_of(maker, cut_interval_s=1e-6), maker.segment(orders(1))
-    for attempt in range(1, ATTEMPTS):
+    for attempt in range(1, BATCH_ATTEMPTS):
         record = take(driver, end, applied(end, remedy=Remedy.RETRY, error="full"))
         # Also when a cut is overdue.
         assert record.tables[OID].deferred, attempt
@@ -132,8 +138,8 @@ def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker
 def test_a_cut_that_is_due_takes_deferred_tables_along(maker: SpoolMaker) -> None:
     end = maker.segment(orders(1))
     for cut_interval_s, is_due in ((1e-6, True), (3600, False)):
-        driver = driver_of(maker, cut_interval_s=cut_interval_s)
-        driver.record = driver.record.with_table(OID, deferred=True, next_due=time.time() + 3600)
+        deferred = ready("orders", deferred=True, next_due=time.time() + 3600)
+        driver = driver_of(maker, {OID: deferred}, cut_interval_s=cut_interval_s)
         record = take(driver, end)
         assert record.tables[OID].deferred is not is_due
         assert driver.is_behind() is is_due
@@ -151,13 +157,13 @@ def test_an_expensive_merge_puts_its_tables_next_one_off(
     if waits:
         assert record.tables[OID].next_due >= began + 4 * apply_s
     later = maker.segment(orders(2))
-    planned = plan_tables(driver.reader, driver.record, later)
+    planned = plan_tables(SpoolReader(maker.path), record, later)
     assert bool(planned) is not waits
     record = take(driver, later)
     # Its changes stay in the spool, and it keeps its own position.
     assert record.tables[OID].applied_through == end
     assert record.tables[QUIET].applied_through == later
-    assert plan_tables(driver.reader, driver.record, later, with_deferred=True)
+    assert plan_tables(SpoolReader(maker.path), record, later, with_deferred=True)
 
 
 @pytest.mark.parametrize("remedy", [Remedy.PARK, Remedy.COPY])
@@ -176,23 +182,60 @@ def test_a_subscription_that_did_not_hold_the_spool_is_copied_again(maker: Spool
     end = maker.segment(orders(1))
     maker.segment(orders(2))
     maker.writer.release(end)
-    driver.take_released()
-    assert {table.state for table in driver.record.tables.values()} == {TableState.INITIALISE}
-    assert driver.record.position == end
+    driver.copy_released()
+    record = driver.tables.record
+    assert {table.state for table in record.tables.values()} == {TableState.INITIALISE}
+    assert record.position == end
     driver.check_spool()
 
 
 def test_a_copy_holds_the_spool_before_its_snapshot_is_taken(maker: SpoolMaker) -> None:
-    driver = driver_of(maker)
+    parked = ready("quiet", state=TableState.PARKED, error="why")
+    driver = driver_of(maker, {QUIET: parked})
+    copies = driver.copies
     end = maker.segment(orders(1))
     take(driver, end, applied(end))
-    driver.record = driver.record.with_table(QUIET, state=TableState.PARKED)
-    copies = TableCopies(driver, driver.config)
-    copies.request(QUIET)
-    copies.request(GONE)
+    driver.tables.request_copy(QUIET)
+    driver.tables.request_copy(GONE)
     assert copies.pending() == [QUIET]
     with pytest.raises(SourceUnreachable):
         copies.run()
     table = load_record(maker.path, "lake").tables[QUIET]
     assert (table.state, table.applied_through) == (TableState.DATA_COPY, end)
     assert copies.pending() == [QUIET]
+
+
+def test_a_copy_does_not_take_the_target_of_another_table(maker: SpoolMaker) -> None:
+    """A renamed table keeps its target; a new table under the old name would write there, too."""
+    newcomer = ready("orders", state=TableState.PARKED, error="the target belongs to another")
+    tables = driver_of(maker, {GONE: newcomer}).tables
+    tables.request_copy(GONE)
+    assert tables.record.tables[GONE].is_parked
+    assert "belongs to a table that was renamed" in str(tables.record.tables[GONE].error)
+    # Neither when the other one was only asked to be copied, and asked first.
+    both = {OID: ready("orders", state=TableState.PARKED, error="why"), GONE: newcomer}
+    tables = driver_of(maker, both).tables
+    tables.request_copy(OID)
+    tables.request_copy(GONE)
+    assert tables.record.tables[OID].state is TableState.INITIALISE
+    assert tables.record.tables[GONE].is_parked
+
+
+def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:
+    reported: list[MetricsEvent] = []
+    tables = driver_of(maker, report=reported.append).tables
+    before = tables.record
+
+    def fail_in_the_middle() -> None:
+        with tables.changing():
+            tables.apply(OID, LookedPark("why"))
+            tables.advance(Lsn(START + 100))
+            assert tables.record.tables[OID].is_parked
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_in_the_middle()
+    assert tables.record == before == load_record(maker.path, "lake")
+    assert reported == []
+    tables.apply(OID, LookedPark("why"))
+    assert [(event.state, event.error) for event in cast(Any, reported)] == [("p", "why")]

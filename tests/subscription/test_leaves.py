@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.support.databases import MakeDatabase
 
 from pgsluice.copy import temporary_snapshot
-from pgsluice.subscription.copying import _leaves_in
 from pgsluice.subscription.discovery import source_tables
+from pgsluice.subscription.table_copies import _leaves_in
 
 
 def test_a_root_without_a_key_has_its_leaves_key(database: MakeDatabase) -> None:

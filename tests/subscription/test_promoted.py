@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.subscription.test_driver import driver_of
+from tests.subscription.test_driver import config_of, driver_of
 from tests.support.spools import SpoolMaker, orders, stream
 
 from pgsluice.copy import CopyResult, Snapshot
@@ -24,9 +24,10 @@ from pgsluice.spool import (
     TableState,
     load_record,
 )
-from pgsluice.subscription.copying import _after
-from pgsluice.subscription.known_tables import followed
+from pgsluice.subscription.lifecycle import Attempts, next_state
 from pgsluice.subscription.run import _registered
+from pgsluice.subscription.table_copies import copy_event
+from pgsluice.subscription.table_events import TimelineLeft
 
 
 @pytest.fixture
@@ -43,7 +44,14 @@ TABLE = TableRecord("public", "t", TableState.DATA_COPY)
 
 def copied(position: int, timeline: int) -> TableRecord:
     snapshot = Snapshot("00000003-1", Lsn(position), timeline)
-    return _after(TABLE, CopyResult(1, rows=1, version=0), snapshot, is_last=False)
+    event = copy_event(CopyResult(1, rows=1, version=0), 0, snapshot, is_last=False)
+    return next_state(TABLE.state, TABLE, Attempts(), event).table
+
+
+def after_a_look(table: TableRecord, identity: SpoolIdentity) -> TableRecord:
+    if identity.has(table.copied_on, table.copied_at):
+        return table
+    return next_state(table.state, table, Attempts(), TimelineLeft()).table
 
 
 @pytest.mark.parametrize(
@@ -58,14 +66,14 @@ def copied(position: int, timeline: int) -> TableRecord:
     ],
 )
 def test_a_copy_of_what_is_no_more_is_made_again(what, table, identity, state) -> None:
-    assert followed(table, identity).state is state, what
+    assert after_a_look(table, identity).state is state, what
 
 
 def test_what_was_applied_since_does_not_hide_it() -> None:
     table = replace(copied(501, 1), applied_through=Lsn(900), state=TableState.READY)
-    assert followed(table, SECOND).state is TableState.INITIALISE
+    assert after_a_look(table, SECOND).state is TableState.INITIALISE
     parked = replace(table, state=TableState.PARKED)
-    assert followed(parked, SECOND) == parked
+    assert after_a_look(parked, SECOND) == parked
 
 
 def test_the_record_keeps_where_a_copy_was_taken(tmp_path: Path) -> None:
@@ -93,8 +101,8 @@ def test_who_registers_late_misses_nothing_of_a_new_primary(maker: SpoolMaker) -
     last = maker.segment(orders(1))
     maker.writer.advance_frontier(Lsn(last + 0x5000))
     configured = driver_of(maker)  # the spool's first; the next ones start at its end
-    late = configured.config.subscriptions[0].model_copy(update={"name": "late"})
-    record = _registered(configured.config, late).record
+    late = configured.subscription.model_copy(update={"name": "late"})
+    record = _registered(config_of(maker), late).record
     query = stream(maker, subscription="a_query")
     begin = query.initialOffset()
     # Promoted right at the last commit; the new primary commits where the frontier was.

@@ -9,12 +9,11 @@ from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
-from tests.subscription.test_driver import driver_of
+from tests.subscription.test_driver import config_of, driver_of
 from tests.support.spools import SpoolMaker
 
 from pgsluice.errors import SinkError, SourceRefused, SourceUnreachable
-from pgsluice.subscription.copying import TableCopies
-from pgsluice.subscription.run import _Run, _Running
+from pgsluice.subscription.loop import RunLoop, RunningSubscription
 
 
 @pytest.fixture
@@ -32,18 +31,18 @@ def failing(error: Exception) -> Any:
 
 
 def test_what_passes_is_waited_for(maker: SpoolMaker) -> None:
-    driver = driver_of(maker)
-    one = _Running(driver, TableCopies(driver, driver.config))
+    one = RunningSubscription(driver_of(maker))
     stop = threading.Event()
-    loop = _Run(driver.config, cast(Any, None), cast(Any, None), [one], stop, lambda: None)
+    nothing = cast(Any, None)
+    loop = RunLoop(config_of(maker), nothing, nothing, [one], stop, lambda: None)
     broken = PySparkRuntimeError("a worker was killed")
     for error in (SourceUnreachable("away"), SourceRefused("no free slot"), broken):
-        one.ask_at = 0.0
+        one.retry_at = 0.0
         loop._try(one, failing(error))
-        assert one.ask_at > 0
-    one.ask_at = 0.0
+        assert one.retry_at > 0
+    one.retry_at = 0.0
     loop._try(one, lambda: None)
-    assert one.ask_at == 0
+    assert one.retry_at == 0
     with pytest.raises(SinkError):
         loop._try(one, failing(SinkError("no lake")))
     # What is cut off by the end of the run is no news.

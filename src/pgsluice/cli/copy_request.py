@@ -10,6 +10,7 @@ from pgsluice.spool import RecordStore, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.requests import request_copy
+from pgsluice.subscription.tables import SubscriptionTables
 
 _ACCEPT_TIMEOUT_S = 60.0
 _POLL_S = 0.1
@@ -54,7 +55,7 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
     try:
         with subscription_lock(config.spool.path, name):
             store = RecordStore.open(config.spool.path, name)
-            store.save(store.record.to_copy(oid, may_replace_foreign_target=True))
+            SubscriptionTables(store, lambda _: None).request_copy(oid)
             return False
     except SpoolBusy:
         request = request_copy(subscription_folder(config.spool.path, name), oid)

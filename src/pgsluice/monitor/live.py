@@ -27,7 +27,7 @@ from pgsluice.events import (
     CopyProgress,
     MetricsEvent,
     TableApplied,
-    TableState,
+    TableStateChanged,
 )
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.display import Display
@@ -109,7 +109,7 @@ class LiveView(Display):
                     self._on_batch(event)
                 case TableApplied():
                     self._on_applied(event)
-                case TableState():
+                case TableStateChanged():
                     self._on_state(event)
                 case CopyProgress():
                     self._on_copy(event)
@@ -158,7 +158,7 @@ class LiveView(Display):
         row.position = event.applied_through
         row.seconds = event.seconds
 
-    def _on_state(self, event: TableState) -> None:
+    def _on_state(self, event: TableStateChanged) -> None:
         row = self._row(event)
         changed = (row.state, row.error) != (event.state, event.error)
         row.state, row.error = event.state, event.error
@@ -194,7 +194,7 @@ class LiveView(Display):
             shown=f"{shown}, done" if event.is_done else shown,
         )
 
-    def _row(self, event: TableApplied | TableState) -> _Row:
+    def _row(self, event: TableApplied | TableStateChanged) -> _Row:
         return self._rows.setdefault((event.subscription, event.schema, event.table), _Row())
 
     def _line(self, text: str) -> None:

@@ -9,7 +9,7 @@ first snapshot is taken.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -19,13 +19,17 @@ _NOWHERE = Lsn(0)
 
 
 class TableState(StrEnum):
-    """PostgreSQL's relation states that are used here (srsubstate), and parked."""
+    """PostgreSQL's relation states, parked and unpublished.
+
+    What leads from one to another: :mod:`pgsluice.subscription.lifecycle`.
+    """
 
     INITIALISE = "i"
     DATA_COPY = "d"
     COPIED = "f"
     READY = "r"
     PARKED = "p"
+    UNPUBLISHED = "u"
 
 
 class Owner(StrEnum):
@@ -47,6 +51,7 @@ class TableRecord:
         applied_through: end of the last batch that covered it, changes or not.
         committed: position of its last commit in the target; 0 before the first.
         copy_number: how often it has been copied; rises with each copy.
+        is_published: the server's publications send it; what changes while they do not is lost.
         copied_at, copied_on: the position of its copy, and the timeline whose position that
             is; 0 where they are not known.
         fingerprint: what later looks at the source's table are compared with.
@@ -82,6 +87,7 @@ class TableRecord:
     may_replace_foreign_target: bool = False
     predecessor_oids: tuple[int, ...] = ()
     relations: tuple[int, ...] = ()
+    is_published: bool = True
     copied_at: Lsn = _NOWHERE
     copied_on: int = 0
 
@@ -98,7 +104,12 @@ class TableRecord:
     @property
     def is_active(self) -> bool:
         """Is it copied, so that it takes changes?"""
-        return not self.is_parked and not self.is_to_copy
+        return self.state in (TableState.COPIED, TableState.READY)
+
+    @property
+    def title(self) -> str:
+        """The target's name, as messages have it."""
+        return f"{self.namespace}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +157,3 @@ class SubscriptionRecord:
     cuts: tuple[Cut, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     unpublished: Mapping[int, TableRecord] = field(default_factory=dict)
-
-    def with_table(self, oid: int, **changes: Any) -> SubscriptionRecord:
-        """The record with fields of one known table changed."""
-        return replace(self, tables={**self.tables, oid: replace(self.tables[oid], **changes)})
-
-    def to_copy(self, oid: int, *, may_replace_foreign_target: bool = False) -> SubscriptionRecord:
-        """The record with one known table marked to be copied (again).
-
-        Args:
-            oid: the table.
-            may_replace_foreign_target: see :class:`TableRecord`; stays once it is set.
-        """
-        return self.with_table(
-            oid,
-            state=TableState.INITIALISE,
-            error=None,
-            deferred=False,
-            may_replace_foreign_target=may_replace_foreign_target
-            or self.tables[oid].may_replace_foreign_target,
-        )

@@ -38,6 +38,8 @@ _all_but_position = attrgetter(
 )
 _RENAMED = {"adopts": "may_replace_foreign_target", "replaces": "predecessor_oids"}
 """Fields of tables as formats 1 and 2 name them."""
+_NOT_SENT = "unsent"
+"""The fingerprint that formats 1 and 2 give a table that is not sent."""
 _OTHER_FIELDS = ("name", "mode", "sink")
 
 
@@ -121,8 +123,11 @@ class RecordBuilder:
             ValueError, KeyError, TypeError, AttributeError: it is not a record.
         """
         cuts = [_decode_cut(cut, None) for cut in raw.pop("cuts")]
-        self.apply({**raw, "unpublished": raw.pop("left", {})})
-        self._fields.pop("left", None)
+        unpublished = {
+            oid: {**table, "state": TableState.UNPUBLISHED}
+            for oid, table in raw.pop("left", {}).items()
+        }
+        self.apply({**raw, "unpublished": unpublished})
         self._cuts = tuple(cut for cut in cuts if cut is not None)
 
     def build(self) -> SubscriptionRecord:
@@ -220,6 +225,8 @@ def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
             known[name] = value
     if "state" in known:
         known["state"] = TableState(known["state"])
+    if known.get("fingerprint") == _NOT_SENT:
+        known.update(fingerprint="", is_published=False)
     return TableRecord(**known)
 
 

@@ -26,11 +26,11 @@ from pgsluice.facts import RelationFacts
 from pgsluice.publication import Publisher, fingerprint
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.sql import any_of
-from pgsluice.subscription.own_publications import OwnPublications
+from pgsluice.subscription.publication_rules import PublicationRules
 
 
 @dataclass(frozen=True, slots=True)
-class SourceTable:
+class ReplicatedTable:
     """A table to replicate, a partitioned table's root for all of its leaves.
 
     Attributes:
@@ -59,7 +59,7 @@ class SourceTable:
 
 # Made by the transaction that made them partitions. (ATTACH writes pg_class and pg_attribute
 # anew; the row type in pg_type is as old as the table.)
-_BORN = """
+_CREATED_AS_PARTITIONS = """
 SELECT i.inhrelid, i.xmin::text, n.nspname, c.relname
 FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
@@ -69,7 +69,7 @@ WHERE i.inhrelid = ANY(%s) AND t.xmin::text = i.xmin::text
 """
 
 
-def born_as_partitions(
+def leaves_created_empty(
     connection: psycopg.Connection[Any], leaves: Collection[int]
 ) -> frozenset[int]:
     """Which tables were empty when they became partitions: all rows came with the stream.
@@ -79,25 +79,26 @@ def born_as_partitions(
     """
     if not leaves:
         return frozenset()
-    born = set()
-    for oid, xid, namespace, name in connection.execute(_BORN, [list(leaves)]).fetchall():
+    created_empty = set()
+    candidates = connection.execute(_CREATED_AS_PARTITIONS, [list(leaves)]).fetchall()
+    for oid, xid, namespace, name in candidates:
         filled = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE xmin::text = {})").format(
             sql.Identifier(namespace, name), sql.Literal(xid)
         )
         try:
             (row,) = connection.execute(filled).fetchall()
         except psycopg.errors.InsufficientPrivilege:
-            continue  # unknown is not born: a copy says what is missing
+            continue  # it may have rows: the copy then says which right is missing
         if not row[0]:
-            born.add(int(oid))
-    return frozenset(born)
+            created_empty.add(int(oid))
+    return frozenset(created_empty)
 
 
 def source_tables(
     connection: psycopg.Connection[Any],
     publications: Collection[str],
-    own: OwnPublications | None = None,
-) -> list[SourceTable]:
+    own: PublicationRules | None = None,
+) -> list[ReplicatedTable]:
     """The tables that the publications send now, by name.
 
     Args:
@@ -106,7 +107,7 @@ def source_tables(
         own: ours, which choose from what the server's send; None: all of it.
 
     Raises:
-        ConfigError, TableError: see :meth:`OwnPublications.publishers`.
+        ConfigError, TableError: see :meth:`PublicationRules.publishers`.
     """
     published = relations_of(connection, publications)
     facts = fetch_many(connection, published)
@@ -153,7 +154,7 @@ def _table(
     relations: Sequence[PublishedRelation],
     leaves: Mapping[int, Mapping[int, Filenode]],
     rules: Mapping[int, Publisher] | None,
-) -> SourceTable:
+) -> ReplicatedTable:
     """One table, from what the server publishes of it and what we make of that."""
     files = leaves[facts.oid]
     mine = None
@@ -184,7 +185,7 @@ def _table(
         " ".join(sorted(acting)),
         frozenset[int]().union(*(leaves.get(one.oid, (one.oid,)) for one in relations)),
     )
-    return SourceTable(facts, columns, rows, source_fingerprint, mine)
+    return ReplicatedTable(facts, columns, rows, source_fingerprint, mine)
 
 
 def _columns(relations: Sequence[PublishedRelation]) -> tuple[str, ...] | None:

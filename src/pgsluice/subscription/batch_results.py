@@ -1,0 +1,170 @@
+"""What the results of a batch's tasks make of a subscription's tables.
+
+Tables without changes up to the batch's end are applied through it as well. That is planned
+from the spool again, not concluded from the absence of a result: a table may have been copied
+since the batch was planned.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from pgsluice.config import SubscriptionConfig
+from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
+from pgsluice.lsn import Lsn
+from pgsluice.spool import SpoolReader, TableState
+from pgsluice.subscription.apply import TaskResult
+from pgsluice.subscription.cadence import merge_pause_s, next_cut
+from pgsluice.subscription.lifecycle import TableEvent
+from pgsluice.subscription.planning import plan_tables
+from pgsluice.subscription.table_events import BatchApplied, BatchFailed, CaughtUp, TimePassed
+from pgsluice.subscription.tables import SubscriptionTables
+
+logger = logging.getLogger(__name__)
+
+
+class BatchResults:
+    """Records the results of batches, and keeps the cadence of merges and cuts.
+
+    Args:
+        subscription: the configuration's.
+        tables: the subscription's.
+        reader: of the spool.
+        report: takes events.
+    """
+
+    def __init__(
+        self,
+        subscription: SubscriptionConfig,
+        tables: SubscriptionTables,
+        reader: SpoolReader,
+        report: Callable[[MetricsEvent], None],
+    ) -> None:
+        self._subscription = subscription
+        self._tables = tables
+        self._reader = reader
+        self._report = report
+        self._last_cut = time.monotonic()
+
+    def record(self, end: Lsn, results: Sequence[TaskResult], started: float) -> None:
+        """Record a batch durably, and report it.
+
+        Args:
+            end: the batch's.
+            results: of the tables with work.
+            started: by the monotonic clock.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        tables, now = self._tables, time.time()
+        with tables.changing():
+            # A table may have been removed, or wait for a copy, since the batch was planned.
+            known = tables.record.tables
+            results = [
+                result
+                for result in results
+                if (table := known.get(result.relation_oid)) is not None and table.is_active
+            ]
+            for result in results:
+                if result.details is not None:
+                    logger.warning("%s: %s", known[result.relation_oid].title, result.details)
+                tables.apply(result.relation_oid, self._event(result, now))
+            tables.advance(end)
+            self._advance_quiet_tables()
+            cut = next_cut(tables.record, now, self._subscription.cut_retention_s)
+            if cut is not None:
+                self._last_cut = time.monotonic()
+                tables.keep_cut(*cut)
+            self.end_deferrals()
+        self._report_batch(results, started)
+        tables.raise_failure()
+
+    def end_deferrals(self) -> None:
+        """Let tables merge again whose time has come, and all of them when a cut is due."""
+        is_cut_due = time.monotonic() - self._last_cut >= self._subscription.cut_interval_s
+        passed = TimePassed(time.time(), is_cut_due)
+        deferred = [oid for oid, table in self._tables.record.tables.items() if table.deferred]
+        if deferred:
+            with self._tables.changing():
+                for oid in deferred:
+                    self._tables.apply(oid, passed)
+
+    def promote_copied(self) -> None:
+        """Copied tables for which nothing waits are ready, also while the source is idle."""
+        tables = self._tables
+        with tables.lock:
+            record = tables.record
+            copied = [
+                (oid, table)
+                for oid, table in record.tables.items()
+                if table.state is TableState.COPIED
+            ]
+            if not copied:
+                return
+            end, frontier = self._reader.position(), self._reader.frontier()
+            with tables.changing():
+                for oid, table in copied:
+                    reached = max(record.position, table.applied_through)
+                    if end <= reached and table.applied_through <= frontier:
+                        tables.apply(oid, CaughtUp(table.applied_through))
+
+    def _advance_quiet_tables(self) -> None:
+        record = self._tables.record
+        works = plan_tables(self._reader, record, record.position, with_deferred=True)
+        behind = {work.relation_oid for work in works}
+        caught_up = CaughtUp(record.position)
+        for oid, table in record.tables.items():
+            if table.is_active and oid not in behind:
+                self._tables.apply(oid, caught_up)
+
+    def _event(self, result: TaskResult, now: float) -> TableEvent:
+        if result.remedy is not None:
+            return BatchFailed(result.remedy, result.error or "", now)
+        merge_s = result.apply_s + result.maintain_s
+        pause_s = merge_pause_s(merge_s, self._subscription.apply_interval_s)
+        return BatchApplied(
+            through=Lsn(result.through),
+            committed=Lsn(result.committed),
+            version=result.version,
+            changes=0 if result.skipped else result.changes,
+            merge_s=merge_s,
+            next_due=now + pause_s if pause_s > 0 else None,
+        )
+
+    def _report_batch(self, results: Sequence[TaskResult], started: float) -> None:
+        name, record = self._subscription.name, self._tables.record
+        for result in results:
+            if result.remedy is not None:
+                continue
+            table = record.tables[result.relation_oid]
+            self._report(
+                TableApplied(
+                    name,
+                    table.namespace,
+                    table.name,
+                    table.applied_through,
+                    result.changes,
+                    result.decode_s + result.net_s + result.apply_s + result.maintain_s,
+                )
+            )
+        self._report(
+            BatchFinished(
+                name,
+                record.position,
+                sum(result.changes for result in results),
+                time.monotonic() - started,
+                len(results),
+                *self._lag(record.position),
+            )
+        )
+
+    def _lag(self, position: Lsn) -> tuple[int, float]:
+        """Bytes and seconds that the spool is ahead; the server may be further."""
+        waiting = [info for info in self._reader.all_segments() if info.end > position]
+        if not waiting:
+            return 0, 0.0
+        oldest = min(info.written_at for info in waiting)
+        return self._reader.frontier() - position, max(0.0, time.time() - oldest)

@@ -1,0 +1,58 @@
+"""When a table is merged next, and which positions readers across tables may rely on.
+
+A copy-on-write merge costs what the table weighs, so expensive merges are spaced out; cheap
+ones follow each other. A *cut* is a position at which all active tables stand. Besides the
+newest cut one a minute stays for those who read an older one.
+"""
+
+from __future__ import annotations
+
+from pgsluice.spool import Cut, SubscriptionRecord
+
+HEAVY_MERGE_S = 0.5
+"""Merges that take longer are spaced out, so that merging takes at most a fifth of the time."""
+SPACING = 4
+CUTS_APART_S = 60
+
+
+def merge_pause_s(merge_s: float, apply_interval_s: float) -> float:
+    """How long a table's next merge waits after one that took ``merge_s``; 0: not at all."""
+    return max(apply_interval_s, SPACING * merge_s if merge_s > HEAVY_MERGE_S else 0.0)
+
+
+def next_cut(
+    record: SubscriptionRecord, now: float, retention_s: float
+) -> tuple[Cut, tuple[Cut, ...]] | None:
+    """The cut at the record's position and the older ones to keep; None: there is no cut there.
+
+    Args:
+        record: the subscription's.
+        now: seconds since 1970.
+        retention_s: how long older cuts stay.
+    """
+    active = {oid: table for oid, table in record.tables.items() if table.is_active}
+    if any(
+        # Behind, or copied at a point that the others have not reached.
+        not table.committed <= record.position <= table.applied_through
+        for table in active.values()
+    ):
+        return None
+    cut = Cut(
+        lsn=record.position,
+        made_at=now,
+        versions={oid: table.version for oid, table in active.items() if table.version >= 0},
+    )
+    older = [old for old in record.cuts if now - old.made_at <= retention_s]
+    if not older or now - older[-1].made_at >= CUTS_APART_S:
+        older.append(cut)
+    return cut, tuple(older)
+
+
+def kept_versions(record: SubscriptionRecord) -> dict[int, tuple[int, ...]]:
+    """Target versions that readers of cuts need, by table."""
+    versions: dict[int, set[int]] = {}
+    newest = () if record.cut is None else (record.cut,)
+    for cut in (*record.cuts, *newest):
+        for oid, version in cut.versions.items():
+            versions.setdefault(oid, set()).add(version)
+    return {oid: tuple(sorted(numbers)) for oid, numbers in versions.items()}

@@ -1,0 +1,161 @@
+"""A look at the source's catalog: what it means for each table of a subscription.
+
+A look compares what the publications send now with the tables that the subscription knows, and
+applies one event or more to each: discovered, published again, not sent or unpublished, and
+what :mod:`pgsluice.schema_rules` says of its fingerprint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from pgsluice.schema_rules import (
+    CopyAgain,
+    Look,
+    Park,
+    SourceFingerprint,
+    added_leaves,
+    reconcile_source,
+)
+from pgsluice.spool import SpoolIdentity, TableRecord
+from pgsluice.subscription.discovery import ReplicatedTable, leaves_created_empty
+from pgsluice.subscription.lifecycle import TableEvent
+from pgsluice.subscription.table_events import (
+    Discovered,
+    LookedCopy,
+    LookedPark,
+    LookedSame,
+    NotSent,
+    PublishedAgain,
+    TimelineLeft,
+    Unpublished,
+)
+from pgsluice.subscription.tables import SubscriptionTables
+
+logger = logging.getLogger(__name__)
+
+
+class CatalogLook:
+    """One look.
+
+    Args:
+        connection: to the source.
+        identity: the spool's, with the timelines that it followed.
+        source: the tables that the publications send now.
+        has_rules: whether publications of pgsluice choose from what the server sends.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        identity: SpoolIdentity,
+        source: Sequence[ReplicatedTable],
+        *,
+        has_rules: bool,
+    ) -> None:
+        self._connection = connection
+        self._identity = identity
+        self._source = {table.facts.oid: table for table in source}
+        self._has_rules = has_rules
+
+    def apply(
+        self,
+        tables: SubscriptionTables,
+        new_record: Callable[[ReplicatedTable], TableRecord],
+        *,
+        copy_data: bool,
+    ) -> None:
+        """Apply the look to a subscription's tables, durably.
+
+        Args:
+            tables: the subscription's.
+            new_record: the record to begin with of a table that it does not know.
+            copy_data: whether it copies new tables.
+        """
+        with tables.changing():
+            tables.needs_look = False
+            before = tables.record
+            names = defaultdict(list)
+            for oid, known in {**before.unpublished, **before.tables}.items():
+                names[known.namespace, known.name].append((oid, known))
+            for oid, table in self._source.items():
+                if oid in before.unpublished:
+                    tables.apply(oid, PublishedAgain())
+                elif oid in before.tables:
+                    tables.apply(oid, self._compare(before.tables[oid], table))
+                else:
+                    record = new_record(table)
+                    owners = dict(names[record.namespace, record.name])
+                    discovered = self._discovered(owners, copy_data=copy_data)
+                    for predecessor in discovered.predecessor_oids:
+                        if predecessor in owners:
+                            tables.forget(predecessor)
+                    tables.discover(oid, record, discovered)
+                self._compare_timeline(tables, oid)
+            for oid, known in before.tables.items():
+                if oid not in self._source and tables.get(oid) is not None:
+                    self._remove(tables, oid, known)
+
+    def _discovered(self, owners: Mapping[int, TableRecord], *, copy_data: bool) -> Discovered:
+        """How a table is discovered whose target other tables have, or had.
+
+        A new table under an old name has other rows: it takes over the target of the table that
+        is gone. A table that still exists, under another name, keeps its target.
+        """
+        if any(oid in self._source for oid in owners):
+            return Discovered(is_target_taken=True)
+        return Discovered(
+            copy_data=copy_data,
+            predecessor_oids=tuple(
+                predecessor
+                for oid, owner in owners.items()
+                for predecessor in (*owner.predecessor_oids, oid)
+            ),
+            copy_number=max((owner.copy_number for owner in owners.values()), default=0),
+        )
+
+    def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
+        """What the table's fingerprint says. Before a copy there is none to compare with; a
+        harmless difference, such as a new file after VACUUM FULL, becomes the new baseline."""
+        if not known.is_published:
+            return PublishedAgain()
+        before = SourceFingerprint.parse(known.fingerprint)
+        if before is None:
+            return LookedSame("", known.relations)
+        added = added_leaves(before, table.fingerprint)
+        look = Look(
+            known.title,
+            before,
+            table.fingerprint,
+            server_version=self._connection.info.server_version,
+            created_empty=leaves_created_empty(self._connection, added),
+            has_some_leaves=bool(known.relations),
+        )
+        match reconcile_source(look):
+            case Park(why, hint):
+                return LookedPark(f"{why}\n  → {hint}")
+            case CopyAgain(why):
+                if known.is_active:
+                    logger.info("%s: it is copied again", why)
+                return LookedCopy()
+            case _:
+                return LookedSame(table.fingerprint.to_text(), table.relations)
+
+    def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:
+        known = tables.get(oid)
+        if known is not None and not self._identity.has(known.copied_on, known.copied_at):
+            tables.apply(oid, TimelineLeft())
+
+    def _remove(self, tables: SubscriptionTables, oid: int, known: TableRecord) -> None:
+        """The server's publications stop the stream, and what came before is applied. Those of
+        pgsluice, and having none of them any more, stop the table at once."""
+        if self._has_rules or known.relations:
+            logger.info("%s is not published any more", known.title)
+            tables.apply(oid, Unpublished())
+        elif known.is_published:
+            tables.apply(oid, NotSent())

@@ -1,0 +1,247 @@
+"""The life of a table in a subscription: which event leads from which state to which.
+
+States are PostgreSQL's relation states, and two more::
+
+    i  waits for a copy            f  copied, and not yet at the subscription's position
+    d  is being copied             r  applied up to the subscription's position
+    p  parked, with a reason       u  not published any more; its target stays as it is
+
+:data:`TRANSITIONS` is all there is: state and event lead to the next state and its effects. A
+pair that is not in it cannot happen, and is refused. In words:
+
+- Changes are applied to active tables (``f``, ``r``) only. The result of a batch for any other
+  table comes from a plan that is out of date, and is ignored.
+- A copy goes ``i``, ``d``, ``f``. ``d`` is durable before the snapshot is taken, so that the
+  spool keeps what follows the snapshot, and a copy that a crash cut off is begun again.
+- A user who asks for a copy gets one in every state, and allows it to replace a target that
+  carries another source's position; but not one that another table here is applied to.
+- A table whose changes the spool no longer holds is copied, parked ones included.
+- A parked table stays parked until it is copied or unpublished. It always has a reason.
+- Looks at the catalog concern active tables: before a copy there is nothing to compare with.
+- A failure counts towards parking only while it repeats: a batch that is applied, and every
+  change of state, begin the count anew.
+
+This module is pure. :mod:`pgsluice.subscription.table_events` says which facts come with an
+event and which fields of the record they change; :mod:`pgsluice.subscription.tables` makes the
+result durable and carries out the effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+from pgsluice.spool import TableRecord, TableState
+
+
+class Event(StrEnum):
+    """What happens to a table."""
+
+    DISCOVERED = "discovered"
+    DISCOVERED_WITHOUT_COPY = "discovered, with copy_data = false"
+    TARGET_TAKEN = "another table has its target"
+    NOT_SENT = "not sent by the server any more"
+    UNPUBLISHED = "unpublished"
+    PUBLISHED_AGAIN = "published again"
+    COPY_REQUESTED = "copy requested"
+    HOLD_RELEASED = "hold released"
+    TIMELINE_LEFT = "timeline left"
+    LOOK_SAME = "look: same rows"
+    LOOK_COPY = "look: copy again"
+    LOOK_PARK = "look: park"
+    COPY_BEGUN = "copy begun"
+    COPY_PLANNED = "copy planned"
+    COPY_FINISHED = "copy finished"
+    COPY_OUTNUMBERED = "copy skipped, since the target has a later one"
+    COPY_FAILED_PARK = "copy failed: park"
+    COPY_FAILED_RETRY = "copy failed: retry"
+    COPY_FAILED_LAST = "copy failed: retry, after the last attempt"
+    COPY_FAILED_WAIT = "copy failed: wait"
+    COPY_FAILED_STOP = "copy failed: stop"
+    BATCH_APPLIED = "batch applied"
+    BATCH_FAILED_PARK = "batch failed: park"
+    BATCH_FAILED_COPY = "batch failed: copy"
+    BATCH_FAILED_RETRY = "batch failed: retry"
+    BATCH_FAILED_LAST = "batch failed: retry, after the last attempt"
+    BATCH_FAILED_LOOK = "batch failed: look"
+    BATCH_FAILED_LAST_LOOK = "batch failed: look, after the last look"
+    BATCH_FAILED_WAIT = "batch failed: wait"
+    BATCH_FAILED_STOP = "batch failed: stop"
+    CAUGHT_UP = "caught up"
+    TIME_PASSED = "time passed"
+
+
+class Effect(StrEnum):
+    """What has to follow a transition, besides reporting a change of state or error."""
+
+    LOOK = "look at the catalog"
+    STOP = "stop the subscription"
+
+
+_I, _D, _F = TableState.INITIALISE, TableState.DATA_COPY, TableState.COPIED
+_R, _P, _U = TableState.READY, TableState.PARKED, TableState.UNPUBLISHED
+
+Step = tuple[TableState, Effect | None]
+IGNORED = None
+"""The event is legal and changes nothing."""
+
+_FOR_ALL: Mapping[Event, Step | None] = {
+    Event.UNPUBLISHED: (_U, None),
+    Event.COPY_REQUESTED: (_I, None),
+    Event.HOLD_RELEASED: (_I, None),
+}
+_IGNORED_UNLESS_ACTIVE: Mapping[Event, Step | None] = dict.fromkeys(
+    [
+        Event.NOT_SENT,
+        Event.PUBLISHED_AGAIN,
+        Event.TIMELINE_LEFT,
+        Event.LOOK_SAME,
+        Event.LOOK_COPY,
+        Event.LOOK_PARK,
+        Event.TIME_PASSED,
+        *(event for event in Event if event.name.startswith("BATCH_")),
+    ],
+    IGNORED,
+)
+
+
+def _active(state: TableState) -> Mapping[Event, Step | None]:
+    return {
+        **_FOR_ALL,
+        Event.NOT_SENT: (state, None),
+        Event.PUBLISHED_AGAIN: (_I, None),
+        Event.TIMELINE_LEFT: (_I, None),
+        Event.LOOK_SAME: (state, None),
+        Event.LOOK_COPY: (_I, None),
+        Event.LOOK_PARK: (_P, None),
+        Event.BATCH_APPLIED: (state, None),
+        Event.BATCH_FAILED_PARK: (_P, None),
+        Event.BATCH_FAILED_COPY: (_I, None),
+        Event.BATCH_FAILED_RETRY: (state, None),
+        Event.BATCH_FAILED_LAST: (_P, None),
+        Event.BATCH_FAILED_LOOK: (state, Effect.LOOK),
+        # The partition was dropped: its changes can no longer be attributed to a table.
+        Event.BATCH_FAILED_LAST_LOOK: (_I, Effect.LOOK),
+        Event.BATCH_FAILED_WAIT: (state, None),
+        Event.BATCH_FAILED_STOP: (state, Effect.STOP),
+        Event.CAUGHT_UP: (_R, None),
+        Event.TIME_PASSED: (state, None),
+    }
+
+
+TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingProxyType(
+    {
+        None: {  # not known to the subscription
+            Event.DISCOVERED: (_I, None),
+            Event.DISCOVERED_WITHOUT_COPY: (_R, None),
+            Event.TARGET_TAKEN: (_P, None),
+        },
+        _U: {
+            Event.PUBLISHED_AGAIN: (_I, None),
+            **{event: IGNORED for event in Event if event.name.startswith("BATCH_")},
+        },
+        _I: {
+            **_FOR_ALL,
+            **_IGNORED_UNLESS_ACTIVE,
+            Event.TARGET_TAKEN: (_P, None),
+            Event.COPY_BEGUN: (_D, None),
+        },
+        _D: {
+            **_FOR_ALL,
+            **_IGNORED_UNLESS_ACTIVE,
+            Event.TARGET_TAKEN: (_P, None),
+            Event.COPY_BEGUN: (_D, None),  # again: the attempt before failed or was cut off
+            Event.COPY_PLANNED: (_D, None),
+            Event.COPY_FINISHED: (_F, None),
+            Event.COPY_OUTNUMBERED: (_D, None),
+            Event.COPY_FAILED_PARK: (_P, None),
+            Event.COPY_FAILED_RETRY: (_D, None),
+            Event.COPY_FAILED_LAST: (_P, None),
+            Event.COPY_FAILED_WAIT: (_D, None),
+            Event.COPY_FAILED_STOP: (_D, Effect.STOP),
+        },
+        _F: _active(_F),
+        _R: _active(_R),
+        _P: {**_FOR_ALL, **_IGNORED_UNLESS_ACTIVE, Event.TARGET_TAKEN: (_P, None)},
+    }
+)
+"""State, event -> next state and effect, or :data:`IGNORED`. What is not here is impossible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """A table's consecutive failures; forgotten when the process ends.
+
+    Attributes:
+        failures: of the same work.
+        looks: at the catalog that did not bring the rules of a partition.
+    """
+
+    failures: int = 0
+    looks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What an event makes of a table.
+
+    Attributes:
+        table: its record.
+        attempts: its consecutive failures.
+        effect: what has to follow once the record is durable.
+    """
+
+    table: TableRecord
+    attempts: Attempts = Attempts()
+    effect: Effect | None = None
+
+
+class TableEvent(Protocol):
+    """An event with its facts: see :mod:`pgsluice.subscription.table_events`."""
+
+    def kind(self, attempts: Attempts) -> Event:
+        """Which event of :data:`TRANSITIONS` it is, given the failures before it."""
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        """The record with what the facts change; its state is still the one before."""
+
+
+class ImpossibleEventError(Exception):
+    """An event cannot happen in a table's state: there is a fault in the program."""
+
+
+def next_state(
+    state: TableState | None, table: TableRecord, attempts: Attempts, event: TableEvent
+) -> Transition:
+    """What an event makes of a table.
+
+    Args:
+        state: the table's; None: the subscription does not know the table yet.
+        table: its record; of a table that is not known, the one to begin with.
+        attempts: its consecutive failures so far.
+        event: what happened.
+
+    Raises:
+        ImpossibleEventError: the event cannot happen in this state.
+    """
+    kind = event.kind(attempts)
+    try:
+        step = TRANSITIONS[state][kind]
+    except KeyError as error:
+        raise ImpossibleEventError(
+            f"{table.namespace}.{table.name}: {kind!s} in state {state}"
+        ) from error
+    if step is None:
+        return Transition(table, attempts)
+    next_, effect = step
+    changed = replace(event.change(table, attempts), state=next_)
+    if next_ is not state or kind is Event.BATCH_APPLIED:
+        attempts = Attempts()
+    elif kind is Event.BATCH_FAILED_RETRY:
+        attempts = replace(attempts, failures=attempts.failures + 1)
+    elif kind is Event.BATCH_FAILED_LOOK:
+        attempts = replace(attempts, looks=attempts.looks + 1)
+    return Transition(changed, attempts, effect)

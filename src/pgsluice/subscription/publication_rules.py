@@ -1,0 +1,95 @@
+"""A subscription's publications of pgsluice: which rules act on what the server sends.
+
+The statements are executed against the source's catalog at each look, so that they mean what
+they would mean to the server now. Text that is refused at the start ends the run; later, the
+rules that were in force stay in force and the error is reported: a table whose columns changed
+under its filter parks by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog.source_tables import source_catalog
+from pgsluice.config import Config, PublicationsConfig, SubscriptionConfig
+from pgsluice.publication import Publisher, Statements, subscribed
+
+
+class PublicationRules:
+    """The rules of one subscription's publications.
+
+    Args:
+        section: ``[publications]``.
+        subscription: with names of publications.
+
+    Attributes:
+        in_force: by table and by the relation that the server sends: what tasks apply. A table
+            gets the rules of a look at the catalog when it is active, and those of its copy.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+
+    def __init__(self, section: PublicationsConfig, subscription: SubscriptionConfig) -> None:
+        # The file is read now and on request, not while somebody writes it.
+        self._statements = Statements.read(section)
+        self._names = subscription.publications or ()
+        self.in_force: dict[int, Mapping[int, Publisher]] = {}
+
+    @classmethod
+    def of(cls, config: Config, subscription: SubscriptionConfig) -> PublicationRules | None:
+        """The rules of a subscription; None: it takes everything that the server sends.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        if config.publications is None or subscription.publications is None:
+            return None
+        return cls(config.publications, subscription)
+
+    def reload(self, config: Config, name: str) -> None:
+        """Take the subscription's statements from another configuration.
+
+        Rules in force stay until the next look. A subscription that has publications keeps some
+        until the next start: without them, rows would pass that should not.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        for subscription in config.subscriptions:
+            if subscription.name != name:
+                continue
+            if config.publications is not None and subscription.publications is not None:
+                self._statements = Statements.read(config.publications)
+                self._names = subscription.publications
+
+    def publishers(
+        self, connection: psycopg.Connection[Any], sent: Collection[int]
+    ) -> Mapping[int, Publisher]:
+        """The rules for each relation that a change may be of; those without are not published.
+
+        A partition that the server does not send any more may have changes in the spool, so all
+        tables are included, and of partitioned ones those that are sent as themselves.
+
+        Args:
+            connection: to the source.
+            sent: OIDs of what the server's publications send.
+
+        Raises:
+            ConfigError: a statement is refused, or the publications do not agree.
+            TableError: the server sends a partitioned table as a whole, and a partition of it
+                has rules of its own.
+        """
+        catalog = source_catalog(connection)
+        publications = subscribed(self._statements.publications(catalog), self._names)
+        publishers = {}
+        for oid, table in catalog.tables.items():
+            if not table.is_publishable or (table.is_partitioned and oid not in sent):
+                continue
+            publisher = Publisher.of(publications, table, catalog)
+            if publisher is not None:
+                publishers[oid] = publisher
+        return publishers

@@ -1,0 +1,288 @@
+"""Copies of a subscription's tables: which are due, and their snapshots and tasks.
+
+A table's states on the way are those of :mod:`pgsluice.subscription.lifecycle`. A snapshot may
+have to wait for open transactions at the source. The other tables go on meanwhile; they wait
+while rows are copied.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from pgsluice.catalog import leaf_filenodes
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.copy import (
+    CopyResult,
+    CopyTables,
+    CopyWork,
+    Snapshot,
+    import_snapshot,
+    temporary_snapshot,
+)
+from pgsluice.errors import Remedy, SourceUnreachable
+from pgsluice.events import CopyProgress, MetricsEvent
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.sinks import make_sink
+from pgsluice.spark.tasks import run_tasks
+from pgsluice.spool import Spool, TableRecord, TableState
+from pgsluice.subscription.catalog_look import CatalogLook
+from pgsluice.subscription.copy_progress import report_progress
+from pgsluice.subscription.discovery import ReplicatedTable, source_tables
+from pgsluice.subscription.lifecycle import TableEvent
+from pgsluice.subscription.options import sink_options, table_options
+from pgsluice.subscription.publication_rules import PublicationRules
+from pgsluice.subscription.table_events import (
+    CopyBegun,
+    CopyFailed,
+    CopyFinished,
+    CopyOutnumbered,
+    CopyPlanned,
+)
+from pgsluice.subscription.tables import SubscriptionTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ATTEMPTS = 5
+"""How often a copy is tried under a new snapshot before its table is parked."""
+SNAPSHOT_TIMEOUT_S = 300.0
+
+
+class TableCopies:
+    """Looks at the catalog, and copies the tables that wait for it.
+
+    Args:
+        spark: the session that runs the tasks.
+        config: the whole configuration.
+        subscription: which subscription of it.
+        tables: its tables; their lock is held while rows are copied.
+        rules: of pgsluice's publications; None: all that the server sends is taken.
+        report: takes events.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        subscription: SubscriptionConfig,
+        tables: SubscriptionTables,
+        rules: PublicationRules | None,
+        report: Callable[[MetricsEvent], None],
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._subscription = subscription
+        self._tables = tables
+        self._rules = rules
+        self._report = report
+
+    def look(self) -> None:
+        """Look at the catalog: find new tables, and those whose rows changed without the
+        stream telling.
+
+        Raises:
+            SourceUnreachable, SourceRefused: the server cannot be asked.
+            ConfigError, TableError: see :func:`source_tables`.
+        """
+        with (
+            connect_sql(self._config.source.dsn) as connection,
+            source_errors("looking for tables"),
+        ):
+            identity = Spool.open(self._config.spool.path).identity
+            source = self._source_tables(connection)
+            look = CatalogLook(connection, identity, source, has_rules=self._rules is not None)
+            with self._tables.lock:
+                look.apply(self._tables, self._new_record, copy_data=self._subscription.copy_data)
+                for table in source:
+                    known = self._tables.get(table.facts.oid)
+                    if known is not None and known.is_active:
+                        self._set_rules(table)
+
+    def pending(self) -> list[int]:
+        """The tables that wait for a copy."""
+        return [oid for oid, table in self._tables.record.tables.items() if table.is_to_copy]
+
+    def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
+        """Copy all tables that wait.
+
+        Args:
+            first: the new slot's own snapshot, for the first copies of all.
+            stop: give up between attempts when it is set.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+            SourceRefused: no snapshot can be had.
+            SourceUnreachable: no connection.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            if not self.pending() or (stop is not None and stop.is_set()):
+                return
+            self._begin()
+            with (
+                self._snapshot(first if attempt == 1 else None, stop) as snapshot,
+                self._tables.lock,
+            ):
+                self._copy(snapshot, is_last=attempt == ATTEMPTS)
+
+    def _begin(self) -> None:
+        """Have the spool keep what follows the snapshot that is to come."""
+        with self._tables.changing():
+            for oid in self.pending():
+                self._tables.apply(oid, CopyBegun(self._tables.position))
+
+    @contextmanager
+    def _snapshot(self, first: Snapshot | None, stop: threading.Event | None) -> Iterator[Snapshot]:
+        if first is not None:
+            yield first
+            return
+        is_stopping = stop.is_set if stop is not None else bool
+        with temporary_snapshot(
+            self._config.source.dsn, SNAPSHOT_TIMEOUT_S, is_stopping
+        ) as snapshot:
+            yield snapshot
+
+    def _copy(self, snapshot: Snapshot, *, is_last: bool) -> None:
+        works = self._plan(snapshot)
+        dsn, name = self._config.source.dsn, self._subscription.name
+        task = CopyTables(
+            dsn,
+            snapshot,
+            Spool.open(self._config.spool.path).identity.spool_id,
+            sink_options(self._subscription),
+            table_options(self._subscription),
+        )
+        with report_progress(dsn, name, works, self._report):
+            results = run_tasks(
+                self._spark,
+                task.run,
+                [work.to_bytes() for work in works],
+                CopyResult,
+                most_tasks=self._subscription.copy_workers,
+            )
+        self._record(results, snapshot, is_last=is_last)
+
+    def _plan(self, snapshot: Snapshot) -> list[CopyWork]:
+        """The work of one attempt, with what the catalog says of the tables now."""
+        with (
+            connect_sql(self._config.source.dsn) as connection,
+            source_errors("looking at the tables to copy"),
+        ):
+            source = {table.facts.oid: table for table in self._source_tables(connection)}
+            leaves = _leaves_in(snapshot, connection, source)
+        works = []
+        with self._tables.changing():
+            for oid, record in self._tables.record.tables.items():
+                if record.state is not TableState.DATA_COPY:
+                    continue
+                table = source.get(oid)
+                if table is None:
+                    reason = "the server's publications do not send this table any more"
+                    self._tables.apply(oid, CopyFailed(Remedy.PARK, reason))
+                    continue
+                fingerprint = replace(table.fingerprint, filenodes=leaves[oid])
+                planned = CopyPlanned(fingerprint.to_text(), table.relations)
+                works.append(_work(table, self._tables.apply(oid, planned).table))
+                self._set_rules(table)
+        return works
+
+    def _record(self, results: Sequence[CopyResult], snapshot: Snapshot, *, is_last: bool) -> None:
+        """Record what the copies' tasks did.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+            SourceUnreachable: the last attempt lost the server.
+        """
+        unreachable: str | None = None
+        with self._tables.changing():
+            for result in results:
+                record = self._tables.get(result.relation_oid)
+                assert record is not None  # nobody changes tables while they are copied
+                event = copy_event(result, record.copy_number, snapshot, is_last=is_last)
+                self._tables.apply(result.relation_oid, event)
+                if result.remedy is Remedy.WAIT and is_last:
+                    unreachable = result.error or "the source went away"
+        for result in results:
+            record = self._tables.get(result.relation_oid)
+            if record is not None and record.state is TableState.COPIED:
+                self._report(
+                    CopyProgress(
+                        self._subscription.name,
+                        record.namespace,
+                        record.name,
+                        result.rows,
+                        result.rows,
+                        is_done=True,
+                    )
+                )
+        self._tables.raise_failure()
+        if unreachable is not None:
+            raise SourceUnreachable(unreachable)
+
+    def _source_tables(self, connection: psycopg.Connection[Any]) -> list[ReplicatedTable]:
+        # The publications that the stream is asked for now: those of pgsluice may have a second
+        # one, and a new one joins only when the spool has passed its creation.
+        publications = Spool.open(self._config.spool.path).identity.publications
+        return source_tables(connection, publications, self._rules)
+
+    def _new_record(self, table: ReplicatedTable) -> TableRecord:
+        namespace, name = table.facts.namespace, table.facts.name
+        return TableRecord(
+            namespace,
+            name,
+            applied_through=self._tables.position,
+            target=make_sink(sink_options(self._subscription)).location(namespace, name),
+            relations=table.relations,
+        )
+
+    def _set_rules(self, table: ReplicatedTable) -> None:
+        if self._rules is not None and table.rules is not None:
+            self._rules.in_force[table.facts.oid] = table.rules
+
+
+def copy_event(
+    result: CopyResult, copy_number: int, snapshot: Snapshot, *, is_last: bool
+) -> TableEvent:
+    """The event of a copy's result.
+
+    Args:
+        result: of the copy's task.
+        copy_number: the number that the copy was given.
+        snapshot: under which it read.
+        is_last: no further attempt follows.
+    """
+    if result.copy_number > copy_number:
+        return CopyOutnumbered(result.copy_number)
+    if result.remedy is not None:
+        return CopyFailed(result.remedy, result.error or "", is_last)
+    return CopyFinished(snapshot.position, snapshot.timeline, result.version, result.rows)
+
+
+def _work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
+    return CopyWork(
+        facts=table.facts,
+        namespace=record.namespace,
+        name=record.name,
+        columns=table.columns,
+        row_filter=table.row_filter,
+        copy_number=record.copy_number,
+        replaces=record.predecessor_oids,
+        adopts=record.may_replace_foreign_target,
+    )
+
+
+def _leaves_in(
+    snapshot: Snapshot, connection: psycopg.Connection[Any], tables: Collection[int]
+) -> dict[int, dict[int, int]]:
+    """The tables' leaves and their files as the snapshot sees them. A partition that is
+    attached later may have rows that are neither in the snapshot nor in the stream."""
+    import_snapshot(connection, snapshot.name)
+    return {
+        oid: {leaf: file.in_snapshot for leaf, file in files.items()}
+        for oid, files in leaf_filenodes(connection, tables).items()
+    }

@@ -1,0 +1,396 @@
+"""What happens to a subscription's tables: events with their facts.
+
+Each class says which event of :data:`pgsluice.subscription.lifecycle.TRANSITIONS` it is, and
+which fields of a table's record its facts change. The state is not theirs to change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from pgsluice.errors import Remedy
+from pgsluice.lsn import Lsn
+from pgsluice.spool import TableRecord
+from pgsluice.subscription.lifecycle import Attempts, Event
+
+BATCH_ATTEMPTS = 5
+"""A table is parked after this many consecutive failures of the same work."""
+LOOKS = 3
+"""Copy the table after this many consecutive catalog refreshes without rules."""
+LOOK_RETRY_S = 1.0
+"""Retry delay for a table waiting for the rules of a new partition."""
+WAIT_S = 5.0
+"""Retry delay where the cause of a failure lies outside of the table."""
+
+
+def _target_taken(table: TableRecord) -> str:
+    return (
+        f"the target {table.title} belongs to a table that was renamed since\n"
+        "  → give this table another name, or drop the other one"
+    )
+
+
+class _Simple:
+    """An event that is always the same one, and clears what an error left."""
+
+    event: ClassVar[Event]
+
+    def kind(self, attempts: Attempts) -> Event:
+        return self.event
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, error=None, deferred=False)
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """The publications send a table that the subscription does not know.
+
+    Attributes:
+        copy_data: whether the subscription copies new tables.
+        predecessor_oids: tables of the same name that are gone, whose target it takes over.
+            They had other rows, so it is copied whatever ``copy_data`` says.
+        copy_number: how often those were copied.
+        is_target_taken: the target of this name belongs to a table that still exists.
+    """
+
+    copy_data: bool = True
+    predecessor_oids: tuple[int, ...] = ()
+    copy_number: int = 0
+    is_target_taken: bool = False
+
+    def kind(self, attempts: Attempts) -> Event:
+        if self.is_target_taken:
+            return Event.TARGET_TAKEN
+        if self.copy_data or self.predecessor_oids:
+            return Event.DISCOVERED
+        return Event.DISCOVERED_WITHOUT_COPY
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            table,
+            predecessor_oids=self.predecessor_oids,
+            copy_number=self.copy_number,
+            error=_target_taken(table) if self.is_target_taken else None,
+        )
+
+
+@dataclass(frozen=True)
+class NotSent(_Simple):
+    """The server's publications send a table no longer; what they sent before is applied."""
+
+    event = Event.NOT_SENT
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, is_published=False)
+
+
+@dataclass(frozen=True)
+class Unpublished(_Simple):
+    """Publications of pgsluice take a table out, or there are none of pgsluice any more."""
+
+    event = Event.UNPUBLISHED
+
+
+@dataclass(frozen=True)
+class PublishedAgain(_Simple):
+    """A table is sent that was not sent for a while: its changes of that time are missing."""
+
+    event = Event.PUBLISHED_AGAIN
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, is_published=True, error=None, deferred=False)
+
+
+@dataclass(frozen=True)
+class CopyRequested:
+    """A user wants the table copied; the copy may replace a target of another source.
+
+    Attributes:
+        is_target_taken: another table of the subscription is applied to the target, or has
+            been asked to be: the copy would replace it, and both would write there.
+    """
+
+    is_target_taken: bool = False
+
+    def kind(self, attempts: Attempts) -> Event:
+        return Event.TARGET_TAKEN if self.is_target_taken else Event.COPY_REQUESTED
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        if self.is_target_taken:
+            return replace(table, error=_target_taken(table))
+        return replace(table, may_replace_foreign_target=True, error=None, deferred=False)
+
+
+@dataclass(frozen=True)
+class HoldReleased(_Simple):
+    """The spool does not hold the table's changes any more."""
+
+    event = Event.HOLD_RELEASED
+
+
+@dataclass(frozen=True)
+class TimelineLeft(_Simple):
+    """The table was copied past the point where a standby was promoted.
+
+    It has rows that the new primary never had, and its position hides what the new primary
+    committed at such positions.
+    """
+
+    event = Event.TIMELINE_LEFT
+
+
+@dataclass(frozen=True)
+class LookedSame(_Simple):
+    """The stream tells all that a look at the catalog found.
+
+    Attributes:
+        fingerprint: what later looks are compared with.
+        relations: see :class:`pgsluice.spool.TableRecord`.
+    """
+
+    event = Event.LOOK_SAME
+    fingerprint: str
+    relations: tuple[int, ...] = ()
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, fingerprint=self.fingerprint, relations=self.relations)
+
+
+@dataclass(frozen=True)
+class LookedCopy(_Simple):
+    """A look at the catalog found what the stream does not tell: the table has to be copied."""
+
+    event = Event.LOOK_COPY
+
+
+@dataclass(frozen=True)
+class LookedPark(_Simple):
+    """A look at the catalog found what only a user can decide; ``reason`` says so."""
+
+    event = Event.LOOK_PARK
+    reason: str
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, error=self.reason, deferred=False)
+
+
+@dataclass(frozen=True)
+class CopyBegun(_Simple):
+    """A snapshot is about to be taken; the spool keeps what follows ``position``."""
+
+    event = Event.COPY_BEGUN
+    position: Lsn
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, applied_through=self.position)
+
+
+@dataclass(frozen=True)
+class CopyPlanned(_Simple):
+    """The snapshot is there, and the copy's task is about to run.
+
+    Attributes:
+        fingerprint, relations: as of the snapshot; see :class:`LookedSame`.
+    """
+
+    event = Event.COPY_PLANNED
+    fingerprint: str
+    relations: tuple[int, ...] = ()
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            table,
+            copy_number=table.copy_number + 1,
+            fingerprint=self.fingerprint,
+            relations=self.relations,
+            is_published=True,
+            error=None,
+        )
+
+
+@dataclass(frozen=True)
+class CopyFinished(_Simple):
+    """The copy is committed at the target.
+
+    Attributes:
+        position, timeline: the snapshot's.
+        version: the target's.
+        rows: how many were copied.
+    """
+
+    event = Event.COPY_FINISHED
+    position: Lsn
+    timeline: int
+    version: int
+    rows: int
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            table,
+            applied_through=self.position,
+            committed=self.position,
+            copied_at=self.position,
+            copied_on=self.timeline,
+            version=self.version,
+            rows=self.rows,
+            error=None,
+            deferred=False,
+            may_replace_foreign_target=False,
+            predecessor_oids=(),
+        )
+
+
+@dataclass(frozen=True)
+class CopyOutnumbered(_Simple):
+    """The target has a later copy, of a record that was lost; the next attempt begins past it."""
+
+    event = Event.COPY_OUTNUMBERED
+    copy_number: int
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, copy_number=self.copy_number)
+
+
+@dataclass(frozen=True)
+class CopyFailed:
+    """The copy's task failed; each attempt looks at the catalog and takes a snapshot anew.
+
+    Attributes:
+        remedy, message: of the error.
+        is_last: no further attempt follows.
+    """
+
+    remedy: Remedy
+    message: str
+    is_last: bool = False
+
+    def kind(self, attempts: Attempts) -> Event:
+        match self.remedy:
+            case Remedy.PARK:
+                return Event.COPY_FAILED_PARK
+            case Remedy.WAIT:
+                return Event.COPY_FAILED_WAIT
+            case Remedy.STOP:
+                return Event.COPY_FAILED_STOP
+            case Remedy.RETRY | Remedy.COPY | Remedy.LOOK:
+                return Event.COPY_FAILED_LAST if self.is_last else Event.COPY_FAILED_RETRY
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, error=self.message)
+
+
+@dataclass(frozen=True)
+class BatchApplied(_Simple):
+    """The table's task brought it to the end of a batch.
+
+    Attributes:
+        through: the batch's end.
+        committed: position of the target's newest commit.
+        version: the target's; -1: not known.
+        changes: how many were applied.
+        merge_s: how long that took.
+        next_due: until when the next merge waits (seconds since 1970); None: it need not.
+    """
+
+    event = Event.BATCH_APPLIED
+    through: Lsn
+    committed: Lsn
+    version: int = -1
+    changes: int = 0
+    merge_s: float = 0.0
+    next_due: float | None = None
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            table,
+            applied_through=max(table.applied_through, self.through),
+            committed=max(table.committed, self.committed),
+            version=self.version if self.version >= 0 else table.version,
+            rows=table.rows + self.changes,
+            merge_s=self.merge_s,
+            deferred=self.next_due is not None,
+            next_due=table.next_due if self.next_due is None else self.next_due,
+            error=None,
+        )
+
+
+@dataclass(frozen=True)
+class BatchFailed:
+    """The table's task failed; its position stays, and the spool keeps its changes.
+
+    Attributes:
+        remedy, message: of the error.
+        now: seconds since 1970.
+    """
+
+    remedy: Remedy
+    message: str
+    now: float
+
+    def kind(self, attempts: Attempts) -> Event:
+        match self.remedy:
+            case Remedy.PARK:
+                return Event.BATCH_FAILED_PARK
+            case Remedy.COPY:
+                return Event.BATCH_FAILED_COPY
+            case Remedy.WAIT:
+                return Event.BATCH_FAILED_WAIT
+            case Remedy.STOP:
+                return Event.BATCH_FAILED_STOP
+            case Remedy.RETRY if attempts.failures + 1 >= BATCH_ATTEMPTS:
+                return Event.BATCH_FAILED_LAST
+            case Remedy.RETRY:
+                return Event.BATCH_FAILED_RETRY
+            case Remedy.LOOK if attempts.looks + 1 >= LOOKS:
+                return Event.BATCH_FAILED_LAST_LOOK
+            case Remedy.LOOK:
+                return Event.BATCH_FAILED_LOOK
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        match self.kind(attempts):
+            case Event.BATCH_FAILED_LOOK:
+                # Nobody has to hear of it: the next look most often finds the rules.
+                return replace(table, deferred=True, next_due=self.now + LOOK_RETRY_S)
+            case Event.BATCH_FAILED_RETRY:
+                pause_s = float(2 ** (attempts.failures + 1))
+            case Event.BATCH_FAILED_WAIT:
+                pause_s = WAIT_S
+            case Event.BATCH_FAILED_STOP:
+                return replace(table, error=self.message)
+            case Event.BATCH_FAILED_LAST_LOOK:
+                return replace(table, deferred=False)
+            case _:
+                return replace(table, error=self.message, deferred=False)
+        return replace(table, error=self.message, deferred=True, next_due=self.now + pause_s)
+
+
+@dataclass(frozen=True)
+class CaughtUp(_Simple):
+    """Nothing up to ``position`` waits for the table."""
+
+    event = Event.CAUGHT_UP
+    position: Lsn
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, applied_through=max(table.applied_through, self.position))
+
+
+@dataclass(frozen=True)
+class TimePassed(_Simple):
+    """A deferred table may be merged once its time has come, or when a cut is due.
+
+    Attributes:
+        now: seconds since 1970.
+        is_cut_due: all tables should stand at one position now. A table that failed waits for
+            its next attempt all the same, or it would be parked in a moment.
+    """
+
+    event = Event.TIME_PASSED
+    now: float
+    is_cut_due: bool
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        is_due = self.now >= table.next_due or (self.is_cut_due and not attempts.failures)
+        return replace(table, deferred=False) if is_due else table

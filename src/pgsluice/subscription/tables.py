@@ -1,0 +1,225 @@
+"""The tables of a subscription that runs: one owner of its lock, its record and its failures.
+
+Nothing else changes a subscription's record. Events go through
+:func:`pgsluice.subscription.lifecycle.next_state`; what a block of :meth:`changing` does
+becomes durable in one write at its end, or not at all: after an error the record is again what
+the file says. Only what is durable is reported or acted on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pgsluice.errors import SinkError
+from pgsluice.events import MetricsEvent, TableStateChanged
+from pgsluice.lsn import Lsn
+from pgsluice.spool import Cut, RecordStore, SubscriptionRecord, TableRecord, TableState
+from pgsluice.subscription.lifecycle import Attempts, Effect, TableEvent, Transition, next_state
+from pgsluice.subscription.table_events import CopyRequested
+
+_NO_ATTEMPTS = Attempts()
+
+
+class SubscriptionTables:
+    """A subscription's record in memory, and the lock around everything that changes it.
+
+    Args:
+        store: holds the durable record; from here on nobody else may write it.
+        report: takes changes of tables' states.
+
+    Attributes:
+        lock: held while tables are changed, and while tasks run that plan from the record.
+        needs_look: a table waits for a look at the catalog.
+    """
+
+    def __init__(self, store: RecordStore, report: Callable[[MetricsEvent], None]) -> None:
+        self.lock = threading.RLock()
+        self.needs_look = False
+        self._store = store
+        self._report = report
+        self._failure: SinkError | None = None
+        self._attempts: dict[int, Attempts] = {}
+        self._is_changing = False
+        self._effects: list[Transition] = []
+        self._touched: dict[int, TableRecord | None] = {}
+        self._load()
+
+    def _load(self) -> None:
+        record = self._store.record
+        self._record: SubscriptionRecord | None = record
+        self._base = record
+        self._tables = dict(record.tables)
+        self._unpublished = dict(record.unpublished)
+
+    @property
+    def record(self) -> SubscriptionRecord:
+        """The record as it is now; inside :meth:`changing` perhaps not durable yet."""
+        if self._record is None:
+            self._record = replace(
+                self._base, tables=dict(self._tables), unpublished=dict(self._unpublished)
+            )
+        return self._record
+
+    @property
+    def position(self) -> Lsn:
+        """The end of the last batch that is done."""
+        return self._base.position
+
+    def get(self, oid: int) -> TableRecord | None:
+        """A published table; None: the subscription has none of this OID."""
+        return self._tables.get(oid)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Make all changes of the block durable in one write at its end.
+
+        Blocks may be nested: the outermost writes. When the block raises, nothing has changed.
+
+        Raises:
+            SpoolError: the record could not be written.
+        """
+        with self.lock:
+            if self._is_changing:
+                yield
+                return
+            attempts = dict(self._attempts)
+            self._is_changing = True
+            try:
+                yield
+                self._store.save(self.record)
+            except BaseException:
+                self._attempts = attempts
+                self._load()
+                self._effects, self._touched = [], {}
+                raise
+            finally:
+                self._is_changing = False
+            self._carry_out()
+
+    def apply(self, oid: int, event: TableEvent) -> Transition:
+        """Apply an event to a table that the subscription knows.
+
+        Raises:
+            KeyError: it does not know the table.
+            ImpossibleEventError: the event cannot happen in the table's state.
+        """
+        with self.changing():
+            table = self._tables.get(oid) or self._unpublished[oid]
+            return self._apply(oid, table.state, table, event)
+
+    def request_copy(self, oid: int) -> None:
+        """Have one table copied, as a user asks; one that is not published any more is not.
+
+        A target has one table. A copy may replace a target of another source, but not that of a
+        table that is applied to it here, or that was asked to be copied to it first.
+        """
+        with self.changing():
+            table = self._tables.get(oid)
+            if table is None:
+                return
+            is_target_taken = any(
+                other.title == table.title and (other.is_active or other.may_replace_foreign_target)
+                for other_oid, other in self._tables.items()
+                if other_oid != oid
+            )
+            self.apply(oid, CopyRequested(is_target_taken))
+
+    def discover(self, oid: int, table: TableRecord, event: TableEvent) -> Transition:
+        """Apply the first event to a table that the subscription does not know yet.
+
+        Args:
+            oid: the table's.
+            table: its record to begin with.
+            event: how it was discovered.
+        """
+        with self.changing():
+            assert oid not in self._tables
+            assert oid not in self._unpublished
+            return self._apply(oid, None, table, event)
+
+    def forget(self, oid: int) -> None:
+        """Remove a table that is gone, and whose target another one takes over."""
+        with self.changing():
+            self._touched.setdefault(oid, self._tables.get(oid))
+            self._tables.pop(oid, None)
+            self._unpublished.pop(oid, None)
+            self._attempts.pop(oid, None)
+            self._record = None
+
+    def advance(self, position: Lsn) -> None:
+        """Raise the subscription's position; a lower one changes nothing."""
+        with self.changing():
+            if position > self._base.position:
+                self._base, self._record = replace(self._base, position=position), None
+
+    def keep_cut(self, cut: Cut, older: tuple[Cut, ...]) -> None:
+        """Keep the newest cut, and those before it that still have readers."""
+        with self.changing():
+            self._base, self._record = replace(self._base, cut=cut, cuts=older), None
+
+    def raise_failure(self) -> None:
+        """Raise what stopped the subscription.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def report_parked(self) -> None:
+        """Say which tables are parked, and why: a run that starts does not move them."""
+        for table in self.record.tables.values():
+            if table.is_parked:
+                self._report_state(table)
+
+    def _apply(
+        self, oid: int, state: TableState | None, table: TableRecord, event: TableEvent
+    ) -> Transition:
+        attempts = self._attempts.get(oid, _NO_ATTEMPTS)
+        transition = next_state(state, table, attempts, event)
+        if transition.attempts != attempts:
+            self._attempts[oid] = transition.attempts
+        if transition.table is table and state is not None:
+            return transition
+        self._touched.setdefault(oid, None if state is None else table)
+        is_unpublished = transition.table.state is TableState.UNPUBLISHED
+        here, there = self._tables, self._unpublished
+        if is_unpublished:
+            here, there = there, here
+        here[oid] = transition.table
+        there.pop(oid, None)
+        self._record = None
+        if transition.effect is not None:
+            self._effects.append(transition)
+        return transition
+
+    def _carry_out(self) -> None:
+        """What follows durable changes: reports first, then effects."""
+        touched, self._touched = self._touched, {}
+        effects, self._effects = self._effects, []
+        for oid, before in touched.items():
+            table = self._tables.get(oid)
+            if table is not None and _is_news(before, table):
+                self._report_state(table)
+        for transition in effects:
+            if transition.effect is Effect.LOOK:
+                self.needs_look = True
+            elif transition.effect is Effect.STOP:
+                self._failure = SinkError(transition.table.error or "the target cannot be used")
+
+    def _report_state(self, table: TableRecord) -> None:
+        self._report(
+            TableStateChanged(
+                self._base.name, table.namespace, table.name, str(table.state), table.error
+            )
+        )
+
+
+def _is_news(before: TableRecord | None, table: TableRecord) -> bool:
+    """Whether people should hear of it; the copies themselves tell of those that begin."""
+    if table.is_to_copy and table.error is None:
+        return False
+    return before is None or (before.state, before.error) != (table.state, table.error)

@@ -1,0 +1,210 @@
+"""Every state with every event: what follows, what is ignored, and what cannot happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pgsluice.errors import Remedy
+from pgsluice.lsn import Lsn
+from pgsluice.spool import TableRecord, TableState
+from pgsluice.subscription.lifecycle import (
+    TRANSITIONS,
+    Attempts,
+    Effect,
+    Event,
+    ImpossibleEventError,
+    TableEvent,
+    next_state,
+)
+from pgsluice.subscription.table_events import (
+    BATCH_ATTEMPTS,
+    LOOKS,
+    BatchApplied,
+    BatchFailed,
+    CaughtUp,
+    CopyBegun,
+    CopyFailed,
+    CopyFinished,
+    CopyOutnumbered,
+    CopyPlanned,
+    CopyRequested,
+    Discovered,
+    HoldReleased,
+    LookedCopy,
+    LookedPark,
+    LookedSame,
+    NotSent,
+    PublishedAgain,
+    TimelineLeft,
+    TimePassed,
+    Unpublished,
+)
+
+NOW = 1000.0
+LAST = Attempts(failures=BATCH_ATTEMPTS - 1, looks=LOOKS - 1)
+NONE = Attempts()
+
+# For each event: one of its kind, the failures before it, and what it makes of a table that is
+# unknown, unpublished, i, d, f, r and p. "." is ignored, "-" is impossible; "L" (look) and "S"
+# (stop) are the effects.
+EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
+    (Event.DISCOVERED, Discovered(), NONE, "i - - - - - -"),
+    (Event.DISCOVERED_WITHOUT_COPY, Discovered(copy_data=False), NONE, "r - - - - - -"),
+    (Event.TARGET_TAKEN, Discovered(is_target_taken=True), NONE, "p - p p - - p"),
+    (Event.NOT_SENT, NotSent(), NONE, "- - . . f r ."),
+    (Event.UNPUBLISHED, Unpublished(), NONE, "- - u u u u u"),
+    (Event.PUBLISHED_AGAIN, PublishedAgain(), NONE, "- i . . i i ."),
+    (Event.COPY_REQUESTED, CopyRequested(), NONE, "- - i i i i i"),
+    (Event.HOLD_RELEASED, HoldReleased(), NONE, "- - i i i i i"),
+    (Event.TIMELINE_LEFT, TimelineLeft(), NONE, "- - . . i i ."),
+    (Event.LOOK_SAME, LookedSame("new"), NONE, "- - . . f r ."),
+    (Event.LOOK_COPY, LookedCopy(), NONE, "- - . . i i ."),
+    (Event.LOOK_PARK, LookedPark("why"), NONE, "- - . . p p ."),
+    (Event.COPY_BEGUN, CopyBegun(Lsn(9)), NONE, "- - d d - - -"),
+    (Event.COPY_PLANNED, CopyPlanned("new"), NONE, "- - - d - - -"),
+    (Event.COPY_FINISHED, CopyFinished(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
+    (Event.COPY_OUTNUMBERED, CopyOutnumbered(7), NONE, "- - - d - - -"),
+    (Event.COPY_FAILED_PARK, CopyFailed(Remedy.PARK, "why"), NONE, "- - - p - - -"),
+    (Event.COPY_FAILED_RETRY, CopyFailed(Remedy.RETRY, "why"), NONE, "- - - d - - -"),
+    (Event.COPY_FAILED_LAST, CopyFailed(Remedy.RETRY, "why", True), NONE, "- - - p - - -"),
+    (Event.COPY_FAILED_WAIT, CopyFailed(Remedy.WAIT, "why", True), NONE, "- - - d - - -"),
+    (Event.COPY_FAILED_STOP, CopyFailed(Remedy.STOP, "why", True), NONE, "- - - dS - - -"),
+    (Event.BATCH_APPLIED, BatchApplied(Lsn(9), Lsn(8)), LAST, "- . . . f r ."),
+    (Event.BATCH_FAILED_PARK, BatchFailed(Remedy.PARK, "why", NOW), NONE, "- . . . p p ."),
+    (Event.BATCH_FAILED_COPY, BatchFailed(Remedy.COPY, "why", NOW), NONE, "- . . . i i ."),
+    (Event.BATCH_FAILED_RETRY, BatchFailed(Remedy.RETRY, "why", NOW), NONE, "- . . . f r ."),
+    (Event.BATCH_FAILED_LAST, BatchFailed(Remedy.RETRY, "why", NOW), LAST, "- . . . p p ."),
+    (Event.BATCH_FAILED_LOOK, BatchFailed(Remedy.LOOK, "why", NOW), NONE, "- . . . fL rL ."),
+    (Event.BATCH_FAILED_LAST_LOOK, BatchFailed(Remedy.LOOK, "why", NOW), LAST, "- . . . iL iL ."),
+    (Event.BATCH_FAILED_WAIT, BatchFailed(Remedy.WAIT, "why", NOW), LAST, "- . . . f r ."),
+    (Event.BATCH_FAILED_STOP, BatchFailed(Remedy.STOP, "why", NOW), LAST, "- . . . fS rS ."),
+    (Event.CAUGHT_UP, CaughtUp(Lsn(9)), NONE, "- - - - r r -"),
+    (Event.TIME_PASSED, TimePassed(NOW, is_cut_due=False), NONE, "- - . . f r ."),
+]
+STATES = (None, *(TableState(letter) for letter in "uidfrp"))
+EFFECTS = {"": None, "L": Effect.LOOK, "S": Effect.STOP}
+
+
+def table(state: TableState | None) -> TableRecord:
+    error = "an old reason" if state is TableState.PARKED else None
+    return TableRecord(
+        "public", "t", state or TableState.INITIALISE, Lsn(5), Lsn(5), 1, "old", error=error
+    )
+
+
+def test_the_walk_knows_every_state_and_every_event() -> None:
+    assert [event for event, *_ in EXPECTED] == list(Event)
+    assert set(TRANSITIONS) == set(STATES)
+    assert set(STATES) - {None} == set(TableState)
+
+
+@pytest.mark.parametrize(
+    ("event", "happening", "attempts", "cells"),
+    EXPECTED,
+    ids=[event.name for event, *_ in EXPECTED],
+)
+def test_every_state(event: Event, happening: TableEvent, attempts: Attempts, cells: str) -> None:
+    assert happening.kind(attempts) is event
+    for state, cell in zip(STATES, cells.split(), strict=True):
+        before = table(state)
+        if cell == "-":
+            with pytest.raises(ImpossibleEventError, match=r"public\.t"):
+                next_state(state, before, attempts, happening)
+            continue
+        after = next_state(state, before, attempts, happening)
+        if cell == ".":
+            assert (after.table, after.attempts, after.effect) == (before, attempts, None), state
+            continue
+        assert (after.table.state, after.effect) == (TableState(cell[0]), EFFECTS[cell[1:]]), state
+        if after.table.is_parked:
+            assert after.table.error, "parked only with a reason"
+            assert not after.table.deferred
+        if after.table.state is not state or event is Event.BATCH_APPLIED:
+            assert after.attempts == NONE, "a change of state begins the count anew"
+
+
+@pytest.mark.parametrize("remedy", list(Remedy))
+def test_every_remedy_means_something_for_a_batch_and_for_a_copy(remedy: Remedy) -> None:
+    next_state(TableState.READY, table(TableState.READY), NONE, BatchFailed(remedy, "why", NOW))
+    for is_last in (False, True):
+        event = CopyFailed(remedy, "why", is_last)
+        next_state(TableState.DATA_COPY, table(TableState.DATA_COPY), NONE, event)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "attempts", "end"),
+    [
+        (Remedy.RETRY, BATCH_ATTEMPTS, TableState.PARKED),
+        (Remedy.LOOK, LOOKS, TableState.INITIALISE),
+        (Remedy.WAIT, 20, TableState.READY),
+    ],
+)
+def test_consecutive_failures(remedy: Remedy, attempts: int, end: TableState) -> None:
+    record, counted = table(TableState.READY), NONE
+    for number in range(attempts):
+        assert record.state is TableState.READY, number
+        assert record.deferred is (number > 0)
+        transition = next_state(record.state, record, counted, BatchFailed(remedy, "why", NOW))
+        record, counted = transition.table, transition.attempts
+    assert record.state is end
+
+
+def test_retries_are_spaced_and_a_success_begins_the_count_anew() -> None:
+    record, counted, pauses = table(TableState.READY), NONE, []
+    for _ in range(BATCH_ATTEMPTS - 1):
+        failed = BatchFailed(Remedy.RETRY, "why", NOW)
+        transition = next_state(record.state, record, counted, failed)
+        record, counted = transition.table, transition.attempts
+        pauses.append(record.next_due - NOW)
+    assert pauses == [2, 4, 8, 16]
+    applied = next_state(record.state, record, counted, BatchApplied(Lsn(9), Lsn(9)))
+    assert (applied.attempts, applied.table.error, applied.table.deferred) == (NONE, None, False)
+
+
+@pytest.mark.parametrize(
+    ("now", "is_cut_due", "failures", "is_deferred"),
+    [
+        (NOW - 1, False, 0, True),
+        (NOW, False, 0, False),
+        (NOW - 1, True, 0, False),
+        (NOW - 1, True, 1, True),  # it would be parked in a moment
+        (NOW, True, 1, False),
+    ],
+)
+def test_deferred_tables(now: float, is_cut_due: bool, failures: int, is_deferred: bool) -> None:
+    record = replace(table(TableState.READY), deferred=True, next_due=NOW)
+    passed = TimePassed(now, is_cut_due)
+    after = next_state(record.state, record, Attempts(failures), passed)
+    assert after.table.deferred is is_deferred
+
+
+def test_a_copy_stands_where_its_snapshot_was() -> None:
+    begun = next_state(
+        TableState.INITIALISE, table(TableState.INITIALISE), NONE, CopyBegun(Lsn(20))
+    ).table
+    assert begun.applied_through == Lsn(20)
+    planned = next_state(begun.state, begun, NONE, CopyPlanned("f", (7,))).table
+    assert (planned.copy_number, planned.fingerprint, planned.relations) == (2, "f", (7,))
+    asked = replace(planned, may_replace_foreign_target=True, predecessor_oids=(3,))
+    copied = next_state(asked.state, asked, NONE, CopyFinished(Lsn(30), 2, 4, 100)).table
+    assert copied.applied_through == copied.committed == copied.copied_at == Lsn(30)
+    assert (copied.copied_on, copied.version, copied.rows) == (2, 4, 100)
+    assert not copied.may_replace_foreign_target
+    assert not copied.predecessor_oids
+
+
+def test_positions_never_fall() -> None:
+    record = replace(table(TableState.READY), applied_through=Lsn(50), committed=Lsn(40), version=3)
+    late = next_state(record.state, record, NONE, BatchApplied(Lsn(20), Lsn(20))).table
+    assert (late.applied_through, late.committed, late.version) == (Lsn(50), Lsn(40), 3)
+    assert next_state(record.state, record, NONE, CaughtUp(Lsn(20))).table.applied_through == 50
+
+
+def test_a_successor_is_copied_whatever_copy_data_says() -> None:
+    fresh = table(None)
+    event = Discovered(copy_data=False, predecessor_oids=(3,), copy_number=4)
+    record = next_state(None, fresh, NONE, event).table
+    assert (record.state, record.copy_number) == (TableState.INITIALISE, 4)
+    assert record.predecessor_oids == (3,)
