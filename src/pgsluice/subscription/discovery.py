@@ -38,7 +38,7 @@ class ReplicatedTable:
         columns: what the publications send; None: all columns that are not generated.
         row_filter: what a copy has to read, as an SQL condition; None: all rows.
         fingerprint: what later looks are compared with.
-        rules: of our own publications, by the relation that the server sends; None without.
+        rules: of pgsluice's publications, by the relation that the server sends; None without.
     """
 
     facts: RelationFacts
@@ -97,55 +97,63 @@ def leaves_created_empty(
 def source_tables(
     connection: psycopg.Connection[Any],
     publications: Collection[str],
-    own: PublicationRules | None = None,
+    publication_rules: PublicationRules | None = None,
 ) -> list[ReplicatedTable]:
-    """The tables that the publications send now, by name.
+    """The tables that the publications send now, ordered by name.
 
     Args:
         connection: to the source.
         publications: the server's.
-        own: ours, which choose from what the server's send; None: all of it.
+        publication_rules: of pgsluice's publications, which choose from what the server's send;
+            None: all of it.
 
     Raises:
         ConfigError, TableError: see :meth:`PublicationRules.publishers`.
     """
     published = relations_of(connection, publications)
     facts = fetch_many(connection, published)
-    rules = None if own is None else own.publishers(connection, facts)
+    rules = None if publication_rules is None else publication_rules.publishers(connection, facts)
     groups: dict[int, list[PublishedRelation]] = {}
     for oid, relation in published.items():
         if rules is not None and oid in rules:
             groups.setdefault(rules[oid].published_as.oid, []).append(relation)
         elif rules is None and oid in facts:
             groups.setdefault(facts[oid].root_oid, []).append(relation)
-    heads = {**facts, **fetch_many(connection, [oid for oid in groups if oid not in facts])}
-    wholes = [relation.oid for relation in published.values() if relation.kind == "p"]
-    leaves = leaf_filenodes(connection, {*groups, *wholes})
+    targets = {**facts, **fetch_many(connection, [oid for oid in groups if oid not in facts])}
+    partitioned_relations = [
+        relation.oid for relation in published.values() if relation.kind == "p"
+    ]
+    leaves = leaf_filenodes(connection, {*groups, *partitioned_relations})
     tables = [
         _table(
-            _with_key_of(heads[oid], [facts[one.oid] for one in relations if one.oid in facts]),
+            _with_leaves_key(
+                targets[oid],
+                [facts[relation.oid] for relation in relations if relation.oid in facts],
+            ),
             relations,
             leaves,
             rules,
         )
         for oid, relations in groups.items()
-        if oid in heads
+        if oid in targets
     ]
-    return sorted(tables, key=lambda one: (one.facts.namespace, one.facts.name))
+    return sorted(tables, key=lambda table: (table.facts.namespace, table.facts.name))
 
 
-def _with_key_of(head: RelationFacts, published: Sequence[RelationFacts]) -> RelationFacts:
-    """A root without a key has that of its leaves, which is what their changes come with: up to
-    10 no root has one, and later it need not have. Leaves that differ are found by the changes.
+def _with_leaves_key(root: RelationFacts, published: Sequence[RelationFacts]) -> RelationFacts:
+    """A root without a key, with the key of its leaves, which is what their changes carry.
+
+    Up to server 10 no root has a key, and later it need not have one. Where leaves have several
+    keys, none is taken: applying the changes then says what is wrong.
     """
-    if head.primary_key or head.identity_key:
-        return head
-    keys = {(one.primary_key, one.identity_key, one.replica_identity) for one in published}
+    if root.primary_key or root.identity_key:
+        return root
+    keys = {(leaf.primary_key, leaf.identity_key, leaf.replica_identity) for leaf in published}
     if len(keys) != 1:
-        return head
+        return root
     ((primary, identity, replica_identity),) = keys
     return replace(
-        head, primary_key=primary, identity_key=identity, replica_identity=replica_identity
+        root, primary_key=primary, identity_key=identity, replica_identity=replica_identity
     )
 
 
@@ -155,27 +163,38 @@ def _table(
     leaves: Mapping[int, Mapping[int, Filenode]],
     rules: Mapping[int, Publisher] | None,
 ) -> ReplicatedTable:
-    """One table, from what the server publishes of it and what we make of that."""
+    """One table, from what the server publishes of it and what pgsluice's publications take."""
     files = leaves[facts.oid]
     mine = None
     if rules is not None:
-        mine = {oid: one for oid, one in rules.items() if one.published_as.oid == facts.oid}
+        mine = {
+            oid: publisher
+            for oid, publisher in rules.items()
+            if publisher.published_as.oid == facts.oid
+        }
     actions = frozenset[str]().union(*(relation.actions for relation in relations))
     if mine is not None:
-        actions &= {action for one in mine.values() for action in one.resolution.published}
+        actions &= {
+            action for publisher in mine.values() for action in publisher.resolution.published
+        }
     columns, rows = _columns(relations), _rows(facts.oid, relations, files)
     if mine is not None:
         # What acts on them is the same for all that are published as one table.
         own = next(iter(mine.values())).resolution
         sent = _plain(facts) if columns is None else columns
-        columns = tuple(one for one in own.published_columns if one in sent)
+        columns = tuple(column for column in own.published_columns if column in sent)
         rows = (
-            " AND ".join(f"({one})" for one in (any_of(own.copy_filters), rows) if one is not None)
+            " AND ".join(
+                f"({condition})"
+                for condition in (any_of(own.copy_filters), rows)
+                if condition is not None
+            )
             or None
         )
-    ours = {oid: one.resolution for oid, one in (mine or {}).items()}
+    resolutions = {oid: publisher.resolution for oid, publisher in (mine or {}).items()}
     acting = {
-        fingerprint(ours.get(one.oid), [_listed(by, facts) for by in one.by]) for one in relations
+        fingerprint(resolutions.get(relation.oid), [_listed(by, facts) for by in relation.by])
+        for relation in relations
     }
     source_fingerprint = SourceFingerprint(
         {leaf: file.in_snapshot for leaf, file in files.items()},
@@ -183,7 +202,9 @@ def _table(
         {column.name: column.attnum for column in facts.columns},
         actions,
         " ".join(sorted(acting)),
-        frozenset[int]().union(*(leaves.get(one.oid, (one.oid,)) for one in relations)),
+        frozenset[int]().union(
+            *(leaves.get(relation.oid, (relation.oid,)) for relation in relations)
+        ),
     )
     return ReplicatedTable(facts, columns, rows, source_fingerprint, mine)
 
@@ -225,15 +246,19 @@ def _rows(
     if set(filters) >= set(leaves) and not any(filters.values()):
         return None
     return " OR ".join(
-        f"tableoid = {oid}" if one is None else f"(tableoid = {oid} AND ({one}))"
-        for oid, one in sorted(filters.items())
+        f"tableoid = {oid}" if condition is None else f"(tableoid = {oid} AND ({condition}))"
+        for oid, condition in sorted(filters.items())
     )
 
 
 def _row_filter(relation: PublishedRelation) -> str | None:
-    """Filters are ORed; a publication without one cancels the others. Whatever they publish:
-    a copy has the rows of all of them."""
+    """The relation's filters, ORed; a publication without a filter cancels the others.
+
+    Whichever actions they publish: a copy has the rows of all of them.
+    """
     filters = {by.row_filter for by in relation.by}
     if None in filters:
         return None
-    return " OR ".join(f"({one})" for one in sorted(str(one) for one in filters))
+    return " OR ".join(
+        f"({condition})" for condition in sorted(str(filter_) for filter_ in filters)
+    )
