@@ -32,7 +32,8 @@ class CopyWork:
             generated.
         row_filter: the server's row filters, ORed; None: all rows.
         copy_number: the number that the target gets; higher than any before.
-        replaces, adopts: see :class:`pgsluice.sinks.contract.TargetTable`.
+        predecessor_oids, may_replace_foreign_target: see
+            :class:`pgsluice.sinks.contract.TargetTable`.
     """
 
     facts: RelationFacts
@@ -41,8 +42,8 @@ class CopyWork:
     columns: tuple[str, ...] | None
     row_filter: str | None
     copy_number: int
-    replaces: tuple[int, ...] = ()
-    adopts: bool = False
+    predecessor_oids: tuple[int, ...] = ()
+    may_replace_foreign_target: bool = False
 
     def to_bytes(self) -> bytes:
         """As it travels to a task."""
@@ -54,8 +55,8 @@ class CopyWork:
                 "columns": self.columns,
                 "row_filter": self.row_filter,
                 "copy_number": self.copy_number,
-                "replaces": self.replaces,
-                "adopts": self.adopts,
+                "predecessor_oids": self.predecessor_oids,
+                "may_replace_foreign_target": self.may_replace_foreign_target,
             }
         ).encode()
 
@@ -64,7 +65,7 @@ class CopyWork:
         """Read what :meth:`to_bytes` wrote."""
         raw = json.loads(payload)
         raw["facts"] = RelationFacts.from_json(raw["facts"])
-        raw["replaces"] = tuple(raw["replaces"])
+        raw["predecessor_oids"] = tuple(raw["predecessor_oids"])
         raw["columns"] = tuple(raw["columns"]) if raw["columns"] is not None else None
         return cls(**raw)
 
@@ -132,8 +133,8 @@ class CopyTables:
             table,
             namespace=work.namespace,
             name=work.name,
-            replaces=work.replaces,
-            adopts=work.adopts,
+            predecessor_oids=work.predecessor_oids,
+            may_replace_foreign_target=work.may_replace_foreign_target,
         )
         if not table.schema.names:
             title = f"{work.namespace}.{work.name}"

@@ -84,17 +84,18 @@ class TargetTable:
         name: the source's table name.
         schema: the target's columns, key columns not nullable.
         key: names of the key columns; empty for a table that only takes inserts.
-        replaces: relations of the same spool whose target a copy may take over: the table was
-            dropped and made again under another OID.
-        adopts: a copy may take over a target of any other source that pgsluice wrote.
+        predecessor_oids: relations of the same spool whose target a copy may replace: the table
+            was dropped and created again under another OID.
+        may_replace_foreign_target: a copy may replace a target that pgsluice wrote from another
+            source.
     """
 
     namespace: str
     name: str
     schema: pa.Schema
     key: tuple[str, ...]
-    replaces: tuple[int, ...] = ()
-    adopts: bool = False
+    predecessor_oids: tuple[int, ...] = ()
+    may_replace_foreign_target: bool = False
 
     @property
     def title(self) -> str:

@@ -239,8 +239,8 @@ class TableWriter:
         marker = handle.marker() if handle.version >= 0 else None
         if marker is None or marker.owner == self._identity.owner:
             return False
-        return self._table.adopts or marker.owner in {
-            replace(self._identity, relation_oid=oid).owner for oid in self._table.replaces
+        return self._table.may_replace_foreign_target or marker.owner in {
+            replace(self._identity, relation_oid=oid).owner for oid in self._table.predecessor_oids
         }
 
     def _write(self, write: Callable[[TableHandle], Applied]) -> Applied:

@@ -271,8 +271,8 @@ def _work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
         columns=table.columns,
         row_filter=table.row_filter,
         copy_number=record.copy_number,
-        replaces=record.predecessor_oids,
-        adopts=record.may_replace_foreign_target,
+        predecessor_oids=record.predecessor_oids,
+        may_replace_foreign_target=record.may_replace_foreign_target,
     )
 
 
