@@ -29,7 +29,7 @@ class Subscription:
 
     def __init__(self, config: Config | Path | str, name: str | None = None) -> None:
         self.config = config if isinstance(config, Config) else load_config(config)
-        names = [one.name for one in self.config.subscriptions]
+        names = [subscription.name for subscription in self.config.subscriptions]
         if name is None:
             if len(names) != 1:
                 raise ConfigError(

@@ -1,7 +1,7 @@
 """What one Spark task does for one table: decode, net, apply; and what it reports.
 
 A task never raises for its table's error: the batch has to go on for the other tables. What
-happened comes back as one row, and the driver decides (park, retry, stop).
+happened comes back as one row with the error's remedy, which the driver follows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TaskResult:
         relation_oid: the table; NO_TABLE for the row of a batch without work.
         planned_end: the batch's end.
         through: up to which position it is applied now, if ``error`` is None.
-        committed: position of the target's newest commit of ours; 0 when unknown.
+        committed: position of pgsluice's newest commit at the target; 0 when unknown.
         version: the target's version.
         changes: how many changes were decoded.
         remedy: what to do about ``error``; None when the work is done.
@@ -84,8 +84,8 @@ class ApplyTables:
         sink: the sink's configuration.
         options: how tables travel.
         keep_versions: target versions by relation OID that readers of cuts rely on.
-        rules: of our own publications, by table and by the relation that the server sends;
-            None: without publications of ours, everything is taken.
+        rules: of pgsluice's publications, by table and by the relation that the server sends;
+            None: there are no such publications, and everything is taken.
     """
 
     spool_path: str
@@ -99,7 +99,7 @@ class ApplyTables:
         yield from result_batches(self.run, RESULT_SCHEMA, batches)
 
     def run(self, payload: bytes) -> TaskResult:
-        """Bring one table to its work's end."""
+        """Apply one table's changes up to its work's end."""
         work = TableWork.from_bytes(payload)
         if work.relation_oid == NO_TABLE:
             result = TaskResult(NO_TABLE, through=int(work.through), skipped=True)

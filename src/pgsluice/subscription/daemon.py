@@ -1,7 +1,7 @@
-"""Spark's Python worker daemon, with what our tasks import loaded before it forks.
+"""Spark's Python worker daemon, with what tasks of pgsluice import loaded before it forks.
 
 Spark forks a worker for each task that runs at once and ends idle ones after a minute; each
-new one would spend a second or two importing Arrow, Delta and our own rooms. The daemon loads
+new one would spend a second or two importing Arrow, Delta and pgsluice. The daemon loads
 them once, for all of its forks. Set by ``spark.python.daemon.module``; other kinds of workers
 (data source planners) have daemons of their own, which are left as they are.
 """

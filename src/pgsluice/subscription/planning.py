@@ -27,7 +27,7 @@ class TableWork:
         name: the target's table name, likewise.
         after: what the table is applied through.
         through: the batch's end.
-        committed: our newest commit in the target, as the record knows it.
+        committed: position of pgsluice's newest commit at the target, as the record knows it.
         copy_number: which copy the target has to carry.
         oids: the relations with changes: the table, or its leaves.
     """

@@ -1,7 +1,7 @@
 """What other commands ask of a subscription that runs: small files that its driver takes up.
 
 Only the driver writes a subscription's record. ``pgsluice copy`` beside a live ``run`` leaves
-its wish here; without one it takes the driver's place.
+its request here; without a run it changes the record itself.
 """
 
 from __future__ import annotations

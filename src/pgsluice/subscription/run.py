@@ -117,7 +117,7 @@ def _session(config: Config, look: Callable[[], object]) -> Iterator[SparkSessio
     """
     from pyspark.sql import SparkSession
 
-    # One that was started in another thread is not active in this one.
+    # A session that was started in another thread is not active in this thread.
     running = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
     settings = {"spark.python.daemon.module": "pgsluice.subscription.daemon", **config.spark}
     if running is not None:
@@ -178,8 +178,8 @@ def raise_parked(config: Config, names: Sequence[str] | None = None) -> None:
     """
     parked = [
         (record.name, table)
-        for one in _chosen(config, names)
-        if (record := find_record(config.spool.path, one.name)) is not None
+        for subscription in _chosen(config, names)
+        if (record := find_record(config.spool.path, subscription.name)) is not None
         for table in record.tables.values()
         if table.is_parked
     ]
