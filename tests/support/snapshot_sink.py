@@ -1,6 +1,6 @@
 """A sink of another package: each version of a table is one Arrow file with all of its rows.
 
-It imports the contract and the rules for schemas, nothing else of pgsluice. Its commit is the
+Of pgsluice it imports the contract and the values that the contract names. Its commit is the
 link of a complete file to the next version's name, which fails if that version exists.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,6 @@ from pyarrow import feather
 from pgsluice.changes.net import NetChanges
 from pgsluice.config import SinkConfig, TargetPath
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import raise_unless_possible, reconcile_target
 from pgsluice.sinks.contract import (
     Applied,
     CommitMarker,
@@ -96,20 +95,11 @@ class SnapshotHandle:
         self._commit(content, position)
         return Applied(self._version, rows_inserted=len(content))
 
-    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
-        schema = self.schema() or pa.schema([])
-        if self._rows is not None:
-            verdict = reconcile_target(
-                self._table.title,
-                schema,
-                changes.schema,
-                key=changes.key,
-                backfilled=changes.backfilled,
-            )
-            for field in raise_unless_possible(verdict, self._table.title):
-                schema = schema.append(field)
-        else:
-            schema = changes.schema
+    def target_types(self, schema: pa.Schema) -> pa.Schema:
+        return schema
+
+    def apply(self, changes: NetChanges, position: Lsn, added: Sequence[pa.Field]) -> Applied:
+        schema = pa.schema([*(self.schema() or changes.schema), *added])
         before = [] if self._rows is None else self._rows.to_pylist()
         before = [{name: row.get(name) for name in schema.names} for row in before]
         rows, counts = _changed(before, changes, schema, self._table.title)

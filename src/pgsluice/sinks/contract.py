@@ -2,9 +2,10 @@
 
 A new sink implements two protocols. :class:`Sink` opens tables; :class:`TableHandle` is one
 table at the version that was opened. A handle reads the marker of our newest commit, replaces
-the content by a copy, applies net changes and maintains the table. It need not know when to do
-so: :class:`pgsluice.sinks.fence.TableWriter` decides from the marker whether work is still to
-be done, and opens the table again when another commit came first.
+the content by a copy, applies net changes and maintains the table. It decides neither when to do
+so nor whether the columns fit: :class:`pgsluice.sinks.fence.TableWriter` reads from the marker
+whether work is still to be done, compares the columns, and opens the table again when another
+commit came first.
 
 The rules of every write of a handle:
 
@@ -183,12 +184,25 @@ class TableHandle(Protocol):
             TableError: the target has no type for a column, or a key is NULL.
         """
 
-    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
-        """Apply net changes; columns that they have and the table lacks are added.
+    def target_types(self, schema: pa.Schema) -> pa.Schema:
+        """The same columns in the types that :meth:`schema` would give back for them.
+
+        Raises:
+            TableError: the target has no type for a column.
+        """
+
+    def apply(self, changes: NetChanges, position: Lsn, added: Sequence[pa.Field]) -> Applied:
+        """Apply net changes, or make the table with them.
+
+        Args:
+            changes: their columns fit the table.
+            position: up to which the table is applied afterwards.
+            added: columns that the changes have and the table lacks, in the target's types. The
+                handle adds them first, NULL in the rows that the table has.
 
         Raises:
             Overtaken: another commit came first.
-            TableError: the changes do not fit the table.
+            TableError: the table lacks a row that absent values have to come from.
         """
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pgsluice.changes.net import NetChanges
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import raise_unless_possible, reconcile_key_columns, reconcile_target
 from pgsluice.sinks.contract import (
     Applied,
     CommitMarker,
@@ -122,7 +123,11 @@ class TableWriter:
                     f"the target of {self._table.title} is not where the changes start",
                     hint="try again",
                 )
-            return self._write(lambda handle: handle.apply(changes, position))
+            return self._write(
+                lambda handle: handle.apply(
+                    changes, position, self._columns_to_add(handle, changes)
+                )
+            )
 
         return self._until_first(attempt)
 
@@ -252,6 +257,25 @@ class TableWriter:
             raise
         self._marker, self._is_checked = None, False
         return applied
+
+    def _columns_to_add(self, handle: TableHandle, changes: NetChanges) -> Sequence[pa.Field]:
+        """The columns that the table lacks, if its own columns can take the changes.
+
+        Raises:
+            TableError: they cannot (:mod:`pgsluice.schema_rules`).
+        """
+        existing, title = handle.schema(), self._table.title
+        if existing is None:
+            return ()
+        raise_unless_possible(reconcile_key_columns(title, existing, changes.key), title)
+        verdict = reconcile_target(
+            title,
+            existing,
+            handle.target_types(changes.schema),
+            key=changes.key,
+            backfilled=changes.backfilled,
+        )
+        return raise_unless_possible(verdict, title)
 
     def _until_first(self, attempt: Callable[[], Applied]) -> Applied:
         """Try again from the open whenever another commit came first."""

@@ -379,6 +379,17 @@ class SinkContract:
             self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
         assert caught.value.remedy is Remedy.PARK
 
+    def test_a_key_column_that_allows_null_at_the_target_is_refused(self, sink: Sink) -> None:
+        loose = SCHEMA.set(0, pa.field("id", pa.int64()))
+        without_key = TargetTable("public", "t", loose, ())
+        self.writer(sink, table=without_key).load(batches(row(1), schema=loose), Lsn(100))
+        with pytest.raises(
+            TableError, match=r"'id' of the target of public.t allows NULL"
+        ) as caught:
+            self.writer(sink).apply(net(_insert(2)), Lsn(110))
+        assert caught.value.remedy is Remedy.PARK
+        assert self.rows(sink) == [row(1)]
+
     def test_a_table_without_key_takes_inserts_as_they_come(self, sink: Sink) -> None:
         table = TargetTable("public", "t", SCHEMA, ())
         self.writer(sink, table=table).load(batches(row(1)), Lsn(100))

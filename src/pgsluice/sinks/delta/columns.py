@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, TableFeatures
 from deltalake import Field as DeltaField
 from deltalake import Schema as DeltaSchema
 
-from pgsluice.changes.net import NetChanges
 from pgsluice.errors import TableError
-from pgsluice.schema_rules import raise_unless_possible, reconcile_key_columns, reconcile_target
 
 
 def existing_schema(handle: DeltaTable) -> pa.Schema:
@@ -29,11 +27,6 @@ def as_delta(schema: pa.Schema, table: str) -> pa.Schema:
     return pa.schema(DeltaSchema(fields).to_arrow())
 
 
-def delta_fields(fields: Iterable[pa.Field], table: str) -> list[DeltaField]:
-    """Arrow fields as Delta's, all nullable: columns that are added to a table."""
-    return [_delta_field(field.with_nullable(True), table) for field in fields]
-
-
 def _delta_field(field: pa.Field, table: str) -> DeltaField:
     try:
         (converted,) = DeltaSchema.from_arrow(pa.schema([field])).fields
@@ -47,22 +40,12 @@ def _delta_field(field: pa.Field, table: str) -> DeltaField:
     return converted
 
 
-def evolve(handle: DeltaTable, net: NetChanges, schema: pa.Schema, table: str) -> None:
-    """Add the columns that changes have and the table lacks, by a commit of its own.
-
-    Args:
-        net: the changes.
-        schema: their columns, as :func:`as_delta` gives them.
-
-    Raises:
-        TableError: the rules for schemas forbid it (:mod:`pgsluice.schema_rules`).
-    """
-    have = existing_schema(handle)
-    raise_unless_possible(reconcile_key_columns(table, have, net.key), table)
-    verdict = reconcile_target(table, have, schema, key=net.key, backfilled=net.backfilled)
-    if added := raise_unless_possible(verdict, table):
+def add_columns(handle: DeltaTable, added: Sequence[pa.Field], table: str) -> None:
+    """Add nullable columns and the table features that they need, by commits of their own."""
+    if added:
         handle.alter.add_columns(
-            delta_fields(added, table), commit_properties=CommitProperties(max_commit_retries=0)
+            [_delta_field(field.with_nullable(True), table) for field in added],
+            commit_properties=CommitProperties(max_commit_retries=0),
         )
     list_invariants(handle)
 

@@ -99,7 +99,7 @@ class DeltaHandle:
             Overtaken: another commit came first.
             TableError: a column has no Delta type, or a key is NULL.
         """
-        schema = columns.as_delta(self._table.schema, self._table.title)
+        schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
 
         def write() -> None:
@@ -127,7 +127,7 @@ class DeltaHandle:
         Raises:
             TableError: a column has no Delta type, or a key is NULL.
         """
-        schema = columns.as_delta(self._table.schema, self._table.title)
+        schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
         return staging.stage(self._uri, schema, copied, self._storage_options)
 
@@ -137,7 +137,7 @@ class DeltaHandle:
         Raises:
             Overtaken: another commit came first.
         """
-        schema = columns.as_delta(self._table.schema, self._table.title)
+        schema = self.target_types(self._table.schema)
         if self._delta is not None:
             columns.list_timestamp_feature(self._delta, schema)
         self._write(
@@ -152,18 +152,25 @@ class DeltaHandle:
         )
         return self._replaced(sum(part.rows for part in staged))
 
-    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
+    def target_types(self, schema: pa.Schema) -> pa.Schema:
+        """The same columns in the Arrow types that Delta gives back for them.
+
+        Raises:
+            TableError: Delta has no type for a column.
+        """
+        return columns.as_delta(schema, self._table.title)
+
+    def apply(self, changes: NetChanges, position: Lsn, added: Sequence[pa.Field]) -> Applied:
         """Apply net changes in one commit; new columns are added by a commit before it.
 
         Raises:
             Overtaken: another commit came first.
-            TableError: the changes do not fit the table.
+            TableError: the table lacks a row that absent values have to come from.
         """
-        schema = columns.as_delta(changes.schema, self._table.title)
         if self._delta is None:
-            applied = self._create(changes, schema, position)
+            applied = self._create(changes, position)
         else:
-            applied = self._change(self._delta, changes, schema, position)
+            applied = self._change(self._delta, changes, position, added)
         self._bytes_written = applied.bytes_written
         return applied
 
@@ -175,9 +182,9 @@ class DeltaHandle:
         return True
 
     def _change(
-        self, delta: DeltaTable, net: NetChanges, schema: pa.Schema, position: Lsn
+        self, delta: DeltaTable, net: NetChanges, position: Lsn, added: Sequence[pa.Field]
     ) -> Applied:
-        self._write(lambda: columns.evolve(delta, net, schema, self._table.title))
+        self._write(lambda: columns.add_columns(delta, added, self._table.title))
         before = maintenance.live_files(delta)
         metrics: dict[str, Any] = {}
         self._write(lambda: metrics.update(self._commit_changes(delta, net, position)))
@@ -212,11 +219,12 @@ class DeltaHandle:
         """
         return not net.key or (net.only_new and self._foreign_writes == "park")
 
-    def _create(self, net: NetChanges, schema: pa.Schema, position: Lsn) -> Applied:
+    def _create(self, net: NetChanges, position: Lsn) -> Applied:
         """Make the table from changes: it was not to be copied."""
         if net.absent:
             raise lacks_source_row(self._table.title)
-        schema = pa.schema([f.with_nullable(f.name not in net.key) for f in schema])
+        types = self.target_types(net.schema)
+        schema = pa.schema([f.with_nullable(f.name not in net.key) for f in types])
         self._write(
             lambda: write_deltalake(
                 self._uri,
