@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 from tests.support.databases import MakeDatabase, Servers
 from tests.support.ddl.batch import run_rows
-from tests.support.ddl.page import judge, to_markdown
+from tests.support.ddl.page import PAGE, judge, schema_changes, to_markdown
 from tests.support.ddl.row import Moment, Publisher, Row
 from tests.support.ddl.table import ROWS
 from tests.support.pipeline import MakePipeline
@@ -41,6 +41,11 @@ def chosen(publishers: tuple[Publisher, ...], moment: Moment, version: int) -> l
 def test_every_row_has_a_name_of_its_own() -> None:
     names = Counter(row.slug for row in ROWS)
     assert [name for name, count in names.items() if count > 1 or len(name) > 50] == []
+
+
+def test_the_page_says_what_the_table_says() -> None:
+    """``python -m tests.support.ddl.page`` writes it again."""
+    assert PAGE.read_text() == schema_changes()
 
 
 @pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)

@@ -137,6 +137,55 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
         Moment.STOPPED: Fault.DIFFERS,
         Moment.ONE_POLL: Fault.DIFFERS,
     },
+    "out and in with changes": {Moment.STOPPED: Fault.DIFFERS, Moment.ONE_POLL: Fault.DIFFERS},
+    "out and in": {Moment.STOPPED: Fault.NOT_COPIED, Moment.ONE_POLL: Fault.NOT_COPIED},
+    "out and in with changes nothing written": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "set to another table and back": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "actions there and back": {Moment.STOPPED: Fault.DIFFERS, Moment.ONE_POLL: Fault.DIFFERS},
+    "truncate not published there and back": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "truncate not published": {Moment.STOPPED: Fault.DIFFERS, Moment.ONE_POLL: Fault.DIFFERS},
+    "filter there and back": {Moment.STOPPED: Fault.DIFFERS, Moment.ONE_POLL: Fault.DIFFERS},
+    "column list there and back": {Moment.STOPPED: Fault.DIFFERS, Moment.ONE_POLL: Fault.DIFFERS},
+    "schema out and in with changes": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "out of its schema and back with changes": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "unlogged and logged with changes": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "via root truncate a leaf": {Moment.STOPPED: Fault.DIFFERS, Moment.ONE_POLL: Fault.DIFFERS},
+    "via root truncate a leaf nothing written": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "via root truncate a mid level": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "via root truncate a leaf and a new partition": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "via root detach change and attach": {
+        Moment.STOPPED: Fault.DIFFERS,
+        Moment.ONE_POLL: Fault.DIFFERS,
+    },
+    "publish generated columns": {Moment.ONE_POLL: Fault.PARKED},
+    "a mid level via root": {Moment.STOPPED: Fault.NO_TARGET, Moment.ONE_POLL: Fault.NO_TARGET},
     "ours via root truncate a leaf": {
         Moment.STOPPED: Fault.DIFFERS,
         Moment.ONE_POLL: Fault.DIFFERS,

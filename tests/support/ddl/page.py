@@ -1,13 +1,50 @@
-"""The table of DDL as markdown, for docs/schema-changes.md."""
+"""The table of DDL as markdown: what a run has shown, and the page docs/schema-changes.md.
+
+The page says what the table asks for and what is known to be missing; ``make soak AREA=ddl``
+shows that both are so. ``python -m tests.support.ddl.page`` writes it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.support.ddl.known_gaps import known_gap
-from tests.support.ddl.row import Fault, Moment, Row
+from tests.support.ddl.row import Fault, Moment, Outcome, Publisher, Row
 from tests.support.ddl.seen import Seen, fault
+from tests.support.ddl.table import ROWS
+
+PAGE = Path(__file__).parents[3] / "docs" / "schema-changes.md"
+_HEAD = """# Schema changes: what pgsluice does
+Each row is a schema change of a table, type, domain or publication (`t`), with other changes
+before, between and after its statements. In the end the target has to equal the source. The
+second column says how:
+
+| outcome | meaning |
+|---|---|
+| nothing | the target is left alone; no row is read again |
+| added | the column comes to the target, old rows get their value; nothing is copied |
+| in place | nothing is copied |
+| verified | compared with the source, found equal, and not copied |
+| copied | the stream cannot vouch for the rows, so the table is copied again, by itself |
+| equal | equal in the end; whether it is copied depends on what was seen in between |
+| parked | the table stops, and `pgsluice status` says why and what to do |
+
+The third column says where pgsluice does not do so yet. "Differs and says nothing" is the worst:
+after such a change, copy the table yourself: `pgsluice copy CONFIG TABLE`.
+
+The moments: within one poll of the catalog, over several polls, while all is stopped, while only
+`pgsluice capture` runs, in the transaction of other changes, in a streamed and prepared
+transaction. A change that is rolled back to a savepoint does nothing. `make soak AREA=ddl` runs
+each row at each moment and compares every table with EXCEPT ALL both ways.
+"""
+_PUBLISHERS = {
+    Publisher.PGSLUICE: "Publications made by pgsluice",
+    Publisher.SERVER: "The server's own publications",
+    Publisher.OURS: "A subscription's own publications",
+}
+_SHOWN = 160
 
 
 @dataclass(frozen=True)
@@ -62,3 +99,45 @@ def to_markdown(moment: Moment, verdicts: Sequence[Verdict]) -> str:
         cells = (one.row.name, one.row.outcome(moment).value, seen)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
+
+
+def schema_changes() -> str:
+    """The page docs/schema-changes.md."""
+    lines = [_HEAD.rstrip()]
+    for publisher, title in _PUBLISHERS.items():
+        lines += ["", f"## {title}", "| change | outcome | not yet |", "|---|---|---|"]
+        lines += [_line(row) for row in ROWS if row.publisher is publisher]
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: Row) -> str:
+    statements = "; ".join(" ".join(text.split()).rstrip(";") for text in row.ddl)
+    statements = statements.replace("{t}", "t").replace("|", "\\|")
+    if len(statements) > _SHOWN:
+        statements = f"{statements[:_SHOWN]} …"
+    outcome = row.expected.value
+    if row.expected is Outcome.PARKED:
+        outcome += f": “{row.words}”"
+    if row.since > Row.since:
+        outcome += f" (from PostgreSQL {row.since} on)"
+    return f"| {row.name}: `{statements}` | {outcome} | {_missing(row)} |"
+
+
+def _missing(row: Row) -> str:
+    """Where the row fails today, by fault."""
+    moments: dict[Fault, list[Moment]] = {}
+    possible = [m for m in Moment if m in row.moments and m is not Moment.ROLLED_BACK]
+    for moment in Moment:
+        gap, _ = known_gap(row.name, moment)
+        if gap is not None and moment in row.moments:
+            moments.setdefault(gap, []).append(moment)
+    return "; ".join(
+        gap.value
+        if set(at) >= set(possible)
+        else f"{gap.value}: {', '.join(moment.value for moment in at)}"
+        for gap, at in moments.items()
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(schema_changes())
