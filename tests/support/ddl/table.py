@@ -397,7 +397,7 @@ TABLES = (
         moments=OUTSIDE_TRANSACTIONS),
     Row("drop and create while others write",
         ("BEGIN; DROP TABLE {t};" + PLAIN.replace("'b'", "'new'") + "COMMIT",), COPIED,
-        load="INSERT INTO {t} (id) SELECT coalesce(max(id), 0) + 1 FROM {t}",
+        load="INSERT INTO {t} (id) SELECT greatest(max(id), 1000) + 1 FROM {t}",
         moments=OUTSIDE_TRANSACTIONS),
     harmless("truncate", "TRUNCATE {t}"),
     harmless("truncate and fill", "TRUNCATE {t}; INSERT INTO {t} VALUES (1, 1, 'n'), (2, 2, 'n')"),
