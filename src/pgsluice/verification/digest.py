@@ -54,9 +54,6 @@ class Digest:
 class Side(Protocol):
     """The rows of the source or of the target."""
 
-    def digest(self) -> Digest:
-        """The digest of all rows."""
-
     def buckets(self, count: int) -> dict[int, Digest]:
         """The digest of each of ``count`` buckets; empty ones may be left out."""
 

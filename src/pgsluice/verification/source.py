@@ -125,11 +125,27 @@ class ComparedTable:
             PgsluiceError: there is no such table.
         """
         namespace, dot, name = title.partition(".")
-        if not dot:
-            namespace, name = "public", title
+        return cls.named(connection, *((namespace, name) if dot else ("public", title)))
+
+    @classmethod
+    def named(
+        cls,
+        connection: psycopg.Connection[Any],
+        namespace: str,
+        name: str,
+        *,
+        with_generated: bool = False,
+    ) -> ComparedTable:
+        """Find a table by its two names; ``with_generated``: with its generated columns.
+
+        Raises:
+            PgsluiceError: there is no such table.
+        """
+        title = f"{namespace}.{name}"
         version = connection.info.server_version
         key_columns: LiteralString = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
-        stored: LiteralString = "AND a.attgenerated = ''" if version >= 120000 else ""
+        excludes_generated = version >= 120000 and not with_generated
+        stored: LiteralString = "AND a.attgenerated = ''" if excludes_generated else ""
         row = connection.execute(
             sql.SQL(_TABLE).format(key_columns=sql.SQL(key_columns)), [namespace, name]
         ).fetchone()
@@ -175,6 +191,7 @@ class SourceSide:
         target_schema: the target's columns; see :meth:`ComparedColumn.expression`.
         columns: names of the columns to compare.
         key: names of the key's columns; empty: rows are identified by their content.
+        row_filter: an SQL condition; None: all rows.
     """
 
     def __init__(
@@ -184,16 +201,10 @@ class SourceSide:
         target_schema: pa.Schema,
         columns: Sequence[str],
         key: Sequence[str],
+        row_filter: str | None = None,
     ) -> None:
         self._connection = connection
-        self._hashes = _hashes(table, target_schema, columns, key)
-
-    def digest(self) -> Digest:
-        """The digest of all rows."""
-        query = sql.SQL("SELECT {} FROM {} AS hashes").format(_SUMS, self._hashes)
-        row = self._connection.execute(query).fetchone()
-        assert row is not None
-        return Digest.of(*(int(number) for number in row))
+        self._hashes = _hashes(table, target_schema, columns, key, row_filter)
 
     def buckets(self, count: int) -> dict[int, Digest]:
         """The digest of each bucket that has rows."""
@@ -229,7 +240,11 @@ def _bucket(count: int) -> sql.Composable:
 
 
 def _hashes(
-    table: ComparedTable, target_schema: pa.Schema, columns: Sequence[str], key: Sequence[str]
+    table: ComparedTable,
+    target_schema: pa.Schema,
+    columns: Sequence[str],
+    key: Sequence[str],
+    row_filter: str | None,
 ) -> sql.Composable:
     """The subquery (hash, key, key_hash) of every row."""
     by_name = {column.name: column for column in table.columns}
@@ -244,10 +259,13 @@ def _hashes(
         for name in columns
     ]
     # OFFSET 0 keeps the planner from evaluating each text's expression twice.
-    rows = sql.SQL("(SELECT {} FROM {} {} OFFSET 0) AS texts").format(
+    # The condition is the catalog's own text, or that of publications that were checked.
+    condition = "" if row_filter is None else f"WHERE {row_filter}"
+    rows = sql.SQL("(SELECT {} FROM {} {} {} OFFSET 0) AS texts").format(
         sql.SQL(", ").join(texts or [sql.SQL("NULL AS c0")]),
         sql.SQL("" if table.is_partitioned else "ONLY"),
         sql.Identifier(table.namespace, table.name),
+        sql.SQL(condition),
     )
     row_hash = _md5_of([alias[name] for name in columns])
     if not key:

@@ -117,14 +117,6 @@ class TargetSide:
         self._key = tuple(key)
         self._forms = forms or {}
 
-    def digest(self) -> Digest:
-        """The digest of all rows."""
-        total = Digest()
-        for batch in self._batches(with_key=False):
-            high, low = _numbers(batch.hashes)
-            total += Digest.of(len(high), int(high.sum()), int(low.sum()))
-        return total
-
     def buckets(self, count: int) -> dict[int, Digest]:
         """The digest of each bucket that has rows."""
         rows = np.zeros(count, np.int64)
@@ -155,15 +147,15 @@ class TargetSide:
                 hashes_by_key.setdefault(key, []).append(row_hash)
         return hashes_by_key
 
-    def _batches(self, with_key: bool = True) -> Iterator[_Batch]:
+    def _batches(self) -> Iterator[_Batch]:
         there = set(self._rows.schema.names)
         columns = [name for name in self._columns if name in there]
         # Even without columns the rows are counted: read any column.
         for batch in self._rows.batches(columns or self._rows.schema.names[:1]):
             for start in range(0, batch.num_rows, _BATCH_ROWS):
-                yield self._hash(batch.slice(start, _BATCH_ROWS), with_key)
+                yield self._hash(batch.slice(start, _BATCH_ROWS))
 
-    def _hash(self, batch: pa.RecordBatch, with_key: bool) -> _Batch:
+    def _hash(self, batch: pa.RecordBatch) -> _Batch:
         there = set(batch.schema.names)
         texts = {
             name: postgres_text(batch.column(name), self._forms.get(name, TextForm()))
@@ -172,7 +164,7 @@ class TargetSide:
             for name in self._columns
         }
         hashes = _md5_of(list(texts.values()), batch.num_rows)
-        if not (with_key and self._key):
+        if not self._key:
             return _Batch(texts, hashes, hashes)
         key_hashes = _md5_of([texts[name] for name in self._key], batch.num_rows)
         return _Batch(texts, hashes, key_hashes)
