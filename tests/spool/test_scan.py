@@ -14,7 +14,7 @@ from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages, part_block, plain_block
 from pgsluice.spool.scan import count_changes
-from pgsluice.wire import POSTGRES_EPOCH_US, LogicalMessage, Truncate
+from pgsluice.wire import POSTGRES_EPOCH_US, LogicalMessage, Truncate, XLogData
 
 OIDS = st.sampled_from([5, 16385, 2**32 - 1])
 CHANGES = st.one_of(
@@ -97,7 +97,7 @@ def test_derives_what_each_message_says(pieces):
 @given(PIECES)
 def test_frames_lose_only_their_header(pieces):
     messages, _ = expected(pieces)
-    frames = [b"w" + struct.pack(">QQq", lsn, 0, 0) + message for lsn, message in messages]
+    frames = [XLogData(Lsn(lsn), Lsn(0), 0, message).encode() for lsn, message in messages]
     framed = RawMessages.from_frames(b"".join(frames), [len(frame) for frame in frames])
     assert framed.lsns.tolist() == [lsn for lsn, _ in messages]
     assert framed.size_bytes == sum(len(message) for _, message in messages)

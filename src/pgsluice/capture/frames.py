@@ -8,7 +8,6 @@ looked at one by one, and of plain transactions that follow each other not even 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,12 +19,9 @@ from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages
 from pgsluice.spool.block import Int64s
+from pgsluice.wire import XLOG_DATA_HEADER, XLogData
 
-FRAME_HEADER_BYTES = 25
-"""An XLogData frame's: ``w``, start LSN, end LSN, timestamp."""
-
-_XLOG_DATA = ord("w")
-_LSN = struct.Struct(">q")
+_XLOG_DATA = ord(XLogData.tag)
 _HINT = (
     "nothing of this transaction was acknowledged. Is the server newer than this pgsluice knows, "
     "or is there a proxy in between?"
@@ -61,7 +57,7 @@ class Chunk:
         kinds = self._octets[self._starts]
         if bool((kinds != _XLOG_DATA).any()):
             self._refuse_frame(int((kinds != _XLOG_DATA).argmax()))
-        self._tags = self._octets[self._starts + FRAME_HEADER_BYTES]
+        self._tags = self._octets[self._starts + XLOG_DATA_HEADER.size]
         self._is_row = _IS_ROW[self._tags]
         self._others = np.flatnonzero(~self._is_row)
         self.others: list[int] = self._others.tolist()
@@ -75,11 +71,12 @@ class Chunk:
     @property
     def server_end(self) -> Lsn:
         """How far the server's WAL was at the last frame."""
-        return Lsn(max(0, _LSN.unpack_from(self._data, int(self._starts[-1]) + 9)[0]))
+        _, _, end, _ = XLOG_DATA_HEADER.unpack_from(self._data, int(self._starts[-1]))
+        return Lsn(max(0, end))
 
     def message(self, index: int) -> bytes:
         """A message's bytes."""
-        return self._data[self._starts[index] + FRAME_HEADER_BYTES : self._ends[index]]
+        return self._data[self._starts[index] + XLOG_DATA_HEADER.size : self._ends[index]]
 
     def rows(self, first: int, end: int, *, in_stream: bool) -> tuple[list[int], list[int] | None]:
         """The relation of each row in ``[first, end)``; in a stream its xid, too.
@@ -87,7 +84,7 @@ class Chunk:
         Raises:
             ProtocolError: a row ends before its relation.
         """
-        needed = FRAME_HEADER_BYTES + (9 if in_stream else 5)
+        needed = XLOG_DATA_HEADER.size + (9 if in_stream else 5)
         if self._shortest_row < needed and bool((self._lengths[first:end] < needed).any()):
             self._refuse_row(first + int((self._lengths[first:end] < needed).argmax()))
         if in_stream:
@@ -108,14 +105,14 @@ class Chunk:
             return None
         begins = self._others[first : match.end() : 2]
         commits = self._others[first + 1 : match.end() : 2]
-        starts_of_begins = self._starts[begins] + FRAME_HEADER_BYTES
-        starts_of_commits = self._starts[commits] + FRAME_HEADER_BYTES
+        starts_of_begins = self._starts[begins] + XLOG_DATA_HEADER.size
+        starts_of_commits = self._starts[commits] + XLOG_DATA_HEADER.size
         is_malformed = (
             (commits[:-1] + 1 != begins[1:]).any()
             or (self._ends[begins] - starts_of_begins != _BEGIN_BYTES).any()
             or (self._ends[commits] - starts_of_commits != _COMMIT_BYTES).any()
             or self._octets[starts_of_commits + 1].any()
-            or self._shortest_row < FRAME_HEADER_BYTES + 5
+            or self._shortest_row < XLOG_DATA_HEADER.size + 5
         )
         if is_malformed:
             return None
@@ -131,7 +128,7 @@ class Chunk:
     def _uint32s(self, offset: int) -> npt.NDArray[np.uint32]:
         """The number at ``offset`` of each message; anything where a message is too short."""
         if offset not in self._numbers:
-            places = self._starts + FRAME_HEADER_BYTES + offset
+            places = self._starts + XLOG_DATA_HEADER.size + offset
             self._numbers[offset] = self._read(">u4", np.minimum(places, len(self._data) - 4))
         return self._numbers[offset]
 
@@ -149,7 +146,8 @@ class Chunk:
 
     def locate(self, error: ProtocolError, index: int) -> ProtocolError:
         """The error of a message, with its LSN if the server said it, and with what to do."""
-        lsn = Lsn(max(0, _LSN.unpack_from(self._data, int(self._starts[index]) + 1)[0]))
+        _, start, _, _ = XLOG_DATA_HEADER.unpack_from(self._data, int(self._starts[index]))
+        lsn = Lsn(max(0, start))
         what = f"at {lsn}: {error.what}" if lsn else error.what
         return ProtocolError(what, hint=error.hint or _HINT, **{**error.facts, "lsn": lsn})
 
@@ -212,7 +210,7 @@ class FrameChunks:
 
     def add_message(self, message: bytes) -> None:
         """Append a message of our own, at no place in the WAL."""
-        frame = bytes([_XLOG_DATA]) + bytes(FRAME_HEADER_BYTES - 1) + message
+        frame = XLOG_DATA_HEADER.pack(XLogData.tag.encode(), 0, 0, 0) + message
         self.add(frame, np.array([len(frame)], np.int64))
 
     def move_to(self, other: FrameChunks) -> None:

@@ -21,12 +21,12 @@ from pgsluice.capture.assembler import TransactionAssembler
 from pgsluice.capture.commands import AdvanceFrontier, Command
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.flush_limit import FlushLimit
-from pgsluice.capture.frames import FRAME_HEADER_BYTES, Chunk
+from pgsluice.capture.frames import Chunk
 from pgsluice.capture.store import Store
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
 from pgsluice.spool.retention import RetentionState
-from pgsluice.wire import POSTGRES_EPOCH_US, Keepalive, StandbyStatusUpdate
+from pgsluice.wire import POSTGRES_EPOCH_US, XLOG_DATA_HEADER, Keepalive, StandbyStatusUpdate
 
 _CHUNK_FRAMES = 1024
 """More are slower: joined, they no longer fit what malloc hands out without new pages."""
@@ -133,18 +133,18 @@ class Receiver:
         """Take what has come, up to a chunk; true when nothing more is there now."""
         frames: list[bytes | memoryview] = []
         append, get = frames.append, self._connection.pgconn.get_copy_data
-        size = 0
+        header_bytes, size = XLOG_DATA_HEADER.size, 0
         frame: bytes | memoryview = b""
         for _ in repeat(None, _CHUNK_FRAMES):
             size, frame = get(1)
-            if size <= FRAME_HEADER_BYTES:
+            if size <= header_bytes:
                 break
             append(frame)
             if size >= _LARGE_FRAME_BYTES:
                 break
         if frames:
             self._follow(Chunk(frames))
-        if 0 < size <= FRAME_HEADER_BYTES:
+        if 0 < size <= header_bytes:
             self._keepalive(bytes(frame))
         elif size < 0:
             self._connection.raise_ended()

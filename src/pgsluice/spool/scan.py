@@ -21,10 +21,9 @@ import numpy.typing as npt
 
 from pgsluice.errors import ProtocolError
 from pgsluice.spool.block import FACTS_TAG, Bytes, Int64s, MessageBlock, body_offset
-from pgsluice.wire import POSTGRES_EPOCH_US
+from pgsluice.wire import POSTGRES_EPOCH_US, XLOG_DATA_HEADER
 
 BEGIN, COMMIT, MESSAGE, RELATION = ord("B"), ord("C"), ord("M"), ord("R")
-_FRAME_HEADER = 25
 
 
 def _table(tags: bytes) -> npt.NDArray[np.bool_]:
@@ -69,11 +68,11 @@ class RawMessages:
 
     @classmethod
     def from_frames(cls, data: bytes, lengths: npt.ArrayLike) -> RawMessages:
-        """From XLogData frames (``w`` with its 25 byte header) that lie end to end."""
+        """From XLogData frames that lie end to end."""
         ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
         begins = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1])) if len(ends) else ends
         buffer = np.frombuffer(data, dtype=np.uint8)
-        return cls(buffer, begins + _FRAME_HEADER, ends, _int64s(buffer, begins + 1))
+        return cls(buffer, begins + XLOG_DATA_HEADER.size, ends, _int64s(buffer, begins + 1))
 
     @classmethod
     def from_messages(cls, messages: Sequence[tuple[int, bytes]]) -> RawMessages:

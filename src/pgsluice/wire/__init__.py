@@ -24,6 +24,7 @@ from pgsluice.wire.basic import (
     Update,
 )
 from pgsluice.wire.copydata import (
+    XLOG_DATA_HEADER,
     CopyData,
     HotStandbyFeedback,
     Keepalive,
@@ -69,6 +70,7 @@ __all__ = [
     "SUBTRANSACTION_ABORT",
     "TRANSITIONS",
     "UNCHANGED",
+    "XLOG_DATA_HEADER",
     "Aborted",
     "Begin",
     "BeginPrepare",

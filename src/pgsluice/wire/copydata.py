@@ -15,12 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from struct import Struct
 from types import MappingProxyType
 from typing import ClassVar, Self, get_args
 
 from pgsluice.lsn import Lsn
 from pgsluice.wire.message import Wire, unknown_tag
 from pgsluice.wire.reading import Reader, Writer
+
+XLOG_DATA_HEADER = Struct(">cqqq")
+"""What precedes an XLogData frame's message: ``w``, start LSN, end LSN, timestamp. For those that
+read many frames at once; :class:`XLogData` reads one."""
 
 
 @dataclass(frozen=True, slots=True)
