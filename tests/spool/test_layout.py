@@ -1,17 +1,68 @@
-"""What lies in a spool's folder, and that forgetting a spool leaves nothing of it behind."""
+"""Names of a spool's files, and that forgetting a spool leaves nothing of it behind."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.support.transactions import begin, insert, new_spool, raw, relation, transaction
 
 from pgsluice.capture.health import CaptureHealth, write_health
+from pgsluice.errors import SpoolError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, RawMessages, RecordStore, Spool, SpoolWriter, SubscriptionRecord
-from pgsluice.spool.layout import FILES, FOLDERS
+from pgsluice.spool.layout import (
+    FILES,
+    FOLDERS,
+    PartName,
+    PreparedName,
+    SegmentName,
+    new_object,
+    spool_of,
+)
 from pgsluice.subscription.requests import request_copy
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (SegmentName(Lsn(1000), Lsn(2000), 17), "00000000000007D0-00000000000003E8-00000011.arrow"),
+        (
+            SegmentName(Lsn(1), Lsn(2**64 - 1), 1, is_reference=True),
+            "FFFFFFFFFFFFFFFF-0000000000000001-00000001.ref.arrow",
+        ),
+        (PartName(17, "00000009-0000000A", 3), "00000011-00000009-0000000A-000003.arrow"),
+        (PartName(1, "s1", 1_000_000), "00000001-s1-1000000.arrow"),
+        (PreparedName(Lsn(4500), 2**32 - 1), "0000000000001194-FFFFFFFF.arrow"),
+    ],
+)
+def test_a_name_is_read_back_as_it_was_written(name, text):
+    assert str(name) == text
+    assert type(name).parse(text) == name
+    folder, _, base = new_object(name).split("/")
+    assert (folder, base) == (name.folder, text)
+    for other in (f"{text}.tmp", f"copy of {text}", "notes.txt"):
+        assert type(name).parse(other) is None
+
+
+def test_an_object_leads_to_its_spool(tmp_path):
+    name = new_object(PartName(1, "s1", 1))
+    assert spool_of(tmp_path / "spool" / name) == tmp_path / "spool"
+    with pytest.raises(SpoolError, match="does not lie in a spool"):
+        spool_of(tmp_path / "elsewhere.arrow")
+
+
+def test_a_writer_deletes_only_files_with_names_of_the_spool(tmp_path):
+    spool = new_spool(tmp_path / "spool")
+    unnamed = spool.path / new_object(PartName(1, "s1", 1))
+    foreign = unnamed.with_name("notes.txt")
+    of_prepared = spool.path / "prepared" / foreign.parent.name / "notes.txt"
+    for path in (unnamed, foreign, of_prepared):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    SpoolWriter(spool).close()
+    assert [path.exists() for path in (unnamed, foreign, of_prepared)] == [False, True, True]
 
 
 def full_spool(path: Path) -> Spool:

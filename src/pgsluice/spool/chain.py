@@ -8,8 +8,8 @@ from pgsluice.errors import ProtocolError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import InForce
-from pgsluice.spool.header import ChainHeader, Origin, ReferenceHeader
-from pgsluice.spool.layout import SegmentName, new_segment
+from pgsluice.spool.header import ChainHeader, Origin
+from pgsluice.spool.layout import SegmentName, new_object
 from pgsluice.spool.reader import SegmentInfo
 from pgsluice.spool.scan import RawMessages
 from pgsluice.spool.segment import write_segment
@@ -43,6 +43,10 @@ class ChainEnd:
         identity = self.spool.identity
         return Origin(identity.spool_id, self.epoch, identity.publications, dict(identity.options))
 
+    def transaction_key(self, transaction: str) -> str:
+        """A transaction's key among those of all writers."""
+        return f"{self.epoch:08X}-{transaction}"
+
     def append(self, header: ChainHeader, messages: RawMessages | None = None) -> SegmentInfo:
         """Make a segment or a reference durable; it starts where the chain ends.
 
@@ -52,8 +56,7 @@ class ChainEnd:
         """
         if header.end <= self.position:
             raise ProtocolError(f"a segment would end at {header.end}, not past {self.position}")
-        is_reference = isinstance(header, ReferenceHeader)
-        name = new_segment(SegmentName(header.start, header.end, self.epoch, is_reference))
+        name = new_object(SegmentName(header.start, header.end, self.epoch, header.is_reference))
         size = self.storage.put(name, lambda file: write_segment(file, header, messages))
         failpoint("spool.after_segment")
         self.position = header.end
@@ -62,7 +65,7 @@ class ChainEnd:
             header.start,
             header.end,
             self.epoch,
-            is_reference,
+            header.is_reference,
             0.0,
             size,
             self.storage,

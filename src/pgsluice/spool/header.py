@@ -16,7 +16,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from pgsluice.errors import SpoolError
 from pgsluice.facts import RelationFacts
@@ -90,6 +90,8 @@ class SegmentHeader(_Header):
         first_commit_timestamp: microseconds since 1970-01-01 UTC; None without a transaction.
     """
 
+    is_reference: ClassVar[bool] = False
+    in_stream: ClassVar[bool] = False
     start: Lsn
     end: Lsn
     roots: Mapping[int, int]
@@ -119,6 +121,7 @@ class ReferenceHeader(_Header):
         commit_timestamp: microseconds since 1970-01-01 UTC.
     """
 
+    is_reference: ClassVar[bool] = True
     start: Lsn
     end: Lsn
     roots: Mapping[int, int]

@@ -14,8 +14,9 @@
             prepared/<UTC hour>/<prepare LSN>-<xid>.arrow
             subscriptions/<name>/record.json  lock  requests/  checkpoint/
 
-Numbers in names are hexadecimal with leading zeros, so names sort as what they stand for. A
-file that is being written has the suffix ``.tmp``; nothing reads it.
+Numbers in names have leading zeros, so that names sort as what they stand for; they are
+hexadecimal, but for a part's number. A file with a name of another form is not the spool's: it is
+neither read nor deleted. A file that is being written has the suffix ``.tmp``; nothing reads it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
@@ -46,6 +48,8 @@ FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
 
 _SEGMENT = re.compile(r"\A([0-9A-F]{16})-([0-9A-F]{16})-([0-9A-F]{8})(\.ref)?\.arrow\Z")
+_PART = re.compile(r"\A([0-9A-F]{8})-([0-9A-Za-z-]+)-([0-9]{6,})\.arrow\Z")
+_PREPARED = re.compile(r"\A([0-9A-F]{16})-([0-9A-F]{8})\.arrow\Z")
 _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -53,6 +57,7 @@ _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 class SegmentName:
     """A file in the chain of segments; a reference stands for a transaction in parts."""
 
+    folder: ClassVar[str] = SEGMENTS
     start: Lsn
     end: Lsn
     epoch: int
@@ -72,25 +77,68 @@ class SegmentName:
         return cls(Lsn(start), Lsn(end), epoch, match[4] is not None)
 
 
-def new_segment(name: SegmentName) -> str:
-    """The object name of a segment that is written now."""
-    return f"{SEGMENTS}/{shard_now()}/{name}"
+@dataclass(frozen=True, slots=True)
+class PartName:
+    """A part of one transaction.
 
-
-def new_part(epoch: int, transaction: str, number: int) -> str:
-    """The object name of a part that is written now.
-
-    Args:
+    Attributes:
         epoch: the writer's.
-        transaction: the transaction's key.
+        transaction: the transaction's key: letters, digits and ``-``.
         number: counts the writer's parts, over all transactions.
     """
-    return f"{PARTS}/{shard_now()}/{epoch:08X}-{transaction}-{number:06d}.arrow"
+
+    folder: ClassVar[str] = PARTS
+    epoch: int
+    transaction: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch:08X}-{self.transaction}-{self.number:06d}.arrow"
+
+    @classmethod
+    def parse(cls, base: str) -> PartName | None:
+        """Read a name without its folders; None when it is not a part's."""
+        match = _PART.match(base)
+        return None if match is None else cls(int(match[1], 16), match[2], int(match[3]))
 
 
-def new_prepared(prepare_lsn: Lsn, xid: int) -> str:
-    """The object name of a prepared transaction that is recorded now."""
-    return f"{PREPARED}/{shard_now()}/{int(prepare_lsn):016X}-{xid:08X}.arrow"
+@dataclass(frozen=True, slots=True)
+class PreparedName:
+    """The record of a prepared transaction."""
+
+    folder: ClassVar[str] = PREPARED
+    prepare_lsn: Lsn
+    xid: int
+
+    def __str__(self) -> str:
+        return f"{int(self.prepare_lsn):016X}-{self.xid:08X}.arrow"
+
+    @classmethod
+    def parse(cls, base: str) -> PreparedName | None:
+        """Read a name without its folders; None when it is not a prepared transaction's."""
+        match = _PREPARED.match(base)
+        return None if match is None else cls(Lsn(int(match[1], 16)), int(match[2], 16))
+
+
+def new_object(name: SegmentName | PartName | PreparedName) -> str:
+    """The object name, with its folders, of a file that is written now."""
+    return f"{name.folder}/{shard_now()}/{name}"
+
+
+def spool_of(path: Path) -> Path:
+    """The folder of the spool that a segment's, part's or prepared transaction's file lies in.
+
+    Raises:
+        SpoolError: the file does not lie in a spool.
+    """
+    file = path.resolve()
+    if len(file.parents) < 3 or file.parents[1].name not in (SEGMENTS, PARTS, PREPARED):
+        raise SpoolError(
+            f"{path} does not lie in a spool: <spool>/{SEGMENTS}/<hour>/<name> was expected",
+            hint="name the file in its spool",
+            path=str(path),
+        )
+    return file.parents[2]
 
 
 def subscription_folder(spool_path: str | Path, name: str) -> Path:

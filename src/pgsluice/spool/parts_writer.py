@@ -17,7 +17,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool.block import InForce, RelationInForce, relations_of
 from pgsluice.spool.chain import ChainEnd
 from pgsluice.spool.header import PartHeader, PreparedHeader, ReferenceHeader
-from pgsluice.spool.layout import new_part
+from pgsluice.spool.layout import PartName, new_object
 from pgsluice.spool.parts import TransactionInParts, WrittenPart
 from pgsluice.spool.prepared import PreparedTransactions
 from pgsluice.spool.reader import SegmentInfo, relations_after, roots_of
@@ -91,7 +91,7 @@ class PartsWriter:
             # Numbered over all transactions: one that is resent on another connection has the
             # same key, and if it was prepared before, its old parts are still there.
             self._written += 1
-            name = new_part(chain.epoch, transaction, self._written)
+            name = new_object(PartName(chain.epoch, transaction, self._written))
             size = self._storage.put(name, lambda file: write_segment(file, header, messages))
             if not in_stream:
                 chain.in_force = in_force
@@ -158,8 +158,21 @@ class PartsWriter:
             announced = self._with_facts(state.in_force, facts or {})
             info = None
             if position > chain.position:
-                prepared = self._prepared_header(transaction, state, xid, "", Lsn(0))
-                info = self._append_reference(prepared, relations, position, commit_timestamp)
+                counts = state.counts()
+                reference = ReferenceHeader(
+                    chain.origin(),
+                    counts,
+                    relations,
+                    start=chain.position,
+                    end=position,
+                    roots=roots_of(counts.relations, relations or chain.in_force),
+                    commit_timestamp=commit_timestamp,
+                    in_stream=state.in_stream,
+                    transaction=chain.transaction_key(transaction),
+                    xid=xid,
+                    parts=state.references(),
+                )
+                info = chain.append(reference)
                 del self._open[transaction]
             else:
                 self.abandon(transaction)
@@ -182,7 +195,17 @@ class PartsWriter:
         """
         with self._chain.mutex:
             state = self._open.get(transaction) or TransactionInParts(in_stream=False)
-            header = self._prepared_header(transaction, state, xid, gid, prepare_lsn)
+            header = PreparedHeader(
+                self._chain.origin(),
+                state.counts(),
+                state.relations(),
+                in_stream=state.in_stream,
+                transaction=self._chain.transaction_key(transaction),
+                xid=xid,
+                parts=state.references(),
+                gid=gid,
+                prepare_lsn=prepare_lsn,
+            )
             if self._prepared.put(header):
                 self._open.pop(transaction, None)
                 failpoint("spool.after_prepared")
@@ -213,9 +236,10 @@ class PartsWriter:
             SpoolError: its PREPARE is not in the spool.
             SpoolFull, SpoolError: it could not be written; nothing changed.
         """
-        with self._chain.mutex:
+        chain = self._chain
+        with chain.mutex:
             header = self._prepared.find(gid, xid)
-            if position <= self._chain.position:
+            if position <= chain.position:
                 self.rollback_prepared(gid, xid)
                 return None
             if header is None:
@@ -228,7 +252,20 @@ class PartsWriter:
                     lsn=position,
                 )
             relations = self._with_facts(header.relations, facts)
-            info = self._append_reference(header, relations, position, commit_timestamp)
+            reference = ReferenceHeader(
+                replace(header.origin, epoch=chain.epoch),
+                header.counts,
+                relations,
+                start=chain.position,
+                end=position,
+                roots=roots_of(header.counts.relations, relations or chain.in_force),
+                commit_timestamp=commit_timestamp,
+                in_stream=header.in_stream,
+                transaction=header.transaction,
+                xid=xid,
+                parts=header.parts,
+            )
+            info = chain.append(reference)
             failpoint("spool.after_commit_prepared")
             self._prepared.end(gid, xid)
             return info
@@ -260,40 +297,6 @@ class PartsWriter:
                 of_relation = known.facts
             result[oid] = RelationInForce(relation.relation, of_relation)
         return result
-
-    def _prepared_header(
-        self, transaction: str, state: TransactionInParts, xid: int, gid: str, prepare_lsn: Lsn
-    ) -> PreparedHeader:
-        return PreparedHeader(
-            self._chain.origin(),
-            state.counts(),
-            state.relations(),
-            in_stream=state.in_stream,
-            transaction=f"{self._chain.epoch:08X}-{transaction}",
-            xid=xid,
-            parts=state.references(),
-            gid=gid,
-            prepare_lsn=prepare_lsn,
-        )
-
-    def _append_reference(
-        self, parts: PreparedHeader, relations: InForce, position: Lsn, commit_timestamp: int
-    ) -> SegmentInfo:
-        chain = self._chain
-        reference = ReferenceHeader(
-            replace(parts.origin, epoch=chain.epoch),
-            parts.counts,
-            relations,
-            start=chain.position,
-            end=position,
-            roots=roots_of(parts.counts.relations, relations or chain.in_force),
-            commit_timestamp=commit_timestamp,
-            in_stream=parts.in_stream,
-            transaction=parts.transaction,
-            xid=parts.xid,
-            parts=parts.parts,
-        )
-        return chain.append(reference)
 
 
 def _measure(messages: RawMessages, in_stream: bool, before: InForce) -> tuple[Counts, InForce]:

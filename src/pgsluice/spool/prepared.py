@@ -1,11 +1,11 @@
 """Prepared transactions: parts that are kept between PREPARE and its end, across restarts.
 
-Each is one small file, ``prepared/<UTC hour>/<prepare LSN>-<xid>.arrow``: a header of kind
-``prepared`` that names its parts. It is durable before the PREPARE may be acknowledged, and
-goes when the transaction's reference segment is durable, or it is rolled back.
+Each has one small file, a :class:`PreparedHeader` that names its parts. The file is durable
+before the PREPARE may be acknowledged. It is deleted when the transaction's reference is durable,
+or when the transaction was rolled back.
 
-The key is (gid, xid, prepare_lsn): a name may be used again, and the server sends a PREPARE
-again until it is acknowledged.
+The key is (gid, xid, prepare_lsn): a later transaction may have the same gid, and the server
+resends a PREPARE until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from pgsluice.spool.header import PartReference, PreparedHeader
-from pgsluice.spool.layout import PREPARED, new_prepared
+from pgsluice.spool.layout import PREPARED, PreparedName, new_object
 from pgsluice.spool.segment import expect_kind, read_header, write_segment
 from pgsluice.spool.storage import LocalStorage
 
@@ -30,19 +30,22 @@ class PreparedTransactions:
         self._kept: dict[tuple[str, int], tuple[str, PreparedHeader]] = {}
 
     def load(self, committed: Collection[str]) -> set[str]:
-        """Read what is there, without those that were committed just before their writer died.
+        """Read the prepared transactions, and delete those that are already in the chain: their
+        writer died after their commit.
 
         Args:
             committed: the transactions that have a reference segment.
 
         Returns:
-            the names of all parts that are kept.
+            the names of their parts.
 
         Raises:
             SpoolError: a file cannot be read.
         """
         self._kept.clear()
         for entry in self._storage.entries(PREPARED):
+            if PreparedName.parse(entry.base) is None:
+                continue
             with self._storage.open(entry.name) as file:
                 header = expect_kind(read_header(file, entry.name), PreparedHeader, entry.name)
             if header.transaction in committed:
@@ -55,20 +58,20 @@ class PreparedTransactions:
         return (header for _, header in self._kept.values())
 
     def find(self, gid: str, xid: int) -> PreparedHeader | None:
-        """One transaction; None when it is not here."""
+        """The transaction's header; None when it is not prepared."""
         kept = self._kept.get((gid, xid))
         return None if kept is None else kept[1]
 
     def put(self, header: PreparedHeader) -> bool:
-        """Keep a transaction durably; False when it is kept already."""
+        """Record a prepared transaction durably; False when it is recorded already."""
         known = self.find(header.gid, header.xid)
         if known is not None:
             if known.prepare_lsn == header.prepare_lsn:
                 return False
-            # It ended without our seeing it, or it could not have been prepared again.
+            # The gid was free again: the older transaction ended while nobody was connected.
             for part in self.end(header.gid, header.xid):
                 self._storage.delete(part.name)
-        name = new_prepared(header.prepare_lsn, header.xid)
+        name = new_object(PreparedName(header.prepare_lsn, header.xid))
         self._storage.put(name, lambda file: write_segment(file, header, None))
         self._kept[header.gid, header.xid] = (name, header)
         return True
@@ -77,7 +80,7 @@ class PreparedTransactions:
         """Forget a transaction.
 
         Returns:
-            its parts; they belong to its reference now, or to nothing.
+            its parts. Unless a reference names them, the caller deletes them.
         """
         kept = self._kept.pop((gid, xid), None)
         if kept is None:

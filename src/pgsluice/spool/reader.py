@@ -85,10 +85,17 @@ class SegmentInfo:
 
     @property
     def parts(self) -> tuple[PartReference, ...]:
-        """The parts that a reference names, in order; none of a segment."""
-        if self.is_reference and isinstance(header := self.header, ReferenceHeader):
-            return header.parts
-        return ()
+        """The parts that a reference names, in order; none for a segment."""
+        return () if self.reference is None else self.reference.parts
+
+    @property
+    def reference(self) -> ReferenceHeader | None:
+        """The header of a reference; None for a segment, whose header is not read.
+
+        Raises:
+            SpoolHole: the file is gone or unreadable.
+        """
+        return expect_kind(self.header, ReferenceHeader, self.name) if self.is_reference else None
 
 
 class _reading:  # noqa: N801 - a context manager reads as a verb
@@ -255,9 +262,9 @@ class SpoolReader:
         """
         first_end = info.start if after is None else after
         last = info.end if through is None else through
-        if info.is_reference:
+        if info.reference is not None:
             if first_end < info.end <= last:
-                yield from self._part_views(info)
+                yield from self._part_views(info, info.reference)
             return
         with _reading(info.name), self._storage.open(info.name) as file:
             header, messages = read_segment_file(file, info.name)
@@ -273,8 +280,7 @@ class SpoolReader:
         if len(block):
             yield SegmentView(info.name, info.start, info.end, relations, block)
 
-    def _part_views(self, info: SegmentInfo) -> Iterator[SegmentView]:
-        reference = expect_kind(info.header, ReferenceHeader, info.name)
+    def _part_views(self, info: SegmentInfo, reference: ReferenceHeader) -> Iterator[SegmentView]:
         known = reference.relations
         for part in reference.parts:
             with _reading(part.name), self._storage.open(part.name) as file:

@@ -23,9 +23,9 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import FACTS_TAG, InForce, MessageBlock, relations_of
 from pgsluice.spool.chain import ChainEnd
-from pgsluice.spool.header import ReferenceHeader, SegmentHeader
+from pgsluice.spool.header import SegmentHeader
 from pgsluice.spool.identity import FORMAT
-from pgsluice.spool.layout import EPOCH, PARTS, PREPARED, SEGMENTS
+from pgsluice.spool.layout import EPOCH, PARTS, PREPARED, SEGMENTS, PartName
 from pgsluice.spool.lock import writer_lock
 from pgsluice.spool.parts_writer import PartsWriter
 from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after, roots_of
@@ -122,15 +122,15 @@ class SpoolWriter:
         named: set[str] = set()
         committed: set[str] = set()
         for info in self.reader.all_segments():
-            if info.is_reference and isinstance(header := info.header, ReferenceHeader):
-                committed.add(header.transaction)
+            if info.reference is not None:
+                committed.add(info.reference.transaction)
             if info.end <= floor:
                 storage.delete(info.name)
             else:
                 named.update(part.name for part in info.parts)
         named |= self.parts.load(committed)
         for entry in storage.entries(PARTS):
-            if entry.name not in named:
+            if entry.name not in named and PartName.parse(entry.base) is not None:
                 storage.delete(entry.name)
 
     def forget_relations(self) -> None:

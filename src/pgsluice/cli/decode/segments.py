@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,8 @@ from pgsluice.spool import (
     SegmentHeader,
 )
 from pgsluice.spool.header import Header
-from pgsluice.spool.segment import read_segment
+from pgsluice.spool.layout import spool_of
+from pgsluice.spool.segment import expect_kind, read_segment
 from pgsluice.wire import Relation
 
 
@@ -44,16 +46,25 @@ def read_segments(where: str, path: Path | None, data: bytes, follower: Follower
         ConfigError: a reference was read from stdin.
     """
     header, messages, base = _read(where, data)
-    if isinstance(header, SegmentHeader | PartHeader) or not header.parts:
-        xid = header.xid if isinstance(header, ReferenceHeader | PreparedHeader) else None
-        yield from _piece(where, header, messages, base, follower, xid)
-        return
+    match header:
+        case SegmentHeader() | PartHeader():
+            yield from _piece(where, header, messages, base, follower)
+        case ReferenceHeader() | PreparedHeader():
+            yield from _parts(where, path, header, follower)
+        case _:
+            assert_never(header)
+
+
+def _parts(
+    where: str, path: Path | None, header: ReferenceHeader | PreparedHeader, follower: Follower
+) -> Iterator[Seen]:
+    """The messages of the parts that a file names."""
     if path is None:
         raise ConfigError(
             "a reference names files of its spool, which cannot be found from stdin",
             hint="name the file in the spool",
         )
-    spool = path.resolve().parents[2]  # segments/<hour>/<name>
+    spool = spool_of(path)
     for part in header.parts:
         name = spool / part.name
         try:
@@ -63,7 +74,8 @@ def read_segments(where: str, path: Path | None, data: bytes, follower: Follower
                 f"{where} names the part {name}, which cannot be read: {error.strerror}",
                 path=str(name),
             ) from None
-        of_part, messages, base = _read(str(name), content)
+        read, messages, base = _read(str(name), content)
+        of_part = expect_kind(read, PartHeader, str(name))
         yield from _piece(str(name), of_part, messages, base, follower, header.xid, part)
 
 
@@ -78,7 +90,7 @@ def _read(where: str, data: bytes) -> tuple[Header, RawMessages, int]:
 
 def _piece(
     where: str,
-    header: Header,
+    header: SegmentHeader | PartHeader,
     messages: RawMessages,
     base: int,
     follower: Follower,
@@ -86,8 +98,7 @@ def _piece(
     part: PartReference | None = None,
 ) -> Iterator[Seen]:
     relations = (Relation.decode(in_force.relation) for in_force in header.relations.values())
-    in_stream = not isinstance(header, SegmentHeader) and header.in_stream
-    follower.begin_piece(relations, in_stream=in_stream, xid=xid)
+    follower.begin_piece(relations, in_stream=header.in_stream, xid=xid)
     kept = np.ones(len(messages), dtype=np.bool_)
     for first, past in part.drops if part else ():
         kept[first:past] = False
