@@ -29,8 +29,8 @@ from pgsluice.subscription.requests import request_copy
     [
         (SegmentName(Lsn(1000), Lsn(2000), 17), "00000000000007D0-00000000000003E8-00000011.arrow"),
         (
-            SegmentName(Lsn(1), Lsn(2**64 - 1), 1, is_reference=True),
-            "FFFFFFFFFFFFFFFF-0000000000000001-00000001.ref.arrow",
+            SegmentName(Lsn(1), Lsn(2**63 - 1), 1, is_reference=True),
+            "7FFFFFFFFFFFFFFF-0000000000000001-00000001.ref.arrow",
         ),
         (PartName(17, "00000009-0000000A", 3), "00000011-00000009-0000000A-000003.arrow"),
         (PartName(1, "s1", 1_000_000), "00000001-s1-1000000.arrow"),
@@ -44,6 +44,11 @@ def test_a_name_is_read_back_as_it_was_written(name, text):
     assert (folder, base) == (name.folder, text)
     for other in (f"{text}.tmp", f"copy of {text}", "notes.txt"):
         assert type(name).parse(other) is None
+
+
+def test_a_number_that_is_no_lsn_is_no_name():
+    assert SegmentName.parse(f"{'F' * 16}-{'0' * 16}-00000001.arrow") is None
+    assert PreparedName.parse(f"{'F' * 16}-00000001.arrow") is None
 
 
 def test_an_object_leads_to_its_spool(tmp_path):

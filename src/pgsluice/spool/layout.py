@@ -47,9 +47,10 @@ FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 
 SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
 
-_SEGMENT = re.compile(r"\A([0-9A-F]{16})-([0-9A-F]{16})-([0-9A-F]{8})(\.ref)?\.arrow\Z")
+_LSN = "([0-7][0-9A-F]{15})"
+_SEGMENT = re.compile(rf"\A{_LSN}-{_LSN}-([0-9A-F]{{8}})(\.ref)?\.arrow\Z")
 _PART = re.compile(r"\A([0-9A-F]{8})-([0-9A-Za-z-]+)-([0-9]{6,})\.arrow\Z")
-_PREPARED = re.compile(r"\A([0-9A-F]{16})-([0-9A-F]{8})\.arrow\Z")
+_PREPARED = re.compile(rf"\A{_LSN}-([0-9A-F]{{8}})\.arrow\Z")
 _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 

@@ -1,15 +1,15 @@
-"""What the spool may forget, and what happens when it grows too large.
+"""Which segments the spool may delete, and what happens when it reaches its size limit.
 
-A *hold* keeps everything past its LSN. Each subscription holds at its own position and at the
-``applied_through`` of each of its tables; a table that waits for a copy (``i``) needs nothing,
-since its snapshot is still to come. Subscriptions of the configuration count before their
-first start and hold everything; those that are not in it count only if they belong to the
-``pgoutput`` source. With no hold at all nothing is released but by the size limit.
+A *hold* keeps every change after its LSN. Each subscription has a hold at its own position, and
+one at the ``applied_through`` of each of its tables. A table that waits for a copy (``i``) has no
+hold, because its snapshot is taken later. A subscription of the configuration holds everything
+until its first start. A subscription that the configuration does not name has holds only if it
+belongs to the ``pgoutput`` source. Without any hold, only the size limit deletes segments.
 
-At the size limit holds are let go in this order: parked tables, disabled subscriptions. What
-was let go stands in ``released.json`` until the subscription's driver, the only one who may
-write its record, takes it up: the tables become ``i``. If that does not make room, the spool
-is full: capture stops reading and acknowledging until there is.
+At the size limit, holds are dropped: those of parked tables first, then those of disabled
+subscriptions. ``released.json`` lists dropped holds until the subscription's driver, the only
+writer of its record, has turned them into copies: the tables become ``i``. If dropping holds
+does not make room, the spool is full, and capture stops receiving and acknowledging.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from pgsluice.spool.record import Owner, SubscriptionRecord, TableState
 from pgsluice.spool.writer import SpoolWriter
 
 DISK_SHARE = 0.9
-"""Without ``max_bytes``, the share of the disk that may be in use (by anyone)."""
+"""Without ``max_bytes``, the share of the disk that may be in use, by any program."""
 _ROOM_SHARE = 0.95
-"""Once full, the spool has room again below this share of the limit."""
+"""A full spool stays full until its size is below this share of the limit."""
 ALL_TABLES = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Something that still needs what is past ``lsn``.
+    """A subscription or table that still needs the changes after ``lsn``.
 
     Attributes:
         table: the relation's OID, or ALL_TABLES for the subscription's own position.
@@ -47,9 +47,9 @@ class Hold:
     is_disabled: bool = False
 
     def __str__(self) -> str:
-        what = "" if self.table == ALL_TABLES else f" table {self.table}"
-        why = " (parked)" if self.is_parked else " (disabled)" if self.is_disabled else ""
-        return f"subscription {self.subscription}{what}{why} at {self.lsn}"
+        table = "" if self.table == ALL_TABLES else f" table {self.table}"
+        state = " (parked)" if self.is_parked else " (disabled)" if self.is_disabled else ""
+        return f"subscription {self.subscription}{table}{state} at {self.lsn}"
 
 
 Released = Mapping[str, Mapping[str, str]]
@@ -58,12 +58,12 @@ Released = Mapping[str, Mapping[str, str]]
 def find_holds(
     records: Sequence[SubscriptionRecord], configured: Mapping[str, bool], released: Released
 ) -> list[Hold]:
-    """All holds that count.
+    """All holds that are in effect.
 
     Args:
         records: of every subscription that registered.
-        configured: subscription -> enabled, as the configuration has them.
-        released: what was let go, as in ``released.json``.
+        configured: whether each subscription of the configuration is enabled, by name.
+        released: dropped holds, as ``released.json`` lists them.
     """
     known = {record.name for record in records}
     holds = [
@@ -96,7 +96,7 @@ def _holds_of(
 def still_released(
     records: Sequence[SubscriptionRecord], released: Released, floor: Lsn
 ) -> dict[str, dict[str, str]]:
-    """What was let go and not taken up yet by the subscription's driver."""
+    """Dropped holds that the driver has not yet turned into copies."""
     by_name = {record.name: record for record in records}
     result: dict[str, dict[str, str]] = {}
     for name, entries in released.items():
@@ -105,30 +105,31 @@ def still_released(
             table: lsn
             for table, lsn in entries.items()
             if (record is None and table == ALL_TABLES)
-            or (record is not None and not _is_taken_up(record, table, floor))
+            or (record is not None and not _is_settled(record, table, floor))
         }
         if kept:
             result[name] = kept
     return result
 
 
-def _is_taken_up(record: SubscriptionRecord, table: str, floor: Lsn) -> bool:
-    if table != ALL_TABLES:
-        known = record.tables.get(int(table))
-        return known is None or not known.is_parked
+def _is_settled(record: SubscriptionRecord, oid: str, floor: Lsn) -> bool:
+    """Has the driver handled the dropped hold of a table (or of ALL_TABLES)?"""
+    if oid != ALL_TABLES:
+        table = record.tables.get(int(oid))
+        return table is None or not table.is_parked
     return record.position >= floor and all(
-        one.state is TableState.INITIALISE or one.applied_through >= floor
-        for one in record.tables.values()
+        table.state is TableState.INITIALISE or table.applied_through >= floor
+        for table in record.tables.values()
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What the configuration says of keeping.
+    """What the configuration says about retention.
 
     Attributes:
-        configured: subscription -> enabled.
-        retention_s: how long segments stay after everyone has applied them.
+        configured: whether each subscription of the configuration is enabled, by name.
+        retention_s: how long a segment stays after it was written, although no hold needs it.
         max_bytes: the size limit; None: DISK_SHARE of the disk.
     """
 
@@ -139,14 +140,14 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetentionState:
-    """After one step.
+    """The spool's size and holds after one step.
 
     Attributes:
-        size_bytes: what the spool weighs.
-        is_full: there is no room, and nothing more to let go.
-        waiting_bytes: of that, what transactions in progress weigh: it goes only when they
-            end, which a full spool does not hear of.
-        lowest: the hold that keeps the most; None without any.
+        size_bytes: the size of all segments and parts.
+        is_full: the spool is at its size limit, and no hold is left that may be dropped.
+        waiting_bytes: how much of the size belongs to open and prepared transactions. It is
+            freed only when they end, and a full spool receives no commit or abort.
+        lowest: the hold with the lowest LSN; None without any.
     """
 
     size_bytes: int
@@ -156,12 +157,12 @@ class RetentionState:
 
 
 class Retention:
-    """Keeps one spool small; lives in its writer's process.
+    """Deletes the segments of one spool that nobody needs; runs in the writer's process.
 
     Args:
         writer: the spool's.
-        policy: what to keep.
-        warn: called with a sentence when something is let go.
+        policy: what the configuration says.
+        warn: called with a sentence for each dropped hold.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class Retention:
         self._is_full = False
 
     def step(self) -> RetentionState:
-        """Release what nobody needs; let go of holds when it grew too large.
+        """Delete what no hold needs; at the size limit, drop holds and delete more.
 
         Raises:
             SpoolError: a record or file cannot be read or deleted.
@@ -190,40 +191,41 @@ class Retention:
                 min(hold.lsn for hold in holds),
                 written_before=time.time() - self._policy.retention_s,
             )
-        if self._is_over():
-            holds = self._relieve(holds, kept)
-        self._is_full = self._is_over()
+        if self._is_over_limit():
+            holds = self._drop_holds(holds, kept)
+        self._is_full = self._is_over_limit()
         lowest = min(holds, key=lambda hold: hold.lsn, default=None)
         waiting_bytes = self._writer.parts.waiting_bytes
         return RetentionState(self._writer.size_bytes(), self._is_full, lowest, waiting_bytes)
 
-    def _is_over(self) -> bool:
+    def _is_over_limit(self) -> bool:
         share = _ROOM_SHARE if self._is_full else 1.0
         if self._policy.max_bytes is not None:
             return self._writer.size_bytes() >= self._policy.max_bytes * share
         usage = shutil.disk_usage(self._spool.path)
         return 1 - usage.free / usage.total >= DISK_SHARE * share
 
-    def _relieve(self, holds: list[Hold], released: Released) -> list[Hold]:
-        """Let go of holds, the oldest of each kind first, until there is room."""
+    def _drop_holds(self, holds: list[Hold], released: Released) -> list[Hold]:
+        """Drop holds until there is room; the holds that are left."""
         entries = {name: dict(tables) for name, tables in released.items()}
-        if holds:  # the time that applied segments stay is the first thing to go
+        if holds:  # first give up retention_s: delete what no hold needs, however young it is
             self._writer.release(min(hold.lsn for hold in holds))
-        while self._is_over():
-            going = _next_to_go(holds)
-            if going is None:
+        while self._is_over_limit():
+            victim = _next_droppable(holds)
+            if victim is None:
                 break
-            if going.is_parked and not going.is_disabled:
-                holds = [hold for hold in holds if hold is not going]
-                entries.setdefault(going.subscription, {})[going.table] = str(going.lsn)
-                what = f"the parked table {going.table} of subscription {going.subscription}"
+            dropped = entries.setdefault(victim.subscription, {})
+            if victim.is_parked and not victim.is_disabled:
+                holds = [hold for hold in holds if hold is not victim]
+                dropped[victim.table] = str(victim.lsn)
+                reader = f"the parked table {victim.table} of subscription {victim.subscription}"
             else:
-                holds = [hold for hold in holds if hold.subscription != going.subscription]
-                entries.setdefault(going.subscription, {})[ALL_TABLES] = str(going.lsn)
-                what = f"the disabled subscription {going.subscription}"
+                holds = [hold for hold in holds if hold.subscription != victim.subscription]
+                dropped[ALL_TABLES] = str(victim.lsn)
+                reader = f"the disabled subscription {victim.subscription}"
             self._spool.write_released(entries)
             self._warn(
-                f"the spool is at its size limit: changes that {what} would need are dropped; "
+                f"the spool is at its size limit: changes that {reader} would need are dropped; "
                 "it has to be copied again"
             )
             if holds:
@@ -233,15 +235,15 @@ class Retention:
         return holds
 
     def _drop_oldest(self) -> None:
-        """Nobody needs anything: the size limit alone decides, segment by segment."""
+        """Delete the oldest segments until there is room; called when there is no hold."""
         for info in list(self._writer.reader.all_segments()):
-            if not self._is_over():
+            if not self._is_over_limit():
                 return
             self._writer.release(info.end)
 
 
-def _next_to_go(holds: Sequence[Hold]) -> Hold | None:
-    """The hold to let go next: parked tables, then disabled subscriptions; the oldest first."""
+def _next_droppable(holds: Sequence[Hold]) -> Hold | None:
+    """The hold to drop next: a parked table's, else a disabled subscription's; lowest LSN first."""
     parked = [hold for hold in holds if hold.is_parked and not hold.is_disabled]
     disabled = [hold for hold in holds if hold.is_disabled]
     candidates = parked or disabled
