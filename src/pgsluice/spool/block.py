@@ -1,6 +1,6 @@
-"""Raw messages as columns: one buffer, and for each message where it lies and what it is.
+"""Raw messages as columns: one buffer, and arrays that say where each message lies and what it is.
 
-This is what the spool hands to the columnar decoder. No message is a Python object here.
+The spool hands blocks to the columnar decoder. No message is a Python object here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 FACTS_TAG = ord("#")
-"""Tag of our own message in the spool: ``#``, [xid in a stream], i32 relation OID, then a
-relation's facts as JSON in UTF-8; nothing after the OID: the facts are unknown."""
+"""The tag of pgsluice's own message in the spool: ``#``, [xid in a stream], i32 relation OID, the
+relation's facts as JSON in UTF-8. Without facts after the OID, they are unknown."""
 
 
 def body_offset(*, in_stream: bool) -> int:
@@ -80,7 +80,7 @@ class MessageBlock:
         )
 
     def message(self, index: int) -> bytes:
-        """One message's bytes, for those that are rare enough to look at one by one."""
+        """One message's bytes; for rare messages."""
         return bytes(self.data[self.starts[index] : self.ends[index]])
 
 
@@ -90,7 +90,8 @@ class RelationInForce:
 
     Attributes:
         relation: the raw Relation message, without an xid.
-        facts: None: the relation was gone when they were looked up. Its table has to be parked.
+        facts: None: the relation had been dropped when they were looked up. Its table has to be
+            parked.
     """
 
     relation: bytes
@@ -102,7 +103,7 @@ InForce = Mapping[int, RelationInForce]
 
 
 def relations_of(in_force: InForce, oids: Collection[int]) -> dict[int, RelationInForce]:
-    """The relations with these OIDs, as far as they are known."""
+    """Those of the relations with these OIDs that are in force."""
     return {oid: in_force[oid] for oid in oids if oid in in_force}
 
 
@@ -112,10 +113,9 @@ class SegmentView:
 
     Attributes:
         name: the file's name, for error messages.
-        start: the range's open end; every position in the block is greater.
-        end: the range's closed end.
+        start, end: the positions in the block are in (start, end].
         relations: by OID, in force before the first message. R and ``#`` messages in the
-            block change them from there on.
+            block change them for the messages that follow.
         block: its messages.
     """
 

@@ -1,4 +1,4 @@
-"""Whose changes a spool holds: a small file that every start is compared with."""
+"""The source that a spool belongs to: a small file that capture compares with the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgsluice.lsn import Lsn
 FORMAT = 2
 """The format that is written. FORMAT and FORMAT - 1 are read.
 
-2: prepared transactions, and references that tell their relations.
+2: prepared transactions, and references with the relations of their transaction.
 """
 
 _NOWHERE = Lsn(0)
@@ -22,19 +22,19 @@ _NOWHERE = Lsn(0)
 
 @dataclass(frozen=True, slots=True)
 class SpoolIdentity:
-    """What a spool belongs to.
+    """The source that a spool belongs to.
 
     Attributes:
-        spool_id: a UUID made with the spool; targets carry it beside their positions.
+        spool_id: a UUID of the spool; targets store it together with their positions.
         system_identifier: of the server, from IDENTIFY_SYSTEM.
-        timeline: the last one seen.
+        timeline: the server's, when capture connected last.
         history: the timelines before it, oldest first, each with the LSN where its successor
-            began; empty on the first, or while it is not known.
-        database, slot: what the slot decodes, and its name.
-        publications: on the server, as asked for in START_REPLICATION.
-        options: pgoutput's options in force.
+            began; empty on the first timeline, and while the history is not known.
+        database, slot: the name of the slot, and of the database that it decodes.
+        publications: their names, as requested in START_REPLICATION.
+        options: pgoutput's options, as requested.
         intended_at: the server's flush LSN when this file was written, before its slot was
-            made: see :mod:`pgsluice.capture.slot`.
+            created: see :mod:`pgsluice.capture.slot`.
         format: the spool's format.
     """
 
@@ -74,10 +74,9 @@ class SpoolIdentity:
         )
 
     def has(self, timeline: int, lsn: Lsn) -> bool:
-        """Is what a server on ``timeline`` had at ``lsn`` in the source's history?
+        """Does the source's history contain ``lsn`` of ``timeline``?
 
-        Of timelines that the spool knows nothing about (one that capture is yet to follow) it
-        is taken to be.
+        True for a timeline that the spool does not know, because capture may follow it later.
         """
         end = dict(self.history).get(timeline)
         return end is None or lsn <= end
@@ -115,17 +114,17 @@ class SpoolIdentity:
 
 
 def check_format(
-    found: object, path: str, *, oldest: int = FORMAT - 1, newest: int = FORMAT
+    written_format: object, path: str, *, oldest: int = FORMAT - 1, newest: int = FORMAT
 ) -> None:
     """Refuse a file of a format that this version does not read.
 
     Raises:
         ForeignSpool: the format is newer or older than what is read.
     """
-    if not isinstance(found, int) or not oldest <= found <= newest:
+    if not isinstance(written_format, int) or not oldest <= written_format <= newest:
         raise ForeignSpool(
-            f"{path} has format {found}; this pgsluice reads {oldest} to {newest}",
+            f"{path} has format {written_format}; this pgsluice reads {oldest} to {newest}",
             hint="use the version of pgsluice that wrote it, or a newer one",
             path=path,
-            format=found,
+            format=written_format,
         )

@@ -1,8 +1,9 @@
-"""Reading a spool: the chain of segments, and messages between two positions.
+"""Reads a spool: the chain of segments, and the messages between two positions.
 
-A reader never changes anything, keeps no file open between calls, and may run beside the
-writer, retention included. It stops with a name at a hole or an unreadable file; it never
-skips. Overlapping segments are legal: what lies at or below the position reached is dropped.
+A reader changes nothing and keeps no file open between calls. It may run while the writer
+writes and retention deletes. At a hole or an unreadable file it raises an error that names the
+file; it never skips one. Segments may overlap: transactions at or below the position that was
+reached are dropped.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class SegmentInfo:
         name: its object name in the spool.
         start, end: its range (start, end].
         epoch: of its writer.
-        is_reference: does it stand for the parts of one large transaction?
+        is_reference: does it stand for a transaction in parts?
         written_at: seconds since 1970.
     """
 
@@ -63,7 +64,7 @@ class SegmentInfo:
 
     @property
     def header(self) -> ChainHeader:
-        """Counts, relations in force, parts.
+        """What the file says about itself.
 
         Raises:
             SpoolHole: the file is gone or unreadable.
@@ -99,7 +100,7 @@ class SegmentInfo:
 
 
 class _reading:  # noqa: N801 - a context manager reads as a verb
-    """Turns what can go wrong with one file into SpoolHole, which names it."""
+    """Turns any error of reading one file into SpoolHole, which names the file."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -143,7 +144,7 @@ class SpoolReader:
         return self.spool.identity
 
     def start(self) -> Lsn:
-        """Where the chain begins: nothing at or below it can be read.
+        """Where the chain begins: no position at or below it can be read.
 
         Raises:
             SpoolError: the spool is still an intent: its slot was never made.
@@ -160,16 +161,16 @@ class SpoolReader:
     def position(self) -> Lsn:
         """The last position in the spool; where the chain begins while it is empty."""
         chain = self.all_segments()
-        start = self.start()  # after the listing: what retention removed meanwhile shows here
+        start = self.start()  # after the listing, so that it tells what retention has deleted
         return max(start, chain[-1].end) if chain else start
 
     def frontier(self) -> Lsn:
-        """Up to where everything that the server sends is durable; >= the position."""
-        written = self.spool.frontier_file()  # before the listing: that may only be newer
+        """Everything that the server sends up to here is durable; >= the position."""
+        written = self.spool.frontier_file()  # before the listing, which may only be newer
         return max(written, self.position())
 
     def all_segments(self) -> list[SegmentInfo]:
-        """Every segment file there is, sorted by where it ends; no check of the chain."""
+        """All segments and references, sorted by their ends; the chain is not checked."""
         entries = self._storage.entries(SEGMENTS)
         if entries == self._entries:
             return self._chain
@@ -192,23 +193,23 @@ class SpoolReader:
         )  # fmt: skip
 
     def segments(self, start: Lsn, end: Lsn | None = None) -> list[SegmentInfo]:
-        """The segments that hold (start, end], in order, each reaching past the one before.
+        """The segments that hold (start, end], in order, each reaching past its predecessor.
 
         Args:
-            start: an open end; anywhere, also inside a segment.
-            end: a closed end; None for all there is.
+            start: the open end of the range; it may lie inside a segment.
+            end: the closed end of the range; None: the end of the chain.
 
         Raises:
-            SpoolHole: the chain is broken between the two, ``start`` lies before the chain's
-                beginning, or ``end`` past what the spool has ever received.
+            SpoolHole: the chain is broken in this range, ``start`` lies before the chain's
+                beginning, or ``end`` lies past the frontier.
         """
         frontier = None if end is None else self.frontier()
-        candidates = [one for one in self.all_segments() if one.end > start]
-        floor = self.start()  # after the listing: what retention removed meanwhile shows here
+        candidates = [info for info in self.all_segments() if info.end > start]
+        floor = self.start()  # after the listing, so that it tells what retention has deleted
         if start < floor:
             raise SpoolHole(
                 f"the spool begins at {floor}; {start} is before that",
-                hint="what was there is released: the tables have to be copied again",
+                hint="the changes before it were deleted: the tables have to be copied again",
                 lsn=start,
                 path=str(self.spool.path),
             )
@@ -226,27 +227,26 @@ class SpoolReader:
     ) -> list[SegmentInfo]:
         chosen: list[SegmentInfo] = []
         reached = start
-        for index, one in enumerate(candidates):
+        for index, info in enumerate(candidates):
             if end is not None and reached >= end:
                 break
-            if one.end <= reached:
+            if info.end <= reached:
                 continue
-            if one.start > reached:
-                cover = [later for later in candidates[index:] if later.start <= reached]
-                if not cover:
-                    before = chosen[-1].name if chosen else f"position {reached}"
-                    raise SpoolHole(
-                        f"the spool has a hole between {reached} and {one.start}: "
-                        f"{one.name} does not follow {before}",
-                        hint="restore the missing file; without it the tables have to be "
-                        "copied again",
-                        lsn=reached,
-                        path=one.name,
-                    )
-                one = cover[0]
-            if end is None or one.start < end:
-                chosen.append(one)
-                reached = one.end
+            following = next(
+                (next_ for next_ in candidates[index:] if next_.start <= reached), None
+            )
+            if following is None:
+                before = chosen[-1].name if chosen else f"position {reached}"
+                raise SpoolHole(
+                    f"the spool has a hole between {reached} and {info.start}: "
+                    f"{info.name} does not follow {before}",
+                    hint="restore the missing file; without it the tables have to be copied again",
+                    lsn=reached,
+                    path=info.name,
+                )
+            if end is None or following.start < end:
+                chosen.append(following)
+                reached = following.end
         return chosen
 
     def views(
@@ -254,8 +254,8 @@ class SpoolReader:
     ) -> Iterator[SegmentView]:
         """A segment's messages with positions in (after, through], ready to decode.
 
-        One view, or one a part for a large transaction's reference. The arrays lie over
-        memory-mapped files: take what is needed and let the view go.
+        A segment gives one view, a reference one for each part. A view's arrays lie over a
+        memory-mapped file, which stays mapped as long as the view is referenced.
 
         Raises:
             SpoolHole: a file is gone or unreadable.
@@ -289,12 +289,12 @@ class SpoolReader:
                 block = _part(messages, header, reference, part)
             relations = header.relations
             if known:
-                # Facts were looked up at the commit: they hold for all of the transaction.
+                # The facts were looked up at the commit, and hold for the whole transaction.
                 relations = {
                     **known,
                     **{
-                        oid: RelationInForce(one.relation, known[oid].facts)
-                        for oid, one in relations.items()
+                        oid: RelationInForce(announced.relation, known[oid].facts)
+                        for oid, announced in relations.items()
                         if oid in known
                     },
                 }
@@ -329,7 +329,7 @@ def _part(
 def relations_after(
     relations: Mapping[int, RelationInForce], block: MessageBlock, stop: int | None = None
 ) -> dict[int, RelationInForce]:
-    """What is in force after a block's first ``stop`` messages (None: after all of them).
+    """The relations in force after a block's first ``stop`` messages (None: after all).
 
     Raises:
         ProtocolError: a relation's facts are not readable.

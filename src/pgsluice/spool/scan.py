@@ -1,13 +1,14 @@
-"""What follows from raw messages alone, for all of them at once.
+"""Derives the columns of a block from raw messages, for all messages at once.
 
-The spool stores pgoutput's messages as they came. Tags, relation OIDs, the transaction that
-each message belongs to, positions, timestamps and ordinals are derived here with numpy, when
-a segment is written (for its counts) and again when it is read. No message is decoded.
+The spool stores pgoutput's messages unchanged. This module derives each message's tag, relation
+OID, transaction, position, timestamp and ordinal with numpy: when a segment is written (for its
+counts) and again when it is read. No message is decoded.
 Layouts: the manual, "Logical Replication Message Formats".
 
-A plain block holds whole transactions, B to C. What stands outside them: a non-transactional
-M is a transaction of its own at its LSN + 1; R, Y and ``#`` take the position of the
-transaction that follows (of the last one at the end): they only say what holds from there on.
+A plain block holds whole transactions, from B to C, and messages outside of transactions. A
+non-transactional M is a transaction of its own at its LSN + 1. R, Y and ``#`` outside of a
+transaction announce what holds from there on; they have the position of the transaction that
+follows, and at the end of the block that of the last transaction.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ _KIND[list(b"IUD")] = (0, 1, 2)
 
 @dataclass(frozen=True, slots=True)
 class RawMessages:
-    """Messages as they lie in memory: ``data[starts[i]:ends[i]]``, tag first.
+    """Messages in one buffer: message i is ``data[starts[i]:ends[i]]``, its tag first.
 
     Attributes:
-        data: the bytes; others may lie between messages.
+        data: the buffer; it may have other bytes between messages.
         starts, ends: bounds of each message; ``starts`` rises.
-        lsns: WAL start of each message's frame (0 for some, e.g. R).
+        lsns: the WAL start of each message's frame (0 for some, such as R).
     """
 
     data: Bytes
@@ -59,7 +60,7 @@ class RawMessages:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the messages alone."""
+        """The size of all messages."""
         return int((self.ends - self.starts).sum())
 
     def first(self, count: int) -> RawMessages:
@@ -68,7 +69,7 @@ class RawMessages:
 
     @classmethod
     def from_frames(cls, data: bytes, lengths: npt.ArrayLike) -> RawMessages:
-        """From XLogData frames that lie end to end."""
+        """From XLogData frames, joined, and the length of each frame."""
         ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
         begins = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1])) if len(ends) else ends
         buffer = np.frombuffer(data, dtype=np.uint8)
@@ -76,7 +77,7 @@ class RawMessages:
 
     @classmethod
     def from_messages(cls, messages: Sequence[tuple[int, bytes]]) -> RawMessages:
-        """From (LSN, message) pairs; for tests, tools and the odd message of our own."""
+        """From (LSN, message) pairs; for tests and tools."""
         sizes = np.array([len(message) for _, message in messages], dtype=np.int64)
         ends = np.cumsum(sizes)
         data = np.frombuffer(b"".join(message for _, message in messages), dtype=np.uint8)
@@ -103,10 +104,10 @@ def _tags_and_oids(data: Bytes, starts: Int64s, ends: Int64s, body: int) -> tupl
         raise ProtocolError("a replication message is empty", offset=0)
     tags = data[starts]
     oids = np.zeros(len(starts), dtype=np.int64)
-    where = np.flatnonzero(_WITH_OID[tags])
-    if bool((ends[where] - starts[where] < body + 4).any()):
+    rows = np.flatnonzero(_WITH_OID[tags])
+    if bool((ends[rows] - starts[rows] < body + 4).any()):
         raise ProtocolError("a replication message ends before its relation's OID")
-    oids[where] = _uint32s(data, starts[where] + body)
+    oids[rows] = _uint32s(data, starts[rows] + body)
     return tags, oids
 
 
@@ -118,13 +119,13 @@ def _ordinals(tags: Bytes, first: Int64s | None = None) -> Int64s:
 
 
 def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> MessageBlock:
-    """Whole transactions, B to C, as a block.
+    """Whole transactions, from B to C, as a block.
 
     Args:
         data, starts, ends, lsns: see :class:`RawMessages`.
 
     Raises:
-        ProtocolError: a transaction without beginning or end, or a message cut short.
+        ProtocolError: a transaction has no B or no C, or a message is truncated.
     """
     tags, oids = _tags_and_oids(data, starts, ends, body=1)
     begins, commits = np.flatnonzero(tags == BEGIN), np.flatnonzero(tags == COMMIT)
@@ -169,7 +170,7 @@ def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> Mess
 def _without_transactions(
     data: Bytes, starts: Int64s, ends: Int64s, tags: Bytes, oids: Int64s, alone: Int64s
 ) -> MessageBlock:
-    """Only messages outside transactions: their own positions, carried over the others."""
+    """A block without transactions: an M has its own position, others that of the next M."""
     zeros = np.zeros(len(starts), dtype=np.int64)
     positions = zeros.copy()
     if len(alone):
@@ -191,7 +192,7 @@ def part_block(
     xid: int,
     ordinal_start: int,
 ) -> MessageBlock:
-    """One part of one transaction as a block; what its commit said comes from the reference."""
+    """One part of a transaction as a block; the arguments come from the reference."""
     tags, oids = _tags_and_oids(
         messages.data, messages.starts, messages.ends, body_offset(in_stream=in_stream)
     )
@@ -206,8 +207,8 @@ def part_block(
     )  # fmt: skip
 
 
-def _expect_length(starts: Int64s, ends: Int64s, at: Int64s, length: int, tag: str) -> None:
-    if bool((ends[at] - starts[at] != length).any()):
+def _expect_length(starts: Int64s, ends: Int64s, rows: Int64s, length: int, tag: str) -> None:
+    if bool((ends[rows] - starts[rows] != length).any()):
         raise ProtocolError(f"a message {tag} is not {length} bytes long", tag=tag)
 
 
@@ -216,21 +217,21 @@ def _first(lsns: Int64s) -> int:
 
 
 def truncated_oids(message: bytes, body: int = 1) -> tuple[int, ...]:
-    """The relations that one Truncate message names.
+    """The OIDs of the relations that one Truncate message names.
 
     Raises:
-        ProtocolError: the message is cut short.
+        ProtocolError: the message is truncated.
     """
     try:
         (count,) = struct.unpack_from(">i", message, body)
         return struct.unpack_from(f">{count}I", message, body + 5)
     except struct.error as error:
-        raise ProtocolError("a message T is cut short", tag="T") from error
+        raise ProtocolError("a message T is truncated", tag="T") from error
 
 
 @dataclass(slots=True)
 class RelationCounts:
-    """How much of one relation a segment holds; what a reader plans by."""
+    """The number and size of one relation's changes in a file; readers plan batches by it."""
 
     inserts: int = 0
     updates: int = 0
@@ -244,7 +245,7 @@ class RelationCounts:
         return self.inserts + self.updates + self.deletes + self.truncates
 
     def add(self, more: RelationCounts) -> None:
-        """Count these, too."""
+        """Add another count to this one."""
         self.inserts += more.inserts
         self.updates += more.updates
         self.deletes += more.deletes
@@ -254,14 +255,14 @@ class RelationCounts:
 
 @dataclass(slots=True)
 class Counts:
-    """What a segment or part holds, by relation OID, and its number of messages."""
+    """The number of changes and messages in a file, and each relation's by OID."""
 
     relations: dict[int, RelationCounts] = field(default_factory=dict)
     messages: int = 0
     changes: int = 0
 
     def add(self, more: Counts) -> None:
-        """Count these, too."""
+        """Add another count to this one."""
         self.messages += more.messages
         self.changes += more.changes
         for oid, counts in more.relations.items():
@@ -269,7 +270,7 @@ class Counts:
 
 
 def count_changes(block: MessageBlock) -> Counts:
-    """Counts by relation and kind."""
+    """Count a block's changes by relation and kind."""
     counts = Counts(messages=len(block), changes=int(_COUNTED[block.tags].sum()))
     kinds = _KIND[block.tags]
     rows = np.flatnonzero(kinds >= 0)
