@@ -73,6 +73,7 @@ def fight(
     """
     fought = Fought()
     fought.journal.note("chaos", f"seed {seed}")
+    one.write(spool='max_bytes = "4 GiB"')  # whatever the disk has left
     ended = threading.Event()
     sessions = [
         Session(one.database, number, seed, fought.journal, ended) for number in range(SESSIONS)

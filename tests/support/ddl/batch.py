@@ -25,6 +25,8 @@ LONG_POLL_S = 12
 """Time for the statements of all rows between two looks at the catalog."""
 _TIMEOUT_S = 300.0
 _LOAD_PAUSE_S = 0.02
+_SPOOL = 'max_bytes = "4 GiB"'
+"""What the disk happens to have left is not the question here."""
 _WITNESSES = "witnesses"
 _OURS = "ours"
 _FILL = "INSERT INTO filler SELECT repeat('x', 500) FROM generate_series(1, 200)"
@@ -189,13 +191,14 @@ class Batch:
 
     def _write(self, publications: Sequence[str]) -> None:
         ours = [row for row in self.rows if row.publisher is Publisher.OURS]
-        self.one.write()
+        self.one.write(spool=_SPOOL)
         if ours:
             names = ", ".join(f'"{row.slug}"' for row in ours)
             self.one.write(
                 f'[[subscription]]\nname = "{_OURS}"\npublications = [{names}]\n'
                 f'sink = {{ type = "delta", path = "{_OURS}/{{schema}}/{{table}}" }}\n'
-                '[publications]\nfile = "publications.sql"\n'
+                '[publications]\nfile = "publications.sql"\n',
+                _SPOOL,
             )
             statements = ";\n".join(row.sql(row.statement) for row in ours)
             (self.one.folder / "publications.sql").write_text(statements)
