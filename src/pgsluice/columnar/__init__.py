@@ -1,4 +1,4 @@
-"""From a spool's segment to typed Arrow columns, whole columns at a time."""
+"""Decodes a segment of the spool to typed Arrow columns, one whole column at a time."""
 
 from pgsluice.columnar.changes import RelationChanges, Tuples
 from pgsluice.columnar.definitions import column_types, relation_schema

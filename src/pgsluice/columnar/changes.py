@@ -1,4 +1,4 @@
-"""Typed changes of one relation: what decoding gives and everything later works on."""
+"""Typed changes of one relation: the result of decoding, which all later stages work on."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 Text = Callable[[], pa.Array]
-"""Reads a column's values as PostgreSQL's text output: a string array, null where ``columns`` would
-be null but for unfit values."""
+"""Reads a column's values as PostgreSQL's text output: a string array, null where the value is NULL
+or absent. An unfit value has its text."""
 
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY_ONLY, WHOLE_ROW = ord("K"), ord("O")
@@ -28,13 +28,14 @@ class Tuples:
     """n tuples as columns, in the relation's column order.
 
     Attributes:
-        columns: one array of length n a column; null where the value is NULL or not there.
-        absent: column index -> mask of length n, true where the tuple does not carry the
-            value (unchanged TOAST). Columns that are whole everywhere have no entry.
-        unfit: column index -> mask of length n, true where the value was there but its
-            column's Arrow type cannot hold it (an infinite date). The array has null there.
-        texts: column index -> the values as the server prints them, for the columns that
-            decoding was asked for. Read when called: it costs little but in binary mode.
+        columns: one array of length n for each column; null where the value is NULL or absent.
+        absent: by column index, a mask of length n: true where the tuple does not carry the
+            value (unchanged TOAST). A column without absent values has no entry.
+        unfit: by column index, a mask of length n: true where the column's Arrow type cannot
+            hold the value (an infinite date). The array has null there.
+        texts: by column index, the values as the server prints them, for the columns whose text
+            the caller of decoding asked for. Calling one decodes them, which is expensive only
+            in binary mode.
     """
 
     columns: tuple[pa.Array, ...]
@@ -47,12 +48,12 @@ class Tuples:
 class RelationChanges:
     """Changes of one relation under one definition of it, in commit order.
 
-    Arrays without another length have n elements, one a change. A TRUNCATE is one change
-    without tuples.
+    Arrays have n elements, one for each change, unless another length is named. A TRUNCATE is
+    one change without tuples.
 
     Attributes:
         relation: the Relation message in force.
-        facts: what the catalog said of it; None when it is unknown.
+        facts: what the catalog said about the relation; None when that is unknown.
         schema: the new tuples' Arrow fields, named as the relation's columns.
         actions: INSERT, UPDATE, DELETE or TRUNCATE.
         positions: end LSN of the transaction.
@@ -61,10 +62,10 @@ class RelationChanges:
         xids: top-level transaction ids.
         new: the new tuples of all INSERTs and UPDATEs, in order.
         new_index: row in ``new``, or -1 (DELETE, TRUNCATE).
-        old: the old tuples of all changes that carry one, in order.
+        old: the old tuples of all changes that have one, in order.
         old_index: row in ``old``, or -1.
         old_kinds: KEY_ONLY, WHOLE_ROW, or 0 where there is no old tuple. In a KEY_ONLY tuple
-            only the key columns mean anything; the others are null and absent.
+            only the key columns have values; the others are null and absent.
     """
 
     relation: Relation

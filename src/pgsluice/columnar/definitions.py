@@ -1,7 +1,7 @@
-"""Which definition of a relation holds for which of a segment's changes.
+"""Finds the definition of a relation that holds for each of a segment's changes.
 
-R and ``#`` messages change a relation from their place on. One that says again what is in
-force, as the server does after any cache invalidation, changes nothing.
+An R or ``#`` message changes the definition for the messages that follow. After each cache
+invalidation the server repeats R messages; a repeated definition changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pgsluice.wire import Message, Relation, decode_message
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A relation and what the catalog said of it; ``relation`` is None before the first R."""
+    """A relation, and what the catalog said about it; ``relation`` is None before the first R."""
 
     relation: Relation | None
     facts: RelationFacts | None
@@ -33,13 +33,13 @@ def column_types(
     options: TypeOptions,
     overrides: Mapping[str, TypeOptions] | None = None,
 ) -> list[ColumnType]:
-    """How each column of a relation travels.
+    """How each column of a relation maps to Arrow.
 
     Args:
         relation: the definition in force.
-        facts: for types that are not built in; these travel as text without it.
-        options: choices for all columns.
-        overrides: by column name, choices for that column alone.
+        facts: describe types that are not built in; without facts, these map to text.
+        options: for all columns.
+        overrides: by column name, options for that column alone.
     """
     definitions = facts.type_definitions() if facts is not None else {}
     overrides = overrides or {}
@@ -57,7 +57,7 @@ def column_types(
 def text_types(
     relation: Relation, facts: RelationFacts | None, names: Collection[str]
 ) -> dict[int, ColumnType]:
-    """How the named columns are printed, by their index; names of no column mean nothing."""
+    """How the named columns are printed, by column index; names of no column are ignored."""
     if not names:
         return {}
     definitions = facts.type_definitions() if facts is not None else {}
@@ -85,14 +85,14 @@ def relation_schema(
 
 
 def definition_before(view: SegmentView, oid: int) -> Definition:
-    """What is in force before a segment's first message."""
+    """The definition in force before a segment's first message."""
     in_force = view.relations.get(oid)
     if in_force is None:
         return Definition(None, None)
     relation = decode_message(in_force.relation)
     if not isinstance(relation, Relation):
         raise ProtocolError(
-            f"segment {view.name}: relation {oid} is not told by a Relation message",
+            f"segment {view.name}: relation {oid} is not described by a Relation message",
             tag=relation.tag,
             segment=view.name,
         )
@@ -100,10 +100,10 @@ def definition_before(view: SegmentView, oid: int) -> Definition:
 
 
 def definition_after(view: SegmentView, before: Definition, message: int) -> Definition:
-    """What is in force after an R or ``#`` message.
+    """The definition in force after an R or ``#`` message.
 
     Raises:
-        ProtocolError: the message is not what it should be.
+        ProtocolError: the message is malformed.
     """
     block = view.block
     if block.tags[message] == FACTS_TAG:
@@ -114,28 +114,28 @@ def definition_after(view: SegmentView, before: Definition, message: int) -> Def
 
 
 def decode_at(view: SegmentView, message: int) -> Message:
-    """One message as an object: for those that are rare.
+    """One message as an object; for rare messages.
 
     Raises:
-        ProtocolError: it is malformed.
+        ProtocolError: the message is malformed.
     """
     block = view.block
     try:
         return decode_message(block.message(message), in_stream=block.in_stream)
     except ProtocolError as error:
-        at = int(block.starts[message]) + int(error.facts.get("offset") or 0)
-        raise protocol_error(block, view.name, message, at, error.what) from error
+        offset = int(block.starts[message]) + int(error.facts.get("offset") or 0)
+        raise protocol_error(block, view.name, message, offset, error.what) from error
 
 
 def _parse_facts(view: SegmentView, message: int) -> RelationFacts | None:
     block: MessageBlock = view.block
-    body = block.body_offset + 4
-    text = block.message(message)[body:]
+    text_offset = block.body_offset + 4
+    text = block.message(message)[text_offset:]
     if not text:
         return None
     try:
         return RelationFacts.from_json(text.decode())
     except ValueError as error:
-        at = int(block.starts[message]) + body
-        what = "a relation's facts cannot be read"
-        raise protocol_error(block, view.name, message, at, what) from error
+        offset = int(block.starts[message]) + text_offset
+        reason = "a relation's facts cannot be read"
+        raise protocol_error(block, view.name, message, offset, reason) from error

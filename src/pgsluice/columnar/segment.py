@@ -1,4 +1,7 @@
-"""A segment's raw messages as typed changes, one run a relation and definition."""
+"""Decodes a segment's raw messages to typed changes.
+
+A *run* is the changes of one relation as long as its definition stays the same.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def _table(tags: bytes) -> Mask:
 
 
 def _allowed_markers() -> Mask:
-    """(tag, kind of its first tuple) -> whether that can be."""
+    """By a change's tag and the kind of its first tuple: does the protocol allow them?"""
     allowed = np.zeros((256, 256), np.bool_)
     allowed[INSERT, _NEW] = allowed[TRUNCATE, 0] = True
     allowed[UPDATE, [KEY_ONLY, WHOLE_ROW, _NEW]] = True
@@ -58,7 +61,7 @@ _OID_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Changes of one relation under one definition, by their indices in the block."""
+    """Changes of one relation under one definition: their indices in the block."""
 
     messages: Int64s
     definition: Definition
@@ -75,19 +78,18 @@ def decode_segment(
 
     Args:
         view: the segment, or a part.
-        oids: the relations wanted; None for all.
-        options: how types travel where there is a choice.
-        overrides: by column name, choices for that column alone; for a call that asks for
-            one table.
-        texts: names of columns whose values are wanted as PostgreSQL's text besides
-            (``Tuples.texts``); for such a call, too.
+        oids: the relations to decode; None for all.
+        options: how types map to Arrow where there is a choice.
+        overrides: by column name, options for that column alone; for calls with one relation.
+        texts: names of columns whose values are also returned as PostgreSQL's text
+            (``Tuples.texts``); for calls with one relation.
 
     Yields:
-        The changes of one relation as long as its definition stays the same, ordered by the
-        first of them. Changes of one relation come in commit order.
+        the runs, ordered by their first change. The changes of one relation come in commit
+        order.
 
     Raises:
-        ProtocolError: a message is not what the protocol says.
+        ProtocolError: a message is malformed.
         ConversionError: a value is not of its column's type.
     """
     runs = [run for oid, messages in _by_relation(view, oids) for run in _runs(view, oid, messages)]
@@ -97,17 +99,16 @@ def decode_segment(
 
 
 def _by_relation(view: SegmentView, oids: Collection[int] | None) -> Iterator[tuple[int, Int64s]]:
-    """Each relation's messages (changes, R and ``#``), by their indices in the block."""
+    """Each relation's messages (changes, R and ``#``): their indices in the block."""
     block = view.block
-    tags = block.tags
-    mine = _OF_ONE_RELATION[tags]
+    is_wanted = _OF_ONE_RELATION[block.tags]
     if oids is not None:
-        mine &= np.isin(block.oids, np.fromiter(oids, np.int64))
-    messages = np.flatnonzero(mine)
+        is_wanted &= np.isin(block.oids, np.fromiter(oids, np.int64))
+    messages = np.flatnonzero(is_wanted)
     owners = block.oids[messages]
     truncated = _truncates(view, oids)
     if truncated:
-        messages = np.concatenate([messages, np.array([at for at, _ in truncated], np.int64)])
+        messages = np.concatenate([messages, np.array([index for index, _ in truncated], np.int64)])
         owners = np.concatenate([owners, np.array([oid for _, oid in truncated], np.int64)])
     if not len(messages):
         return
@@ -120,15 +121,15 @@ def _by_relation(view: SegmentView, oids: Collection[int] | None) -> Iterator[tu
 
 
 def _truncates(view: SegmentView, oids: Collection[int] | None) -> list[tuple[int, int]]:
-    """(message, relation OID) for each relation of each T, once."""
-    found: list[tuple[int, int]] = []
+    """A pair (message index, OID) for each relation of each T; repeated OIDs give one pair."""
+    truncated: list[tuple[int, int]] = []
     for index in np.flatnonzero(view.block.tags == TRUNCATE).tolist():
         message = decode_at(view, index)
         assert isinstance(message, Truncate)  # its tag is T
-        found.extend(
+        truncated.extend(
             (index, oid) for oid in dict.fromkeys(message.oids) if oids is None or oid in oids
         )
-    return found
+    return truncated
 
 
 def _runs(view: SegmentView, oid: int, messages: Int64s) -> Iterator[_Run]:
@@ -151,8 +152,8 @@ def _run(view: SegmentView, oid: int, changes: Int64s, definition: Definition) -
         return
     if definition.relation is None:
         first = int(changes[0])
-        what = f"a change of relation {oid}, which no Relation message has announced"
-        raise protocol_error(view.block, view.name, first, int(view.block.starts[first]), what)
+        reason = f"a change of relation {oid}, which no Relation message has announced"
+        raise protocol_error(view.block, view.name, first, int(view.block.starts[first]), reason)
     yield _Run(changes, definition)
 
 
@@ -214,31 +215,31 @@ def _schema(relation: Relation, reader: TupleReader) -> pa.Schema:
 
 
 def _markers(reader: TupleReader, messages: Int64s, actions: Bytes) -> Bytes:
-    """What the first tuple of each change is: K, O or N; 0 for a TRUNCATE."""
+    """The kind of each change's first tuple: K, O or N; 0 for a TRUNCATE."""
     block: MessageBlock = reader.block
-    at = block.starts[messages] + (block.body_offset + _OID_BYTES)
-    emptied = actions == TRUNCATE
-    at[emptied] = block.starts[messages[emptied]]  # a byte that exists; it means nothing
-    reader.refuse(messages, at, at >= block.ends[messages], "the message is cut off")
-    markers = block.data[at]
-    markers[emptied] = 0
-    known = _MARKERS[actions, markers]
-    reader.refuse(messages, at, ~known, "the message's first tuple is of an unknown kind")
+    offsets = block.starts[messages] + (block.body_offset + _OID_BYTES)
+    is_truncate = actions == TRUNCATE
+    offsets[is_truncate] = block.starts[messages[is_truncate]]  # any valid offset: it is not used
+    reader.refuse(messages, offsets, offsets >= block.ends[messages], "the message is truncated")
+    markers = block.data[offsets]
+    markers[is_truncate] = 0
+    allowed = _MARKERS[actions, markers]
+    reader.refuse(messages, offsets, ~allowed, "the message's first tuple is of an unknown kind")
     return markers
 
 
 def _check_between(
     reader: TupleReader, messages: Int64s, actions: Bytes, old_ends: Int64s
 ) -> Int64s:
-    """Where the new tuples after old ones begin; after a DELETE's tuple nothing follows."""
+    """Where the new tuples that follow old ones begin; a DELETE ends with its old tuple."""
     limits = reader.block.ends[messages]
     is_update = actions == UPDATE
     trailing = ~is_update & (old_ends != limits)
     reader.refuse(messages, old_ends, trailing, "bytes follow the old tuple")
     reader.refuse(messages, old_ends, is_update & (old_ends >= limits), "the new tuple is missing")
-    letters = reader.block.data[np.where(is_update, old_ends, 0)]
-    wrong = is_update & (letters != _NEW)
-    reader.refuse(messages, old_ends, wrong, "no new tuple follows the old one")
+    markers = reader.block.data[np.where(is_update, old_ends, 0)]
+    wrong = is_update & (markers != _NEW)
+    reader.refuse(messages, old_ends, wrong, "no new tuple follows the old tuple")
     return old_ends + 1
 
 

@@ -1,12 +1,13 @@
-"""Tuples of one relation as columns: a cursor that walks all rows at once.
+"""Reads the tuples of one relation as columns, with one cursor for each row.
 
-For one column after the other it reads each row's kind byte and length, checks them against
-the end of the row's message, and takes the values out of the one buffer: offsets that
-alternate between values and what lies between them make it a LargeBinary array without
-touching a byte, of which every second element is taken. The registry decodes these.
+Column after column, the reader reads every row's kind byte and length, and checks them against
+the end of the row's message. It takes the column's values out of the buffer without touching
+their bytes: offsets that alternate between a value and the bytes up to the next value make the
+buffer a LargeBinary array, of which every second element is a value. The types' registry decodes
+these values.
 
-Every byte that is not as the protocol says is a ProtocolError; no other error leaves here
-but ConversionError for a value that is not of its type.
+Bytes that violate the protocol raise ProtocolError, and a value that is not of its type raises
+ConversionError; the reader raises nothing else.
 Source: the manual, "Logical Replication Message Formats", TupleData.
 """
 
@@ -38,10 +39,10 @@ class TupleReader:
 
     Attributes:
         block: where the messages lie.
-        segment: its name, for errors.
+        segment: the segment's name, for errors.
         relation: the definition in force.
-        types: one a column.
-        text_types: column index -> how its values are printed, where their text is wanted too.
+        types: one for each column.
+        text_types: how values are printed, by column index, for the columns whose text is wanted.
     """
 
     block: MessageBlock
@@ -50,46 +51,48 @@ class TupleReader:
     types: Sequence[ColumnType]
     text_types: Mapping[int, ColumnType] = field(default_factory=dict)
 
-    def read(self, rows: Int64s, at: Int64s, key_only: Mask | None = None) -> tuple[Tuples, Int64s]:
+    def read(
+        self, rows: Int64s, offsets: Int64s, key_only: Mask | None = None
+    ) -> tuple[Tuples, Int64s]:
         """Decode one tuple of each message.
 
         Args:
             rows: the messages' indices in the block.
-            at: where each tuple begins in ``block.data``; rises.
-            key_only: true for tuples of kind K, of which only key columns mean anything.
+            offsets: where each tuple begins in ``block.data``; rises.
+            key_only: true for tuples of kind K, in which only key columns have values.
 
         Returns:
             The tuples, and where each ends.
 
         Raises:
-            ProtocolError: a message ends too early, or says what no server says.
+            ProtocolError: a message is truncated or malformed.
             ConversionError: a value is not of its column's type.
         """
         if not len(rows):
-            nothing = tuple(pa.nulls(0, one.arrow_type) for one in self.types)
+            nothing = tuple(pa.nulls(0, column_type.arrow_type) for column_type in self.types)
             no_text = partial(pa.nulls, 0, pa.string())
-            return Tuples(nothing, {}, {}, dict.fromkeys(self.text_types, no_text)), at
+            return Tuples(nothing, {}, {}, dict.fromkeys(self.text_types, no_text)), offsets
         limits = self.block.ends[rows]
-        at = self._read_counts(rows, at, limits)
+        offsets = self._read_counts(rows, offsets, limits)
         columns: list[pa.Array] = []
         absent: dict[int, Mask] = {}
         unfit: dict[int, Mask] = {}
         texts: dict[int, Text] = {}
         every_second = np.arange(0, 2 * len(rows), 2)
         for number, column_type in enumerate(self.types):
-            kinds, starts, at = self._step(rows, at, limits)
+            kinds, starts, offsets = self._step(rows, offsets, limits)
             hidden = key_only if not self.relation.columns[number].is_key else None
             missing = _missing(kinds, hidden)
             if missing is not None:
                 absent[number] = missing
-            values = _Values(self.block.data, kinds, starts, at, hidden, every_second)
+            values = _Values(self.block.data, kinds, starts, offsets, hidden, every_second)
             decoded = self._decode(values, column_type, number, rows)
             columns.append(decoded.values)
             if decoded.unfit is not None and decoded.unfit.any():
                 unfit[number] = decoded.unfit
             if number in self.text_types:
                 texts[number] = partial(self._text, values, number, rows)
-        return Tuples(tuple(columns), absent, unfit, texts), at
+        return Tuples(tuple(columns), absent, unfit, texts), offsets
 
     def _text(self, values: _Values, number: int, rows: Int64s) -> pa.Array:
         return self._decode(values, self.text_types[number], number, rows).values
@@ -102,46 +105,48 @@ class TupleReader:
         except ConversionError as error:
             raise self._misfit(error, number, rows) from error
 
-    def _read_counts(self, rows: Int64s, at: Int64s, limits: Int64s) -> Int64s:
-        self.refuse(rows, at, at + 2 > limits, "the tuple's column count is cut off")
-        counts = integers(self.block.data, at, ">u2")
+    def _read_counts(self, rows: Int64s, offsets: Int64s, limits: Int64s) -> Int64s:
+        self.refuse(rows, offsets, offsets + 2 > limits, "the tuple's column count is truncated")
+        counts = integers(self.block.data, offsets, ">u2")
         expected = len(self.types)
-        wrong = counts != expected
-        self.refuse(rows, at, wrong, f"a tuple does not have the relation's {expected} columns")
-        return at + 2
+        reason = f"a tuple does not have the relation's {expected} columns"
+        self.refuse(rows, offsets, counts != expected, reason)
+        return offsets + 2
 
     def _step(
-        self, rows: Int64s, at: Int64s, limits: Int64s
+        self, rows: Int64s, offsets: Int64s, limits: Int64s
     ) -> tuple[Bytes | None, Int64s, Int64s]:
-        """One column: its kinds (None: all are text), where its values start and end."""
-        self.refuse(rows, at, at >= limits, "the tuple is cut off")
+        """Read one column: its kinds (None: all are text), where its values start and end."""
+        self.refuse(rows, offsets, offsets >= limits, "the tuple is truncated")
         data = self.block.data
-        kinds = data[at]
+        kinds = data[offsets]
         if (kinds == _TEXT).all():
-            starts = at + _HEAD
-            self.refuse(rows, at, starts > limits, "the value's length is cut off")
-            ends = starts + integers(data, at + 1, ">u4")
-            self.refuse(rows, at, ends > limits, "the value is cut off")
+            starts = offsets + _HEAD
+            self.refuse(rows, offsets, starts > limits, "the value's length is truncated")
+            ends = starts + integers(data, offsets + 1, ">u4")
+            self.refuse(rows, offsets, ends > limits, "the value is truncated")
             return None, starts, ends
-        there = (kinds == _TEXT) | (kinds == _BINARY)
-        known = there | (kinds == _NULL) | (kinds == _UNCHANGED)
-        self.refuse(rows, at, ~known, "the value is of an unknown kind")
-        starts = at + np.where(there, _HEAD, 1)
-        self.refuse(rows, at, starts > limits, "the value's length is cut off")
+        has_value = (kinds == _TEXT) | (kinds == _BINARY)
+        known = has_value | (kinds == _NULL) | (kinds == _UNCHANGED)
+        self.refuse(rows, offsets, ~known, "the value is of an unknown kind")
+        starts = offsets + np.where(has_value, _HEAD, 1)
+        self.refuse(rows, offsets, starts > limits, "the value's length is truncated")
         ends = starts.copy()
-        ends[there] += integers(data, at[there] + 1, ">u4")
-        self.refuse(rows, at, ends > limits, "the value is cut off")
+        ends[has_value] += integers(data, offsets[has_value] + 1, ">u4")
+        self.refuse(rows, offsets, ends > limits, "the value is truncated")
         return kinds, starts, ends
 
-    def refuse(self, rows: Int64s, at: Int64s, bad: Mask, what: str) -> None:
-        """Raise for the first bad row, if there is one."""
+    def refuse(self, rows: Int64s, offsets: Int64s, bad: Mask, reason: str) -> None:
+        """Raise ProtocolError for the first bad row, if there is one."""
         if not bad.any():
             return
         first = int(np.argmax(bad))
-        raise protocol_error(self.block, self.segment, int(rows[first]), int(at[first]), what)
+        raise protocol_error(
+            self.block, self.segment, int(rows[first]), int(offsets[first]), reason
+        )
 
     def _misfit(self, error: ConversionError, number: int, rows: Int64s) -> ConversionError:
-        """The registry's error with the place where the value came from."""
+        """The registry's error with the value's table, column, segment and position."""
         column = self.relation.columns[number].name
         table = f"{self.relation.namespace}.{self.relation.name}"
         facts = {"table": table, "column": column, "segment": self.segment, **error.facts}
@@ -156,10 +161,10 @@ class _Values:
     """One column's values in the buffer.
 
     Attributes:
-        kinds: None when all are text.
+        kinds: of each value; None: all are text.
         starts, ends: value i is ``data[starts[i]:ends[i]]``, empty where there is none.
-        hidden: rows that are not to be looked at.
-        every_second: 0, 2, 4 ...: shared by all columns.
+        hidden: rows that are treated as having no value; None: no row.
+        every_second: 0, 2, 4 ...; shared by all columns.
     """
 
     data: Bytes
@@ -213,7 +218,7 @@ class _Values:
 
 
 def _missing(kinds: Bytes | None, hidden: Mask | None) -> Mask | None:
-    """Where a column's value is not there at all; None when it is everywhere."""
+    """Where a column has no value; None when every row has one."""
     mask = hidden
     if kinds is not None:
         unchanged = kinds == _UNCHANGED
@@ -222,26 +227,34 @@ def _missing(kinds: Bytes | None, hidden: Mask | None) -> Mask | None:
 
 
 def _either(choice: Mask, chosen: Decoded, other: Decoded) -> Decoded:
-    """Row by row one of two decoded columns."""
+    """One column of two: ``chosen`` where ``choice`` is true, else ``other``."""
     values = pc.if_else(pa.array(choice), chosen.values, other.values)
     if chosen.unfit is None and other.unfit is None:
         return Decoded(values)
     unfit = np.zeros(len(choice), np.bool_)
-    for one in (chosen, other):
-        if one.unfit is not None:
-            unfit |= one.unfit
+    for decoded in (chosen, other):
+        if decoded.unfit is not None:
+            unfit |= decoded.unfit
     return Decoded(values, unfit)
 
 
 def protocol_error(
-    block: MessageBlock, segment: str, message: int, at: int, what: str
+    block: MessageBlock, segment: str, message: int, place: int, reason: str
 ) -> ProtocolError:
-    """An error with the place: message tag, offset in the message, position."""
+    """An error that names the message's tag and position, and the offset in the message.
+
+    Args:
+        block: has the message.
+        segment: its name.
+        message: the message's index in the block.
+        place: the wrong byte's index in ``block.data``.
+        reason: what is wrong.
+    """
     tag = chr(int(block.tags[message]))
-    offset = at - int(block.starts[message])
+    offset = place - int(block.starts[message])
     position = Lsn(int(block.positions[message]))
     return ProtocolError(
-        f"{what}: message {tag!r} at offset {offset}, transaction {position}, segment {segment}",
+        f"{reason}: message {tag!r} at offset {offset}, transaction {position}, segment {segment}",
         tag=tag,
         offset=offset,
         lsn=position,
