@@ -1,4 +1,4 @@
-"""Binary mode: what a real server sends in binary form becomes what its text form becomes.
+"""Binary mode: values sent by a real server decode to the same arrays as in text form.
 
 Every type of the registry, and types of every kind that users make, stand in a table of their
 own: as a column, in an array, and inside a composite (so that their text must come from the
@@ -65,17 +65,17 @@ class Slot:
         return [bytes(data) for (data,) in rows]
 
     def facts(self) -> list[bytes]:
-        """What capture would have written beside the messages."""
+        """The messages with facts that capture would have written."""
         oids = "SELECT oid::bigint FROM pg_class WHERE relkind = 'r' AND relname LIKE 't\\_%'"
-        found = [
+        fetched = [
             (oid, fetch_relation_facts(self.connection, oid))
             for (oid,) in self.connection.execute(oids).fetchall()
         ]
-        return [facts_message(oid, facts) for oid, facts in found]
+        return [facts_message(oid, facts) for oid, facts in fetched]
 
     def decode(self, messages: list[bytes], **options: Any) -> dict[str, RelationChanges]:
         view = segment([*self.facts(), *messages])
-        return {one.relation.name: one for one in decode_segment(view, **options)}
+        return {changes.relation.name: changes for changes in decode_segment(view, **options)}
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def fill(slot: Slot) -> dict[str, Case]:
 
 
 def has(slot: Slot, case: Case) -> bool:
-    """Whether this server was built with what the type needs."""
+    """Was this server built with the libraries that the type needs?"""
     try:
         if case.needs:
             slot.connection.execute(f"CREATE EXTENSION IF NOT EXISTS {case.needs} SCHEMA public")
@@ -136,31 +136,31 @@ def has(slot: Slot, case: Case) -> bool:
     return True
 
 
-def assert_identical(one: pa.Array, other: pa.Array) -> None:
-    """Equal to the bit: NaN equals NaN, and -0 is not 0."""
-    assert one.type == other.type
-    if pt.is_list(one.type):
-        assert one.is_null().equals(other.is_null())
-        lengths = [list_.value_lengths().to_pylist() for list_ in (one, other)]
+def assert_identical(first: pa.Array, second: pa.Array) -> None:
+    """The arrays have the same bits: NaN equals NaN, and -0 is not 0."""
+    assert first.type == second.type
+    if pt.is_list(first.type):
+        assert first.is_null().equals(second.is_null())
+        lengths = [list_.value_lengths().to_pylist() for list_ in (first, second)]
         assert lengths[0] == lengths[1]
-        assert_identical(one.flatten(), other.flatten())
-    elif pt.is_floating(one.type):
-        assert repr(one.to_pylist()) == repr(other.to_pylist())
-    elif pt.is_string(one.type):
-        assert one.to_pylist() == other.to_pylist()
+        assert_identical(first.flatten(), second.flatten())
+    elif pt.is_floating(first.type):
+        assert repr(first.to_pylist()) == repr(second.to_pylist())
+    elif pt.is_string(first.type):
+        assert first.to_pylist() == second.to_pylist()
     else:
-        assert one.equals(other), (one, other)
+        assert first.equals(second), (first, second)
 
 
-def assert_same(text: RelationChanges, binary: RelationChanges, what: str) -> None:
-    assert binary.schema == text.schema, what
+def assert_same(text: RelationChanges, binary: RelationChanges, case: str) -> None:
+    assert binary.schema == text.schema, case
     for number, field in enumerate(text.schema):
-        place = f"{what}, column {field.name}"
+        place = f"{case}, column {field.name}"
         try:
             assert_identical(binary.new.columns[number], text.new.columns[number])
         except AssertionError as error:
             raise AssertionError(f"{place}: {error}") from error
-        unfit = [one.new.unfit.get(number, np.zeros(0)).tolist() for one in (text, binary)]
+        unfit = [run.new.unfit.get(number, np.zeros(0)).tolist() for run in (text, binary)]
         assert unfit[0] == unfit[1], place
 
 
@@ -168,7 +168,7 @@ def assert_same(text: RelationChanges, binary: RelationChanges, what: str) -> No
 def test_binary_values_equal_text_values(slot: Slot) -> None:
     tables = fill(slot)
     text_messages, binary_messages = slot.messages(binary=False), slot.messages(binary=True)
-    # One change in text form, the next in binary form: one column holds both.
+    # Changes alternate between text and binary form, so that each column has values of both.
     mixed = [
         pair[number % 2]
         for number, pair in enumerate(zip(text_messages, binary_messages, strict=True))
@@ -186,7 +186,7 @@ def test_binary_values_equal_text_values(slot: Slot) -> None:
 
 
 @pytest.mark.pg(">= 14")
-def test_what_only_the_server_can_tell_is_refused_with_a_way_out(slot: Slot) -> None:
+def test_a_binary_value_whose_text_only_the_server_knows_is_refused_with_a_hint(slot: Slot) -> None:
     (user,) = slot.connection.execute("SELECT current_user").fetchone() or ("",)
     for number, (name, value) in enumerate(NAMES_OF_OIDS.items()):
         slot.connection.execute(f"CREATE TYPE public.c_{number} AS (v {name})")
@@ -207,7 +207,7 @@ def test_what_only_the_server_can_tell_is_refused_with_a_way_out(slot: Slot) -> 
     messages = slot.messages(binary=True)
     view = segment([*slot.facts(), *messages])
     assert len(slot.decode(slot.messages(binary=False))) == 3 * len(NAMES_OF_OIDS)
-    for relation in [decode_message(one) for one in messages if one[:1] == b"R"]:
+    for relation in [decode_message(message) for message in messages if message[:1] == b"R"]:
         assert isinstance(relation, Relation)
         with pytest.raises(ConversionError, match="binary = false") as caught:
             list(decode_segment(view, oids=[relation.oid]))

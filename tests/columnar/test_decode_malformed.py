@@ -1,4 +1,4 @@
-"""Bytes that no server sends: always a ProtocolError with its place, never wrong data."""
+"""Malformed messages raise a ProtocolError that names their place; they never give wrong data."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ MALFORMED = {
     "a truncate without its relations": b"T\0\0\0\x02\0" + HEAD,
     "facts that are no JSON": b"#" + HEAD + b"{",
     "facts that are not UTF-8": b"#" + HEAD + b"\xff",
-    "a relation that is cut off": PLAIN.encode()[:-3],
+    "a truncated Relation message": PLAIN.encode()[:-3],
 }
 
 
-@pytest.mark.parametrize("what", MALFORMED)
+@pytest.mark.parametrize("case", MALFORMED)
 @pytest.mark.parametrize("is_last", [True, False])
-def test_malformed_messages_are_told_with_their_place(what: str, is_last: bool) -> None:
-    bad = MALFORMED[what]
+def test_an_error_names_the_place_of_a_malformed_message(case: str, is_last: bool) -> None:
+    bad = MALFORMED[case]
     view = segment([GOOD, bad] if is_last else [GOOD, bad, GOOD, GOOD], IN_FORCE)
     with pytest.raises(ProtocolError) as caught:
         list(decode_segment(view))
@@ -74,16 +74,16 @@ def test_malformed_messages_are_told_with_their_place(what: str, is_last: bool) 
     assert 0 < facts["offset"] <= len(bad)
 
 
-def test_a_change_that_no_relation_announced() -> None:
+def test_a_change_of_a_relation_that_was_not_announced_is_refused() -> None:
     with pytest.raises(ProtocolError, match=f"relation {OID}, which no Relation message"):
         list(decode_segment(segment([GOOD])))
     with pytest.raises(ProtocolError, match="which no Relation message"):
         list(decode_segment(segment([Truncate((OID,), 0)])))
 
 
-def test_a_relation_in_force_that_is_none() -> None:
+def test_a_relation_in_force_that_is_no_relation_message_is_refused() -> None:
     in_force = {OID: RelationInForce(GOOD, None)}
-    with pytest.raises(ProtocolError, match="not told by a Relation message"):
+    with pytest.raises(ProtocolError, match="not described by a Relation message"):
         list(decode_segment(segment([GOOD], in_force)))
 
 
@@ -100,20 +100,20 @@ sent_changes = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(sent=st.lists(sent_changes, min_size=1, max_size=4), data=st.data())
-def test_damaged_or_not_it_reads_as_the_wire_room_reads(
+def test_damaged_messages_decode_or_fail_as_in_wire(
     sent: list[Message], data: st.DataObject
 ) -> None:
-    """The wire room, one message after the other, is the oracle of the decoder."""
+    """The oracle is wire, which decodes one message at a time."""
     raw = [message.encode() for message in sent]
     if data.draw(st.booleans()):
-        at = data.draw(st.integers(0, len(raw) - 1))
-        place = data.draw(st.integers(5, len(raw[at]) - 1))
-        byte = data.draw(st.binary(max_size=2))
-        raw[at] = raw[at][:place] + byte + raw[at][place + 1 :]
+        index = data.draw(st.integers(0, len(raw) - 1))
+        place = data.draw(st.integers(5, len(raw[index]) - 1))
+        replacement = data.draw(st.binary(max_size=2))
+        raw[index] = raw[index][:place] + replacement + raw[index][place + 1 :]
     in_force = {OID: RelationInForce(TEXTUAL.encode(), None)}
     view = segment(raw, in_force, gap=data.draw(st.binary(max_size=3)))
     try:
-        expected = [row for one in raw for row in rows_of(decode_message(one))]
+        expected = [row for message in raw for row in rows_of(decode_message(message))]
     except (ProtocolError, UnicodeDecodeError):
         with pytest.raises((ProtocolError, ConversionError)):
             list(decode_segment(view))
@@ -126,7 +126,7 @@ Row = list[object]
 
 
 def rows_of(message: Message) -> list[Row]:
-    """A change's tuples: values as text, UNCHANGED where there is none.
+    """A change's tuples: values as text, UNCHANGED where the message has no value.
 
     Raises:
         ProtocolError: a tuple does not have the relation's columns.
@@ -154,12 +154,12 @@ def rows_of(message: Message) -> list[Row]:
             UNCHANGED if part.is_unchanged(column) else value if value is None else value.decode()
             for column, value in enumerate(part.values)
         ]
-        for part in (TupleData(one.kinds, one.values) for one in parts)
+        for part in (TupleData(part.kinds, part.values) for part in parts)
     ]
 
 
 def key_of(old: TupleData) -> TupleData:
-    """Of a key tuple only the key column counts."""
+    """A key tuple with no values but its key column's."""
     return TupleData(old.kinds[:1] + b"u" * (len(old) - 1), (*old.values[:1], None))
 
 

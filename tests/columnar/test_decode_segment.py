@@ -1,4 +1,4 @@
-"""A segment's messages as typed changes."""
+"""Decoding a segment's messages to typed changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def row(*values: str | bytes | None) -> TupleData:
 
 
 def only(view: SegmentView, **options: object) -> RelationChanges:
-    """The one run of a view."""
+    """The only run of a view."""
     (changes,) = decode_segment(view, **options)  # type: ignore[arg-type]
     return changes
 
@@ -87,7 +87,7 @@ def test_inserts_are_typed() -> None:
     assert (changes.new.absent, changes.new.unfit) == ({}, {})
 
 
-def test_every_kind_of_change_in_commit_order() -> None:
+def test_changes_of_every_kind_come_in_commit_order() -> None:
     changes = only(
         segment(
             [
@@ -133,30 +133,32 @@ def test_unchanged_toast_is_absent_and_null_is_not() -> None:
     assert {c: m.tolist() for c, m in changes.new.absent.items()} == {1: [True, False, True, False]}
 
 
-def test_a_key_tuple_says_nothing_of_other_columns_whatever_it_holds() -> None:
+def test_values_of_a_key_tuple_outside_of_the_key_are_ignored() -> None:
     changes = only(segment([PLAIN, Delete(OID, OldKey(row("1", "not to be read")))]))
     assert old_rows(changes) == [(1, None)]
     assert changes.old.absent[1].tolist() == [True]
 
 
-def test_values_in_text_and_binary_form_mix() -> None:
-    one = (1).to_bytes(4, "big")
+def test_a_column_may_mix_text_and_binary_values() -> None:
+    number_one = (1).to_bytes(4, "big")
     changes = only(
         segment(
             [
                 PLAIN,
-                Insert(OID, row(one, b"binary")),
+                Insert(OID, row(number_one, b"binary")),
                 Insert(OID, row("2", "text")),
                 Insert(OID, row(None, UNCHANGED)),
-                Insert(OID, row(one, "mixed")),
+                Insert(OID, row(number_one, "mixed")),
             ]
         )
     )
     assert new_rows(changes) == [(1, "binary"), (2, "text"), (None, None), (1, "mixed")]
-    assert only(segment([PLAIN, Insert(OID, row(one, b"b"))])).new.columns[0].to_pylist() == [1]
+    assert only(segment([PLAIN, Insert(OID, row(number_one, b"b"))])).new.columns[
+        0
+    ].to_pylist() == [1]
 
 
-def test_what_a_column_cannot_hold_is_null_and_marked() -> None:
+def test_a_value_that_the_arrow_type_cannot_hold_is_null_and_unfit() -> None:
     dated = relation(("id", INT4), ("day", DATE), ("days", 1182))
     changes = only(
         segment(
@@ -173,7 +175,7 @@ def test_what_a_column_cannot_hold_is_null_and_marked() -> None:
     assert unfit == {1: [True, True, False], 2: [False, True, False]}
 
 
-def test_relations_interleave_and_stay_whole() -> None:
+def test_interleaved_changes_of_a_relation_are_one_run() -> None:
     other = relation(("id", INT4), oid=2, name="other")
     view = segment(
         [
@@ -193,12 +195,12 @@ def test_relations_interleave_and_stay_whole() -> None:
     assert new_rows(first) == [(1, "a"), (2, "b")]
     assert new_rows(second) == [(7,), (8,)]
     assert bytes(first.actions) == bytes(second.actions) == b"IIT"
-    assert [one.relation.oid for one in decode_segment(view, {2})] == [2]
-    assert [one.relation.oid for one in decode_segment(view, {3})] == []
+    assert [run.relation.oid for run in decode_segment(view, {2})] == [2]
+    assert [run.relation.oid for run in decode_segment(view, {3})] == []
     assert list(decode_segment(segment([]))) == []
 
 
-def test_a_changed_definition_splits_a_relation() -> None:
+def test_a_changed_definition_begins_a_new_run() -> None:
     longer = relation(("id", INT4), ("note", TEXT), ("more", INT4))
     told = facts()
     view = segment(
@@ -243,7 +245,7 @@ def test_a_relation_may_be_in_force_before_the_segment() -> None:
     assert bytes(changes.actions) == b"TI"
 
 
-def test_messages_may_come_from_a_stream_and_lie_apart() -> None:
+def test_messages_of_a_stream_with_gaps_between_them_are_decoded() -> None:
     view = segment(
         [
             replace(PLAIN, xid=77),
@@ -266,23 +268,23 @@ def test_messages_may_come_from_a_stream_and_lie_apart() -> None:
     assert old_rows(changes) == [(1, None), (2, "b")]
 
 
-def test_choices_for_all_columns_and_for_one() -> None:
+def test_options_hold_for_all_columns_and_overrides_for_one() -> None:
     priced = relation(("id", INT4), ("free", NUMERIC), ("fixed", NUMERIC, MONEY))
     view = segment([priced, Insert(OID, row("1", "1.5", "2.50"))])
     wider = TypeOptions("decimal(20,4)", numeric_always=True)
     plain = only(view)
     double = only(view, options=TypeOptions("double"))
-    one = only(view, overrides={"fixed": wider})
+    changes = only(view, overrides={"fixed": wider})
 
     assert [str(t) for t in plain.schema.types] == ["int32", "string", "decimal128(10, 2)"]
     assert [str(t) for t in double.schema.types] == ["int32", "double", "decimal128(10, 2)"]
-    assert [str(t) for t in one.schema.types] == ["int32", "string", "decimal128(20, 4)"]
-    assert new_rows(one) == [(1, "1.5", Decimal("2.5000"))]
-    assert relation_schema(priced, None, TypeOptions(), {"fixed": wider}) == one.schema
-    assert all(field.nullable for field in one.schema)
+    assert [str(t) for t in changes.schema.types] == ["int32", "string", "decimal128(20, 4)"]
+    assert new_rows(changes) == [(1, "1.5", Decimal("2.5000"))]
+    assert relation_schema(priced, None, TypeOptions(), {"fixed": wider}) == changes.schema
+    assert all(field.nullable for field in changes.schema)
 
 
-def test_decoded_arrays_do_not_hold_the_segment() -> None:
+def test_decoded_arrays_do_not_keep_the_segment_in_memory() -> None:
     view = segment([PLAIN, *(Insert(OID, row(str(i), "x" * 50)) for i in range(100))])
     changes = only(view)
     start = view.block.data.ctypes.data
@@ -292,7 +294,7 @@ def test_decoded_arrays_do_not_hold_the_segment() -> None:
             assert not inside
 
 
-def test_a_misfit_value_names_table_column_and_position() -> None:
+def test_an_error_of_a_value_names_table_column_and_position() -> None:
     view = segment([PLAIN, Insert(OID, row("1", "a")), Insert(OID, row("s3cret", "b"))])
     with pytest.raises(ConversionError, match=r"public\.t, column id") as caught:
         list(decode_segment(view))
@@ -304,7 +306,7 @@ def test_a_misfit_value_names_table_column_and_position() -> None:
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_table_without_columns() -> None:
+def test_a_table_without_columns_is_decoded() -> None:
     bare = relation()
     changes = only(segment([bare, Insert(OID, row()), Insert(OID, row())]))
     assert len(changes) == 2

@@ -1,4 +1,4 @@
-"""What a real server sends, decoded, is what it has."""
+"""Changes that a real server sends decode to the rows that it has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILL = """
 
 
 def changes_of(database: Database, *, binary: bool) -> list[RelationChanges]:
-    """All that the slot has for us, taken out."""
+    """All changes that the slot has, decoded."""
     rows = database.execute(
         "SELECT data FROM pg_logical_slot_peek_binary_changes('s', NULL, NULL,"
         f" 'proto_version', '1', 'publication_names', 'p', 'binary', '{binary}') ORDER BY lsn"
@@ -44,7 +44,9 @@ def rows_of(changes: RelationChanges) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 @pytest.mark.pg(">= 14")
-def test_rows_changes_and_unchanged_toast(database: MakeDatabase, binary: bool) -> None:
+def test_inserts_updates_and_unchanged_toast_are_decoded(
+    database: MakeDatabase, binary: bool
+) -> None:
     shop = database()
     shop.execute(
         TABLE,
@@ -71,7 +73,9 @@ def test_rows_changes_and_unchanged_toast(database: MakeDatabase, binary: bool) 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 @pytest.mark.pg(">= 14")
-def test_values_equal_the_servers_own(database: MakeDatabase, binary: bool) -> None:
+def test_decoded_values_equal_those_that_psycopg_reads(
+    database: MakeDatabase, binary: bool
+) -> None:
     shop = database()
     shop.execute(
         TABLE,
@@ -82,8 +86,8 @@ def test_values_equal_the_servers_own(database: MakeDatabase, binary: bool) -> N
     (changes,) = changes_of(shop, binary=binary)
 
     names = ", ".join(
-        f"{one.name}::text" if one.name in ("code", "more") else one.name
-        for one in changes.relation.columns
+        f"{column.name}::text" if column.name in ("code", "more") else column.name
+        for column in changes.relation.columns
     )
     read_by_psycopg = shop.execute(f"SELECT {names} FROM goods ORDER BY id")
     assert len(read_by_psycopg) == 500

@@ -1,4 +1,4 @@
-"""The text of a column beside its typed values: what the server prints, in text and binary mode."""
+"""A column's text next to its typed values: what the server prints, in text and binary mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DATE, _INT4S, _INT4 = 1082, 1007, 23
 _RELATION = relation(("id", _INT4), ("d", _DATE), ("a", _INT4S))
 
 
-def test_the_text_of_what_was_asked_for() -> None:
+def test_the_requested_columns_have_their_text() -> None:
     messages = [
         _RELATION,
         Insert(_RELATION.oid, TupleData.of("1", "infinity", "{{1},{2}}")),
@@ -34,8 +34,8 @@ def test_the_text_of_what_was_asked_for() -> None:
     assert not run.new.texts
 
 
-def test_text_is_read_when_it_is_wanted_and_its_errors_have_a_place() -> None:
-    """A regclass comes as an OID in binary mode: its text is known to the server only."""
+def test_a_value_whose_text_is_not_known_is_refused_with_its_column() -> None:
+    """Binary mode sends a regclass as an OID, and only the server knows its text."""
     named = relation(("id", _INT4), ("r", 2205))
     messages = [named, Insert(named.oid, TupleData.of("1", "pg_class"))]
     (run,) = decode_segment(segment(messages), texts={"r"})

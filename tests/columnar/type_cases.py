@@ -1,4 +1,4 @@
-"""Types and values of them, extremes first: what binary mode is tried with."""
+"""Types and their values, extremes first, for the tests of binary mode."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """One type and values of it.
+    """One type and some of its values.
 
     Attributes:
-        type: as SQL writes it.
+        type: its name in SQL.
         values: in text form.
-        since: the first version that has them.
+        since: the first server version that has the type.
         needs: the extension that has the type.
-        has_array: whether an array of them can be made by ARRAY[].
-        has_send: whether it has a send function; an array or composite with a type that has
-            none cannot be sent in binary mode at all.
+        has_array: can ARRAY[] build an array of it?
+        has_send: does it have a send function? The server cannot send an array or composite
+            of a type without one in binary mode.
     """
 
     type: str
@@ -29,7 +29,7 @@ class Case:
 
 
 def words(text: str) -> list[str]:
-    """Values without blanks, in one string."""
+    """Splits a string into values that have no blanks."""
     return text.split()
 
 
@@ -55,7 +55,7 @@ CASES = [
     Case("int4", ["-2147483648", "2147483647", "0"]),
     Case("int8", ["-9223372036854775808", "9223372036854775807", "0"]),
     Case("oid", ["0", "4294967295"]),
-    Case("float4", [one for one in FLOATS if one != "1e-37"] + ["1e-45", "0.3", "1.17549435e-38"]),
+    Case("float4", [text for text in FLOATS if text != "1e-37"] + ["1e-45", "0.3", "1.17549435e-38"]),
     Case("float8", [*FLOATS, "5e-324", "1.7976931348623157e308", "2.2250738585072014e-308"]),
     Case(
         "numeric",
@@ -125,7 +125,7 @@ CASES = [
             "(a | b) <-> (c & d)", "a & (b & c)", r"'b\\c':*",
         ],
     ),
-    Case("point", [f"({one},{one})" for one in FLOATS] + ["(5e-324,1.7976931348623157e308)"]),
+    Case("point", [f"({text},{text})" for text in FLOATS] + ["(5e-324,1.7976931348623157e308)"]),
     Case("lseg", ["[(1,2),(3,4.5)]"]),
     Case("box", ["(1,1),(0,0)", "(Infinity,1e100),(-Infinity,-1e-100)"]),
     Case("path", ["((1,2),(3,4))", "[(1,2)]"]),
@@ -136,7 +136,7 @@ CASES = [
     *(
         Case(
             name.replace("range", "multirange"),
-            ["{}", *(f"{{{one}}}" for one in values), f"{{{values[1]},{values[-1]}}}"],
+            ["{}", *(f"{{{value}}}" for value in values), f"{{{values[1]},{values[-1]}}}"],
         )
         for name, values in RANGE_OF.items()
     ),

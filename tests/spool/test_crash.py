@@ -1,4 +1,4 @@
-"""The writer dies by SIGKILL at every dangerous place: what is left is whole, and goes on."""
+"""The writer is killed at every place where it writes: its files stay whole, and it can go on."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ PLACES = [
 
 
 def write_all(spool: Spool) -> None:
-    """What the child does: segments, a transaction in parts, a frontier, a release. It takes
-    up where an earlier one was cut off."""
+    """Write segments, a transaction in parts and a frontier, and release a segment.
+
+    Called again after a crash, it writes what is missing.
+    """
     with SpoolWriter(spool) as writer:
-        at = writer.position
+        position = writer.position
         for end in (2000, 3000):
-            if at < end:
+            if position < end:
                 writer.append(raw(tx(end, [relation(5), insert(5, b"%d" % end)])))
-        if at < 5000:
+        if position < 5000:
             head = [(0, begin(5000)), (0, relation(5)), (0, insert(5, b"5000"))]
             writer.parts.append("k", RawMessages.from_messages(head))
             writer.parts.append("k", RawMessages.from_messages([(0, commit(5000))]))
@@ -41,8 +43,8 @@ def write_all(spool: Spool) -> None:
         writer.release(Lsn(2000))
 
 
-def armed(path: Path, failpoints: str) -> None:
-    """In the child."""
+def write_with_failpoints(path: Path, failpoints: str) -> None:
+    """Runs in the child process."""
     arm(failpoints)
     write_all(Spool.open(path))
 
@@ -59,10 +61,12 @@ def rows(path) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_killed_anywhere_the_spool_is_whole_and_goes_on(tmp_path, place):
+def test_after_a_kill_the_spool_is_whole_and_can_be_written(tmp_path, place):
     spool = new_spool(tmp_path / "spool")
     name, _, times = place.partition("@")
-    child = CHILDREN.Process(target=armed, args=(spool.path, f"{name}=kill@{times}"))
+    child = CHILDREN.Process(
+        target=write_with_failpoints, args=(spool.path, f"{name}=kill@{times}")
+    )
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL

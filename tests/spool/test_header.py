@@ -1,4 +1,4 @@
-"""Headers of a spool's files: what another version wrote is read, and the other way round."""
+"""Headers of a spool's files: this version reads those of others, and others read this one's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pgsluice.spool import (
 from pgsluice.spool.header import decode_header, encode_header
 from pgsluice.spool.segment import expect_kind, read_header, write_segment
 
-# As the first version that wrote format 2 wrote them.
+# Written by the first version that wrote format 2.
 GOLDEN = json.loads((Path(__file__).parent / "headers_format_2.json").read_text())
 NAMES = {
     "part": "parts/2026010100/00000001-p1-000003.arrow",
@@ -95,8 +95,8 @@ def test_a_header_of_another_version_is_read(kind, written_format):
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_what_is_written_is_what_other_versions_of_the_format_read(kind):
-    """They read every key that is there, and need those without a default."""
+def test_a_header_is_readable_for_other_versions_of_the_format(kind):
+    """Other versions read every key, and need the keys that have no default."""
     old, new = GOLDEN[NAMES[kind]], json.loads(encode_header(expected(kind)))
     defaults = {
         "start": "0/0", "end": "0/0", "transactions": 0, "first_commit_timestamp": None,
@@ -112,7 +112,7 @@ def test_what_is_written_is_what_other_versions_of_the_format_read(kind):
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_header_is_read_back(kind):
+def test_a_header_is_read_as_it_was_written(kind):
     assert decode_header(encode_header(expected(kind)), "f") == expected(kind)
 
 

@@ -1,4 +1,4 @@
-"""What reads a spool needs no driver of a database: tasks, tools and people's own programs."""
+"""Programs that read a spool (Spark tasks, tools, users' scripts) need no database driver."""
 
 from __future__ import annotations
 

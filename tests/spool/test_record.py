@@ -1,4 +1,4 @@
-"""The file of a subscription's record: what a save writes, who reads it, and crashes between."""
+"""The file of a subscription's record: what a save writes, what readers see, and crashes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pgsluice.spool import (
 from pgsluice.spool.record_codec import RecordBuilder, decode_line, encode_change, encode_line
 
 LSNS = st.integers(0, 2**63 - 1).map(Lsn)
-FEW_LSNS = st.integers(0, 3).map(Lsn)  # equal ones are what matters
+FEW_LSNS = st.integers(0, 3).map(Lsn)  # few, so that many are equal
 TABLES = st.builds(
     TableRecord, namespace=st.text(), name=st.text(), state=st.sampled_from(TableState),
     applied_through=FEW_LSNS, committed=LSNS, copy_number=st.integers(0, 9),
@@ -62,11 +62,11 @@ def written(path: Path, name: str = "lake") -> Path:
     return path / "subscriptions" / name / "record.json"
 
 
-# What a line says
+# Lines
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=4))
-def test_the_lines_make_the_last_record(records):
+def test_the_lines_give_the_last_record(records):
     builder, before = RecordBuilder(), None
     for record in records:
         line = encode_line({"key": 0, **encode_change(before, record)})
@@ -85,7 +85,7 @@ def test_an_equal_record_changes_nothing(record):
 
 
 @given(RECORDS, FEW_LSNS)
-def test_tables_at_the_position_move_with_it(record, position):
+def test_tables_at_the_position_move_with_it_without_an_entry(record, position):
     tables = {
         oid: replace(table, applied_through=position)
         if table.applied_through == record.position
@@ -98,7 +98,7 @@ def test_tables_at_the_position_move_with_it(record, position):
     assert set(change) <= {"position"}
 
 
-def test_a_cut_says_only_which_versions_differ():
+def test_a_cut_lists_only_the_versions_that_differ():
     old, cut = Cut(Lsn(1), 1.0, {5: 1, 6: 1, 7: 1}), Cut(Lsn(2), 2.0, {5: 1, 6: 2})
     before = a_record(cut=old, cuts=(old,))
     change = encode_change(before, replace(before, cut=cut, cuts=(old, cut)))
@@ -109,7 +109,7 @@ def test_a_cut_says_only_which_versions_differ():
 # The file
 
 
-def test_records_lie_in_the_spool(tmp_path):
+def test_a_record_is_found_in_its_spool(tmp_path):
     spool = new_spool(tmp_path / "spool")
     assert spool.subscription("lake") is None
     with pytest.raises(SpoolError, match="not known"):
@@ -128,7 +128,7 @@ def test_records_lie_in_the_spool(tmp_path):
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=6), st.data())
-def test_saved_reopened_and_read_again(tmp_path_factory, records, data):
+def test_a_saved_record_is_read_again(tmp_path_factory, records, data):
     path = tmp_path_factory.mktemp("spool")
     store = RecordStore.create(path, records[0])
     reader = new_spool(path)
@@ -157,7 +157,7 @@ def test_a_newer_format_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"{}\n", b"{\n}", b"[]\n", b'{"format": 3}\n'])
-def test_what_is_no_record_is_refused(tmp_path, content):
+def test_a_file_that_is_no_record_is_refused(tmp_path, content):
     RecordStore.create(tmp_path, a_record())
     written(tmp_path).write_bytes(content)
     with pytest.raises(SpoolError, match="not a subscription's record"):
@@ -194,7 +194,7 @@ FORMAT_2 = {
 
 
 @pytest.mark.parametrize("written_format", [1, 2])
-def test_one_document_of_an_older_version_is_read_and_replaced(tmp_path, written_format):
+def test_a_record_of_an_older_format_is_read_and_replaced(tmp_path, written_format):
     old = json.dumps({**FORMAT_2, "format": written_format}, indent=1)
     RecordStore.create(tmp_path, a_record())
     written(tmp_path).write_text(old)
@@ -231,7 +231,7 @@ def many_tables(count: int) -> SubscriptionRecord:
 
 
 def after_batch(record: SubscriptionRecord, batch: int) -> SubscriptionRecord:
-    """One table changed; all are applied through the batch's end, and a cut is made."""
+    """The record after a batch that changed one table: all tables are applied through its end."""
     oid, position = 16384 + batch % len(record.tables), Lsn(record.position + 100)
     tables = {
         other: replace(table, applied_through=position) for other, table in record.tables.items()
@@ -246,7 +246,7 @@ def after_batch(record: SubscriptionRecord, batch: int) -> SubscriptionRecord:
     return replace(record, position=position, tables=tables, cut=cut, cuts=cuts)
 
 
-def test_a_batch_writes_what_it_changes_though_there_are_5000_tables(tmp_path):
+def test_a_batch_that_changes_one_of_5000_tables_writes_one(tmp_path):
     store = RecordStore.create(tmp_path, record := many_tables(5000))
     store.save(record := after_batch(record, 1))
     path = written(tmp_path)
@@ -258,7 +258,7 @@ def test_a_batch_writes_what_it_changes_though_there_are_5000_tables(tmp_path):
     assert load_record(tmp_path, "lake") == record
 
 
-def test_the_file_is_replaced_before_it_outgrows_its_first_line(tmp_path):
+def test_the_file_is_replaced_when_the_later_lines_outgrow_the_first(tmp_path):
     store = RecordStore.create(tmp_path, record := many_tables(20))
     path = written(tmp_path)
     first, replaced, appended = path.stat().st_size, 0, 0
@@ -276,7 +276,7 @@ def test_the_file_is_replaced_before_it_outgrows_its_first_line(tmp_path):
     assert load_record(tmp_path, "lake") == record
 
 
-def test_an_unchanged_record_is_the_same_object_and_costs_no_write(tmp_path):
+def test_an_unchanged_record_is_not_written_and_not_read_again(tmp_path):
     spool = new_spool(tmp_path)
     store = RecordStore.create(tmp_path, a_record())
     known, before = spool.subscription("lake"), written(tmp_path).read_bytes()
@@ -285,8 +285,8 @@ def test_an_unchanged_record_is_the_same_object_and_costs_no_write(tmp_path):
     assert written(tmp_path).read_bytes() == before
 
 
-def test_readers_see_each_save_whole_while_the_file_is_written(tmp_path):
-    """Appended to and replaced under a reader's eyes: what it sees was saved, in order."""
+def test_a_reader_beside_the_owner_sees_only_saved_records(tmp_path):
+    """The owner appends to the file and replaces it; the reader sees saved records, in order."""
     record = many_tables(3)
     states = {record.position: record}
     for batch in range(400):
@@ -297,11 +297,11 @@ def test_readers_see_each_save_whole_while_the_file_is_written(tmp_path):
     child.start()
     spool, seen = new_spool(tmp_path), Lsn(0)
     while seen < record.position:
-        found = spool.subscription("lake")
-        assert found is not None
-        assert found == states[found.position] == found
-        assert found.position >= seen
-        seen = found.position
+        read = spool.subscription("lake")
+        assert read is not None
+        assert read == states[read.position]
+        assert read.position >= seen
+        seen = read.position
         assert child.exitcode in (None, 0)
     child.join()
 
@@ -318,7 +318,7 @@ PLACES = [
 
 
 def save_all(path: Path, records: list[SubscriptionRecord], failpoints: str = "") -> None:
-    """In the child; says by an empty file which saves returned."""
+    """Runs in the child process; touches a file after each save that returned."""
     arm(failpoints)
     store = RecordStore.open(path, "lake")
     for number, record in enumerate(records):
@@ -327,7 +327,7 @@ def save_all(path: Path, records: list[SubscriptionRecord], failpoints: str = ""
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_killed_anywhere_a_save_is_whole_or_not_there(tmp_path, place):
+def test_after_a_kill_a_save_is_whole_or_absent(tmp_path, place):
     record = many_tables(3)
     RecordStore.create(tmp_path, record)
     records = [record]
@@ -357,8 +357,8 @@ def _lines(path: Path) -> list[bytes]:
     return content[:-1].split(b"\n")
 
 
-def test_cut_off_at_any_byte_the_saves_before_it_are_read(tmp_path):
-    """What a crash of the machine leaves of an append: any beginning of it, or zeros."""
+def test_a_line_truncated_at_any_byte_leaves_the_saves_before_it(tmp_path):
+    """After a crash of the machine, an append may leave any beginning of its line, or zeros."""
     store = RecordStore.create(tmp_path, first := many_tables(2))
     begin = written(tmp_path).stat().st_size
     store.save(second := after_batch(first, 1))
@@ -375,7 +375,7 @@ def test_cut_off_at_any_byte_the_saves_before_it_are_read(tmp_path):
             assert load_record(tmp_path, "lake") == third
 
 
-def test_a_damaged_line_is_an_error_and_never_skipped(tmp_path):
+def test_a_damaged_line_raises_an_error(tmp_path):
     store = RecordStore.create(tmp_path, record := many_tables(2))
     begin = written(tmp_path).stat().st_size
     for batch in (1, 2):
@@ -401,5 +401,5 @@ def test_a_full_disk_leaves_the_record_as_it_was(tmp_path, place):
     assert load_record(tmp_path, "lake") == second
 
 
-def test_a_checksum_is_that_of_the_line(tmp_path):
+def test_a_line_ends_with_the_checksum_of_its_content(tmp_path):
     assert encode_line({"a": 1}) == b'{"a":1,"crc32":%d}' % zlib.crc32(b'{"a":1')

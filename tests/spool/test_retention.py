@@ -1,4 +1,4 @@
-"""What the spool forgets, and what goes first when it grows too large."""
+"""Which segments retention deletes, and which holds it drops at the size limit."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ def start(writer):
     return writer.reader.start()
 
 
-def test_what_every_table_has_passed_goes(writer):
+def test_segments_that_every_table_has_applied_are_deleted(writer):
     RecordStore.create(writer.spool.path, record("a", 6500, ready=5500, new=0))
     step(writer, configured={"a": True})
     assert start(writer) == 5000
 
 
-def test_a_parked_table_holds(writer):
+def test_a_parked_table_has_a_hold(writer):
     RecordStore.create(writer.spool.path, record("a", 6500, ready=6500, parked=3000))
     state, _ = step(writer, configured={"a": True})
     assert start(writer) == 3000
     assert "parked" in str(state.lowest)
 
 
-def test_retention_keeps_what_is_young(writer):
+def test_segments_younger_than_retention_s_stay(writer):
     RecordStore.create(writer.spool.path, record("a", 6500))
     step(writer, configured={"a": True}, retention_s=3600)
     assert start(writer) == 1000
 
 
-def test_the_configuration_says_who_counts(writer):
+def test_only_configured_subscriptions_and_sources_have_holds(writer):
     RecordStore.create(writer.spool.path, record("gone", 2000))
     RecordStore.create(writer.spool.path, record("query", 5000, owner=Owner.SOURCE))
     RecordStore.create(writer.spool.path, record("a", 7000))
@@ -79,7 +79,7 @@ def test_the_configuration_says_who_counts(writer):
     assert start(writer) == 5000
 
 
-def test_without_anybody_only_the_size_limit_drops(writer):
+def test_without_subscriptions_only_the_size_limit_deletes(writer):
     step(writer)
     assert start(writer) == 1000
     limit = writer.size_bytes() // 2
@@ -89,7 +89,7 @@ def test_without_anybody_only_the_size_limit_drops(writer):
     assert writer.reader.position() == 11000
 
 
-def test_the_size_limit_lets_go_of_parked_tables_first(writer):
+def test_the_size_limit_drops_holds_of_parked_tables_first(writer):
     path = writer.spool.path
     RecordStore.create(path, record("a", 11000, ready=11000, parked=2000))
     RecordStore.create(path, record("off", 9000))
@@ -99,13 +99,13 @@ def test_the_size_limit_lets_go_of_parked_tables_first(writer):
     assert list(writer.spool.released()) == ["a"]
     assert len(warnings) == 1
     assert "parked" in warnings[0]
-    # The driver takes it up: the table will be copied again.
+    # The driver turns the dropped hold into a copy.
     RecordStore.create(path, record("a", 11000, ready=11000, new=0))
     step(writer, configured={"a": True, "off": False})
     assert writer.spool.released() == {}
 
 
-def test_then_of_disabled_subscriptions_and_then_it_is_full(writer):
+def test_the_size_limit_drops_disabled_subscriptions_next_and_then_the_spool_is_full(writer):
     path = writer.spool.path
     RecordStore.create(path, record("a", 4000))
     RecordStore.create(path, record("off", 2000))
@@ -118,14 +118,14 @@ def test_then_of_disabled_subscriptions_and_then_it_is_full(writer):
     RecordStore.create(path, record("a", 10000))
     state, _ = step(writer, configured=configured, max_bytes=limit)
     assert (start(writer), state.is_full) == (10000, False)
-    # Enabled again, and its driver started it over from what there is.
+    # The subscription is enabled again, and its driver starts from the spool's beginning.
     RecordStore.create(path, record("off", 10000))
     step(writer, configured={"a": True, "off": True})
     assert writer.spool.released() == {}
 
 
-def test_what_is_in_progress_weighs_and_stays(writer):
-    """Open and prepared transactions: only their end lets go of them."""
+def test_parts_of_unfinished_transactions_count_and_stay(writer):
+    """The parts of open and prepared transactions can be deleted only after their end."""
     before = writer.size_bytes()
     writer.parts.append("open", raw([(10500, insert(5))]))
     writer.parts.append("kept", raw([(10500, insert(5))]))
@@ -141,7 +141,7 @@ def test_what_is_in_progress_weighs_and_stays(writer):
     assert step(writer, configured={"a": True})[0].size_bytes == 0
 
 
-def test_full_until_there_is_clearly_room(writer):
+def test_a_full_spool_stays_full_until_it_is_clearly_below_the_limit(writer):
     RecordStore.create(writer.spool.path, record("a", 1000))
     limit = writer.size_bytes() - 1
     policy = RetentionPolicy({"a": True}, 0.0, limit)

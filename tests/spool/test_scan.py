@@ -1,4 +1,4 @@
-"""What is derived from raw messages, against a model that looks at one message at a time."""
+"""The scan of raw messages, compared with a model that looks at one message at a time."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def expected(pieces):
 
 
 @given(PIECES)
-def test_derives_what_each_message_says(pieces):
+def test_every_column_agrees_with_the_model(pieces):
     messages, rows = expected(pieces)
     block = block_of(RawMessages.from_messages(messages))
     assert [block.message(i) for i in range(len(block))] == [message for _, message in messages]
@@ -95,7 +95,7 @@ def test_derives_what_each_message_says(pieces):
 
 
 @given(PIECES)
-def test_frames_lose_only_their_header(pieces):
+def test_frames_give_their_messages_without_headers(pieces):
     messages, _ = expected(pieces)
     frames = [XLogData(Lsn(lsn), Lsn(0), 0, message).encode() for lsn, message in messages]
     framed = RawMessages.from_frames(b"".join(frames), [len(frame) for frame in frames])
@@ -118,12 +118,12 @@ def test_frames_lose_only_their_header(pieces):
         [begin(100), b"I\0\0", commit(100)],
     ],
 )
-def test_what_is_not_whole_transactions_is_refused(messages):
+def test_messages_that_are_not_whole_transactions_are_refused(messages):
     with pytest.raises(ProtocolError):
         block_of(RawMessages.from_messages([(0, message) for message in messages]))
 
 
-def test_counts_by_relation_and_kind():
+def test_changes_are_counted_by_relation_and_kind():
     messages = raw(
         transaction(2000, [insert(5), insert(5), Truncate(flags=0, oids=(5, 6)).encode()]),
         transaction(3000, [insert(6, b"longer")]),
@@ -136,7 +136,7 @@ def test_counts_by_relation_and_kind():
     assert six.size_bytes == len(insert(6, b"longer"))
 
 
-def test_a_part_takes_its_transaction_from_the_reference():
+def test_a_part_has_the_position_and_xid_of_its_reference():
     messages = RawMessages.from_messages([(0, insert(5)), (0, relation(6)), (0, insert(6))])
     block = part_block(
         messages, in_stream=False, position=900, commit_timestamp=11, xid=3, ordinal_start=40

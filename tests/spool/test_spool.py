@@ -50,7 +50,7 @@ def some_facts(oid, root=None):
     )
 
 
-def test_what_is_written_is_read_in_order(spool):
+def test_transactions_are_read_in_the_order_of_writing(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [relation(5), insert(5, b"a")]), tx(3000, [insert(5, b"b")])))
         info = writer.append(raw(tx(4000, [insert(5, b"c")])))
@@ -62,7 +62,7 @@ def test_what_is_written_is_read_in_order(spool):
     ]  # fmt: skip
 
 
-def test_bounds_cut_inside_a_segment(spool):
+def test_a_range_may_begin_and_end_inside_a_segment(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(*(tx(n * 1000, [insert(5, b"%d" % n)]) for n in range(2, 8))))
     reader = SpoolReader(spool.path)
@@ -71,7 +71,7 @@ def test_bounds_cut_inside_a_segment(spool):
     assert reader.segments(Lsn(7000)) == []
 
 
-def test_each_segment_says_which_relations_were_in_force(spool):
+def test_each_segment_has_the_relations_in_force_before_it(spool):
     first, second = relation(5, "v"), relation(5, "v", "w")
     known = some_facts(5, root=4)
     with SpoolWriter(spool) as writer:
@@ -99,7 +99,7 @@ def test_a_new_connection_forgets_relations(spool):
     assert info.header.relations == {}
 
 
-def test_facts_alone_wait_for_a_transaction(spool):
+def test_facts_without_a_transaction_write_no_segment_but_hold_for_the_next(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [relation(5), insert(5)])))
         assert writer.append(raw([(0, facts(5, some_facts(5).to_json()))])) is None
@@ -107,7 +107,7 @@ def test_facts_alone_wait_for_a_transaction(spool):
     assert info.header.relations[5].facts == some_facts(5)
 
 
-def test_what_comes_again_is_dropped(spool):
+def test_resent_transactions_are_dropped(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [insert(5)]), tx(3000, [insert(5)])))
         assert writer.append(raw(tx(3000, [insert(5)]))) is None
@@ -117,7 +117,7 @@ def test_what_comes_again_is_dropped(spool):
     assert [position for position, _ in read(SpoolReader(spool.path))] == [2000, 3000, 4000]
 
 
-def test_a_missing_segment_is_a_hole_with_its_name(spool):
+def test_a_missing_segment_is_reported_as_a_hole(spool):
     with SpoolWriter(spool) as writer:
         infos = [writer.append(raw(tx(n, [insert(5)]))) for n in (2000, 3000, 4000)]
     (spool.path / infos[1].name).unlink()
@@ -132,18 +132,18 @@ def test_a_missing_segment_is_a_hole_with_its_name(spool):
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-20], lambda data: b"", lambda data: b"x" * 99]
 )
-def test_an_unreadable_segment_is_named(spool, damage):
+def test_an_error_names_an_unreadable_segment(spool, damage):
     with SpoolWriter(spool) as writer:
         info = writer.append(raw(tx(2000, [insert(5)])))
     path = spool.path / info.name
     path.write_bytes(damage(path.read_bytes()))
     reader = SpoolReader(spool.path)
-    (found,) = reader.segments(BEGINNING)
+    (damaged,) = reader.segments(BEGINNING)
     with pytest.raises(SpoolHole, match=path.name):
-        list(reader.views(found))
+        list(reader.views(damaged))
 
 
-def test_outside_the_spool_nothing_is_skipped(spool):
+def test_a_range_outside_of_the_spool_is_refused(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [insert(5)])))
         writer.advance_frontier(Lsn(2500))
@@ -157,7 +157,7 @@ def test_outside_the_spool_nothing_is_skipped(spool):
 
 
 def test_overlapping_segments_are_read_once(spool):
-    """As an object store may have them: two writers, and the older one did not know."""
+    """On an object store, an old writer may still write after a new one has started."""
     with SpoolWriter(spool) as writer:
         info = writer.append(raw(tx(2000, [insert(5)])))
     other = new_spool(spool.path.parent / "other")
@@ -167,14 +167,14 @@ def test_overlapping_segments_are_read_once(spool):
     (other.path / overlapping.name).rename(target.with_name(overlapping.name.rpartition("/")[2]))
     reader = SpoolReader(spool.path)
     positions, reached = [], BEGINNING
-    for one in reader.segments(BEGINNING):
-        for view in reader.views(one, reached):
+    for info in reader.segments(BEGINNING):
+        for view in reader.views(info, reached):
             positions += view.block.positions[view.block.tags == ord("I")].tolist()
-        reached = one.end
+        reached = info.end
     assert positions == [2000, 3000]
 
 
-def test_a_reader_sees_new_segments_and_only_lists_then(spool):
+def test_a_reader_sees_each_new_segment(spool):
     reader = SpoolReader(spool.path)
     assert reader.position() == BEGINNING
     with SpoolWriter(spool) as writer:
@@ -193,7 +193,7 @@ def parts(writer, key="k", end=5000):
     writer.parts.append(key, RawMessages.from_messages([(0, insert(5, b"4")), (0, commit(end))]))
 
 
-def test_parts_are_read_at_their_commit_each_alone(spool):
+def test_parts_have_the_position_of_their_commit_and_a_view_each(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [insert(5)])))
         parts(writer)
@@ -218,7 +218,7 @@ def test_parts_are_read_at_their_commit_each_alone(spool):
     assert [position for position, _ in read(reader)] == [2000, 5000, 5000, 5000, 5000, 6000]
 
 
-def test_parts_without_a_reference_go_at_the_next_start(spool):
+def test_parts_without_a_reference_are_deleted_at_the_next_start(spool):
     with SpoolWriter(spool) as writer:
         parts(writer, "kept", 3000)
         writer.parts.commit("kept", position=Lsn(3000), commit_timestamp=1, xid=1)
@@ -232,7 +232,7 @@ def test_parts_without_a_reference_go_at_the_next_start(spool):
     assert len(read(SpoolReader(spool.path))) == 4
 
 
-def test_release_deletes_whole_segments_and_their_parts(spool):
+def test_a_release_deletes_whole_segments_and_their_parts(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [insert(5)])))
         parts(writer, end=5000)
@@ -253,7 +253,7 @@ def test_release_deletes_whole_segments_and_their_parts(spool):
         assert writer.append(raw(tx(7000, [insert(5)]))).start == 6000
 
 
-def test_one_writer_and_each_has_its_epoch(spool):
+def test_a_spool_has_one_writer_at_a_time_each_with_a_higher_epoch(spool):
     with SpoolWriter(spool) as first:
         with pytest.raises(SpoolBusy):
             SpoolWriter(Spool.open(spool.path))
@@ -262,7 +262,7 @@ def test_one_writer_and_each_has_its_epoch(spool):
         assert second.epoch == epoch + 1
 
 
-def test_nobody_else_may_look(spool):
+def test_no_other_user_can_read_the_files(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [insert(5)])))
     for path in [spool.path, *spool.path.rglob("*")]:
@@ -270,7 +270,7 @@ def test_nobody_else_may_look(spool):
         assert mode == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_identity_is_kept_and_guarded(spool, tmp_path):
+def test_the_identity_is_durable_and_only_changes_within_one_source(spool, tmp_path):
     identity = Spool.open(spool.path).identity
     assert identity == spool.identity
     with pytest.raises(ForeignSpool):
