@@ -140,22 +140,22 @@ def test_values_of_a_key_tuple_outside_of_the_key_are_ignored() -> None:
 
 
 def test_a_column_may_mix_text_and_binary_values() -> None:
-    number_one = (1).to_bytes(4, "big")
+    first_id = (1).to_bytes(4, "big")
     changes = only(
         segment(
             [
                 PLAIN,
-                Insert(OID, row(number_one, b"binary")),
+                Insert(OID, row(first_id, b"binary")),
                 Insert(OID, row("2", "text")),
                 Insert(OID, row(None, UNCHANGED)),
-                Insert(OID, row(number_one, "mixed")),
+                Insert(OID, row(first_id, "mixed")),
             ]
         )
     )
     assert new_rows(changes) == [(1, "binary"), (2, "text"), (None, None), (1, "mixed")]
-    assert only(segment([PLAIN, Insert(OID, row(number_one, b"b"))])).new.columns[
-        0
-    ].to_pylist() == [1]
+    assert only(segment([PLAIN, Insert(OID, row(first_id, b"b"))])).new.columns[0].to_pylist() == [
+        1
+    ]
 
 
 def test_a_value_that_the_arrow_type_cannot_hold_is_null_and_unfit() -> None:

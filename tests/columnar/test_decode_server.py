@@ -44,9 +44,7 @@ def rows_of(changes: RelationChanges) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 @pytest.mark.pg(">= 14")
-def test_inserts_updates_and_unchanged_toast_are_decoded(
-    database: MakeDatabase, binary: bool
-) -> None:
+def test_inserts_updates_and_unchanged_toast(database: MakeDatabase, binary: bool) -> None:
     shop = database()
     shop.execute(
         TABLE,
@@ -73,9 +71,7 @@ def test_inserts_updates_and_unchanged_toast_are_decoded(
 
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 @pytest.mark.pg(">= 14")
-def test_decoded_values_equal_those_that_psycopg_reads(
-    database: MakeDatabase, binary: bool
-) -> None:
+def test_decoded_values_equal_those_of_psycopg(database: MakeDatabase, binary: bool) -> None:
     shop = database()
     shop.execute(
         TABLE,

@@ -43,7 +43,7 @@ def write_all(spool: Spool) -> None:
         writer.release(Lsn(2000))
 
 
-def write_with_failpoints(path: Path, failpoints: str) -> None:
+def write_until_killed(path: Path, failpoints: str) -> None:
     """Runs in the child process."""
     arm(failpoints)
     write_all(Spool.open(path))
@@ -64,9 +64,7 @@ def rows(path) -> list[tuple[int, bytes]]:
 def test_after_a_kill_the_spool_is_whole_and_can_be_written(tmp_path, place):
     spool = new_spool(tmp_path / "spool")
     name, _, times = place.partition("@")
-    child = CHILDREN.Process(
-        target=write_with_failpoints, args=(spool.path, f"{name}=kill@{times}")
-    )
+    child = CHILDREN.Process(target=write_until_killed, args=(spool.path, f"{name}=kill@{times}"))
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
