@@ -1,7 +1,7 @@
-"""Registers ``format("pgoutput")`` by being there.
+"""Registers ``format("pgoutput")`` when Spark finds this module.
 
-Spark looks for top-level modules named ``pyspark_*`` with a ``DefaultSource``, so nobody has
-to call anything before the first ``spark.readStream.format("pgoutput")``.
+Spark looks for top-level modules named ``pyspark_*`` that have a ``DefaultSource``. So a user
+need not register the source before ``spark.readStream.format("pgoutput")``.
 """
 
 from pgsluice.spark.source import PgoutputDataSource as DefaultSource

@@ -238,7 +238,7 @@ def test_the_schema_is_the_newest_definition_in_the_spool(spool_maker: SpoolMake
 
 def test_an_unknown_table_says_what_to_do(spool_maker: SpoolMaker) -> None:
     source = PgoutputDataSource({"spool": str(spool_maker.path), "table": "public.nothing"})
-    with pytest.raises(ConfigError, match="give the option dsn"):
+    with pytest.raises(ConfigError, match="set the option dsn"):
         source.schema()
 
 

@@ -1,1 +1,1 @@
-"""What only Spark needs: the ``pgoutput`` data source, sessions, and tasks planned from a spool."""
+"""Everything that needs Spark: the ``pgoutput`` data source, sessions and tasks."""

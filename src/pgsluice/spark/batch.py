@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 
 class PgoutputReader(DataSourceReader):
-    """Reads (starting_lsn, ending_lsn]; without them from the first segment to the last.
+    """Reads the changes in (starting_lsn, ending_lsn]; the default is the whole spool.
 
     Raises:
-        ConfigError: the range is upside down, or an option of the walsender differs from what
-            the spool was written with.
+        ConfigError: the range ends before it starts.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -35,7 +34,12 @@ class PgoutputReader(DataSourceReader):
         self._rows = RowReader.of(options, schema)
 
     def partitions(self) -> list[InputPartition]:
-        """Neighbouring segments share a task."""
+        """The tasks of the query; small neighbouring segments share one.
+
+        Raises:
+            ConfigError: the spool does not reach ``ending_lsn``, or is written with other
+                options of START_REPLICATION.
+        """
         from pgsluice.spool import SpoolReader
 
         reader = SpoolReader(self._options.spool)
@@ -48,12 +52,12 @@ class PgoutputReader(DataSourceReader):
             end = reader.position()
         elif end > reader.frontier():
             raise ConfigError(
-                f"ending_lsn {end} is past what the spool has, {reader.frontier()}",
-                hint="wait until capture has received it, or leave ending_lsn out",
+                f"ending_lsn {end} is past the end of the spool at {reader.frontier()}",
+                hint="wait until capture has reached it, or remove ending_lsn",
                 option="ending_lsn",
             )
         partitions = plan(reader.segments(start, end), start, end) if start < end else []
-        # Spark makes one partition of None where there is none.
+        # For an empty list Spark would call read() with the partition None.
         return list(partitions) or [ChangePartition(0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Spark's errors in one line."""
+"""One-line summaries of Spark's errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def summarize_error(error: BaseException) -> str:
         messages = [line for line in text.splitlines() if re.match(r"[\w.]+: ", line)]
         line = messages[-1] if messages else line
     elif line.startswith("An error occurred while calling "):
-        # py4j's own line; Java's message comes next.
+        # py4j's own line; Java's message is on the next one.
         line = str(error).strip().partition("\n")[2].partition("\n")[0].removeprefix(": ")
     _, _, cause = line.rpartition("terminated with exception: ")
     return re.sub(r"\s*SQLSTATE: \w+.*$", "", cause).strip() or type(error).__name__

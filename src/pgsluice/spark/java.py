@@ -1,6 +1,7 @@
-"""The Java that Spark would use: where it is, and whether it is new enough.
+"""The Java that Spark uses: where it is, and whether Spark supports its version.
 
-Looked for as Spark's own scripts do: ``$JAVA_HOME/bin/java``, else ``java`` on PATH.
+Like Spark's own scripts, this looks for ``$JAVA_HOME/bin/java``, or without JAVA_HOME for
+``java`` on PATH.
 """
 
 from __future__ import annotations
@@ -9,76 +10,70 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pgsluice.errors import ConfigError
 
-NEEDED = 17
+OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)')
 _HINT = (
     "install a JRE (on Debian: apt-get install openjdk-17-jre-headless), "
-    "or set JAVA_HOME to one that is there"
+    "or set JAVA_HOME to the folder of a JRE"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that was found.
+    """An installed Java.
 
     Attributes:
         program: the executable.
-        version: its feature version (8, 11, 17 ...); None: it does not say one.
+        version: its feature version (8, 11, 17 ...); None if ``java -version`` does not show one.
     """
 
     program: Path
     version: int | None
 
 
-def find_java(environment: Mapping[str, str] | None = None) -> Java | None:
-    """The Java that Spark would start in this environment, or None."""
-    environment = os.environ if environment is None else environment
-    home = environment.get("JAVA_HOME")
-    if home:
-        found = shutil.which("java", path=str(Path(home) / "bin"))
-    else:
-        found = shutil.which("java", path=environment.get("PATH", os.defpath))
-    if found is None:
+def find_java() -> Java | None:
+    """The Java that Spark would start, or None."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if program is None:
         return None
     try:
-        said = subprocess.run(
-            [found, "-version"], capture_output=True, text=True, timeout=60, check=False
+        output = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=60, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION.search(said)
+    match = _VERSION.search(output)
     if match is None:
-        return Java(Path(found), None)
-    # Until Java 8 versions began with "1.".
+        return Java(Path(program), None)
+    # Up to Java 8, versions began with "1.".
     version = int(match[1])
-    return Java(Path(found), 8 if version == 1 else version)
+    return Java(Path(program), 8 if version == 1 else version)
 
 
 def java_problem(java: Java | None) -> str | None:
-    """What is wrong with it in one sentence, or None."""
+    """Why Spark cannot use this Java, in one sentence; None if it can."""
+    needed = f"Spark needs Java {OLDEST_JAVA} or newer"
     if java is None:
-        return f"Spark needs Java {NEEDED} or newer and none was found"
+        return f"{needed} and none was found"
     if java.version is None:
-        return f"{java.program} does not say which Java it is; Spark needs {NEEDED} or newer"
-    if java.version < NEEDED:
-        return f"Spark needs Java {NEEDED} or newer and {java.program} is {java.version}"
+        return f"{needed} and {java.program} -version shows no version"
+    if java.version < OLDEST_JAVA:
+        return f"{needed} and {java.program} is {java.version}"
     return None
 
 
-def require_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The Java that Spark will use.
+def require_java() -> None:
+    """Check that Spark will find a Java that it supports.
 
     Raises:
         ConfigError: there is none, or it is too old (exit code 2).
     """
-    java = find_java(environment)
-    problem = java_problem(java)
-    if problem is not None or java is None:
-        raise ConfigError(problem or "", hint=_HINT)
-    return java
+    problem = java_problem(find_java())
+    if problem is not None:
+        raise ConfigError(problem, hint=_HINT)

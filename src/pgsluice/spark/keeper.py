@@ -1,10 +1,10 @@
-"""Capture for a stream that has nobody else's: started by the query, ended with it.
+"""Starts a capture for a streaming query, and stops it when the query ends.
 
-With the option ``dsn``, the process that plans the query sees to it that someone writes to
-the spool. A capture that runs already, anybody's, is left alone; if it ends, this one takes
-over. The spool of a configuration is never written to from here: only ``pgsluice run`` knows
-all the subscriptions that it has to be kept for. Options of START_REPLICATION go to a capture
-of our own; a stranger's has to have them in force.
+With the option ``dsn``, the process that plans the query makes sure that a capture writes to the
+spool. It leaves a capture that runs already alone, and starts its own when that one ends. It
+never starts a capture for the spool of a configuration: only ``pgsluice run`` knows all the
+subscriptions that the spool has to keep data for. The query's options of START_REPLICATION go to
+its own capture; a capture that somebody else started has to use the same options.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from pgsluice.spool import Owner, Spool
 if TYPE_CHECKING:
     from pgsluice.spark.options import SourceOptions
 
-_LOOK_S = 0.2
-_TRY_AGAIN_S = 5.0
-_NOBODY_S = 60.0
+_CHECK_INTERVAL_S = 0.2
+_RETRY_INTERVAL_S = 5.0
+_NO_CAPTURE_TIMEOUT_S = 60.0
 _READY_POLL_S = 0.05
 
 
 class CaptureKeeper:
-    """Sees to it that a capture runs; of the planning process alone.
+    """Makes sure that a capture runs; used in the planning process only.
 
     Args:
-        options: with a ``dsn``.
-        once: only up to where the server is now; then it ends by itself.
+        options: the query's options, with a ``dsn``.
+        once: capture up to the server's current position and then end.
     """
 
     def __init__(self, options: SourceOptions, *, once: bool = False) -> None:
@@ -54,50 +54,48 @@ class CaptureKeeper:
         )
         self._once = once
         self._process: CaptureProcess | None = None
-        self._next_look = 0.0
-        self._seen_at = time.monotonic()
+        self._next_check_at = 0.0
+        self._last_alive_at = time.monotonic()
 
     def look_after(self) -> None:
-        """Start a capture if nobody's runs, look after ours if it is ours; cheap.
+        """Start a capture if none runs, or restart ours if it failed. Calls are cheap.
 
         Raises:
-            PgsluiceError: what our capture ended by, where trying again would not help.
-            ConfigError: a capture of somebody else's runs, with other options.
+            PgsluiceError: our capture failed, and a restart would not help.
+            ConfigError: somebody else's capture runs with other options.
         """
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_check_at:
             return
-        self._next_look = now + _LOOK_S
+        self._next_check_at = now + _CHECK_INTERVAL_S
         if self._process is None:
-            if self._is_anothers(now):
-                return
-            if self._is_configured():
+            if self._other_capture_runs(now) or self._belongs_to_configuration():
                 return
             self._process = CaptureProcess(self._config, once=self._once)  # check() starts it
         try:
             if not self._process.check():
                 self.close()
-                self._next_look = math.inf  # it did what it was for
-            self._seen_at = now
+                self._next_check_at = math.inf  # a capture with `once` is done
+            self._last_alive_at = now
         except (SpoolBusy, SlotInUse):
-            # Somebody was quicker; when that one ends, it is our turn.
+            # Another capture started first. Ours starts when that one has ended.
             self.close()
-            self._next_look = now + _TRY_AGAIN_S
+            self._next_check_at = now + _RETRY_INTERVAL_S
 
     def wait_for_spool(self) -> None:
-        """Wait until the spool has a beginning: until the slot is made."""
+        """Wait until the spool has a start position, which it gets when the slot is created."""
         while not Spool.exists(self._path) or Spool.open(self._path).chain_start() is None:
             self.look_after()
             time.sleep(_READY_POLL_S)
 
     def require(self) -> None:
-        """Look after it where something waits for what it does.
+        """Call :meth:`look_after` while something waits for new data.
 
         Raises:
-            SpoolError: nobody has written to the spool for a while, and we may not.
+            SpoolError: no capture has run for a while, and this query may not start one.
         """
         self.look_after()
-        if time.monotonic() - self._seen_at > _NOBODY_S:
+        if time.monotonic() - self._last_alive_at > _NO_CAPTURE_TIMEOUT_S:
             raise SpoolError(
                 f"no capture writes to the spool {self._path}",
                 hint="start `pgsluice run` or `pgsluice capture` with its configuration",
@@ -105,22 +103,22 @@ class CaptureKeeper:
             )
 
     def close(self) -> None:
-        """End ours, cleanly."""
+        """End our own capture in order, if it runs."""
         process, self._process = self._process, None
         if process is not None:
             process.close()
 
-    def _is_anothers(self, now: float) -> bool:
+    def _other_capture_runs(self, now: float) -> bool:
         health = read_health(self._path)
         if health is None or health.phase is CapturePhase.STOPPED or not health.is_alive():
             return False
-        self._seen_at = now
+        self._last_alive_at = now
         if health.phase in (CapturePhase.STREAMING, CapturePhase.WAITING):
-            # Before, the spool still names what the capture before this one asked for.
+            # In earlier phases the spool still has the options of the previous capture.
             refuse_other_options(self._options, Spool.open(self._path).identity)
         return True
 
-    def _is_configured(self) -> bool:
+    def _belongs_to_configuration(self) -> bool:
         if not Spool.exists(self._path):
             return False
         records = Spool.open(self._path).subscriptions()

@@ -1,11 +1,12 @@
-"""Which columns a table has, and which relations a table's changes come under.
+"""Looks up a table's columns, and the relations that carry its changes.
 
-A table is named; what the spool holds is by OID. A partitioned table's changes may come under
-its leaves, whose facts name the root.
+A query names a table; the spool identifies relations by OID. Changes of a partitioned table may
+carry the OIDs of its leaves, whose facts name the root.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -18,14 +19,14 @@ from pgsluice.types import TypeOptions, resolve_type
 from pgsluice.wire import Relation, decode_message
 
 NEWEST_SEGMENTS = 64
-"""How many segments are searched for a table before the server is asked."""
+"""How many of the newest segments are searched for a table before the server is asked."""
 
 _RELATION_TAG = ord("R")
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A relation under one definition."""
+    """One definition of a relation, and the catalog's facts about it if the spool has them."""
 
     relation: Relation
     facts: RelationFacts | None
@@ -42,14 +43,14 @@ class Definition:
 
 
 def definitions(view: SegmentView) -> Iterator[Definition]:
-    """Every definition that holds somewhere in a segment, in order for each relation."""
+    """Every definition that is valid somewhere in a segment, in order for each relation."""
     relations: dict[int, Relation] = {}
     facts: dict[int, RelationFacts | None] = {}
-    for oid, one in view.relations.items():
-        relation = decode_message(one.relation)
+    for oid, known in view.relations.items():
+        relation = decode_message(known.relation)
         assert isinstance(relation, Relation)
-        relations[oid], facts[oid] = relation, one.facts
-        yield Definition(relation, one.facts)
+        relations[oid], facts[oid] = relation, known.facts
+        yield Definition(relation, known.facts)
     block = view.block
     tags = block.tags
     for index in ((tags == _RELATION_TAG) | (tags == FACTS_TAG)).nonzero()[0]:
@@ -66,61 +67,65 @@ def definitions(view: SegmentView) -> Iterator[Definition]:
 
 
 def oids_of(view: SegmentView, table: TableName) -> set[int]:
-    """The relations in a segment that are, somewhere in it, the table or a leaf of it."""
-    return {one.relation.oid for one in definitions(view) if one.is_of(table)}
+    """The relations that are the table, or a leaf of it, somewhere in a segment."""
+    return {each.relation.oid for each in definitions(view) if each.is_of(table)}
 
 
 def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, str]]:
-    """The table's columns and their Spark types: the newest definition in the spool, else
-    what the server's catalog says.
+    """The table's columns and their Spark types.
+
+    They come from the newest definition in the spool, or else from the server's catalog.
 
     Raises:
-        ConfigError: neither knows the table.
-        SourceUnreachable: the catalog is needed and the server is not there.
+        ConfigError: neither the spool nor the server knows the table.
+        SourceUnreachable: the catalog is needed and the server cannot be reached.
     """
     types = TypeOptions(numeric=options.numeric)
-    found = None
-    # A spool whose slot is only about to be made has no beginning yet, and nothing in it.
+    newest = None
+    # A spool without a start position is empty: its slot has not been created yet.
     if Spool.exists(options.spool) and Spool.open(options.spool).chain_start() is not None:
         reader = SpoolReader(options.spool)
         infos = reader.segments(reader.start())[::-1]
-        # With a server to ask, a table that has been quiet for long is not searched for long.
-        found = _first(reader, infos if options.dsn is None else infos[:NEWEST_SEGMENTS], table)
-    if found is not None:
-        known = found.facts.type_definitions() if found.facts is not None else {}
+        # For a table without recent changes, asking the server is quicker than a long search.
+        newest = _newest(reader, infos if options.dsn is None else infos[:NEWEST_SEGMENTS], table)
+    if newest is not None:
+        type_definitions = newest.facts.type_definitions() if newest.facts is not None else {}
         return [
-            (column.name, resolve_type(column.type_oid, column.typmod, known, types).spark_ddl)
-            for column in found.relation.columns
+            (
+                column.name,
+                resolve_type(column.type_oid, column.typmod, type_definitions, types).spark_ddl,
+            )
+            for column in newest.relation.columns
         ]
     facts = None if options.dsn is None else _from_catalog(options.dsn, table)
     if facts is None:
         raise ConfigError(
             f"table {table} is not in the spool {options.spool}"
             + ("" if options.dsn is None else " and not on the server"),
-            hint="give the option dsn, so that its columns can be looked up at the server"
+            hint="set the option dsn, so that the server can be asked for the table's columns"
             if options.dsn is None
             else "check the name; an unquoted name is folded to lower case",
             table=str(table),
         )
-    known = facts.type_definitions()
+    type_definitions = facts.type_definitions()
     return [
-        (column.name, resolve_type(column.type_oid, column.typmod, known, types).spark_ddl)
+        (
+            column.name,
+            resolve_type(column.type_oid, column.typmod, type_definitions, types).spark_ddl,
+        )
         for column in facts.columns
         if not column.generated
     ]
 
 
-def _first(
+def _newest(
     reader: SpoolReader, infos: Iterable[SegmentInfo], table: TableName
 ) -> Definition | None:
-    """The last definition in the first segment that has one of the table."""
+    """The table's last definition in the first of these segments that has one."""
     for info in infos:
-        found = None
-        for view in reader.views(info):
-            for one in definitions(view):
-                found = one if one.is_of(table) else found
-        if found is not None:
-            return found
+        matching = (d for view in reader.views(info) for d in definitions(view) if d.is_of(table))
+        if last := deque(matching, maxlen=1):
+            return last[0]
     return None
 
 

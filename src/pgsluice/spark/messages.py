@@ -1,11 +1,11 @@
-"""Logical messages as envelope rows: what ``pg_logical_emit_message`` wrote, table or no table.
+"""Logical messages (``pg_logical_emit_message``) as envelope rows.
 
-A transactional message is a row of its transaction, in its place by ``_ordinal``. One that is
-not stands for itself: its position is its LSN + 1, it has neither transaction nor commit, so
-``_xid`` and ``_commit_timestamp`` are NULL. The order within a segment is the WAL's.
+A transactional message is a row of its transaction; ``_ordinal`` gives its place among the
+changes. A non-transactional message has the position LSN + 1. It belongs to no transaction, so
+``_xid`` and ``_commit_timestamp`` are NULL. Within a segment, messages are in the WAL's order.
 
-Messages are decoded one by one: about 2.5 microseconds each, far less than Spark needs for
-a row.
+Messages are decoded one at a time. That takes about 2.5 microseconds each, far less than Spark
+needs for a row.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def message_batches(view: SegmentView, declared: pa.Schema) -> Iterator[pa.Recor
     """A segment's logical messages.
 
     Args:
-        view: the segment, or a part.
-        declared: the envelope's columns, as the query was told.
+        view: a segment, or a part of a large transaction.
+        declared: the envelope's columns, in the query's schema.
 
     Raises:
         ProtocolError: a message is malformed.
@@ -47,18 +47,19 @@ def _batch(
 ) -> pa.RecordBatch:
     block = view.block
     messages = [decode_at(view, index) for index in indices.tolist()]
-    own = [one for one in messages if isinstance(one, LogicalMessage)]
-    alone = np.array([not one.is_transactional for one in own], np.bool_)
-    count = len(own)
+    logical = [message for message in messages if isinstance(message, LogicalMessage)]
+    no_transaction = np.array([not message.is_transactional for message in logical], np.bool_)
+    timestamps = pa.array(block.commit_timestamps[indices], mask=no_transaction)
+    count = len(logical)
     arrays = [
         *(pa.nulls(count, declared.field(name).type) for name in ("schema", "table", "key", "row")),
-        pa.array([one.prefix for one in own], pa.string()),
-        pa.array([one.content for one in own], pa.binary()),
+        pa.array([message.prefix for message in logical], pa.string()),
+        pa.array([message.content for message in logical], pa.binary()),
         pa.repeat(CHANGE_TYPE, count),
         pa.array(block.positions[indices], pa.int64()),
-        pa.array(block.commit_timestamps[indices], mask=alone).cast(pa.timestamp("us", "UTC")),
+        timestamps.cast(pa.timestamp("us", "UTC")),
         pa.array(block.ordinals[indices], pa.int64()),
-        pa.array(block.xids[indices], pa.int64(), mask=alone),
+        pa.array(block.xids[indices], pa.int64(), mask=no_transaction),
         pa.array([[]] * count, pa.list_(pa.field("element", pa.string()))),
     ]
     return pa.record_batch(arrays, schema=declared)

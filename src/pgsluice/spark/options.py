@@ -1,15 +1,15 @@
 """The options of ``format("pgoutput")``, checked before anything is opened.
 
-Names are PostgreSQL's where PostgreSQL has one, and are compared without case, as Spark's
-are. An option that nobody knows is an error with the nearest name: a misspelt limit that is
-ignored would be found in production.
+An option has PostgreSQL's name if PostgreSQL has one. Like Spark's options, names are compared
+without regard to case. An unknown option is an error that suggests the nearest name: a misspelt
+limit that is silently ignored would only be noticed in production.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,9 @@ KNOWN = (
     "snapshot",
 )
 WALSENDER = ("proto_version", "streaming", "two_phase", "binary", "origin", "messages")
-"""Options of START_REPLICATION: they reach the server through the capture that sends it."""
+"""Options of START_REPLICATION, which the capture process sends to the server."""
 LATER = ("publications_sql", "snapshot")
-"""Options of the design that a later version brings."""
+"""Options that are planned for a later version."""
 
 _IDENTIFIER = re.compile(r'"((?:[^"]|"")+)"|([^\s".]+)')
 _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
@@ -52,17 +52,17 @@ _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table as the user wrote it, by PostgreSQL's rules for identifiers."""
+    """A table's name, read by PostgreSQL's rules for identifiers."""
 
     namespace: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``schema.table``; quoted names keep their case, others are folded.
+        """Read ``schema.table``; unquoted names are folded to lower case.
 
         Raises:
-            ConfigError: the text is not two identifiers with a dot between.
+            ConfigError: the text is not two identifiers with a dot between them.
         """
         first = _IDENTIFIER.match(text.strip())
         rest = text.strip()[first.end() :] if first else ""
@@ -86,22 +86,23 @@ def _fold(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a reader is told, read once from Spark's strings.
+    """The options of one query, parsed from Spark's strings.
 
     Attributes:
         spool: the spool's folder.
-        subscription: whose record holds the registered position; streaming needs it.
-        table: the one table to read typed; None gives envelope rows of all tables.
-        dsn: the server, for the catalog, lag and a capture of our own; None: the spool alone.
+        subscription: name of the record that holds the query's position; streaming needs it.
+        table: the table to read with its own columns; None: envelope rows of all tables.
+        dsn: the server, for its catalog and for the query's own capture; None: only the spool
+            is read.
         max_rows_per_batch: rows after which a batch takes no further segment.
         max_bytes_per_batch: bytes after which a batch takes no further segment.
         change_column_prefix: what the change columns' names begin with.
-        numeric: how numeric without precision travels.
-        json: how json and jsonb travel.
-        starting_lsn: a batch read's open start.
-        ending_lsn: a batch read's closed end.
-        proto_version, streaming, two_phase, binary, origin, messages: START_REPLICATION's,
-            for a capture of our own; None: not given. :attr:`walsender` has those given.
+        numeric: Spark's type for numeric without precision.
+        json: Spark's type for json and jsonb.
+        starting_lsn: where a batch read starts; this LSN itself is excluded.
+        ending_lsn: where a batch read ends; this LSN itself is included.
+        proto_version, streaming, two_phase, binary, origin, messages: options of
+            START_REPLICATION for the query's own capture; None: not given.
     """
 
     spool: Path
@@ -126,7 +127,7 @@ class SourceOptions:
 
     @property
     def walsender(self) -> dict[str, Any]:
-        """What was asked of the walsender by name: keys of a configuration's ``[source]``."""
+        """The given options of START_REPLICATION, by their key in ``[source]``."""
         given = {name: getattr(self, name) for name in WALSENDER}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -135,7 +136,7 @@ class SourceOptions:
         """Read Spark's options.
 
         Raises:
-            ConfigError: an option is unknown, of a later version, missing or malformed.
+            ConfigError: an option is unknown, not supported yet, missing or malformed.
         """
         given = {name.lower(): value for name, value in options.items()}
         _refuse_unknown(given)
@@ -145,10 +146,10 @@ class SourceOptions:
                 hint='name the folder that capture writes to: .option("spool", "/data/spool")',
                 option="spool",
             )
-        # Absolute at once: the reader travels to tasks that may have another folder.
+        # Absolute: a task may run in another working directory.
         values: dict[str, Any] = {"spool": Path(given.pop("spool")).expanduser().absolute()}
         for name, text in given.items():
-            values[name] = _READERS.get(name, _text)(name, text)
+            values[name] = _PARSERS.get(name, _text)(name, text)
         return cls(**values)
 
 
@@ -157,7 +158,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
         if name in LATER:
             raise ConfigError(
                 f"option {name} is not supported by this version",
-                hint="it comes with a later version of pgsluice",
+                hint="remove it; a later version of pgsluice will support it",
                 option=name,
             )
         if name not in KNOWN:
@@ -213,15 +214,15 @@ def _names(name: str, text: str) -> tuple[str, ...]:
     return names
 
 
-def _choice(*choices: str) -> Any:
-    def read(name: str, text: str) -> str:
+def _choice(*choices: str) -> Callable[[str, str], str]:
+    def parse(name: str, text: str) -> str:
         if text.lower() not in choices:
             raise ConfigError(
                 f"option {name}: {text!r} is not one of {', '.join(choices)}", option=name
             )
         return text.lower()
 
-    return read
+    return parse
 
 
 def _numeric(name: str, text: str) -> str:
@@ -237,7 +238,7 @@ def _json(name: str, text: str) -> str:
     if text.lower() == "variant":
         raise ConfigError(
             "option json: variant is not supported by this version",
-            hint="leave it out; json travels as string, and parse_json() makes it a VARIANT",
+            hint="remove it; json is read as a string, which parse_json() turns into a VARIANT",
             option=name,
         )
     if text.lower() != "string":
@@ -246,10 +247,11 @@ def _json(name: str, text: str) -> str:
 
 
 def _subscription(name: str, text: str) -> str:
-    # The name becomes a folder below the spool.
+    # The name becomes part of a path in the spool.
     if not _SUBSCRIPTION.match(text):
         raise ConfigError(
-            f"option {name}: {text!r} has characters that are not letters, digits, _ . or -",
+            f"option {name}: {text!r} may have only letters, digits, _, . and -, and must not "
+            "begin with . or -",
             option=name,
         )
     return text
@@ -259,7 +261,7 @@ def _prefix(_name: str, text: str) -> str:
     return text
 
 
-_READERS: Mapping[str, Any] = {
+_PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "subscription": _subscription,
     "table": _table,
     "publication_names": _names,

@@ -1,7 +1,7 @@
-"""Planning and reading a range of the spool as rows, for the stream and the batch side alike.
+"""Plans and reads a range of the spool as rows, for streaming and batch queries.
 
-A partition names segments; a task reads them from the spool by itself. Nothing else that the
-planning process knows reaches a task.
+A partition is a range of LSNs. A task gets only this range from the planning process, and reads
+the segments from the spool itself.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PARTITION_BYTES = 16 * 1024 * 1024
-"""Small segments share a task until together they reach this."""
+"""Small neighbouring segments share a task up to this size."""
 
 
 @dataclass
 class ChangePartition(InputPartition):
-    """Neighbouring segments, (after, through] of them."""
+    """The LSNs (after, through], which lie in neighbouring segments."""
 
     after: int
     through: int
@@ -43,13 +43,13 @@ class ChangePartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Reads partitions as rows; it pickles.
+    """Reads partitions as rows; it can be pickled.
 
     Attributes:
-        spool: the folder, as the executors see it.
-        table: the one table, or None for envelope rows.
-        declared: the Arrow schema that Spark was told.
-        types: how types travel.
+        spool: the spool's folder, which the executors can read under the same path.
+        table: the table to read; None: envelope rows of all tables.
+        declared: the query's schema.
+        types: the options of the type mapping.
     """
 
     spool: Path
@@ -59,28 +59,28 @@ class RowReader:
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowReader:
-        """For a query's options and its declared schema.
+        """Make a reader for a query's options and schema.
 
         Raises:
-            ConfigError: a schema of the user's own lacks what every row has.
+            ConfigError: the user gave a schema that lacks columns of every row.
         """
         declared = to_arrow_schema(schema, timezone="UTC")
         prefix = options.change_column_prefix
-        needed = [] if options.table is not None else [name for name, _ in ENVELOPE_COLUMNS]
-        needed += [prefix + name for name, _ in CHANGE_COLUMNS]
-        if declared.names[len(declared) - len(needed) :] != needed:
+        required = [] if options.table is not None else [name for name, _ in ENVELOPE_COLUMNS]
+        required += [prefix + name for name, _ in CHANGE_COLUMNS]
+        if declared.names[len(declared) - len(required) :] != required:
             raise ConfigError(
-                "the schema that was given does not end with " + ", ".join(needed),
-                hint="leave .schema() out; the source knows its columns",
+                "the given schema does not end with " + ", ".join(required),
+                hint="remove .schema(...): the source declares its columns itself",
             )
         return cls(options.spool, options.table, declared, TypeOptions(numeric=options.numeric))
 
     def read(self, partition: ChangePartition) -> Iterator[pa.RecordBatch]:
-        """The partition's rows, each table's in commit order."""
+        """A partition's rows; the rows of each table are in commit order."""
         reader = SpoolReader(self.spool)
         reached, through = Lsn(partition.after), Lsn(partition.through)
         for info in reader.segments(reached, through):
-            # Segments may overlap: what an earlier one had is not read again.
+            # Segments may overlap: read each position only once.
             for view in reader.views(info, reached, through):
                 yield from self._rows(view)
             reached = info.end
@@ -93,25 +93,27 @@ class RowReader:
             return
         oids = oids_of(view, self.table)
         for changes in decode_segment(view, oids, self.types) if oids else ():
-            # A relation that was renamed counts while it has the name.
+            # A renamed relation belongs to the table only while it has the table's name.
             if Definition(changes.relation, changes.facts).is_of(self.table):
                 yield from table_batches(changes, self.declared)
 
 
 def plan(infos: Sequence[SegmentInfo], start: Lsn, end: Lsn) -> list[ChangePartition]:
-    """Segments in order as partitions of about PARTITION_BYTES; those without changes have
-    none."""
+    """Divide segments, in order, into partitions of about PARTITION_BYTES.
+
+    Segments without changes are in no partition.
+    """
     partitions: list[ChangePartition] = []
-    filled, reached = 0, start
+    size_bytes, reached = 0, start
     for info in infos:
         after, through = reached, min(end, info.end)
         reached = through
         if not info.header.counts.changes:
             continue
-        if partitions and filled + info.size_bytes <= PARTITION_BYTES:
+        if partitions and size_bytes + info.size_bytes <= PARTITION_BYTES:
             partitions[-1].through = through
-            filled += info.size_bytes
+            size_bytes += info.size_bytes
         else:
             partitions.append(ChangePartition(int(after), int(through)))
-            filled = info.size_bytes
+            size_bytes = info.size_bytes
     return partitions

@@ -15,7 +15,7 @@ FIRST_PAUSE_S = 0.1
 
 
 def retry_transient(call: Callable[[], T]) -> T:
-    """Call, and call again after a growing pause while it fails for a transient reason."""
+    """Call; after a transient error, call again with growing pauses, ATTEMPTS times at most."""
     for attempt in range(1, ATTEMPTS):
         try:
             return call()

@@ -1,12 +1,12 @@
 """Typed changes as the rows that a query sees: change rows of one table, or envelope rows.
 
-A change becomes one row, an UPDATE whose old tuple came two: ``update_preimage``, then
-``update_postimage``. A value that PostgreSQL did not send again because it did not change is
-taken from the old tuple where that has it; else the column is NULL and named in ``_absent``.
-TRUNCATE is a row without values.
+A change becomes one row. An UPDATE that carries its old tuple becomes two: ``update_preimage``,
+then ``update_postimage``. PostgreSQL leaves out large values that did not change. Such a value
+comes from the old tuple if that has it; otherwise the column is NULL and named in ``_absent``.
+A TRUNCATE is a row without values.
 
-Nothing is replaced in silence: a value that its column cannot hold, or a type that changed
-under a running query, is an error that names the column.
+No value is replaced silently: a value that its column cannot hold, or a type that changed under
+a running query, is an error that names the column.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(5)
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Which rows a run of changes becomes. All arrays have one element a row.
+    """The rows that a run of changes becomes. Every array has one element per row.
 
     Attributes:
         change: the change's index.
         kind: index into CHANGE_TYPES.
-        tuple_index: row in the new tuples followed by the old ones, or -1.
-        unchanged_from: where a postimage finds values that it lacks: its old tuple, or -1.
+        tuple_index: index into the new tuples followed by the old ones, or -1.
+        unchanged_from: index of a postimage's old tuple, which may have values that the new
+            tuple lacks, or -1.
     """
 
     change: Int64s
@@ -90,7 +91,7 @@ def _count(columns: tuple[pa.Array, ...]) -> int:
 
 
 class _Columns:
-    """A run of changes' tuples, new ones then old ones, looked up by row."""
+    """Looks up the values of rows in a run's tuples: the new tuples, then the old ones."""
 
     def __init__(self, changes: RelationChanges) -> None:
         self._changes = changes
@@ -99,111 +100,105 @@ class _Columns:
         self._key_only = changes.old_kinds[changes.old_index >= 0] == KEY_ONLY
 
     def values(self, index: int, rows: _Rows) -> tuple[pa.Array, Mask]:
-        """A column's values for rows, and where they are absent.
+        """One column's values for rows, and a mask of the rows where it is absent.
 
         Raises:
             TableError: one of the values does not fit the column's type.
         """
-        missing = self._absent(index)
-        at, absent = rows.tuple_index, np.zeros(len(rows), np.bool_)
-        if missing is not None:
-            absent = _look_up(missing, at)
-            elsewhere = absent & (rows.unchanged_from >= 0)
-            elsewhere &= ~_look_up(missing, rows.unchanged_from)
-            at = np.where(elsewhere, rows.unchanged_from, at)
-            absent &= ~elsewhere
-        self._refuse_unfit(index, at, rows)
-        return self._take(index, at), absent
+        absent_tuples = self._absent_tuples(index)
+        tuple_index, absent = rows.tuple_index, np.zeros(len(rows), np.bool_)
+        if absent_tuples is not None:
+            absent = _look_up(absent_tuples, tuple_index)
+            in_old_tuple = absent & (rows.unchanged_from >= 0)
+            in_old_tuple &= ~_look_up(absent_tuples, rows.unchanged_from)
+            tuple_index = np.where(in_old_tuple, rows.unchanged_from, tuple_index)
+            absent &= ~in_old_tuple
+        self._refuse_unfit(index, tuple_index, rows)
+        return self._take(index, tuple_index), absent
 
-    def _take(self, index: int, at: Int64s) -> pa.Array:
+    def _take(self, index: int, tuple_index: Int64s) -> pa.Array:
         new, old = self._changes.new.columns, self._changes.old.columns
-        if self._old_count == 0 and len(at) and at[0] >= 0 and _is_run(at):
-            return new[index].slice(int(at[0]), len(at))
+        count = len(tuple_index)
+        if self._old_count == 0 and count and tuple_index[0] >= 0 and _is_run(tuple_index):
+            return new[index].slice(int(tuple_index[0]), count)
         if self._old_count == 0 and self._new_count == 0:
-            return pa.nulls(len(at), self._changes.schema.field(index).type)
-        both = [columns[index] for columns in (new, old) if columns]
-        return pa.concat_arrays(both).take(pa.array(at, mask=at < 0))
+            return pa.nulls(count, self._changes.schema.field(index).type)
+        values = pa.concat_arrays([columns[index] for columns in (new, old) if columns])
+        return values.take(pa.array(tuple_index, mask=tuple_index < 0))
 
-    def _absent(self, index: int) -> Mask | None:
-        """Over all tuples, where one does not carry the column; None: all carry it."""
+    def _absent_tuples(self, index: int) -> Mask | None:
+        """Over all tuples: which ones do not carry a column; None: all carry it."""
         changes = self._changes
-        is_outside_key = not changes.relation.columns[index].is_key and bool(self._key_only.any())
-        if (
-            index not in changes.new.absent
-            and index not in changes.old.absent
-            and not is_outside_key
-        ):
+        absent = self._over_tuples(changes.new.absent.get(index), changes.old.absent.get(index))
+        if changes.relation.columns[index].is_key or not self._key_only.any():
+            return absent
+        outside_key = np.append(np.zeros(self._new_count, np.bool_), self._key_only)
+        return outside_key if absent is None else absent | outside_key
+
+    def _over_tuples(self, new: Mask | None, old: Mask | None) -> Mask | None:
+        """Masks over the new and the old tuples as one; None stands for false everywhere."""
+        if new is None and old is None:
             return None
-        missing = np.zeros(self._new_count + self._old_count, np.bool_)
-        if index in changes.new.absent:
-            missing[: self._new_count] = changes.new.absent[index]
-        if index in changes.old.absent:
-            missing[self._new_count :] = changes.old.absent[index]
-        if is_outside_key:
-            missing[self._new_count :] |= self._key_only
-        return missing
+        new = np.zeros(self._new_count, np.bool_) if new is None else new
+        return np.append(new, np.zeros(self._old_count, np.bool_) if old is None else old)
 
-    def _refuse_unfit(self, index: int, at: Int64s, rows: _Rows) -> None:
+    def _refuse_unfit(self, index: int, tuple_index: Int64s, rows: _Rows) -> None:
         changes = self._changes
-        if index not in changes.new.unfit and index not in changes.old.unfit:
-            return
-        unfit = np.zeros(self._new_count + self._old_count, np.bool_)
-        if index in changes.new.unfit:
-            unfit[: self._new_count] = changes.new.unfit[index]
-        if index in changes.old.unfit:
-            unfit[self._new_count :] = changes.old.unfit[index]
-        found = np.flatnonzero(_look_up(unfit, at))
-        if not len(found):
+        unfit = self._over_tuples(changes.new.unfit.get(index), changes.old.unfit.get(index))
+        if unfit is None or not len(unfit_rows := np.flatnonzero(_look_up(unfit, tuple_index))):
             return
         name = changes.relation.columns[index].name
-        position = Lsn(int(changes.positions[rows.change[found[0]]]))
+        position = Lsn(int(changes.positions[rows.change[unfit_rows[0]]]))
         raise TableError(
             f'table {_title(changes)}, column "{name}": a value in the transaction that ends at '
             f"{position} does not fit the type {changes.schema.field(index).type}",
-            hint="correct the value at the source and read past it, or leave the table out",
+            hint="correct the value at the source and start the query after that position, or "
+            "read another table",
             table=_title(changes),
             column=name,
             lsn=position,
         )
 
 
-def _look_up(mask: Mask, at: Int64s) -> Mask:
-    """The mask at indices; false where the index is -1."""
+def _look_up(mask: Mask, indices: Int64s) -> Mask:
+    """The mask's values at indices; false where the index is -1."""
     if not len(mask):
-        return np.zeros(len(at), np.bool_)
-    found: Mask = mask[np.maximum(at, 0)] & (at >= 0)
-    return found
+        return np.zeros(len(indices), np.bool_)
+    values: Mask = mask[np.maximum(indices, 0)] & (indices >= 0)
+    return values
 
 
-def _is_run(at: Int64s) -> bool:
-    return bool(int(at[-1]) - int(at[0]) == len(at) - 1 and (np.diff(at) == 1).all())
+def _is_run(indices: Int64s) -> bool:
+    """Whether the indices rise by one from each to the next."""
+    is_length = int(indices[-1]) - int(indices[0]) == len(indices) - 1
+    return bool(is_length and (np.diff(indices) == 1).all())
 
 
 def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.RecordBatch]:
     """One table's change rows.
 
     Args:
-        changes: of the table, or of a leaf of it.
-        declared: what the query was told; columns are matched by name. One that this
-            definition of the relation lacks is NULL; one that is not declared is left out.
+        changes: a run of the table's changes, or of one of its leaves.
+        declared: the query's schema. Columns are matched by name: a declared column that the
+            relation lacks is NULL, and a column that is not declared is left out.
 
     Raises:
         TableError: a column's type changed to one that the declared type does not contain, or
             a value does not fit.
     """
     columns = _Columns(changes)
-    positions = {column.name: index for index, column in enumerate(changes.relation.columns)}
-    own = declared.names[: len(declared) - len(CHANGE_COLUMNS)]
+    column_indexes = {c.name: index for index, c in enumerate(changes.relation.columns)}
+    table_columns = declared.names[: len(declared) - len(CHANGE_COLUMNS)]
     for rows in _chunks(_rows(changes)):
         arrays, absent = [], {}
-        for name in own:
+        for name in table_columns:
             target = declared.field(name).type
-            if name not in positions:
+            if name not in column_indexes:
                 arrays.append(pa.nulls(len(rows), target))
                 continue
-            values, missing = columns.values(positions[name], rows)
-            if missing.any():
-                absent[name] = missing
+            values, mask = columns.values(column_indexes[name], rows)
+            if mask.any():
+                absent[name] = mask
             arrays.append(_conform(values, target, name, changes))
         arrays.extend(_change_columns(changes, rows, absent))
         yield pa.record_batch(arrays, schema=declared)
@@ -212,8 +207,9 @@ def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.
 def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Envelope rows of any table; arguments and errors as for :func:`table_batches`.
 
-    A leaf's rows carry its root's name. ``key`` holds the identity key's columns, under
-    REPLICA IDENTITY FULL the primary key's, and is NULL without either.
+    Rows of a leaf carry the name of its partitioned root. ``key`` holds the columns of the
+    replica identity, or of the primary key under REPLICA IDENTITY FULL; without such a key it is
+    NULL.
     """
     columns = _Columns(changes)
     names = [column.name for column in changes.relation.columns]
@@ -223,9 +219,9 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
     for rows in _chunks(_rows(changes)):
         values, absent = {}, {}
         for index, name in enumerate(names):
-            values[name], missing = columns.values(index, rows)
-            if missing.any():
-                absent[name] = missing
+            values[name], mask = columns.values(index, rows)
+            if mask.any():
+                absent[name] = mask
         has_tuple = rows.tuple_index >= 0
         has_key = has_tuple if key else np.zeros(len(rows), np.bool_)
         arrays = [
@@ -243,7 +239,7 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
 
 
 def target_name(changes: RelationChanges) -> tuple[str, str]:
-    """Under which name the rows travel: the relation's, a leaf's root's."""
+    """Schema and table that the rows name: the relation's, or for a leaf its root's."""
     facts = changes.facts
     if facts is not None and facts.root_oid != facts.oid:
         return facts.root_namespace, facts.root_name
@@ -271,20 +267,20 @@ def _change_columns(
     changes: RelationChanges, rows: _Rows, absent: Mapping[str, Mask]
 ) -> list[pa.Array]:
     """The change columns, in the order of CHANGE_COLUMNS."""
-    at = rows.change
-    instants = pa.array(changes.commit_timestamps[at], pa.timestamp("us", "UTC"))
+    change = rows.change
+    timestamps = pa.array(changes.commit_timestamps[change], pa.timestamp("us", "UTC"))
     return [
         pa.array(CHANGE_TYPES, pa.string()).take(pa.array(rows.kind)),
-        pa.array(changes.positions[at], pa.int64()),
-        instants,
-        pa.array(changes.ordinals[at], pa.int64()),
-        pa.array(changes.xids[at], pa.int64()),
+        pa.array(changes.positions[change], pa.int64()),
+        timestamps,
+        pa.array(changes.ordinals[change], pa.int64()),
+        pa.array(changes.xids[change], pa.int64()),
         _name_lists(absent, len(rows)),
     ]
 
 
 def _name_lists(masks: Mapping[str, Mask], count: int) -> pa.Array:
-    """For each row the names whose mask is true, as array<string>."""
+    """For each row, the names whose mask is true in it, as array<string>."""
     offsets = np.zeros(count + 1, np.int32)
     values = pa.array([], pa.string())
     if masks:
@@ -302,14 +298,18 @@ def _constant(text: str, count: int) -> pa.Array:
 def _conform(
     values: pa.Array, target: pa.DataType, name: str, changes: RelationChanges
 ) -> pa.Array:
-    """A column as its declared type, which has to contain all values of the column's own."""
+    """A column cast to its declared type.
+
+    Raises:
+        TableError: the declared type does not contain every value of the column's own type.
+    """
     if values.type == target and not pt.is_nested(target):
         return values
     if not _contains(target, values.type):
         raise TableError(
-            f'table {_title(changes)}: column "{name}" is now {values.type}, and was declared as '
-            f"{target} when the query started",
-            hint="start the query again: it takes the table's columns as they are then",
+            f'table {_title(changes)}: column "{name}" is now {values.type}, but was {target} when '
+            "the query started",
+            hint="restart the query, so that it reads the table's columns again",
             table=_title(changes),
             column=name,
         )
@@ -317,7 +317,7 @@ def _conform(
 
 
 def _contains(target: pa.DataType, source: pa.DataType) -> bool:
-    """Whether every value of one type is a value of the other, unchanged."""
+    """Whether the target type holds every value of the source type unchanged."""
     if target == source:
         return True
     if pt.is_signed_integer(target) and pt.is_signed_integer(source):

@@ -1,6 +1,6 @@
-"""The columns that the source declares: a table's own, the envelope's, the change columns.
+"""The columns that the source declares: a table's or the envelope's, and the change columns.
 
-Declared as DDL, because the data source says its schema where no session exists.
+The schema is a DDL string: Spark asks the data source for it where no session exists.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHANGE_COLUMNS = (
     ("xid", "BIGINT"),
     ("absent", "ARRAY<STRING>"),
 )
-"""Names without the prefix; what they mean is in the manual's page on the source."""
+"""Names without the prefix, and Spark's types; the README says what they mean."""
 
 ENVELOPE_COLUMNS = (
     ("schema", "STRING"),
@@ -28,35 +28,31 @@ ENVELOPE_COLUMNS = (
     ("prefix", "STRING"),
     ("content", "BINARY"),
 )
-"""``prefix`` and ``content`` are a logical message's; a change has the others."""
+"""``prefix`` and ``content`` are set for a logical message, the others for a change."""
 
 
 def envelope_ddl(options: SourceOptions) -> str:
-    """All tables as rows of one shape."""
-    return _ddl(ENVELOPE_COLUMNS, options)
+    """The schema of envelope rows, which hold changes of all tables."""
+    return table_ddl(ENVELOPE_COLUMNS, options)
 
 
 def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions) -> str:
-    """One table.
+    """The schema of one table's change rows.
 
     Args:
         columns: names and Spark types of the table's own columns.
         options: for the prefix of the change columns.
 
     Raises:
-        ConfigError: two columns have one name, as Spark compares names.
+        ConfigError: two columns have the same name for Spark, which ignores case.
     """
-    return _ddl(columns, options)
-
-
-def _ddl(columns: Iterable[tuple[str, str]], options: SourceOptions) -> str:
     prefix = options.change_column_prefix
     declared = [*columns, *((prefix + name, kind) for name, kind in CHANGE_COLUMNS)]
     seen: set[str] = set()
     for name, _ in declared:
         if name.lower() in seen:
             raise ConfigError(
-                f'two columns are named "{name}" without regard to case',
+                f'two columns have the name "{name}", and Spark ignores case',
                 hint="choose another change_column_prefix, or rename the column at the source",
                 column=name,
             )
@@ -65,5 +61,5 @@ def _ddl(columns: Iterable[tuple[str, str]], options: SourceOptions) -> str:
 
 
 def quote(name: str) -> str:
-    """A name as Spark's SQL quotes it."""
+    """A name quoted for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"

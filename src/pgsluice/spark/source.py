@@ -1,8 +1,8 @@
-"""``format("pgoutput")``: what Spark asks for a schema and for readers.
+"""``format("pgoutput")``: the object that Spark asks for a schema and for readers.
 
-Spark makes this object in a short-lived process, pickles it and makes readers from it in
-others; it holds the options only. Spark imports this module whenever it looks for Python
-data sources, also for sessions that never use this one: what is heavy is imported late.
+Spark makes this object in a short-lived process, pickles it, and makes readers from it in other
+processes; so it holds only the options. Spark imports this module in every session that looks
+for Python data sources, so heavy modules are imported inside the methods.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class PgoutputDataSource(DataSource):
-    """PostgreSQL's changes from a spool, as a stream or as a range."""
+    """PostgreSQL's changes from a spool, for streaming and batch queries."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """The name for ``format(...)``."""
         return "pgoutput"
 
     def schema(self) -> str:
-        """The columns: a table's own with ``table``, else the envelope's.
+        """The columns: those of the option ``table``, or without it the envelope's.
 
         Raises:
-            ConfigError: an option is wrong, or the table is not known.
+            ConfigError: an option is wrong, or the table is unknown.
         """
         options = SourceOptions.parse(self.options)
         if options.table is None:
@@ -57,15 +57,15 @@ class PgoutputDataSource(DataSource):
         if options.subscription is None:
             raise ConfigError(
                 "a stream needs the option subscription",
-                hint="choose a name for this query: the spool keeps what the name has not read "
-                "yet, across restarts; no two queries may share one",
+                hint="choose a name that no other query uses: under this name the spool keeps the "
+                "changes that the query has not read yet, across restarts",
                 option="subscription",
             )
         for name in ("starting_lsn", "ending_lsn"):
             if getattr(options, name) is not None:
                 raise ConfigError(
-                    f"option {name} is for spark.read",
-                    hint="a stream starts where its subscription was registered",
+                    f"option {name} is for spark.read only",
+                    hint="remove it: a stream starts at its subscription's position",
                     option=name,
                 )
         return PgoutputStreamReader(options, schema)

@@ -1,15 +1,15 @@
-"""What every streaming reader over a spool shares: offsets, limits, and waiting for segments.
+"""The base of the streaming readers over a spool: offsets, limits, and waiting for segments.
 
-How Spark drives a Python source sets the rules:
+Its rules follow from how Spark drives a Python source:
 
-- One process per query holds the reader that plans. Tasks get copies that were pickled right
+- One process per query plans its batches. Tasks get copies of the reader that were pickled right
   after ``__init__``; such a copy knows only its partition.
-- Offsets are ``{"lsn": "0/16B3748"}``: one key, compared as text. An offset is the end of a
-  segment.
-- The ``start`` that ``latestOffset`` is given is always the end of a batch in the commit log,
-  or ``initialOffset``: what lies before it is not read again.
-- A driver-side exception ends the query, so transient failures are retried here.
-- With nothing new, ``latestOffset`` waits a while: Spark asks again every 10 ms otherwise.
+- An offset is the end of a segment, ``{"lsn": "0/16B3748"}``. It has one key, because Spark
+  compares offsets as text.
+- ``latestOffset`` gets as ``start`` the end of a committed batch, or ``initialOffset``. Data
+  before it is not read again.
+- An exception in the planning process ends the query, so transient failures are retried here.
+- Without new data, ``latestOffset`` waits for a while: otherwise Spark calls it every 10 ms.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def lsn_of(offset: Offset) -> Lsn:
     """The LSN of an offset.
 
     Raises:
-        SpoolError: the checkpoint holds something else.
+        SpoolError: the checkpoint belongs to another kind of source.
     """
     try:
         return Lsn.parse(offset["lsn"])
     except (KeyError, TypeError, ValueError) as error:
         raise SpoolError(
             f"{offset!r} is not an offset of this source",
-            hint="the checkpoint belongs to another source; give this query one of its own",
+            hint="the checkpoint belongs to another source; set another checkpointLocation",
         ) from error
 
 
@@ -81,16 +81,16 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._path = spool
         self._max_rows = max_rows
         self._max_bytes = max_bytes
-        # Only in the planning process, and opened there: a task's copy has to pickle.
+        # Opened only in the planning process: the copies for tasks are pickled.
         self._spool: SpoolReader | None = None
         self._available_now: Lsn | None = None
         self._start: Lsn | None = None
 
-    # What a subclass adds.
+    # Implemented by subclasses.
 
     @abstractmethod
     def registered_position(self) -> Lsn:
-        """The position of the subscription's record; ``initialOffset`` answers it."""
+        """The position in the subscription's record, which ``initialOffset`` returns."""
 
     @abstractmethod
     def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
@@ -100,37 +100,37 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Lazy set-up, on the first call in the planning process.
 
         Args:
-            once: the query ends by itself, at the position of now.
+            once: the query ends by itself at the current position.
         """
         _stop_on_sigterm()
 
     def hold(self, start: Lsn) -> Lsn:
-        """Keep what follows ``start`` in the spool, and return where to read from."""
+        """Keep the data after ``start`` in the spool, and return where to read from."""
         return start
 
     def look_after_capture(self) -> None:
         """Keep the query's own capture process running, if it has one."""
 
     def end_of_available_now(self) -> Lsn:
-        """Where a query that ends by itself ends: the spool's position of now."""
+        """Where a query that ends by itself ends: the spool's current position."""
         return self.reader().position()
 
-    # What Spark calls.
+    # Called by Spark.
 
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, as below
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, like those below
         """The registered position."""
         self.begin()
         return offset_of(retry_transient(self.registered_position))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The rows that a batch should have; bytes are limited beside it."""
+        """The limit on a batch's rows; its bytes are limited as well."""
         return ReadMaxRows(self._max_rows)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Where the next batch ends; ``start`` when there is nothing new for a while.
+        """Where the next batch ends; ``start`` if no new data came for a while.
 
         Raises:
-            SpoolHole: the spool no longer has what follows ``start``.
+            SpoolHole: the spool has dropped data after ``start``.
         """
         self.begin()
         given = lsn_of(start)
@@ -143,7 +143,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_of(max(begin, end))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the query."""
+        """Fix where the query ends."""
         self.begin(once=True)
         self._available_now = retry_transient(self.end_of_available_now)
 
@@ -152,13 +152,13 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             SpoolError: the end lies before the start.
-            SpoolHole: a part of the range is not in the spool.
+            SpoolHole: the spool lacks a part of the range.
         """
         begin, through = lsn_of(start), lsn_of(end)
         if through < begin:
             raise SpoolError(
                 f"a batch would end at {through}, before its start {begin}",
-                hint="is this the spool that the checkpoint was made with?",
+                hint="use the spool that the checkpoint was made with",
                 path=str(self._path),
             )
         if through == begin:
@@ -170,7 +170,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader = self.reader()
         frontier, position = retry_transient(reader.frontier), retry_transient(reader.position)
         start = position if self._start is None else self._start
-        # Between the last commit and the frontier there is nothing to read.
+        # There are no changes between the last commit and the frontier.
         lag = frontier - start if position > start else 0
         return {
             "lsn": str(position),
@@ -188,7 +188,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._spool
 
     def _wait_for_segment(self, start: Lsn) -> bool:
-        """Wait a while for a segment past ``start``; looking costs next to nothing."""
+        """Wait a while for a segment past ``start``; each check is cheap."""
         deadline = time.monotonic() + LONG_POLL_S
         while time.monotonic() < deadline:
             self.look_after_capture()
@@ -206,7 +206,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [info for info in infos if info.end <= self._available_now]
 
     def _end_within_limits(self, infos: Sequence[SegmentInfo], limit: ReadLimit) -> Lsn:
-        """The end of the last segment that the limits allow: at least the first segment's."""
+        """The end of the last segment within the limits; a batch takes at least one segment."""
         rows, size, files = self._limits(limit)
         end = Lsn(0)
         for info in infos:
@@ -234,7 +234,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _stop_on_sigterm() -> None:
-    """Let ``stop`` and atexit run: Spark ends the process by SIGTERM and calls nothing."""
+    """Exit in order on SIGTERM, so that atexit runs: Spark ends the process without ``stop``."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _exit_on_signal)

@@ -1,8 +1,8 @@
-"""``spark.readStream.format("pgoutput")``: a query's own subscription, read as rows.
+"""``spark.readStream.format("pgoutput")``: a query with its own subscription.
 
-The position in the subscription's record holds the spool's data. It moves to the ``start``
-that ``latestOffset`` is given, and is what ``initialOffset`` answers: also after a crash
-before the first batch is committed.
+The position in the subscription's record keeps the spool from dropping later data. Spark passes
+the end of the last committed batch to ``latestOffset`` as ``start``; the position moves there.
+``initialOffset`` returns the position, also after a crash before the first batch was committed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class PgoutputStreamReader(SpoolStreamReader):
     """Plans a query's batches from the spool, and reads their partitions in tasks.
 
     Args:
-        options: with a subscription.
-        schema: what Spark was told.
+        options: the query's options, with a subscription.
+        schema: the query's schema.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -48,7 +48,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         self._options = options
         self._subscription = options.subscription
         self._rows = RowReader.of(options, schema)
-        # Of the planning process, as the spool's reader.
+        # Set only in the planning process, like the spool's reader.
         self._keeper: CaptureKeeper | None = None
         self._flushed: Lsn | None = None
 
@@ -60,13 +60,13 @@ class PgoutputStreamReader(SpoolStreamReader):
         """Move the registered position to ``start``: the spool may drop what lies before it."""
         record = self._record()
         if record.position != start:
-            self.reader().segments(start, start)  # raises when the spool no longer has it
+            self.reader().segments(start, start)  # raises if the spool has dropped it
             store = RecordStore.open(self._path, self._subscription)
             store.save(replace(store.record, position=start))
         return start
 
     def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
-        """Neighbouring segments share a task."""
+        """The tasks of a batch; small neighbouring segments share one."""
         return plan(self.reader().segments(start, end), start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -75,7 +75,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         return self._rows.read(partition)
 
     def stop(self) -> None:
-        """The query ended: its own capture ends with it."""
+        """End the query's own capture."""
         if self._keeper is not None:
             self._keeper.close()
 
@@ -84,7 +84,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         super().begin(once=once)
         dsn = self._options.dsn
         if dsn is not None and once:
-            # Asked first: a capture that starts afterwards then ends past it.
+            # Ask before capture starts: it then reads at least up to this LSN.
             self._flushed = retry_transient(lambda: _flush_lsn(dsn))
         if dsn is None:
             refuse_other_options(self._options, self.reader().spool.identity)
@@ -123,8 +123,9 @@ class PgoutputStreamReader(SpoolStreamReader):
                     option="subscription",
                 )
             return record
-        # The spool's first subscription gets everything in the spool; a later one gets what
-        # follows the last position. After a promotion commits may come before the frontier.
+        # The spool's first subscription reads everything in the spool; a later one starts at
+        # the last commit. It does not start at the frontier: after a promotion, commits may
+        # come before it.
         is_first = not reader.spool.subscriptions()
         position = reader.start() if is_first else reader.position()
         record = SubscriptionRecord(
@@ -143,10 +144,10 @@ def _flush_lsn(dsn: str) -> Lsn:
     """The server's flush LSN.
 
     Raises:
-        SourceUnreachable, SourceRefused: it cannot be asked.
+        SourceUnreachable, SourceRefused: the server cannot be asked.
     """
     from pgsluice.catalog import flush_lsn
     from pgsluice.replication import connect_sql, source_errors
 
-    with connect_sql(dsn) as connection, source_errors("asking how far the server is"):
+    with connect_sql(dsn) as connection, source_errors("asking for the server's flush LSN"):
         return flush_lsn(connection)

@@ -1,8 +1,8 @@
-"""The walsender's options that a query names, against those that its spool is written with.
+"""Compares a query's options of START_REPLICATION with those that its spool is written with.
 
-A capture that the query starts takes the query's options. Where somebody else's capture
-writes the spool, or nobody's does, an option can only be true already: one that is not would
-be taken and do nothing, messages that never come for instance. So it is refused.
+A capture that the query starts uses the query's options. If somebody else's capture writes the
+spool, or none does, a different option would have no effect: a query with ``messages``, for
+example, would wait for messages that never come. So it is refused.
 """
 
 from __future__ import annotations
@@ -15,28 +15,24 @@ from pgsluice.spool import SpoolIdentity
 
 
 def refuse_other_options(options: SourceOptions, identity: SpoolIdentity) -> None:
-    """Compare what was given by name with what is in force.
-
-    Args:
-        options: the query's.
-        identity: the spool's.
+    """Refuse a query whose options differ from the spool's.
 
     Raises:
-        ConfigError: an option has another value in the spool.
+        ConfigError: the spool is written with another value of an option.
     """
-    for name, asked in options.walsender.items():
-        in_force = identity.options.get(name)
-        if in_force is None or in_force == _text(asked):
+    for name, value in options.walsender.items():
+        spool_value = identity.options.get(name)
+        if spool_value is None or spool_value == _text(value):
             continue
         raise ConfigError(
-            f"option {name} is {_text(asked)}; the spool {options.spool} is written with "
-            f"{name} = {in_force}",
-            hint=f"set {name} in [source] of the configuration whose capture writes the spool "
-            "(or in the query that brought the capture), or leave the option out",
+            f"option {name} is {_text(value)}; the spool {options.spool} is written with "
+            f"{name} = {spool_value}",
+            hint=f"remove the option, or set {name} in [source] of the configuration whose capture "
+            "writes the spool (or in the query that started the capture)",
             option=name,
         )
 
 
 def _text(value: Any) -> str:
-    """As the spool's identity notes it."""
+    """A value in the form in which the spool's identity stores it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
