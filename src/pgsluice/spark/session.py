@@ -1,7 +1,7 @@
-"""A Spark session for what pgsluice runs itself: the command line, the demo, tests.
+"""Spark sessions that pgsluice starts itself: for the command line, the demo and tests.
 
-The defaults make one machine quick and quiet; every setting of the user wins. On a cluster
-the platform makes the session, and nothing here is needed but :func:`require_spark`.
+The defaults make a session on one machine quick and quiet; the user's settings override them.
+On a cluster the platform starts the session, and only :func:`require_spark` is needed.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A batch's tasks are single tables; what shuffles is small.
+    # Each task of a batch works on one table; shuffles are small.
     "spark.sql.shuffle.partitions": "2",
-    # A query's runner connects back to the JVM; several starting at once on a small machine
-    # need longer than Spark's ten seconds.
+    # A query's Python process connects to the JVM. On a small machine, several that start at
+    # once need more than Spark's ten seconds.
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.streaming.stopTimeout": "60s",
-    # One metrics line an idle query is enough.
+    # An idle query reports its progress every 10 s.
     "spark.sql.streaming.noDataProgressEventInterval": "10000",
 }
 LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Two small renames a batch instead of Hadoop's FileContext: 40 ms less on a local disk.
+    # Saves 40 ms per batch on a local disk compared with Hadoop's FileContext.
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Of a local session's JVM. It only plans and collects small jobs; the rows are in Python. The
-optimising compiler and G1 would take the cores that the tasks need: without them a batch takes
-0.4 instead of 0.6 s where two cores do everything."""
+"""For a local session's JVM, which only plans and collects small jobs; Python reads the rows.
+The optimising compiler and G1 would use the cores that the tasks need: on two cores, a batch takes
+0.4 s without them and 0.6 s with them."""
 TASK_ATTEMPTS = 3
-_LOG_BYTES = 4 << 20
-_LOOK_S = 0.1
+_LARGEST_LOG_BYTES = 4 << 20
+_LOOK_INTERVAL_S = 0.1
 
 
 def require_spark() -> None:
-    """See that a Spark is there that can stream from Python.
+    """Check that PySpark is installed and can stream from a Python source.
 
     Raises:
         ConfigError: pyspark is missing or older than 4.2.
@@ -81,21 +81,21 @@ def require_spark() -> None:
 def build_session(
     settings: Mapping[str, str], app_name: str, *, log: Path | None = None
 ) -> SparkSession:
-    """Start a session, or take the one that is running.
+    """Start a session, or return the running one.
 
     Args:
-        settings: any Spark settings; they win over the defaults.
-        app_name: what Spark's logs call it.
-        log: the file that takes a new JVM's stderr, which else is ours.
+        settings: Spark settings, which override the defaults.
+        app_name: the application's name in Spark's logs.
+        log: the file that a new JVM's stderr goes to; None: to this process's stderr.
 
     Raises:
-        ConfigError: no fit pyspark, or no Java.
+        ConfigError: PySpark or Java is missing or too old.
     """
     require_spark()
     require_java()
     from pyspark.sql import SparkSession
 
-    # Else the workers are whatever python3 the PATH has, without pgsluice.
+    # Otherwise the workers would be the python3 of PATH, which may lack pgsluice.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     merged = merged_settings(settings)
@@ -110,22 +110,22 @@ def build_session(
 def start_session(
     settings: Mapping[str, str], app_name: str, log: Path, look: Callable[[], object]
 ) -> SparkSession:
-    """Start a session of our own, in a thread, so that it can be given up.
+    """Start a session in a thread, so that the start can be abandoned.
 
-    The JVM takes seconds to come up and listens to nobody meanwhile. Built in a thread, PySpark
-    also leaves our handler of SIGINT alone.
+    The JVM takes seconds to start and cannot be interrupted meanwhile. In a thread, PySpark also
+    does not replace our handler of SIGINT.
 
     Args:
         settings: as for :func:`build_session`.
         app_name: as for :func:`build_session`.
-        log: the file that takes what the JVM and its Python workers write to stderr, which
-            would be stack traces on a user's terminal.
-        look: called a few times a second until the session is up; what it raises ends the
-            wait, and the session is stopped as soon as it is up.
+        log: the file for the stderr of the JVM and its Python workers, which would otherwise
+            print stack traces on the user's terminal.
+        look: called a few times per second until the session has started. If it raises, the
+            wait ends, and the session is stopped once it has started.
 
     Raises:
-        ConfigError: no fit pyspark, no Java, or a setting that Spark refuses.
-        PgsluiceError: what ``look`` raises.
+        ConfigError: PySpark or Java is missing or too old, or Spark refuses a setting.
+        PgsluiceError: ``look`` raised it.
     """
     starting = _Starting(settings, app_name, log)
     starting.start()
@@ -133,9 +133,9 @@ def start_session(
         try:
             look()
         except BaseException:
-            starting.give_up()
+            starting.abandon()
             raise
-        starting.join(_LOOK_S)
+        starting.join(_LOOK_INTERVAL_S)
     return starting.session()
 
 
@@ -146,7 +146,7 @@ class _Starting(threading.Thread):
         self._app_name = app_name
         self._log = log
         self._lock = threading.Lock()
-        self._is_given_up = False
+        self._is_abandoned = False
         self._session: SparkSession | None = None
         self._error: BaseException | None = None
 
@@ -158,13 +158,13 @@ class _Starting(threading.Thread):
             return
         with self._lock:
             self._session = session
-            if not self._is_given_up:
+            if not self._is_abandoned:
                 return
         session.stop()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         with self._lock:
-            self._is_given_up = True
+            self._is_abandoned = True
             if self._session is None:
                 return
         self._session.stop()
@@ -173,25 +173,25 @@ class _Starting(threading.Thread):
         if isinstance(self._error, PgsluiceError):
             raise self._error
         if self._error is not None or self._session is None:
-            said = self._log.read_text(errors="replace").strip().splitlines()
+            lines = self._log.read_text(errors="replace").strip().splitlines()
             raise ConfigError(
                 "Spark did not start",
-                hint="\n".join([f"the end of {self._log}:", *said[-4:]]),
+                hint="\n".join([f"the end of {self._log}:", *lines[-4:]]),
             ) from self._error
         return self._session
 
 
 def _launch(settings: Mapping[str, str], app_name: str, log: Path) -> None:
-    """Start the JVM and its context with a stderr that is a file.
+    """Start the JVM and its Spark context, with the JVM's stderr in a file.
 
-    The session's builder would let the JVM write to ours.
+    The builder of sessions would let the JVM write to this process's stderr.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if getattr(SparkContext, "_gateway", None) is not None:
-        return  # of a session before: there is one a process
-    if log.exists() and log.stat().st_size > _LOG_BYTES:
+        return  # a process has one JVM, and an earlier session has started it
+    if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES:
         log.replace(f"{log}.1")
     conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
     log.touch(mode=0o600)
@@ -201,13 +201,13 @@ def _launch(settings: Mapping[str, str], app_name: str, log: Path) -> None:
 
 
 def merged_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings over the defaults that suit their master."""
+    """The defaults for the master, overridden by the given settings."""
     merged = {**DEFAULTS, **settings}
     master = merged["spark.master"]
     if is_local(master):
         merged = {**LOCAL_DEFAULTS, **merged, "spark.master": _with_attempts(master)}
         if "spark.driver.extraJavaOptions" not in settings:
-            # Also what Spark prints before a session exists goes through our quiet file.
+            # Our logging configuration then also holds before a session exists.
             merged["spark.driver.extraJavaOptions"] = " ".join((*JVM_FLAGS, _LOG4J_FLAG))
     else:
         merged.setdefault("spark.task.maxFailures", str(TASK_ATTEMPTS + 1))
@@ -215,12 +215,12 @@ def merged_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run inside this machine's driver."""
+    """Whether tasks run on this machine, in the driver."""
     return master == "local" or master.startswith("local[")
 
 
 def _with_attempts(master: str) -> str:
-    """``local[n]`` as ``local[n,attempts]``: a local master retries no task by itself."""
+    """``local[n]`` as ``local[n,attempts]``: otherwise a local master never retries a task."""
     if master == "local":
         return f"local[1,{TASK_ATTEMPTS}]"
     if "," in master:

@@ -1,4 +1,4 @@
-"""Run payloads as Spark tasks. A result is a dataclass: one row, with its fields as columns."""
+"""Runs payloads as Spark tasks. Each returns a dataclass: a row with the fields as columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def result_types(result: type[Any]) -> tuple[pa.Schema, str]:
 
 
 def collect_results(frame: DataFrame, result: type[R]) -> list[R]:
-    """Run a frame of result rows, and read the rows as their dataclass."""
+    """Run a frame of result rows, and return the rows as instances of their dataclass."""
     remedies = [name for name, hint in get_type_hints(result).items() if hint == Remedy | None]
     results = []
     for row in frame.collect():
@@ -47,7 +47,7 @@ def collect_results(frame: DataFrame, result: type[R]) -> list[R]:
 def result_batches(
     run: Callable[[bytes], Any], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run each payload of the first column; one result row for each."""
+    """Run the payloads in the first column; each gives one result row."""
     for batch in batches:
         yield _run_all(run, schema, batch.column(0).to_pylist())
 
@@ -66,24 +66,23 @@ def run_tasks(
     *,
     most_tasks: int | None = None,
 ) -> list[R]:
-    """Run payloads in one Spark job; the results come in no particular order.
+    """Run payloads in one Spark job, and return the results in no particular order.
 
     Args:
         spark: the session.
-        run: turns a payload into a result; it is pickled.
+        run: turns a payload into a result; Spark pickles it.
         payloads: one for each piece of work.
         result: the dataclass that ``run`` returns.
-        most_tasks: how many tasks share the payloads; None: each payload has its own task.
+        most_tasks: the largest number of tasks; None: each payload has its own task.
     """
     if not payloads:
         return []
     schema, ddl = result_types(result)
-    numbered = list(payloads)
 
     def run_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield _run_all(run, schema, [numbered[index] for index in batch.column(0).to_pylist()])
+            yield _run_all(run, schema, [payloads[index] for index in batch.column(0).to_pylist()])
 
-    tasks = min(len(numbered), most_tasks or len(numbered))
-    frame = spark.range(0, len(numbered), 1, tasks).mapInArrow(run_numbers, ddl)
+    tasks = min(len(payloads), most_tasks or len(payloads))
+    frame = spark.range(0, len(payloads), 1, tasks).mapInArrow(run_numbers, ddl)
     return collect_results(frame, result)

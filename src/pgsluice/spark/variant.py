@@ -1,8 +1,8 @@
-"""Arrow columns as Spark's VARIANT: one object a row, whole columns at a time.
+"""Encodes Arrow columns as Spark's VARIANT: one object per row, a whole column at a time.
 
 A VARIANT is two byte strings: *metadata*, the dictionary of field names, which all rows of a
 relation share, and *value*. Types stay exact: a bigint is an 8-byte integer, numeric(10,2) a
-decimal with its scale, a timestamptz an instant. Nothing goes through JSON.
+decimal with its scale, a timestamptz an instant. No value is converted to JSON.
 
 Source: the Parquet project's "Variant Binary Encoding" (VariantEncoding.md), version 1, and
 Spark's reader of it, org.apache.spark.types.variant.VariantUtil.
@@ -37,7 +37,7 @@ TYPE = pa.struct(
         pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
     ]
 )
-"""How a VARIANT column travels from Python to Spark."""
+"""The Arrow type of a VARIANT column that Python passes to Spark."""
 
 SIZE_LIMIT = 128 * 1024 * 1024
 """Spark refuses a larger value or dictionary."""
@@ -60,7 +60,7 @@ _TIMESTAMP, _TIMESTAMP_NTZ = 12, 13
 
 
 class Dictionary:
-    """The field names of one relation's rows, sorted, and their encoded form.
+    """The sorted field names of one relation's rows, and their encoding.
 
     Args:
         names: the columns' names, each once.
@@ -86,7 +86,7 @@ class Dictionary:
         return len(self._ids)
 
     def id(self, name: str) -> int:
-        """The number that stands for a name in an object."""
+        """The number of a name, which objects have in its place."""
         return self._ids[name]
 
 
@@ -96,13 +96,13 @@ def encode_objects(
     absent: Mapping[str, Mask],
     rows: Mask,
 ) -> pa.Array:
-    """One object a row, its fields named as the columns.
+    """Encode one object per row; its fields have the columns' names.
 
     Args:
-        dictionary: has all the columns' names.
-        columns: arrays of one length n; a null becomes the VARIANT null.
-        absent: by column, where the field is left out of the object.
-        rows: of length n, false where the result is NULL.
+        dictionary: has the names of all columns.
+        columns: arrays of the same length n; a null becomes the VARIANT null.
+        absent: column name -> mask of length n, true where the object lacks the field.
+        rows: mask of length n, false where the result is NULL.
 
     Returns:
         An array of :data:`TYPE`.
@@ -110,7 +110,7 @@ def encode_objects(
     Raises:
         TableError: a type has no VARIANT form, or a row is larger than Spark takes.
     """
-    # Ids rise with the names, and an object's fields have to be in that order.
+    # An object's fields are in the order of their names, which is that of the ids.
     names = sorted(columns, key=dictionary.id)
     values = [encode_values(columns[name], name) for name in names]
     count = len(rows)
@@ -130,18 +130,18 @@ def encode_objects(
     ids = np.array([dictionary.id(name) for name in names], np.int64)
     for members, fields in groups:
         inner = _inner_lengths(values, members, fields)
-        places = offsets[:-1][members]
-        head = _object_heads(dictionary, ids[fields], inner)
-        data[places[:, None] + np.arange(head.shape[1])] = head
-        at = places + head.shape[1]
-        for position, field in enumerate(fields):
-            values[field].write(data, at, members)
-            at = at + inner[:, position]
+        object_starts = offsets[:-1][members]
+        heads = _object_heads(dictionary, ids[fields], inner)
+        data[object_starts[:, None] + np.arange(heads.shape[1])] = heads
+        value_starts = object_starts + heads.shape[1]
+        for index, field in enumerate(fields):
+            values[field].write(data, value_starts, members)
+            value_starts = value_starts + inner[:, index]
     return _variant_array(data, offsets, dictionary.metadata, rows)
 
 
 def _groups(present: Mask, rows: Mask) -> list[tuple[Int64s, Int64s]]:
-    """Rows with the same fields: (row numbers, field numbers) of each such group."""
+    """Groups of rows that have the same fields: (row numbers, field numbers) of each group."""
     members = np.flatnonzero(rows)
     if not len(members):
         return []
@@ -163,7 +163,7 @@ def _inner_lengths(values: Sequence[Ragged], members: Int64s, fields: Int64s) ->
 
 
 def _widths(dictionary: Dictionary, inner: Int64s) -> tuple[int, int, int]:
-    """Bytes of an object's size, ids and offsets; one choice for all rows of a group."""
+    """Bytes of a group's field counts, ids and offsets; the same for all its objects."""
     fields = inner.shape[1]
     largest = int(inner.sum(axis=1).max()) if inner.size else 0
     return (4 if fields > 255 else 1), width_of(max(len(dictionary) - 1, 0)), width_of(largest)
@@ -177,7 +177,7 @@ def _head_length(dictionary: Dictionary, inner: Int64s) -> int:
 
 
 def _object_heads(dictionary: Dictionary, ids: Int64s, inner: Int64s) -> Bytes:
-    """All of an object that comes before its values: shape (rows, length of the head)."""
+    """The part of each object that precedes its values: shape (rows, length of the head)."""
     size_width, id_width, offset_width = _widths(dictionary, inner)
     rows, fields = inner.shape
     is_large = 1 if size_width == 4 else 0
@@ -195,7 +195,7 @@ def _object_heads(dictionary: Dictionary, ids: Int64s, inner: Int64s) -> Bytes:
 
 
 def encode_values(array: pa.Array, name: str) -> Ragged:
-    """A column's values, each encoded by itself; ``name`` is for error messages.
+    """Encode each value of a column; ``name`` is for error messages.
 
     Raises:
         TableError: the type has no VARIANT form.
@@ -224,18 +224,18 @@ def encode_values(array: pa.Array, name: str) -> Ragged:
 def _fixed_code(kind: pa.DataType, name: str) -> tuple[int, int]:
     if pt.is_timestamp(kind) and kind.unit == "us":
         return (_TIMESTAMP if kind.tz is not None else _TIMESTAMP_NTZ), 8
-    for known, code in _FIXED:
-        if kind == known:
+    for fixed_type, code in _FIXED:
+        if kind == fixed_type:
             return code, kind.bit_width // 8
     raise TableError(
         f'column "{name}" of Arrow type {kind} has no VARIANT form',
-        hint="read this table by the option table",
+        hint="read this table with the option table",
         column=name,
     )
 
 
 def _fixed_bytes(array: pa.Array, width: int) -> Bytes:
-    """A fixed-width array's memory: shape (n, width). What lies under a null means nothing."""
+    """The memory of a fixed-width array: shape (n, width). Bytes under a null are arbitrary."""
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
         return np.zeros((len(array), width), np.uint8)
@@ -244,7 +244,7 @@ def _fixed_bytes(array: pa.Array, width: int) -> Bytes:
 
 
 def _encode_decimals(array: pa.Array, valid: Mask) -> Ragged:
-    """Decimals in the narrowest form that their type allows: 4, 8 or 16 bytes."""
+    """Encode decimals in the fewest bytes that hold their precision: 4, 8 or 16."""
     digits = max(array.type.precision, array.type.scale)
     code, width = next(
         form
@@ -254,12 +254,12 @@ def _encode_decimals(array: pa.Array, valid: Mask) -> Ragged:
     header = np.empty((len(array), 2), np.uint8)
     header[:, 0] = code << 2 | _PRIMITIVE
     header[:, 1] = array.type.scale
-    # Two's complement, little-endian: the low bytes of a small number are the number.
+    # In little-endian two's complement, the first bytes of a small number are the number.
     return _with_nulls(np.hstack([header, _fixed_bytes(array, 16)[:, :width]]), valid)
 
 
 def _with_nulls(rows: Bytes, valid: Mask) -> Ragged:
-    """Encodings of one width; where not valid, the one byte of a VARIANT null."""
+    """Encodings of one width, replaced by a VARIANT null (one byte) where not valid."""
     count, width = rows.shape
     rows = np.ascontiguousarray(rows)
     if rows.size and not valid.all():
@@ -270,25 +270,25 @@ def _with_nulls(rows: Bytes, valid: Mask) -> Ragged:
 
 
 def _encode_bytes(array: pa.Array, valid: Mask, *, is_text: bool) -> Ragged:
-    """Strings and binaries: a head by length, then the bytes as they are."""
-    starts, content, source = _large_content(array)
+    """Encode strings and binaries: a head that has the length, then the unchanged bytes."""
+    source_starts, content, source = _large_content(array)
     content = np.where(valid, content, 0)
     short = valid & (content <= _LONGEST_SHORT_STRING) if is_text else np.zeros_like(valid)
     long = valid & ~short
     head = np.where(long, 5, 1).astype(np.int64)
     lengths = head + content
-    places = exclusive_sum(lengths)[:-1]
+    starts = exclusive_sum(lengths)[:-1]
     data = np.zeros(int(lengths.sum()), np.uint8)
-    data[places[short]] = (content[short] << 2 | _SHORT_STRING).astype(np.uint8)
-    data[places[long]] = (_LONG_STRING if is_text else _BINARY) << 2 | _PRIMITIVE
+    data[starts[short]] = (content[short] << 2 | _SHORT_STRING).astype(np.uint8)
+    data[starts[long]] = (_LONG_STRING if is_text else _BINARY) << 2 | _PRIMITIVE
     sizes = little_endian(content[long], 4)
-    data[places[long][:, None] + np.arange(1, 5)] = sizes
-    Ragged(source, starts, content).write(data, places + head)
-    return Ragged(data, places, lengths)
+    data[starts[long][:, None] + np.arange(1, 5)] = sizes
+    Ragged(source, source_starts, content).write(data, starts + head)
+    return Ragged(data, starts, lengths)
 
 
 def _large_content(array: pa.Array) -> tuple[Int64s, Int64s, Bytes]:
-    """Starts, lengths and bytes of a LargeBinary or large_string array."""
+    """Starts, lengths and bytes of a large_binary or large_string array."""
     _, offset_buffer, data_buffer = array.buffers()
     if not len(array):
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
@@ -298,30 +298,30 @@ def _large_content(array: pa.Array) -> tuple[Int64s, Int64s, Bytes]:
 
 
 def _encode_lists(array: pa.Array, valid: Mask, name: str) -> Ragged:
-    """Arrays: a head, the element count, the elements' offsets, the elements."""
+    """Encode arrays: a head, the number of elements, their offsets, the elements."""
     elements = encode_values(array.flatten(), name)
     counts = np.zeros(len(array), np.int64)
     counts[valid] = pc.list_value_length(array).drop_null().to_numpy(zero_copy_only=False)
     first = exclusive_sum(counts)
     inner = exclusive_sum(elements.lengths)
-    # Sizes and offsets are four bytes throughout: their places follow from the count alone.
+    # All sizes and offsets have four bytes, so the number of elements determines where they are.
     head = np.where(valid, 1 + 4 + 4 * (counts + 1), 1)
     content = inner[first[1:]] - inner[first[:-1]]
     lengths = head + content
-    places = exclusive_sum(lengths)[:-1]
+    starts = exclusive_sum(lengths)[:-1]
     data = np.zeros(int(lengths.sum()), np.uint8)
     is_large, widest = 1, 4
-    data[places[valid]] = (is_large << 2 | (widest - 1)) << 2 | _ARRAY
-    data[places[valid][:, None] + np.arange(1, 5)] = little_endian(counts[valid], 4)
+    data[starts[valid]] = (is_large << 2 | (widest - 1)) << 2 | _ARRAY
+    data[starts[valid][:, None] + np.arange(1, 5)] = little_endian(counts[valid], 4)
     numbers = spread(first[:-1][valid], counts[valid] + 1)
     owners = np.repeat(np.flatnonzero(valid), counts[valid] + 1)
     relative = inner[numbers] - inner[first[owners]]
     slots = spread(np.zeros(int(valid.sum()), np.int64), counts[valid] + 1)
-    data[(places[owners] + 5 + 4 * slots)[:, None] + np.arange(4)] = little_endian(relative, 4)
+    data[(starts[owners] + 5 + 4 * slots)[:, None] + np.arange(4)] = little_endian(relative, 4)
     owner_of_element = np.repeat(np.arange(len(array)), counts)
-    at = (places + head)[owner_of_element] + inner[:-1] - inner[first[owner_of_element]]
-    elements.write(data, at)
-    return Ragged(data, places, lengths)
+    element_starts = (starts + head)[owner_of_element] + inner[:-1]
+    elements.write(data, element_starts - inner[first[owner_of_element]])
+    return Ragged(data, starts, lengths)
 
 
 def _null_mask(array: pa.Array) -> Mask:
@@ -332,10 +332,9 @@ def _null_mask(array: pa.Array) -> Mask:
 
 
 def _variant_array(data: Bytes, offsets: Int64s, metadata: bytes, rows: Mask) -> pa.Array:
-    """Struct of the two byte strings; the dictionary is the same in every row."""
+    """A struct of the two byte strings; the dictionary is the same in every row."""
     count = len(rows)
-    both = max(int(offsets[-1]), len(metadata) * count)
-    if both > 2**31 - 1:
+    if max(int(offsets[-1]), len(metadata) * count) > 2**31 - 1:
         raise TableError("a batch of VARIANT rows is larger than 2 GiB", rows=count)
     value = _binary_array(data, offsets)
     names = np.tile(np.frombuffer(metadata, np.uint8), count)
