@@ -74,6 +74,7 @@ class TableApplied:
         applied_through: the table's position now.
         rows: changes that it applied.
         seconds: its task's time.
+        rows_skipped: rows that were updated or deleted and that the target lacks.
     """
 
     subscription: str
@@ -82,6 +83,7 @@ class TableApplied:
     applied_through: Lsn
     rows: int
     seconds: float
+    rows_skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

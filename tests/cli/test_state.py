@@ -77,7 +77,7 @@ class TestStatus:
             "name", "mode", "sink", "position", "lag_bytes", "lag_s", "tables",
         }  # fmt: skip
         assert set(lake["tables"][0]) >= {
-            "schema", "table", "state", "applied_through", "rows", "error",
+            "schema", "table", "state", "applied_through", "rows", "rows_skipped", "error",
         }  # fmt: skip
 
     def test_json_has_states_and_positions(

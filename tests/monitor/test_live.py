@@ -86,6 +86,12 @@ def test_a_batch_without_rows_prints_nothing(lines: Lines) -> None:
     assert lines(_batch(0), TableApplied("lake", "public", "t", _AT, 0, 0.1)) == []
 
 
+def test_skipped_rows_print_a_line_with_their_count(lines: Lines) -> None:
+    assert lines(TableApplied("lake", "public", "t", _AT, 9, 0.1, 3)) == [
+        "lake: public.t skipped updates and deletes of 3 rows that the target lacks"
+    ]
+
+
 def test_capture_prints_its_state_when_it_changes(lines: Lines) -> None:
     streaming = CaptureState(CapturePhase.STREAMING, _AT, _AT, 0, 10)
     gone = CaptureState(CapturePhase.RECONNECTING, message="the server is away")

@@ -118,6 +118,48 @@ def test_two_keys_swapped_while_their_big_columns_stay(
     one.assert_equal("t")
 
 
+def test_updates_of_rows_that_were_not_copied_are_skipped(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    one = pipeline(shop := database(), extra="copy_data = false")
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int, big text)",
+        "ALTER TABLE t ALTER big SET STORAGE EXTERNAL",
+        f"INSERT INTO t SELECT i, 0, {BIG} FROM generate_series(1, 4) i",
+    )
+    one.once()
+    shop.execute(
+        "INSERT INTO t VALUES (5, 0, 'new'), (6, 0, 'new')",
+        "UPDATE t SET a = 1",
+        "UPDATE t SET id = id + 10 WHERE id IN (1, 6)",
+        "DELETE FROM t WHERE id = 2",
+    )
+    one.once()
+    rows = one.delta("t").to_pyarrow_table().to_pylist()
+    assert sorted(row["id"] for row in rows) == [5, 16]
+    shop.execute("UPDATE t SET a = 2")
+    one.once()
+    rows = one.delta("t").to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["a"]) for row in rows) == [(5, 2), (16, 2)]
+    assert (one.table("t").state, one.table("t").rows_skipped) == ("r", 7)
+
+
+def test_an_insert_replaces_a_row_whose_delete_is_not_published(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    one = pipeline(shop := database())
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int)",
+        "INSERT INTO t VALUES (1, 0), (2, 0)",
+        f"CREATE PUBLICATION {shop.name} FOR ALL TABLES WITH (publish = 'insert, update')",
+    )
+    one.once()
+    shop.execute("DELETE FROM t", "INSERT INTO t VALUES (1, 1), (3, 1)")
+    one.once()
+    rows = one.delta("t").to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["a"]) for row in rows) == [(1, 1), (2, 0), (3, 1)]
+
+
 def test_an_added_nullable_column_is_followed_and_a_dropped_one_turns_null(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:

@@ -22,6 +22,7 @@ from pgsluice.sinks.target import TableOptions
 from pgsluice.spool.block import FACTS_TAG
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.planning import TableWork
+from pgsluice.wire import TupleData, Update
 
 FACTS = RelationFacts(
     OID, "public", "orders", "r", OID, "public", "orders", ("id",), ("id",), "d", 1,
@@ -101,6 +102,17 @@ def test_work_is_done_once_and_a_repeat_says_where_the_target_is(
     assert (again.error, again.skipped) == (None, True)
     assert (again.through, again.committed, again.version) == (quiet, end, 1)
     assert ids(lake) == [0, 1]
+
+
+def test_rows_that_the_target_lacks_are_skipped_and_counted(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake)
+    relation, insert = orders(7)
+    updates = [Update(OID, None, TupleData.of(id_, "new")) for id_ in ("0", "7", "9")]
+    end = maker.segment([relation, Facts(), insert, *updates])  # type: ignore[list-item]
+    result = task(maker, lake).run(work(end).to_bytes())
+    assert (result.error, result.rows_inserted, result.rows_updated) == (None, 1, 1)
+    assert result.rows_skipped == 1
+    assert ids(lake) == [0, 7]
 
 
 def test_a_table_whose_rules_are_not_known_waits_for_them(maker: SpoolMaker, lake: Path) -> None:

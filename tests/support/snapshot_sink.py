@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import feather
 
 from pgsluice.changes.net import NetChanges
+from pgsluice.changes.rekeyed import resolve_rekeyed
 from pgsluice.config import SinkConfig, TargetPath
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
@@ -26,7 +27,6 @@ from pgsluice.sinks.contract import (
     Overtaken,
     TargetIdentity,
     TargetTable,
-    lacks_source_row,
 )
 
 Row = dict[str, Any]
@@ -102,10 +102,9 @@ class SnapshotHandle:
         schema = pa.schema([*(self.schema() or changes.schema), *added])
         before = [] if self._rows is None else self._rows.to_pylist()
         before = [{name: row.get(name) for name in schema.names} for row in before]
-        rows, counts = _changed(before, changes, schema, self._table.title)
+        rows, counts = _changed(before, changes, schema)
         self._commit(pa.Table.from_pylist(rows, schema=schema), position)
-        inserted, updated, deleted = counts
-        return Applied(self._version, inserted, updated, deleted)
+        return Applied(self._version, *counts)
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         for path in self._folder.glob("*.arrow"):
@@ -136,30 +135,32 @@ class SnapshotHandle:
 
 
 def _changed(
-    before: list[Row], net: NetChanges, schema: pa.Schema, title: str
-) -> tuple[list[Row], tuple[int, int, int]]:
-    """The rows after net changes, and how many were inserted, updated and deleted."""
+    before: list[Row], net: NetChanges, schema: pa.Schema
+) -> tuple[list[Row], tuple[int, int, int, int]]:
+    """The rows after net changes; and how many were inserted, updated, deleted and skipped."""
     kept = [] if net.truncated else before
-    rows = [{**dict.fromkeys(schema.names), **row} for row in net.rows.to_pylist()]
     if not net.key:
-        return kept + rows, (len(rows), 0, 0)
+        rows = [{**dict.fromkeys(schema.names), **row} for row in net.rows.to_pylist()]
+        return kept + rows, (len(rows), 0, 0, 0)
 
     def key(row: Row) -> tuple[Any, ...]:
         return tuple(row[name] for name in net.key)
 
+    net, skipped = resolve_rekeyed(net, pa.Table.from_pylist(kept, schema=schema))
     by_key = {key(row): row for row in kept}
-    sources = {index: key(row) for index, row in enumerate(rows)}
-    moved = zip(net.rekeyed.tolist(), net.source_keys.to_pylist(), strict=True)
-    sources.update((index, key(row)) for index, row in moved)
     after = dict(by_key)
     gone = [after.pop(key(row), None) for row in net.deletes.to_pylist()]
-    for index, row in enumerate(rows):
-        for name, mask in net.absent.items():
-            if mask[index]:
-                if sources[index] not in by_key:
-                    raise lacks_source_row(title)
-                row[name] = by_key[sources[index]][name]
+    inserted = updated = 0
+    for index, row in enumerate(net.rows.to_pylist()):
+        present = by_key.get(key(row))
+        if present is None and not net.inserted[index]:
+            skipped += 1
+            continue
+        kept_names = [name for name, mask in net.absent.items() if mask[index]]
         # Columns that the table has and the source dropped turn NULL.
-        after[key(row)] = row
-    updated = sum(key(row) in by_key for row in rows)
-    return list(after.values()), (len(rows) - updated, updated, sum(map(bool, gone)))
+        own = {**dict.fromkeys(schema.names), **row}
+        after[key(row)] = {**own, **{name: present[name] for name in kept_names if present}}
+        inserted, updated = inserted + (present is None), updated + (present is not None)
+    deleted = sum(map(bool, gone))
+    skipped += net.skipped + max(0, net.expected_deletes - deleted)
+    return list(after.values()), (inserted, updated, deleted, skipped)

@@ -52,13 +52,16 @@ class Lineages:
     Attributes:
         of_change: n; the change's lineage.
         origin: for each lineage, the key that its row had before the batch, or -1 if the row
-            did not exist then.
-        last_change: for each lineage its last change, or -1 if it has none.
+            did not exist then. Whether the target has this row is not known.
+        first_change, last_change: for each lineage; -1 if it has no change.
+        last_bound: for each lineage its last INSERT or DELETE, or -1 if it has none.
     """
 
     of_change: Int64s
     origin: Int64s
+    first_change: Int64s
     last_change: Int64s
+    last_bound: Int64s
 
 
 def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
@@ -70,11 +73,7 @@ def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
     values = pa.concat_tables(
         [events.rows.select(key).cast(events.old_keys.schema), events.old_keys]
     )
-    numbers = np.zeros(len(values), np.int64)
-    for name in key:
-        column = _numbered(values.column(name), name)
-        width = int(column.max(initial=0)) + 1
-        numbers = column if name == key[0] else _numbered(pa.array(numbers * width + column), name)
+    numbers = number_rows(values, key)
     count = int(numbers.max(initial=-1)) + 1
     first_row = np.zeros(count, np.int64)
     first_row[numbers] = np.arange(len(numbers))
@@ -86,6 +85,20 @@ def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
     before = np.where(same_key, after, before)
     before[events.actions == INSERT] = -1
     return Keys(before, after, count, first_row, values)
+
+
+def number_rows(rows: pa.Table, key: tuple[str, ...]) -> Int64s:
+    """Give each row a number: rows of equal keys have equal numbers.
+
+    Raises:
+        TableError: a key column's type cannot be a key.
+    """
+    numbers = np.zeros(len(rows), np.int64)
+    for name in key:
+        column = _numbered(rows.column(name), name)
+        width = int(column.max(initial=0)) + 1
+        numbers = column if name == key[0] else _numbered(pa.array(numbers * width + column), name)
+    return numbers
 
 
 def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
@@ -103,7 +116,20 @@ def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
     return indices
 
 
-def follow(events: Events, keys: Keys, table: str) -> Lineages:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is known of the target's rows before the changes.
+
+    Attributes:
+        is_empty: a TRUNCATE came just before: it has none.
+        may_have_inserted: it may have rows whose keys are inserted: their DELETE was not sent.
+    """
+
+    is_empty: bool = False
+    may_have_inserted: bool = False
+
+
+def follow(events: Events, keys: Keys, table: str, target: Target) -> Lineages:
     """Find the lineage of each change.
 
     Raises:
@@ -112,20 +138,39 @@ def follow(events: Events, keys: Keys, table: str) -> Lineages:
     of_change = np.where(events.actions == DELETE, keys.before, keys.after)
     origin = np.arange(keys.count)
     n = len(of_change)
-    first_change = np.zeros(keys.count, np.int64)
-    first_change[of_change[::-1]] = np.arange(n)[::-1]
-    if n:
+    if n and not target.may_have_inserted:
+        first_change = _first(of_change, keys.count)
         origin[events.actions[first_change] == INSERT] = -1
     moves = (events.actions == UPDATE) & (keys.before != keys.after)
     if moves.any():
-        of_change, origin = _walk(events, keys, moves, of_change, origin, table)
-    last_change = np.full(len(origin), -1)
+        of_change, origin = _walk(events, keys, moves, of_change, origin, table, target)
+    if target.is_empty:
+        origin = np.full_like(origin, -1)
+    bounds = np.flatnonzero(events.actions != UPDATE)
+    last_change, last_bound = np.full(len(origin), -1), np.full(len(origin), -1)
     last_change[of_change] = np.arange(n)
-    return Lineages(of_change, origin, last_change)
+    last_bound[of_change[bounds]] = bounds
+    return Lineages(of_change, origin, _first(of_change, len(origin)), last_change, last_bound)
+
+
+def _first(of_change: Int64s, count: int) -> Int64s:
+    """For each of ``count`` lineages its first change; -1 for one without."""
+    first = np.full(count, -1)
+    first[of_change[::-1]] = np.arange(len(of_change))[::-1]
+    return first
+
+
+_NOT_SEEN = -1
 
 
 def _walk(
-    events: Events, keys: Keys, moves: Mask, of_change: Int64s, origin: Int64s, table: str
+    events: Events,
+    keys: Keys,
+    moves: Mask,
+    of_change: Int64s,
+    origin: Int64s,
+    table: str,
+    target: Target,
 ) -> tuple[Int64s, Int64s]:
     """Walk, in order, the changes of all keys that a change of key touches."""
     touched = np.zeros(keys.count + 1, np.bool_)
@@ -135,6 +180,7 @@ def _walk(
     lineages: list[int] = []
     origins: list[int] = []
     holder: dict[int, int | None] = {}  # key -> its lineage now; None: no row has this key
+    unseen = None if target.is_empty else _NOT_SEEN
 
     def begin(from_key: int) -> int:
         origins.append(from_key)
@@ -147,22 +193,27 @@ def _walk(
         strict=True,
     ):
         if action == INSERT:
-            lineage = begin(-1)
-        else:
-            held = holder.get(before, -1)
-            # A key that is new to the walk belongs to a row from before the batch. A row that
-            # the batch removed cannot be changed: its absent values have no source.
-            lineage = begin(before) if held == -1 else begin(-1) if held is None else held
-            holder[before] = None
-        if action != DELETE:
-            if holder.get(after) is not None:
-                raise TableError(
-                    f"two rows of {table} have the same key at the same time",
-                    hint="a deferrable constraint cannot be the key: name another one in the"
-                    f" subscription's `key`, then {COPY_AGAIN}",
-                    table=table,
-                )
+            # An INSERT over a row replaces it.
+            held = holder.get(after, unseen if target.may_have_inserted else None)
+            lineage = begin(-1) if held is None else begin(after) if held == _NOT_SEEN else held
             holder[after] = lineage
+        else:
+            # A key that is new to the walk belongs to a row from before the batch.
+            held = holder.get(before, unseen)
+            if held is None:  # no row has this key: the change is skipped, and takes no key
+                lineages.append(begin(-1))
+                continue
+            lineage = begin(before) if held == _NOT_SEEN else held
+            holder[before] = None
+            if action == UPDATE:
+                if holder.get(after) is not None:
+                    raise TableError(
+                        f"two rows of {table} have the same key at the same time",
+                        hint="a deferrable constraint cannot be the key: name another one in the"
+                        f" subscription's `key`, then {COPY_AGAIN}",
+                        table=table,
+                    )
+                holder[after] = lineage
         lineages.append(lineage)
     of_change = of_change.copy()
     of_change[changes] = lineages

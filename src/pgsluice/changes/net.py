@@ -8,7 +8,10 @@ that led to it. The rules (contracts: net changes):
   same row in the batch, else from the target, under the key that the row had before the batch.
 - A DELETE or TRUNCATE ends a row. A row that is inserted after it takes no value from the
   target.
-- A value that has no source is an error, never NULL.
+- An UPDATE or DELETE of a row that the target lacks is skipped and counted, as PostgreSQL's
+  apply worker does. So each final row says whether an INSERT of the batch began it; a row that
+  none began is written only if the target has it. An INSERT over an existing row replaces it.
+- A value of an inserted row that has no source is an error, never NULL.
 
 Most batches are computed with whole arrays; only rows whose key changes are followed one by
 one.
@@ -23,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.changes.events import Events, join_runs, table_name
-from pgsluice.changes.lineage import Keys, Lineages, follow, number_keys
+from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
 from pgsluice.columnar.changes import (
     DELETE,
     INSERT,
@@ -57,38 +60,51 @@ class NetChanges:
     """How to bring a table from the batch's start to its end.
 
     In this order: if ``truncated``, delete all rows; read the source rows of ``rekeyed``
-    rows; delete the rows of ``deletes``; insert ``rows``, or replace the row of the same key.
+    rows and resolve these (:mod:`.rekeyed`); delete the rows of ``deletes``; replace the rows
+    of the same keys as ``rows``; insert those of the others that are ``inserted``, and skip
+    the rest.
 
     Attributes:
         schema: the target's columns.
         key: names of the key columns; empty for a table that only takes inserts.
         truncated: whether all rows of the target are deleted first.
         rows: the final rows, at most one for each key, in the order of their last change.
+        inserted: mask over ``rows``: true where an INSERT of the batch began the row. The others
+            exist only if the target has the row of the same key, or of their source key.
         absent: column name -> mask over ``rows``: true where the value has to be taken from
             the target's row of the same key, or for rekeyed rows of their source key.
-        rekeyed: rows (indexes into ``rows``) with absent columns whose source row has another
-            key.
-        source_keys: the key columns of those source rows, in the order of ``rekeyed``.
+        rekeyed: rows (indexes into ``rows``) that are not inserted and had another key before
+            the batch.
+        source_keys: their key columns before the batch, in the order of ``rekeyed``.
+        takes_ended_key: mask in the order of ``rekeyed``: true where another row had the final
+            key before the batch. That row is deleted even if the rekeyed row does not exist.
         deletes: the key columns of the target's rows that end, unless a row of ``rows`` has
             their key.
+        expected_deletes: how many rows of ``deletes`` the target has, unless it lacks some; at
+            least so many where the stream is not complete.
         only_new: true if there are no deletes and each row was inserted in the batch: the
             target has no row with a key of ``rows``, and need not be searched.
         backfilled: columns that cannot be added to a target that lacks them: existing rows
             hold values that the stream does not carry.
         counts: the batch's changes before netting.
+        skipped: rows whose UPDATE or DELETE came after the batch had deleted them.
     """
 
     schema: pa.Schema
     key: tuple[str, ...]
     truncated: bool
     rows: pa.Table
+    inserted: Mask
     absent: Mapping[str, Mask]
     rekeyed: Int64s
     source_keys: pa.Table
+    takes_ended_key: Mask
     deletes: pa.Table
+    expected_deletes: int
     only_new: bool
     backfilled: frozenset[str]
     counts: ChangeCounts
+    skipped: int
 
     @property
     def is_empty(self) -> bool:
@@ -97,7 +113,11 @@ class NetChanges:
 
 
 def net_changes(
-    changes: Sequence[RelationChanges], *, schema: pa.Schema, key: tuple[str, ...]
+    changes: Sequence[RelationChanges],
+    *,
+    schema: pa.Schema,
+    key: tuple[str, ...],
+    is_complete: bool = True,
 ) -> NetChanges:
     """Reduce a batch of changes to the final state of each key of one table.
 
@@ -106,6 +126,8 @@ def net_changes(
         schema: the target's columns.
         key: names of the key columns, unique at the source at any moment; empty for a table
             that only takes inserts.
+        is_complete: the stream carries every change of the table. Otherwise the target may have
+            a row whose key is inserted, since its DELETE was not sent.
 
     Raises:
         TableError: the changes cannot be applied to a table of current state; the message
@@ -121,29 +143,32 @@ def net_changes(
     if not key:
         return _appended(events, schema, truncated, counts, table)
     keys = number_keys(events, key)
-    lineages = follow(events, keys, table)
-    if truncated:
-        lineages = Lineages(
-            lineages.of_change, np.full_like(lineages.origin, -1), lineages.last_change
-        )
-    last = lineages.last_change[lineages.last_change >= 0]
-    final = np.sort(last[events.actions[last] != DELETE])
-    sources = _Sources(events, keys, lineages, final, table)
+    lineages = follow(events, keys, table, Target(truncated, not is_complete))
+    ends = _Ends.of(events, lineages)
+    sources = _Sources(events, keys, lineages, ends.final, table)
     rows, absent = sources.fill(schema)
-    rekeyed, source_keys = sources.rekeyed(absent)
-    deleted, only_new = _compare_with_target(keys, lineages, final)
+    rekeyed, source_keys = sources.rekeyed(ends.inserted)
+    had_row = np.zeros(keys.count, np.bool_)
+    had_row[ends.origins] = True
+    final_keys = keys.after[ends.final]
+    is_deleted = had_row.copy()
+    is_deleted[final_keys] = False
     return NetChanges(
         schema=schema,
         key=key,
         truncated=truncated,
         rows=rows,
+        inserted=ends.inserted,
         absent=absent,
         rekeyed=rekeyed,
         source_keys=keys.take(source_keys),
-        deletes=keys.take(deleted),
-        only_new=only_new,
+        takes_ended_key=had_row[final_keys[rekeyed]],
+        deletes=keys.take(np.flatnonzero(is_deleted)),
+        expected_deletes=int(np.count_nonzero(is_deleted[ends.certain_origins])),
+        only_new=not had_row.any(),
         backfilled=events.backfilled,
         counts=counts,
+        skipped=ends.skipped,
     )
 
 
@@ -173,25 +198,56 @@ def _appended(
         rows=pa.Table.from_arrays(
             [_taken(column, index) for column in events.rows.columns], schema=events.rows.schema
         ),
+        inserted=np.ones(len(index), np.bool_),
         absent={},
         rekeyed=np.empty(0, np.int64),
         source_keys=nothing,
+        takes_ended_key=np.empty(0, np.bool_),
         deletes=nothing,
+        expected_deletes=0,
         only_new=True,
         backfilled=events.backfilled,
         counts=counts,
+        skipped=0,
     )
 
 
-def _compare_with_target(keys: Keys, lineages: Lineages, final: Int64s) -> tuple[Int64s, bool]:
-    """Keys whose rows the batch deleted, and whether all final rows are new to the target."""
-    had_row = np.zeros(keys.count, np.bool_)
-    origins = lineages.origin[lineages.last_change >= 0]
-    had_row[origins[origins >= 0]] = True
-    replaced = bool(had_row[keys.after[final]].any())
-    had_row[keys.after[final]] = False
-    deleted = np.flatnonzero(had_row)
-    return deleted, not replaced and not len(deleted)
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Where the lineages come from, and how they end.
+
+    Attributes:
+        final: the last changes of those that end with a row, in commit order.
+        inserted: in the same order: an INSERT of the batch began the row.
+        skipped: lineages without a row at the end that changed although they had none.
+        origins: keys of the rows before the batch.
+        certain_origins: those whose first change says that the source had the row.
+    """
+
+    final: Int64s
+    inserted: Mask
+    skipped: int
+    origins: Int64s
+    certain_origins: Int64s
+
+    @classmethod
+    def of(cls, events: Events, lineages: Lineages) -> _Ends:
+        is_used = lineages.last_change >= 0
+        origin, first = lineages.origin[is_used], lineages.first_change[is_used]
+        last, bound = lineages.last_change[is_used], lineages.last_bound[is_used]
+        is_inserted = (bound >= 0) & (events.actions[bound] == INSERT)
+        has_row = is_inserted | ((bound < 0) & (origin >= 0))
+        begins_inserted = events.actions[first] == INSERT
+        had_none = (origin < 0) & ~begins_inserted
+        skipped = ~has_row & (had_none | (events.actions[last] == UPDATE))
+        order = np.argsort(last[has_row])
+        return cls(
+            final=last[has_row][order],
+            inserted=is_inserted[has_row][order],
+            skipped=int(np.count_nonzero(skipped)),
+            origins=origin[origin >= 0],
+            certain_origins=origin[(origin >= 0) & ~begins_inserted],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +277,10 @@ class _Sources:
         nullable = pa.schema([field.with_nullable(True) for field in schema])
         return pa.Table.from_arrays(columns, schema=nullable), absent
 
-    def rekeyed(self, absent: Mapping[str, Mask]) -> tuple[Int64s, Int64s]:
-        """Final rows with absent columns and another key than before the batch, and that key."""
-        any_absent = np.zeros(len(self.final), np.bool_)
-        for mask in absent.values():
-            any_absent |= mask
+    def rekeyed(self, inserted: Mask) -> tuple[Int64s, Int64s]:
+        """Final rows that exist only with a row of another key, and that key."""
         origin = self.lineages.origin[self.lineages.of_change[self.final]]
-        rekeyed = np.flatnonzero(any_absent & (origin != self.keys.after[self.final]))
+        rekeyed = np.flatnonzero(~inserted & (origin != self.keys.after[self.final]))
         return rekeyed, origin[rekeyed]
 
     def _carried(self, name: str, mask: Mask, own_rows: Int64s) -> Int64s:
@@ -272,8 +325,7 @@ def _taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
 
 def _no_source(table: str, column: str, count: int) -> TableError:
     return TableError(
-        f"{count} row(s) of {table} came without the value of column {column!r}, and neither"
-        " the stream nor the target has it",
+        f"{count} inserted row(s) of {table} came without the value of column {column!r}",
         hint=f"run ALTER TABLE {table} REPLICA IDENTITY FULL, so that the server sends large"
         f" values with every change, then {COPY_AGAIN}",
         table=table,

@@ -42,7 +42,7 @@ name = {name}
 #   publications = ["orders_eu"]   # from [publications]; default: everything that the slot sends
 sink = {{ type = "delta", path = {target} }}
 # enabled = true
-# copy_data = true           # begin with a copy of the existing rows
+# copy_data = true           # begin with a copy; false: changes of older rows are skipped
 # max_rows_per_batch = 1_000_000
 # max_bytes_per_batch = "256 MiB"
 # apply_interval_s = 0       # seconds between two writes to a table, at least

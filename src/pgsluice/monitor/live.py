@@ -157,6 +157,11 @@ class LiveView(Display):
         row.rows += event.rows
         row.position = event.applied_through
         row.seconds = event.seconds
+        if event.rows_skipped:
+            self._line(
+                f"{event.subscription}: {event.schema}.{event.table} skipped updates and deletes "
+                f"of {_rows(event.rows_skipped)} that the target lacks"
+            )
 
     def _on_state(self, event: TableStateChanged) -> None:
         row = self._row(event)

@@ -263,6 +263,7 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
         "state": str(table.state),
         "applied_through": _text(table.applied_through),
         "rows": table.rows,
+        "rows_skipped": table.rows_skipped,
         "error": table.error,
         "target": table.target,
         "merge_s": table.merge_s,

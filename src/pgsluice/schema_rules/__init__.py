@@ -9,7 +9,13 @@ Answers are values (:mod:`.verdicts`); who asked acts on them: the subscription'
 or a sink. A new rule is one entry here and its test.
 """
 
-from pgsluice.schema_rules.source import Look, SourceFingerprint, added_leaves, reconcile_source
+from pgsluice.schema_rules.source import (
+    Look,
+    SourceFingerprint,
+    added_leaves,
+    reconcile_source,
+    sends_every_change,
+)
 from pgsluice.schema_rules.target import (
     COPY_AGAIN,
     reconcile_filter_column,
@@ -42,4 +48,5 @@ __all__ = [
     "reconcile_key_columns",
     "reconcile_source",
     "reconcile_target",
+    "sends_every_change",
 ]

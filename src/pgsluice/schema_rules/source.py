@@ -28,10 +28,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pgsluice.schema_rules.verdicts import CopyAgain, Park, Same
 
 FIRST_WITH_TRUNCATE = 110000
+
+_ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,14 @@ class SourceFingerprint:
         numbers, actions = raw.get("numbers", {}), frozenset(raw.get("actions", ()))
         sent = frozenset(raw.get("sent", ()))
         return cls(filenodes, raw["columns"], numbers, actions, raw.get("rules", ""), sent)
+
+
+@lru_cache(maxsize=10_000)
+def sends_every_change(fingerprint: str) -> bool:
+    """Whether the publications send all actions of a table: then no row that the source has
+    deleted is still at the target."""
+    known = SourceFingerprint.parse(fingerprint)
+    return known is not None and known.actions >= _ALL_ACTIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 
 
@@ -113,6 +113,7 @@ class Applied:
         rows_inserted: rows new to the target.
         rows_updated: rows rewritten.
         rows_deleted: rows removed.
+        rows_skipped: rows that were updated or deleted at the source and that the target lacks.
         bytes_written: bytes of new files.
         skipped: true when the target was already at or past the position: nothing was done.
         copy_number: of the target's copy, where a load was skipped.
@@ -122,6 +123,7 @@ class Applied:
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
+    rows_skipped: int = 0
     bytes_written: int = 0
     skipped: bool = False
     copy_number: int = 0
@@ -200,6 +202,8 @@ class TableHandle(Protocol):
             added: columns that the changes have and the table lacks, in the target's types. The
                 handle adds them first, NULL in the rows that the table has.
 
+        A row that is not inserted and that the table lacks is skipped and counted.
+
         Raises:
             Overtaken: another commit came first.
             TableError: the table lacks a row that absent values have to come from.
@@ -242,13 +246,3 @@ class Sink(Protocol):
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
         """Open a table at its newest version, whether it exists or not."""
-
-
-def lacks_source_row(table: str) -> TableError:
-    """The error of changes whose absent values stand in a row that the target does not have."""
-    return TableError(
-        f"an update of {table} left out large values that did not change, and the target does"
-        " not have the row to take them from",
-        hint=f"copy the table again: pgsluice copy CONFIG {table}",
-        table=table,
-    )

@@ -56,6 +56,7 @@ class TableRecord:
             is; 0 where they are not known.
         fingerprint: what later looks at the source's table are compared with.
         rows: changes applied so far.
+        rows_skipped: rows that they updated or deleted and that the target lacked.
         error: why it is parked, for people; None otherwise.
         merge_s: how long its last merge took.
         deferred: its next merge waits, since the last one was expensive.
@@ -86,6 +87,7 @@ class TableRecord:
     version: int = -1
     may_replace_foreign_target: bool = False
     predecessor_oids: tuple[int, ...] = ()
+    rows_skipped: int = 0
     relations: tuple[int, ...] = ()
     is_published: bool = True
     copied_at: Lsn = _NOWHERE

@@ -54,6 +54,7 @@ class TaskResult:
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
+    rows_skipped: int = 0
     bytes_written: int = 0
     skipped: bool = False
     decode_s: float = 0.0
@@ -86,6 +87,7 @@ class ApplyTables:
         keep_versions: target versions by relation OID that readers of cuts rely on.
         rules: of pgsluice's publications, by table and by the relation that the server sends;
             None: there are no such publications, and everything is taken.
+        sends_all_origins: the server also sends what replication wrote there (``origin``).
     """
 
     spool_path: str
@@ -94,6 +96,7 @@ class ApplyTables:
     options: TableOptions
     keep_versions: dict[int, tuple[int, ...]]
     rules: Mapping[int, Mapping[int, Publisher]] | None = None
+    sends_all_origins: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from result_batches(self.run, RESULT_SCHEMA, batches)
@@ -155,7 +158,12 @@ class ApplyTables:
         if not changes:
             return done_before
         table = _target(work, runs, writer, self.options)
-        net = net_changes(runs, schema=table.schema, key=table.key)
+        net = net_changes(
+            runs,
+            schema=table.schema,
+            key=table.key,
+            is_complete=work.is_complete and self.sends_all_origins,
+        )
         netted = time.monotonic()
         last = Lsn(max(int(run.positions[-1]) for run in runs if len(run)))
         # Through the writer that was asked for the position: should another attempt of this
@@ -203,6 +211,7 @@ def _result(
         rows_inserted=applied.rows_inserted,
         rows_updated=applied.rows_updated,
         rows_deleted=applied.rows_deleted,
+        rows_skipped=applied.rows_skipped,
         bytes_written=applied.bytes_written,
         skipped=applied.skipped,
         decode_s=decoded - started,

@@ -130,6 +130,7 @@ class BatchResults:
             committed=Lsn(result.committed),
             version=result.version,
             changes=0 if result.skipped else result.changes,
+            rows_skipped=result.rows_skipped,
             merge_s=merge_s,
             next_due=now + pause_s if pause_s > 0 else None,
         )
@@ -148,6 +149,7 @@ class BatchResults:
                     table.applied_through,
                     result.changes,
                     result.decode_s + result.net_s + result.apply_s + result.maintain_s,
+                    result.rows_skipped,
                 )
             )
         self._report(

@@ -102,6 +102,7 @@ class SubscriptionDriver:
             options=table_options(self.subscription),
             keep_versions=kept_versions(self.tables.record),
             rules=None if self._rules is None else self._rules.in_force,
+            sends_all_origins=self._config.source.origin == "any",
         )
 
     # Between batches

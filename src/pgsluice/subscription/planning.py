@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 
 from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import sends_every_change
 from pgsluice.spool import SpoolReader, SubscriptionRecord
 
 NO_TABLE = 0
@@ -30,6 +31,7 @@ class TableWork:
         committed: position of pgsluice's newest commit at the target, as the record knows it.
         copy_number: which copy the target has to carry.
         oids: the relations with changes: the table, or its leaves.
+        is_complete: the publications send all actions of the table.
     """
 
     relation_oid: int
@@ -40,6 +42,7 @@ class TableWork:
     committed: Lsn
     copy_number: int
     oids: tuple[int, ...]
+    is_complete: bool = False
 
     @classmethod
     def none(cls, end: Lsn) -> TableWork:
@@ -106,6 +109,7 @@ def plan_tables(
             committed=tables[owner].committed,
             copy_number=tables[owner].copy_number,
             oids=tuple(sorted(changed)),
+            is_complete=sends_every_change(tables[owner].fingerprint),
         )
         for owner, changed in sorted(oids.items())
     ]

@@ -290,6 +290,7 @@ class BatchApplied(_Simple):
         committed: position of the target's newest commit.
         version: the target's; -1: not known.
         changes: how many were applied.
+        rows_skipped: how many rows the target lacked.
         merge_s: how long that took.
         next_due: until when the next merge waits (seconds since 1970); None: it need not.
     """
@@ -299,6 +300,7 @@ class BatchApplied(_Simple):
     committed: Lsn
     version: int = -1
     changes: int = 0
+    rows_skipped: int = 0
     merge_s: float = 0.0
     next_due: float | None = None
 
@@ -309,6 +311,7 @@ class BatchApplied(_Simple):
             committed=max(table.committed, self.committed),
             version=self.version if self.version >= 0 else table.version,
             rows=table.rows + self.changes,
+            rows_skipped=table.rows_skipped + self.rows_skipped,
             merge_s=self.merge_s,
             deferred=self.next_due is not None,
             next_due=table.next_due if self.next_due is None else self.next_due,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from pgsluice.changes.net import NetChanges
+from pgsluice.changes.rekeyed import resolve_rekeyed
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
@@ -24,12 +26,11 @@ from pgsluice.sinks.contract import (
     StagedRows,
     TargetIdentity,
     TargetTable,
-    lacks_source_row,
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.merge import merge
-from pgsluice.sinks.delta.rekeyed_rows import fill_rekeyed
+from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
 
 
 class DeltaHandle:
@@ -186,14 +187,22 @@ class DeltaHandle:
     ) -> Applied:
         self._write(lambda: columns.add_columns(delta, added, self._table.title))
         before = maintenance.live_files(delta)
+        lacking = 0
+        if len(net.rekeyed):
+            net, lacking = read_and_resolve(delta, net)
         metrics: dict[str, Any] = {}
         self._write(lambda: metrics.update(self._commit_changes(delta, net, position)))
+        inserted = int(metrics.get("num_target_rows_inserted", 0))
+        updated = int(metrics.get("num_target_rows_updated", 0))
+        deleted = int(metrics.get("num_target_rows_deleted", 0))
+        lacking += len(net.rows) - inserted - updated + max(0, net.expected_deletes - deleted)
         after = maintenance.live_files(delta)
         return Applied(
             version=delta.version(),
-            rows_inserted=int(metrics.get("num_target_rows_inserted", 0)),
-            rows_updated=int(metrics.get("num_target_rows_updated", 0)),
-            rows_deleted=int(metrics.get("num_target_rows_deleted", 0)),
+            rows_inserted=inserted,
+            rows_updated=updated,
+            rows_deleted=deleted,
+            rows_skipped=net.skipped + lacking,
             bytes_written=sum(size for path, size in after.items() if path not in before),
         )
 
@@ -210,7 +219,7 @@ class DeltaHandle:
             rows = columns.with_all_columns(net.rows, columns.existing_schema(delta))
             write_deltalake(delta, rows, mode=mode, commit_properties=commit)
             return {"num_target_rows_inserted": len(rows)}
-        return merge(delta, fill_rekeyed(delta, net, self._table.title), commit, self._table.title)
+        return merge(delta, net, commit)
 
     def _may_append(self, net: NetChanges) -> bool:
         """Whether rows can be added without a MERGE, which would read every key of the table.
@@ -220,22 +229,23 @@ class DeltaHandle:
         return not net.key or (net.only_new and self._foreign_writes == "park")
 
     def _create(self, net: NetChanges, position: Lsn) -> Applied:
-        """Make the table from changes: it was not to be copied."""
-        if net.absent:
-            raise lacks_source_row(self._table.title)
+        """Make the table from changes: it was not to be copied, so it lacks all other rows."""
+        net, skipped = resolve_rekeyed(net, net.rows.slice(0, 0))
+        inserted = net.rows.filter(pa.array(net.inserted))
+        skipped += net.skipped + len(net.rows) - len(inserted) + net.expected_deletes
         types = self.target_types(net.schema)
         schema = pa.schema([f.with_nullable(f.name not in net.key) for f in types])
         self._write(
             lambda: write_deltalake(
                 self._uri,
-                columns.with_all_columns(net.rows, schema),
+                columns.with_all_columns(inserted, schema),
                 mode="error",
                 configuration=self._configuration(),
                 storage_options=self._storage_options,
                 commit_properties=self._commit(position),
             )
         )
-        return self._replaced(len(net.rows))
+        return replace(self._replaced(len(inserted)), rows_skipped=skipped)
 
     def _replaced(self, rows: int) -> Applied:
         """Open the new content."""

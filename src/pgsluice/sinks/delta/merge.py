@@ -2,11 +2,8 @@
 
 The source's columns are named by number, so that they cannot collide with a user's names:
 ``c0, c1, …`` are the values, ``a0, a1, …`` are true where the target's value stays, ``op`` is
-true for a row to delete. The target's names are quoted.
-
-A row with absent values that the target does not have would be inserted with NULL in their
-place. Such an insert sets the key to NULL instead: the target's NOT NULL refuses it before
-anything is committed.
+true for a row to delete, ``ins`` for a row that is inserted if the target lacks it. The target's
+names are quoted.
 """
 
 from __future__ import annotations
@@ -16,10 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import DeltaError
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.sinks.contract import lacks_source_row
 
 
 def quoted(name: str) -> str:
@@ -27,9 +22,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def merge(
-    handle: DeltaTable, net: NetChanges, commit: CommitProperties, table: str
-) -> dict[str, Any]:
+def merge(handle: DeltaTable, net: NetChanges, commit: CommitProperties) -> dict[str, Any]:
     """Apply net changes that do not truncate, in one commit.
 
     Args:
@@ -37,9 +30,6 @@ def merge(
 
     Returns:
         deltalake's metrics.
-
-    Raises:
-        TableError: the target lacks a row that absent values have to come from.
     """
     names = net.schema.names
     column_index = {name: i for i, name in enumerate(names)}
@@ -51,12 +41,9 @@ def merge(
         for i, name in enumerate(names)
         if name not in net.key
     }
-    has_absent = " OR ".join(f"s.a{column_index[name]}" for name in net.absent)
+    if not updates:  # only key columns: a row that is there is counted, too
+        updates = {quoted(net.key[0]): f"s.c{column_index[net.key[0]]}"}
     inserts = {quoted(name): f"s.c{i}" for i, name in enumerate(names)}
-    if has_absent:
-        first = net.key[0]
-        own_key = f"s.c{column_index[first]}"
-        inserts[quoted(first)] = f"CASE WHEN {has_absent} THEN NULL ELSE {own_key} END"
     # streamed_exec=False: the source is in memory anyway, and deltalake then skips files of
     # the target by the source's smallest and largest key.
     merger = handle.merge(
@@ -70,15 +57,9 @@ def merge(
     if len(net.deletes):
         merger = merger.when_matched_delete("s.op")
     if len(net.rows):
-        if updates:
-            merger = merger.when_matched_update(updates, predicate="NOT s.op")
-        merger = merger.when_not_matched_insert(inserts, predicate="NOT s.op")
-    try:
-        metrics: dict[str, Any] = merger.execute()
-    except DeltaError as error:
-        if has_absent and "failed validation check" in str(error):
-            raise lacks_source_row(table) from None  # the cause's text shows rows
-        raise
+        merger = merger.when_matched_update(updates, predicate="NOT s.op")
+        merger = merger.when_not_matched_insert(inserts, predicate="s.ins")
+    metrics: dict[str, Any] = merger.execute()
     return metrics
 
 
@@ -98,5 +79,6 @@ def _source(net: NetChanges) -> pa.Table:
             columns[f"a{i}"] = pa.array(
                 np.append(net.absent[field.name], np.zeros(deletes, np.bool_))
             )
+    columns["ins"] = pa.array(np.append(net.inserted, np.zeros(deletes, np.bool_)))
     columns["op"] = pa.array(np.arange(rows + deletes) >= rows)
     return pa.table(columns)
