@@ -53,7 +53,7 @@ from pgsluice.wire import (
 )
 
 _NOT_KEPT = frozenset("SEcAbPKrp")
-"""Tags of messages that only say what becomes of others."""
+"""Tags that are not stored: they bound, end or abort a streamed or prepared transaction."""
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ class TransactionAssembler:
             yield from self._in_order(part)
 
     def _in_order(self, command: Command) -> Iterator[Command]:
-        """What committed before comes first: commits stand in the spool in their order."""
+        """First the whole transactions that wait: the spool has commits in their order."""
         yield from self.take_whole()
         yield command
 

@@ -31,7 +31,7 @@ class CaptureProcess:
     """A capture that runs as a child process; a context manager.
 
     Args:
-        config: of the whole.
+        config: the whole configuration.
         once: it ends by itself at the server's position at its start.
     """
 

@@ -73,7 +73,7 @@ class FactsSource:
 
         Args:
             oids: the relations that it changed.
-            joining: those of which the connection knows from it now.
+            joining: those whose announcement now counts for the connection.
 
         Raises:
             SourceUnreachable, SourceRefused: the catalog could not be asked.
@@ -99,7 +99,7 @@ class FactsSource:
             self._changed.append((oid, known, json))
 
     def take_changed(self) -> list[bytes]:
-        """Messages for facts that changed without an R; to stand before the next Begin."""
+        """Messages for facts that changed without an R; they are stored before the next Begin."""
         messages: list[bytes] = []
         while self._changed:
             oid, known, json = self._changed.popleft()

@@ -1,9 +1,9 @@
-"""No LSN of the stream is believed past what the same server says that it has flushed.
+"""LSNs of the stream that jump ahead are compared with the server's flush LSN.
 
-What is acknowledged cannot be had again. An LSN that is too high, from a broken server or
-proxy, would become the spool's frontier and make the server forget everything before it. So an
-LSN that jumps far ahead is compared with the server's flush LSN (on a standby: its replay
-LSN), asked over SQL after the LSN was received.
+The server does not send again what was acknowledged. An LSN that is too high, from a broken
+server or proxy, would become the spool's frontier, and the server would then delete WAL that was
+never received. So for an LSN that is far past the last known flush LSN the server is asked over
+SQL how far its WAL is flushed (on a standby: replayed), after the LSN was received.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FlushLimit:
         self._ask = ask
 
     def check(self, lsn: int) -> None:
-        """See that the server has flushed its WAL up to ``lsn``.
+        """Check that the server has flushed its WAL up to ``lsn``.
 
         Raises:
             ProtocolError: it has not; facts ``lsn``, ``flush_lsn``.

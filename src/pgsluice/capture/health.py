@@ -1,6 +1,7 @@
 """What capture does now, in a small file in the spool: for ``status`` and the parent process.
 
-The file is replaced as a whole and not synced: no decision depends on it.
+The file is replaced as a whole and not synced: nothing durable depends on it. ``run --once`` reads
+from it whether the spool is full.
 """
 
 from __future__ import annotations

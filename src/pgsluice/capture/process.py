@@ -1,9 +1,9 @@
-"""Capture as a whole: one slot into one spool, for as long as it takes.
+"""Capture as a whole: from one slot into one spool, on one connection after another.
 
-What waiting cannot mend ends it: a gap, a lost slot, another system, a spool that cannot be
-written, a server that breaks the protocol. Before the first START_REPLICATION every other
-refusal ends it, too. After that, everything else is a reason to connect again, a little later
-each time, without end.
+Capture ends on what waiting cannot mend: a gap, a lost slot, another system, a spool that cannot
+be written, a server that breaks the protocol. Before the first START_REPLICATION it ends on every
+other refusal, too. After that it connects again on all other errors, with growing pauses, for as
+long as it takes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def run_capture(
         config: source, spool, and the subscriptions that the spool is kept for.
         once: end by itself when the frontier has reached the flush LSN seen at the start.
         report: takes events about once a second.
-        stop: ends it cleanly: what was received whole is durable and acknowledged.
+        stop: ends it cleanly: transactions that were received whole are durable and acknowledged.
 
     Raises:
         SourceUnreachable: no connection before the first START_REPLICATION.
@@ -99,7 +99,7 @@ def _keep_streaming(stream: SlotStream, reporter: CaptureReporter, stop: threadi
         except SlotInUse as error:
             in_use_since = began if in_use_since is None else in_use_since
             is_foreign = time.monotonic() - in_use_since > STALE_WALSENDER_TIMEOUT_S
-            # Where a connection broke unseen, the server keeps our old one for longer.
+            # Where the server did not see that our last connection broke, it keeps the slot longer.
             if is_foreign and not stream.has_started:
                 raise
             reason: PgsluiceError = error

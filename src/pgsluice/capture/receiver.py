@@ -102,7 +102,9 @@ class Receiver:
         self._server_end = Lsn(0)
 
     def run(self) -> None:
-        """Receive until asked to stop, or ``until`` is reached; then all whole is durable.
+        """Receive until asked to stop, or ``until`` is reached.
+
+        Transactions that were received whole are durable then.
 
         Raises:
             SourceUnreachable, SlotLost, SourceRefused: the server ended the stream.
@@ -191,7 +193,7 @@ class Receiver:
             if lsn is not None and self._store.offer(AdvanceFrontier(lsn), 0):
                 self._store.drain(_STORE_WAIT_S)
         if self._until is not None and now - self._requested_at >= _POSITION_REQUEST_S:
-            # An idle server has said how far it is, perhaps a moment too early, and says it
+            # An idle server reports its position once, perhaps before it reached ``until``, and
             # again only when it is asked.
             self._send_status(now, asks=True)
         elif self._policy.status_due(now, self._store.durable):

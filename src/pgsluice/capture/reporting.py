@@ -20,7 +20,7 @@ class CaptureReporter:
     """Reports the state of one capture.
 
     Args:
-        config: of the whole.
+        config: the whole configuration.
         writer: its spool's.
         send: takes the events.
     """

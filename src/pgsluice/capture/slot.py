@@ -10,9 +10,9 @@ made for this intent, and nothing has been read from it. It is dropped and made 
 snapshot is gone.
 
 A slot that somebody made beforehand (a DBA) is used as it is if it was never read: a pgoutput slot
-of our database, inactive, newer than the publications, from which the server has sent nothing as
-far as it counts (14+). The spool begins at its confirmed position, and the intent's LSN says that
-we did not make it. Any other slot is refused.
+of our database, inactive, newer than the publications, and without transactions sent in the
+server's statistics (14+). The spool begins at its confirmed position, and the intent's LSN says
+that somebody else made the slot. Any other slot is refused.
 
 After the first start a missing slot is an error; it is never made again.
 """
@@ -64,8 +64,8 @@ class PreparedSource:
     Attributes:
         spool: opened, with a registered beginning.
         consistent_point: where the spool began.
-        snapshot_name: of the slot that was made right now, to import while this is not
-            closed; None when the slot was there, or no snapshot was asked for.
+        snapshot_name: the snapshot of a slot that was made by this call; it can be imported
+            until :meth:`close`. None when the slot was there, or no snapshot was asked for.
     """
 
     spool: Spool

@@ -46,7 +46,7 @@ class Store:
         retention: keeps the spool small; None: it grows.
 
     Attributes:
-        guard: called before a command is taken over; raises what forbids it.
+        guard: called before a command is accepted; raises if it must not be stored.
     """
 
     def __init__(self, writer: SpoolWriter, retention: Retention | None) -> None:
@@ -160,7 +160,7 @@ class Store:
         self._durable = self._writer.frontier
 
     def forget_connection(self) -> None:
-        """The connection ended: what it left open will come again from its beginning."""
+        """The connection ended: the server sends its open transactions again from their start."""
         self.drain()
         self._writer.forget_relations()
 

@@ -40,10 +40,10 @@ class SlotStream:
     """Streams from the slot into the store, on one connection after another.
 
     Args:
-        config: of the whole.
+        config: the whole configuration.
         spool: the slot's.
-        store: writes to it.
-        reporter: reports what is done.
+        store: writes to the spool.
+        reporter: reports what the stream does.
         stop: set to end cleanly.
         once: end at the server's flush LSN as it is at the first connection.
 
@@ -119,11 +119,11 @@ class SlotStream:
                 self._receive(connection, source, more_at, options)
             finally:
                 self._store.forget_connection()
-            # What can be asked for by now is, on the next connection, also in another process.
+            # The next connection, perhaps of another process, asks for these publications.
             self._record_options(self._publications_to_request()[0], options)
 
     def _record_options(self, publications: tuple[str, ...], options: PgoutputOptions) -> None:
-        """Record in the spool what is asked for from the frontier on."""
+        """Record in the spool which publications and options hold from the frontier on."""
         identity = self._spool.identity
         in_force = options_in_force(options)
         self._spool.replace_identity(replace(identity, publications=publications, options=in_force))
@@ -196,7 +196,7 @@ class SlotStream:
             if name not in known and self._decodable_from[name] > self._store.durable
         ]
         ready = tuple(name for name in self._publications if name not in too_new)
-        # With nothing else to ask for, those go on that were asked for before.
+        # If all of them are too new, ask for the same ones as before.
         return ready or known, min((self._decodable_from[name] for name in too_new), default=None)
 
     def _follow_timeline(self, connection: ReplicationConnection, system: SystemIdentity) -> None:

@@ -1,4 +1,4 @@
-"""How far the copies are: asked from the server while they run. Losing it loses nothing."""
+"""How far copies are, asked of the server while they run; no copy depends on it."""
 
 from __future__ import annotations
 

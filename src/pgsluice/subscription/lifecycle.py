@@ -13,8 +13,8 @@ pair that is not in it cannot happen, and is refused. In words:
   table comes from a plan that is out of date, and is ignored.
 - A copy goes ``i``, ``d``, ``f``. ``d`` is durable before the snapshot is taken, so that the
   spool keeps what follows the snapshot, and a copy that a crash cut off is begun again.
-- A user who asks for a copy gets one in every state, and allows it to replace a target that
-  carries another source's position; but not one that another table here is applied to.
+- A user who asks for a copy gets one in every state but ``u``, and allows it to replace a target
+  that carries another source's position; but not one that another table here is applied to.
 - A table whose changes the spool no longer holds is copied, parked ones included.
 - A parked table stays parked until it is copied or unpublished. It always has a reason.
 - Looks at the catalog concern active tables: before a copy there is nothing to compare with.

@@ -219,7 +219,7 @@ class SubscriptionTables:
 
 
 def _is_news(before: TableRecord | None, table: TableRecord) -> bool:
-    """Whether people should hear of it; the copies themselves tell of those that begin."""
+    """Whether a change is reported; a copy reports by itself that it begins."""
     if table.is_to_copy and table.error is None:
         return False
     return before is None or (before.state, before.error) != (table.state, table.error)
