@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import shutil
+import subprocess
+
 import pytest
 from tests.support.transactions import insert, new_spool, raw, transaction
 
@@ -14,7 +18,7 @@ from pgsluice.spool import (
     TableRecord,
     TableState,
 )
-from pgsluice.spool.retention import Retention, RetentionPolicy
+from pgsluice.spool.retention import Retention, RetentionPolicy, used_share
 
 NO_LIMIT = 2**60
 
@@ -149,3 +153,16 @@ def test_a_full_spool_stays_full_until_it_is_clearly_below_the_limit(writer):
     assert retention.step().is_full
     RecordStore.create(writer.spool.path, record("a", 11000))
     assert not retention.step().is_full
+
+
+def test_the_disk_is_as_full_as_df_says(tmp_path):
+    """df leaves out the blocks that are reserved for root, and rounds up to a percent."""
+    printed = subprocess.check_output(["df", "-P", tmp_path], text=True)
+    percent = int(printed.splitlines()[1].split()[4].rstrip("%"))
+    usage = shutil.disk_usage(tmp_path)
+    assert abs(math.ceil(100 * used_share(usage.used, usage.free)) - percent) <= 1
+
+
+def test_blocks_reserved_for_root_do_not_make_a_disk_look_full():
+    """A disk of 250 GB with 60 used and 150 reserved has 40 free: it is 60 % full, not 84 %."""
+    assert used_share(60, 40) == 0.6

@@ -24,7 +24,7 @@ from pgsluice.spool.record import Owner, SubscriptionRecord, TableState
 from pgsluice.spool.writer import SpoolWriter
 
 DISK_SHARE = 0.9
-"""Without ``max_bytes``, the share of the disk that may be in use, by any program."""
+"""Without ``max_bytes``, the share of the disk that may be in use: see :func:`used_share`."""
 _ROOM_SHARE = 0.95
 """A full spool stays full until its size is below this share of the limit."""
 ALL_TABLES = "*"
@@ -53,6 +53,19 @@ class Hold:
 
 
 Released = Mapping[str, Mapping[str, str]]
+
+
+def used_share(used_bytes: int, free_bytes: int) -> float:
+    """The share of a disk that programs have used of what they may use, as ``df`` prints it.
+
+    Blocks that the file system reserves for root are neither used nor free: counted as used,
+    they would make a disk look full that has room.
+
+    Args:
+        used_bytes: in use by any program.
+        free_bytes: available to a program without privileges.
+    """
+    return used_bytes / max(used_bytes + free_bytes, 1)
 
 
 def find_holds(
@@ -203,7 +216,7 @@ class Retention:
         if self._policy.max_bytes is not None:
             return self._writer.size_bytes() >= self._policy.max_bytes * share
         usage = shutil.disk_usage(self._spool.path)
-        return 1 - usage.free / usage.total >= DISK_SHARE * share
+        return used_share(usage.used, usage.free) >= DISK_SHARE * share
 
     def _drop_holds(self, holds: list[Hold], released: Released) -> list[Hold]:
         """Drop holds until there is room; the holds that are left."""
