@@ -1,11 +1,11 @@
-"""What each of a spool's Arrow files says of itself: one type for each kind, and their codec.
+"""Headers of a spool's Arrow files: one type for each kind of file, and their codec.
 
-* A *segment* holds whole transactions, and stands in the chain of segments.
-* A *part* holds a piece of one transaction that had not ended when it was written.
-* A *reference* has no messages. It stands in the chain where its transaction committed, and
-  names the transaction's parts in order.
-* A *prepared* file has no messages and stands outside the chain. It keeps the parts of a
-  prepared transaction until the transaction ends.
+* A *segment* holds whole transactions, and belongs to the chain of segments.
+* A *part* holds a piece of one transaction that had not ended when the part was written.
+* A *reference* has no messages. It belongs to the chain at its transaction's commit, and names
+  the transaction's parts in order.
+* A *prepared* file has no messages and does not belong to the chain. It names the parts of a
+  prepared transaction, which are kept until the transaction ends.
 
 A header is JSON under one key of the Arrow schema's metadata.
 """
@@ -28,11 +28,11 @@ from pgsluice.spool.scan import Counts, RelationCounts
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who wrote a file, and what the server was asked for.
+    """The writer of a file, and the replication options it requested.
 
     Attributes:
-        spool_id, epoch: of the writer.
-        publications, options: as they were while the messages were received.
+        spool_id, epoch: the writer's.
+        publications, options: those in effect while the messages were received.
     """
 
     spool_id: str
@@ -43,14 +43,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class PartReference:
-    """A part, as the file that stands for its transaction names it.
+    """A part, as a reference or prepared file names it.
 
     Attributes:
         name: the part's object name.
         size_bytes: its size.
-        messages: how many it holds.
-        ordinal_start: the transaction's changes before it, without those of aborted
-            subtransactions.
+        messages: the number of its messages.
+        ordinal_start: the number of the transaction's changes before the part, without those of
+            aborted subtransactions.
         drops: pairs (first, past the last) of message indices that belong to aborted
             subtransactions.
     """
@@ -64,14 +64,14 @@ class PartReference:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What every kind has.
+    """The fields of every kind.
 
     Attributes:
-        origin: who wrote it.
-        counts: of its messages; of a reference and a prepared file, of their parts' messages.
-        relations: by OID, the relations in use as they were before the first message. In a
-            reference or prepared file: as they were at the end. A reference's facts hold for
-            all of its parts; without relations there, each part's own hold.
+        origin: the file's writer.
+        counts: of its messages; a reference or prepared file counts those of its parts.
+        relations: by OID, the definitions of the changed relations before the first message; in
+            a reference or prepared file, after the last message. The facts in a reference hold
+            for all of its parts. If a reference has no relations, those of each part hold.
     """
 
     origin: Origin
@@ -81,12 +81,12 @@ class _Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentHeader(_Header):
-    """Of a segment.
+    """A segment's header.
 
     Attributes:
         start, end: the segment covers the positions in (start, end].
         roots: the root of each relation with counts: a partition's top-most partitioned table,
-            else the relation itself, also where its facts are unknown.
+            else the relation itself. A relation with unknown facts is its own root.
         first_commit_timestamp: microseconds since 1970-01-01 UTC; None without a transaction.
     """
 
@@ -100,7 +100,7 @@ class SegmentHeader(_Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartHeader(_Header):
-    """Of a part.
+    """A part's header.
 
     Attributes:
         in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
@@ -115,7 +115,7 @@ class PartHeader(_Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceHeader(_Header):
-    """Of a reference; see :class:`SegmentHeader` and :class:`PreparedHeader`.
+    """A reference's header; see :class:`SegmentHeader` and :class:`PreparedHeader`.
 
     Attributes:
         commit_timestamp: microseconds since 1970-01-01 UTC.
@@ -133,13 +133,13 @@ class ReferenceHeader(_Header):
 
     @property
     def first_commit_timestamp(self) -> int:
-        """As a segment has it."""
+        """The name that a segment's header has for it."""
         return self.commit_timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedHeader(_Header):
-    """Of a prepared transaction.
+    """A prepared file's header.
 
     Attributes:
         in_stream: of its parts.
@@ -169,7 +169,7 @@ _KINDS: dict[str, type[Header]] = {
 }
 _KIND_NAMES = {kind: name for name, kind in _KINDS.items()}
 _OWN_FIELDS = {
-    kind: [one.name for one in fields(kind) if one.name not in _Header.__slots__]
+    kind: [field_.name for field_ in fields(kind) if field_.name not in _Header.__slots__]
     for kind in _KINDS.values()
 }
 
@@ -179,11 +179,13 @@ def encode_header(header: Header) -> bytes:
     raw: dict[str, Any] = {
         "kind": _KIND_NAMES[type(header)],
         **asdict(header.origin),
-        "relations": {str(oid): _encode_relation(one) for oid, one in header.relations.items()},
-        "counts": {str(oid): asdict(one) for oid, one in header.counts.relations.items()},
+        "relations": {
+            str(oid): _encode_relation(relation) for oid, relation in header.relations.items()
+        },
+        "counts": {str(oid): asdict(counts) for oid, counts in header.counts.relations.items()},
         "messages": header.counts.messages,
         "changes": header.counts.changes,
-        "roots": {},  # other versions that read this format expect these two of every kind
+        "roots": {},  # other versions of this format expect these two keys in every kind
         "parts": [],
         "format": FORMAT,
     }
@@ -215,11 +217,12 @@ def decode_header(data: bytes, path: str) -> Header:
         check_format(raw["format"], path)
         kind = _KINDS[raw["kind"]]
         own = {name: _decode_field(name, raw) for name in _OWN_FIELDS[kind]}
-        counts = {int(oid): RelationCounts(**one) for oid, one in raw["counts"].items()}
+        counts = {int(oid): RelationCounts(**count) for oid, count in raw["counts"].items()}
+        relations = {int(oid): _decode_relation(known) for oid, known in raw["relations"].items()}
         return kind(
             Origin(raw["spool_id"], raw["epoch"], tuple(raw["publications"]), dict(raw["options"])),
             Counts(counts, raw["messages"], raw["changes"]),
-            {int(oid): _decode_relation(one) for oid, one in raw["relations"].items()},
+            relations,
             **own,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool.record import Cut, Owner, SubscriptionRecord, TableRecord, TableState
@@ -32,10 +32,9 @@ RECORD_FORMAT = 3
 read and replaced at the next save."""
 
 _CHECKSUM = b',"crc32":'
-_DEFAULTS = {one.name: one.default for one in fields(TableRecord) if one.default is not MISSING}
-_all_but_position = attrgetter(
-    *(one.name for one in fields(TableRecord) if one.name != "applied_through")
-)
+T = TypeVar("T")
+_DEFAULTS = {field.name: field.default for field in fields(TableRecord)}
+_all_but_position = attrgetter(*(name for name in _DEFAULTS if name != "applied_through"))
 _RENAMED = {"adopts": "may_replace_foreign_target", "replaces": "predecessor_oids"}
 """Fields of tables as formats 1 and 2 name them."""
 _NOT_SENT = "unsent"
@@ -44,10 +43,10 @@ _OTHER_FIELDS = ("name", "mode", "sink")
 
 
 def encode_change(before: SubscriptionRecord | None, after: SubscriptionRecord) -> dict[str, Any]:
-    """What a save has to write; empty when nothing changed.
+    """The difference that a save writes; empty when nothing changed.
 
     Args:
-        before: as it was saved last; None for the change from nothing.
+        before: the record that was saved last; None: write the whole record.
         after: the record to save.
     """
     raw: dict[str, Any] = {
@@ -59,22 +58,19 @@ def encode_change(before: SubscriptionRecord | None, after: SubscriptionRecord) 
     if tables:
         raw["tables"] = tables
     known = {} if before is None else before.unpublished
-    unpublished: dict[str, Any] = {str(oid): None for oid in known.keys() - after.unpublished}
-    for oid, table in after.unpublished.items():
-        if known.get(oid) != table:
-            unpublished[str(oid)] = _encode_table(table, None)
+    unpublished = _difference(known, after.unpublished, lambda table: _encode_table(table, None))
     if unpublished:
         raw["unpublished"] = unpublished
     old_cut, old_cuts = (None, ()) if before is None else (before.cut, before.cuts)
     if after.cut != old_cut:
-        raw["cut"] = _encode_cut(after.cut, old_cut)
+        raw["cut"] = None if after.cut is None else _encode_cut(after.cut, old_cut)
     if after.cuts != old_cuts:
         raw["cuts"] = _encode_cuts(after, old_cuts)
     return raw
 
 
 class RecordBuilder:
-    """Puts a record together from the lines of its file."""
+    """Builds a record from the lines of its file."""
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
@@ -90,45 +86,39 @@ class RecordBuilder:
         Raises:
             ValueError, KeyError, TypeError, AttributeError: it is not a change of a record.
         """
-        for key, table in raw.pop("tables", {}).items():
-            oid = int(key)
-            self._level.discard(oid)
-            if table is None:
-                del self._tables[oid]
-                continue
-            self._tables[oid] = _decode_table(table)
-            if "applied_through" not in table:
-                self._level.add(oid)
-        for key, table in raw.pop("unpublished", {}).items():
-            if table is None:
-                del self._unpublished[int(key)]
-            else:
-                self._unpublished[int(key)] = _decode_table(table)
+        tables = raw.pop("tables", {})
+        _apply_difference(self._tables, tables, _decode_table)
+        self._level.difference_update(map(int, tables))
+        self._level.update(
+            int(oid)
+            for oid, table in tables.items()
+            if table is not None and "applied_through" not in table
+        )
+        _apply_difference(self._unpublished, raw.pop("unpublished", {}), _decode_table)
         if "cut" in raw:
-            self._cut = _decode_cut(raw.pop("cut"), self._cut)
+            cut = raw.pop("cut")
+            self._cut = None if cut is None else _decode_cut(cut, self._cut)
         cuts = raw.pop("cuts", None)
         if cuts is not None:
             added: list[Cut] = []
             for cut in cuts["added"]:
-                decoded = _decode_cut(cut, added[-1] if added else self._cut)
-                if decoded is not None:
-                    added.append(decoded)
+                added.append(_decode_cut(cut, added[-1] if added else self._cut))
             self._cuts = (*self._cuts[cuts["dropped"] :], *reversed(added))
         self._fields.update(raw)
 
     def apply_document(self, raw: dict[str, Any]) -> None:
-        """Apply a record as formats 1 and 2 have it: all of it in one JSON document.
+        """Apply a record of format 1 or 2, which is one JSON document.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError: it is not a record.
         """
-        cuts = [_decode_cut(cut, None) for cut in raw.pop("cuts")]
+        cuts = tuple(_decode_cut(cut, None) for cut in raw.pop("cuts"))
         unpublished = {
             oid: {**table, "state": TableState.UNPUBLISHED}
             for oid, table in raw.pop("left", {}).items()
         }
         self.apply({**raw, "unpublished": unpublished})
-        self._cuts = tuple(cut for cut in cuts if cut is not None)
+        self._cuts = cuts
 
     def build(self) -> SubscriptionRecord:
         """The record as of the last line.
@@ -156,13 +146,13 @@ class RecordBuilder:
 
 
 def encode_line(raw: Mapping[str, Any]) -> bytes:
-    """One line of the file, without its newline: JSON, its checksum the last key."""
+    """One line of the file, without its newline: JSON with the checksum as its last key."""
     content = json.dumps(raw, separators=(",", ":")).encode()[:-1]
     return b"%s%s%d}" % (content, _CHECKSUM, zlib.crc32(content))
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
-    """Read a line; None when it is cut short or its checksum is wrong."""
+    """Read a line; None when it is truncated or its checksum is wrong."""
     content, separator, checksum = line.rpartition(_CHECKSUM)
     if not separator or checksum != b"%d}" % zlib.crc32(content):
         return None
@@ -182,7 +172,8 @@ def _simple_fields(record: SubscriptionRecord) -> dict[str, Any]:
 def _changed_tables(
     before: SubscriptionRecord | None, after: SubscriptionRecord
 ) -> dict[str, dict[str, Any] | None]:
-    """By OID: tables that are not what the lines so far and the new position make of them."""
+    """The tables that a reader could not derive from earlier lines and the new position, by OID;
+    null: the table was removed."""
     known = {} if before is None else before.tables
     raw: dict[str, dict[str, Any] | None] = {str(oid): None for oid in known.keys() - after.tables}
     for oid, table in after.tables.items():
@@ -207,7 +198,7 @@ def _encode_table(table: TableRecord, position: Lsn | None) -> dict[str, Any]:
         if name == "applied_through":
             if value != position:
                 raw[name] = str(value)
-        elif name not in _DEFAULTS or value != _DEFAULTS[name]:
+        elif value != _DEFAULTS[name]:
             raw[name] = str(value) if isinstance(value, Lsn) else value
     return raw
 
@@ -217,7 +208,7 @@ def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
     known: dict[str, Any] = {}
     for name in TableRecord.__slots__:
         if name in values:
-            value, default = values[name], _DEFAULTS.get(name)
+            value, default = values[name], _DEFAULTS[name]
             if isinstance(default, Lsn):
                 value = Lsn.parse(value)
             elif isinstance(default, tuple):
@@ -230,31 +221,38 @@ def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
     return TableRecord(**known)
 
 
-def _encode_cut(cut: Cut | None, base: Cut | None) -> dict[str, Any] | None:
-    if cut is None:
-        return None
-    known = {} if base is None else base.versions
-    versions: dict[str, int | None] = {str(oid): None for oid in known.keys() - cut.versions}
-    for oid, version in cut.versions.items():
-        if known.get(oid) != version:
-            versions[str(oid)] = version
+def _difference(
+    before: Mapping[int, T], after: Mapping[int, T], encode: Callable[[T], Any]
+) -> dict[str, Any]:
+    """The values that differ, by OID; null: the value was removed."""
+    removed = {str(oid): None for oid in before.keys() - after.keys()}
+    changed = {str(oid): encode(value) for oid, value in after.items() if before.get(oid) != value}
+    return removed | changed
+
+
+def _apply_difference(
+    values: dict[int, T], raw: Mapping[str, Any], decode: Callable[[Any], T]
+) -> None:
+    for oid, value in raw.items():
+        if value is None:
+            del values[int(oid)]
+        else:
+            values[int(oid)] = decode(value)
+
+
+def _encode_cut(cut: Cut, base: Cut | None) -> dict[str, Any]:
+    versions = _difference({} if base is None else base.versions, cut.versions, int)
     return {"lsn": str(cut.lsn), "made_at": cut.made_at, "versions": versions}
 
 
-def _decode_cut(raw: Mapping[str, Any] | None, base: Cut | None) -> Cut | None:
-    if raw is None:
-        return None
+def _decode_cut(raw: Mapping[str, Any], base: Cut | None) -> Cut:
     versions = {} if base is None else dict(base.versions)
-    for key, version in raw["versions"].items():
-        if version is None:
-            del versions[int(key)]
-        else:
-            versions[int(key)] = version
+    _apply_difference(versions, raw["versions"], int)
     return Cut(lsn=Lsn.parse(raw["lsn"]), made_at=raw["made_at"], versions=versions)
 
 
 def _encode_cuts(after: SubscriptionRecord, old: tuple[Cut, ...]) -> dict[str, Any]:
-    """Older cuts leave at the front and come at the end."""
+    """How many cuts were dropped at the front, and those that were added at the end."""
     dropped = next((n for n in range(len(old)) if after.cuts[: len(old) - n] == old[n:]), len(old))
     added = []
     base = after.cut
