@@ -1,4 +1,4 @@
-"""The writing end of the chain of segments, which whole transactions and references share."""
+"""Appends to the chain of segments: whole transactions and references."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pgsluice.spool.spool import Spool
 
 
 class ChainEnd:
-    """Where one writer appends to the chain, and what its connection has said so far.
+    """The end of the chain, where one writer appends.
 
     Args:
-        spool: whose chain.
-        epoch: the writer's number.
+        spool: has the chain.
+        epoch: the writer's.
         position: where the chain ends.
 
     Attributes:
-        mutex: held by whoever changes the spool.
-        position: where the chain ends: the last durable position.
+        mutex: is held while the spool is changed.
+        position: the last durable position.
         in_force: the relations as the connection has announced them.
     """
 
@@ -39,20 +39,20 @@ class ChainEnd:
         self.in_force: InForce = {}
 
     def origin(self) -> Origin:
-        """What the headers of this writer's files say of it."""
+        """The origin in the headers of this writer's files."""
         identity = self.spool.identity
         return Origin(identity.spool_id, self.epoch, identity.publications, dict(identity.options))
 
     def transaction_key(self, transaction: str) -> str:
-        """A transaction's key among those of all writers."""
+        """The key of a transaction, unique among those of all writers."""
         return f"{self.epoch:08X}-{transaction}"
 
     def append(self, header: ChainHeader, messages: RawMessages | None = None) -> SegmentInfo:
-        """Make a segment or a reference durable; it starts where the chain ends.
+        """Append a segment or a reference durably.
 
         Raises:
-            ProtocolError: it would not end past the chain's end.
-            SpoolFull, SpoolError: it could not be written; nothing changed.
+            ProtocolError: its end is not past the end of the chain.
+            SpoolFull, SpoolError: it could not be written; the spool is as before.
         """
         if header.end <= self.position:
             raise ProtocolError(f"a segment would end at {header.end}, not past {self.position}")

@@ -169,7 +169,7 @@ _KINDS: dict[str, type[Header]] = {
 }
 _KIND_NAMES = {kind: name for name, kind in _KINDS.items()}
 _OWN_FIELDS = {
-    kind: [field_.name for field_ in fields(kind) if field_.name not in _Header.__slots__]
+    kind: [own.name for own in fields(kind) if own.name not in _Header.__slots__]
     for kind in _KINDS.values()
 }
 

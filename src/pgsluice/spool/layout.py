@@ -1,14 +1,14 @@
-"""What lies in a spool's folder: the name of every file, in one place.
+"""The layout of a spool's folder: the names of all its files, and their codecs.
 
 ::
 
-    <spool>/identity.json                   whose changes these are
+    <spool>/identity.json                   the source that the spool belongs to
             start.json                      where the chain of segments begins
-            frontier.json                   up to where everything was received
-            epoch.json  writer.lock         the one writer
+            frontier.json                   everything up to here was received
+            epoch.json  writer.lock         the writer's
             released.json                   holds that the size limit dropped
-            capture.json                    what capture does now
-            spark.log                       what Spark printed
+            capture.json                    the state of capture
+            spark.log                       Spark's output
             segments/<UTC hour>/<end>-<start>-<epoch>[.ref].arrow
             parts/<UTC hour>/<epoch>-<transaction>-<number>.arrow
             prepared/<UTC hour>/<prepare LSN>-<xid>.arrow
@@ -40,7 +40,7 @@ WRITER_LOCK = "writer.lock"
 CAPTURE_HEALTH = "capture.json"
 SPARK_LOG = "spark.log"
 FILES = (START, FRONTIER, EPOCH, RELEASED, CAPTURE_HEALTH, WRITER_LOCK, SPARK_LOG, IDENTITY)
-"""The identity is deleted last: without it nothing tells that the other files are a spool's."""
+"""The identity is deleted last: a folder without it is not recognised as a spool."""
 
 SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS = "segments", "parts", "prepared", "subscriptions"
 FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
@@ -56,7 +56,7 @@ _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 @dataclass(frozen=True, slots=True)
 class SegmentName:
-    """A file in the chain of segments; a reference stands for a transaction in parts."""
+    """A segment, or a reference, which names the parts of one transaction."""
 
     folder: ClassVar[str] = SEGMENTS
     start: Lsn
@@ -143,10 +143,10 @@ def spool_of(path: Path) -> Path:
 
 
 def subscription_folder(spool_path: str | Path, name: str) -> Path:
-    """Where a subscription keeps its record, lock, requests and checkpoint.
+    """The folder of a subscription's record, lock, requests and checkpoint.
 
     Raises:
-        SpoolError: the name cannot be a folder's.
+        SpoolError: the name is not a subscription's.
     """
     if not _SUBSCRIPTION.match(name):
         raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
@@ -171,8 +171,7 @@ def subscription_names(spool_path: str | Path) -> list[str]:
 def forget(spool_path: Path) -> bool:
     """Delete a spool's files, and its folder if nothing else lies in it.
 
-    Interrupted anywhere, it goes on where it was when it is called again. The caller holds the
-    writer's lock.
+    After an interruption, another call deletes the rest. The caller holds the writer's lock.
 
     Returns:
         whether there was any file.
@@ -180,12 +179,12 @@ def forget(spool_path: Path) -> bool:
     patterns = [*FOLDERS, f"{SPARK_LOG}.*"]
     for name in FILES:
         patterns += [f"{name}.*{TEMPORARY}", f"{name}{TEMPORARY}", name]
-    found = [path for pattern in patterns for path in sorted(spool_path.glob(pattern))]
-    for path in found:
+    paths = [path for pattern in patterns for path in sorted(spool_path.glob(pattern))]
+    for path in paths:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
     if spool_path.is_dir() and not any(spool_path.iterdir()):
         spool_path.rmdir()
-    return bool(found)
+    return bool(paths)

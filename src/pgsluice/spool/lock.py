@@ -1,4 +1,4 @@
-"""Locks of a spool: one process writes it, and one runs each of its subscriptions."""
+"""Locks of a spool: one process writes it, and one process runs each subscription."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from pgsluice.spool.storage import make_folder
 
 
 class FileLock:
-    """A lock that the kernel gives back when its process ends; a context manager.
+    """A lock that the kernel releases when the process ends; a context manager.
 
     Args:
-        path: the file to lock; made, with its folder, if it is not there.
-        message: of the error when another process holds the lock.
-        hint: what to do then.
+        path: the file to lock; created, with its folder, if it does not exist.
+        message, hint: of the error when another process holds the lock.
     """
 
     def __init__(self, path: Path, message: str, hint: str) -> None:
@@ -31,8 +30,8 @@ class FileLock:
         """Take the lock, without waiting.
 
         Raises:
-            SpoolBusy: another process holds it.
-            SpoolError: the folder cannot be made.
+            SpoolBusy: another process holds the lock.
+            SpoolError: the folder cannot be created.
         """
         make_folder(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -44,7 +43,7 @@ class FileLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give the lock back; nothing when it is not held."""
+        """Release the lock; a no-op if it is not held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -67,7 +66,7 @@ def writer_lock(spool_path: Path) -> FileLock:
     return FileLock(
         spool_path / WRITER_LOCK,
         f"a capture writes to the spool {spool_path}",
-        "one capture a slot: stop the other one, or leave the work to it",
+        "a slot has one capture: stop the other one, or let it work",
     )
 
 
@@ -75,10 +74,10 @@ def subscription_lock(spool_path: str | Path, name: str) -> FileLock:
     """The lock of the process that runs a subscription and writes its record.
 
     Raises:
-        SpoolError: the name cannot be a subscription's.
+        SpoolError: the name is not a subscription's.
     """
     return FileLock(
         subscription_folder(spool_path, name) / SUBSCRIPTION_LOCK,
         f"another process runs the subscription {name}",
-        "stop the other one first, or leave the work to it",
+        "stop the other one first, or let it work",
     )

@@ -31,10 +31,10 @@ H = TypeVar("H", SegmentHeader, PartHeader, ReferenceHeader, PreparedHeader)
 
 
 def _message_array(messages: RawMessages) -> pa.Array:
-    """The messages as one large_binary array, gaps between them dropped in one pass.
+    """The messages as one large_binary array, without the gaps between them.
 
-    Values and gaps alternate in one array over the same bytes; taking every second element
-    copies the values together without a Python object for any of them.
+    In an array over the same bytes, messages and gaps alternate. Taking every second element
+    copies the messages without creating a Python object for each.
     """
     count = len(messages)
     bounds = np.empty(2 * count, dtype=np.int64)
@@ -45,13 +45,13 @@ def _message_array(messages: RawMessages) -> pa.Array:
 
 
 def _int64_array(values: Int64s) -> pa.Array:
-    """As Arrow has it. ``pa.array`` would load pandas first: most of a second and 50 MB."""
+    """An Arrow array over the values. ``pa.array`` would import pandas (50 MB, most of a second)."""
     data = np.ascontiguousarray(values, dtype=np.int64)
     return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
 
 
 def write_segment(file: BinaryIO, header: Header, messages: RawMessages | None) -> None:
-    """Write one file: the header, and the messages if there are any."""
+    """Write one file: the header, and the messages if it has any."""
     schema = SCHEMA.with_metadata({_METADATA_KEY: encode_header(header)})
     sink = pa.PythonFile(file, mode="w")
     with pa.ipc.new_file(sink, schema) as writer:
@@ -61,16 +61,16 @@ def write_segment(file: BinaryIO, header: Header, messages: RawMessages | None) 
 
 
 def read_header(file: pa.NativeFile, path: str) -> Header:
-    """The header alone.
+    """Read the header only.
 
     Raises:
-        SpoolError: the file is not a segment, or cut short.
+        SpoolError: the file is not a segment, or it is truncated.
     """
     return _header(_open(file, path), path)
 
 
 def expect_kind(header: Header, kind: type[H], path: str) -> H:
-    """The header, if it is of the expected kind.
+    """Return the header if it is of the expected kind.
 
     Raises:
         SpoolError: the file is of another kind.
@@ -81,10 +81,10 @@ def expect_kind(header: Header, kind: type[H], path: str) -> H:
 
 
 def read_segment(file: pa.NativeFile, path: str) -> tuple[Header, RawMessages]:
-    """The header and the messages; over the file's own memory when that is mapped.
+    """Read the header and the messages; a memory-mapped file's bytes are not copied.
 
     Raises:
-        SpoolError: the file is not a segment, or cut short.
+        SpoolError: the file is not a segment, or it is truncated.
     """
     reader = _open(file, path)
     header = _header(reader, path)
@@ -97,7 +97,7 @@ def read_segment(file: pa.NativeFile, path: str) -> tuple[Header, RawMessages]:
         _, offsets, data = array.buffers()
         bounds = np.frombuffer(offsets, dtype=np.int64, count=len(array) + 1)
         if len(array) != header.counts.messages or bounds[-1] > data.size:
-            raise SpoolError(f"{path} does not hold what its header says", path=path)
+            raise SpoolError(f"{path} does not have the messages that its header counts", path=path)
         lsns = batch.column(0).to_numpy()
     except (pa.ArrowInvalid, OSError, ValueError, AttributeError, IndexError) as error:
         raise SpoolError(f"{path} cannot be read: {error}", path=path) from error

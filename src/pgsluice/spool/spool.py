@@ -1,7 +1,7 @@
 """A spool as a folder: its identity, and its small durable files.
 
-What lies where is said in :mod:`pgsluice.spool.layout`. A spool whose ``start.json`` is missing
-is an *intent*: its slot was about to be made.
+:mod:`pgsluice.spool.layout` has the files' names. A spool without ``start.json`` is an *intent*:
+its slot was not created yet.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class ChainStart:
     """Where the chain of segments begins.
 
     Attributes:
-        registered: the slot's consistent point, where the spool's life began.
-        floor: what lies at or below it was released (or never was there).
+        registered: the slot's consistent point, where the spool's first segment began.
+        floor: the chain has no position at or below it: retention deleted them, or they never
+            were in the spool.
     """
 
     registered: Lsn
@@ -42,12 +43,12 @@ class ChainStart:
 
 
 class Spool:
-    """A folder that is a spool. Opening it reads the identity and nothing else.
+    """A folder that is a spool. Opening it reads only its identity.
 
     Attributes:
         path: the folder.
-        identity: whose changes it holds, as it was when opened or last replaced.
-        storage: where objects and small files are kept.
+        identity: the source it belongs to, as read when it was opened or last replaced.
+        storage: stores its files.
     """
 
     def __init__(self, path: Path, identity: SpoolIdentity) -> None:
@@ -60,17 +61,17 @@ class Spool:
     def create(
         cls, path: str | Path, identity: SpoolIdentity, *, start: Lsn | None = None
     ) -> Spool:
-        """Make a spool in a new or empty folder.
+        """Create a spool in a new or empty folder.
 
         Args:
             path: the folder.
-            identity: whose changes it will hold.
-            start: where its chain begins, if that is known already; otherwise the spool is
-                an intent until :meth:`register_start`.
+            identity: the source it belongs to.
+            start: where its chain begins, if that is known; otherwise the spool is an intent
+                until :meth:`register_start`.
 
         Raises:
-            ForeignSpool: a spool is there already.
-            SpoolError: the folder cannot be made or written.
+            ForeignSpool: the folder is a spool already.
+            SpoolError: the folder cannot be created or written.
         """
         spool = cls(Path(path), identity)
         make_folder(spool.path)
@@ -83,11 +84,11 @@ class Spool:
 
     @classmethod
     def open(cls, path: str | Path) -> Spool:
-        """Open a spool that is there.
+        """Open an existing spool.
 
         Raises:
-            SpoolError: no spool is there, or its identity cannot be read.
-            ForeignSpool: its format is not one that this version reads.
+            SpoolError: the folder is no spool, or its identity cannot be read.
+            ForeignSpool: this version does not read its format.
         """
         folder = Path(path)
         data = LocalStorage(folder).read(IDENTITY)
@@ -102,26 +103,25 @@ class Spool:
 
     @staticmethod
     def exists(path: str | Path) -> bool:
-        """Is there a spool, or the intent of one?"""
+        """Is the folder a spool, or the intent of one?"""
         return LocalStorage(Path(path)).read(IDENTITY) is not None
 
     @staticmethod
     def forget(path: str | Path) -> bool:
         """Delete every file of a spool, and its folder if nothing else lies in it.
 
-        Interrupted anywhere, it goes on when it is called again. The caller holds the writer's
-        lock.
+        After an interruption, another call deletes the rest. The caller holds the writer's lock.
 
         Returns:
-            whether there was anything.
+            whether there was any file.
         """
         return forget(Path(path))
 
     def replace_identity(self, identity: SpoolIdentity) -> None:
-        """Record a new timeline, other publications or options; the writer's right.
+        """Record a new timeline, other publications or options; called by the writer only.
 
         Raises:
-            ForeignSpool: it is another spool's, slot's or system's.
+            ForeignSpool: the identity is of another spool, slot, database or system.
         """
         fixed = ("spool_id", "system_identifier", "database", "slot")
         if any(getattr(identity, name) != getattr(self.identity, name) for name in fixed):
@@ -141,24 +141,24 @@ class Spool:
             raise SpoolError(f"{self.path / START} cannot be read") from error
 
     def register_start(self, lsn: Lsn) -> None:
-        """Make an intent a spool whose chain begins at ``lsn``: the slot's consistent point.
+        """Turn an intent into a spool whose chain begins at ``lsn``, the slot's consistent point.
 
         Raises:
-            SpoolError: it has a beginning already.
+            SpoolError: the chain has a beginning already.
         """
         if self.chain_start() is not None:
             raise SpoolError(f"{self.path} has a beginning already", path=str(self.path))
         self._write_start(ChainStart(lsn, lsn))
 
     def raise_floor(self, start: ChainStart, floor: Lsn) -> None:
-        """Record that everything at or below ``floor`` is released; before it is deleted."""
+        """Record that segments at or below ``floor`` will be deleted; called before that."""
         self._write_start(ChainStart(start.registered, floor))
 
     def _write_start(self, start: ChainStart) -> None:
         self._write(START, {"registered": str(start.registered), "floor": str(start.floor)})
 
     def frontier_file(self) -> Lsn:
-        """What the frontier's own file says, 0 without one; see ``SpoolReader.frontier``."""
+        """The frontier in its file, 0 without one; see ``SpoolReader.frontier``."""
         raw = self._read(FRONTIER)
         try:
             return Lsn(0) if raw is None else Lsn.parse(raw["frontier"])
@@ -166,7 +166,7 @@ class Spool:
             raise SpoolError(f"{self.path / FRONTIER} cannot be read") from error
 
     def write_frontier(self, lsn: Lsn) -> None:
-        """Make the frontier durable; the writer's right."""
+        """Make the frontier durable; called by the writer only."""
         self._write(FRONTIER, {"frontier": str(lsn)})
 
     def subscriptions(self) -> list[SubscriptionRecord]:
@@ -184,15 +184,15 @@ class Spool:
         return subscription_folder(self.path, name)
 
     def released(self) -> dict[str, dict[str, str]]:
-        """Holds that the size limit let go: subscription -> (relation OID or ``*``) -> LSN.
+        """Holds that the size limit dropped: by subscription, the LSN by relation OID or ``*``.
 
-        The subscription's driver takes them up: the table, or all of them, becomes ``i``.
+        The subscription's driver turns them into copies: the table, or all tables, become ``i``.
         """
         raw = self._read(RELEASED)
         return {} if raw is None else dict(raw["released"])
 
     def write_released(self, released: dict[str, dict[str, str]]) -> None:
-        """Replace the list of holds that were let go; the writer's right."""
+        """Replace the list of dropped holds; called by the writer only."""
         self._write(RELEASED, {"released": released})
 
     def _read(self, name: str) -> dict[str, Any] | None:

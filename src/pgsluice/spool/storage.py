@@ -1,12 +1,12 @@
-"""Where the spool's files lie: one small interface, and the local file system.
+"""Stores the spool's files: one small interface, and its implementation for local file systems.
 
-An object is written once, whole, and never changed (``put``); small state is replaced whole
-(``replace``). Both are durable when they return: a temporary name, fsync of the file, rename,
-fsync of the folder. Nothing half-written ever has a name that a reader looks at.
+``put`` writes an object once; objects never change. ``replace`` replaces a small file as a whole.
+Both are durable when they return: they write a temporary name, fsync the file, rename it and
+fsync the folder. So readers never see a file that is partly written.
 
-Objects lie in folders sharded by the UTC hour of their writing, so that listing what is new
-never means listing everything. Object stores are a later round: they have put-if-absent and
-list-from-an-offset, which is all that is asked for here.
+Objects lie in folders (*shards*) named by the UTC hour of their writing, so that a listing reads
+only the shards that changed. An implementation for object stores needs nothing but put-if-absent
+and a listing from an offset.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from pgsluice.failpoints import failpoint
 TEMPORARY = ".tmp"
 """The suffix of a file that is being written."""
 _SETTLED_NS = 100_000_000
-"""A folder changed within this time may change again without a newer mtime."""
+"""A folder that changed less than this time ago may change again and keep its mtime."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One stored object: its name with its folders, its size, and when it was written
-    (seconds since 1970)."""
+    """A stored object: its name with its folders, its size, and the time of its writing in seconds
+    since 1970."""
 
     name: str
     size_bytes: int
@@ -43,34 +43,34 @@ class Entry:
 
     @property
     def base(self) -> str:
-        """The name without folders: what objects of one kind sort by."""
+        """The name without folders; objects of one kind are sorted by it."""
         return self.name.rpartition("/")[2]
 
 
 class Storage(Protocol):
-    """What the spool asks of a place to keep files. Names are relative, ``/`` between parts."""
+    """What the spool needs to store files. Names are relative paths with ``/``."""
 
     def put(self, name: str, fill: Callable[[BinaryIO], None]) -> int:
-        """Store a new object durably; its size. SpoolError when the name is taken."""
+        """Store a new object durably and return its size; SpoolError if the name exists."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Store a small object durably, in place of what had the name."""
+        """Store a small object durably; it replaces an object of the same name."""
 
     def read(self, name: str) -> bytes | None:
-        """A small object's bytes; None when there is none."""
+        """A small object's bytes; None if there is no such object."""
 
     def open(self, name: str) -> pa.NativeFile:
-        """An object for random access, memory-mapped where that is possible."""
+        """Open an object for random access, memory-mapped if possible."""
 
     def entries(self, folder: str) -> list[Entry]:
         """Objects in the shards of ``folder``, sorted by shard and name."""
 
     def delete(self, name: str) -> None:
-        """Remove an object; nothing when it is gone already."""
+        """Delete an object; a no-op if it does not exist."""
 
 
 def shard_now() -> str:
-    """The shard that objects are written to now: the UTC hour."""
+    """The shard of objects that are written now: the UTC hour."""
     return time.strftime("%Y%m%d%H", time.gmtime())
 
 
@@ -116,10 +116,10 @@ class LocalStorage:
         return [entry for shard in shards for entry in self._list_shard(f"{folder}/{shard}")]
 
     def _list_shard(self, shard: str) -> list[Entry]:
-        """One folder's objects; read again only when its mtime says that it changed.
+        """One shard's objects; the folder is read again only when its mtime has changed.
 
-        The clock behind mtimes ticks in milliseconds, so a listing made right after a change
-        is not believed for the next one.
+        The clock of mtimes ticks in milliseconds, so a listing that was made right after a
+        change is not used again.
         """
         path = self.root / shard
         try:
@@ -129,16 +129,16 @@ class LocalStorage:
                 return known[2]
             settled = time.time_ns() - mtime_ns > _SETTLED_NS
             seen = {} if known is None else {entry.base: entry for entry in known[2]}
-            with os.scandir(path) as found:  # objects never change: known ones need no stat
+            with os.scandir(path) as files:  # objects never change: a known one needs no stat
                 entries = sorted(
                     (
-                        seen.get(one.name) or _entry(shard, one)
-                        for one in found
-                        if not one.name.endswith(TEMPORARY)
+                        seen.get(file.name) or _entry(shard, file)
+                        for file in files
+                        if not file.name.endswith(TEMPORARY)
                     ),
                     key=lambda entry: entry.name,
                 )
-        except FileNotFoundError:  # retention was at work between two of these calls
+        except FileNotFoundError:  # retention deleted the folder between two of these calls
             self._shards.pop(shard, None)
             if path.is_dir():
                 return self._list_shard(shard)
@@ -157,21 +157,21 @@ class LocalStorage:
             raise spool_error(error, path) from error
 
     def remove_temporaries(self, folder: str) -> None:
-        """Remove what a killed writer left unfinished below ``folder``."""
+        """Delete temporary files below ``folder`` that a killed writer left."""
         for path in (self.root / folder).glob(f"*/*{TEMPORARY}"):
             path.unlink(missing_ok=True)
 
 
-def _entry(shard: str, found: os.DirEntry[str]) -> Entry:
-    status = found.stat()
-    return Entry(f"{shard}/{found.name}", status.st_size, status.st_mtime)
+def _entry(shard: str, file: os.DirEntry[str]) -> Entry:
+    status = file.stat()
+    return Entry(f"{shard}/{file.name}", status.st_size, status.st_mtime)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents, each 0700 and durable.
+    """Create a folder and its parents durably, with mode 0700.
 
     Raises:
-        SpoolError: the file system refuses.
+        SpoolError: the folder cannot be created.
     """
     if path.is_dir():
         return
@@ -187,12 +187,12 @@ def make_folder(path: Path) -> None:
 
 
 def spool_error(error: OSError, path: Path | str) -> SpoolError:
-    """The spool's error for one of the operating system's."""
+    """The spool's error for an error of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpoolFull(
             f"no room is left on the disk for {path}",
-            hint="make room or give the spool a larger disk; nothing is lost: the server keeps "
-            "what was not acknowledged",
+            hint="free disk space, or give the spool a larger disk; nothing is lost: the server "
+            "keeps what was not acknowledged",
             path=str(path),
         )
     return SpoolError(f"{path}: {error.strerror or error}", path=str(path))
@@ -220,7 +220,7 @@ def _write_durably(path: Path, fill: Callable[[BinaryIO], None]) -> int:
 
 
 def write_all(file: BinaryIO | FileIO, data: bytes) -> None:
-    """Write all of ``data`` to an unbuffered file, which may take less at a time."""
+    """Write all of ``data`` to an unbuffered file, whose ``write`` may write only a part."""
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]

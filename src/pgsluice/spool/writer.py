@@ -1,13 +1,13 @@
-"""The spool's one writer: segments, transactions in parts, the frontier, and what is released.
+"""The spool's writer: it writes segments, transactions in parts and the frontier, and deletes.
 
-One process writes a spool: it holds the spool's lock, and has raised the spool's epoch durably
-before it wrote anything. Every method returns only when what it wrote is durable, and leaves
-the spool as it was when it fails.
+One process writes a spool. It holds the writer's lock, and raises the spool's epoch durably before
+it writes anything else. Every method returns after its changes are durable; if it fails, the spool
+is as before.
 
 A transaction that arrives before its commit, or does not fit a segment, is written in parts
 (:mod:`pgsluice.spool.parts_writer`). At the start, parts that no reference and no prepared
 transaction names are deleted, because their writer died before the commit: the server resends
-the transaction. A transaction that is resent although its commit is in the spool is dropped.
+the transaction. The writer drops a resent transaction whose commit is in the spool.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SpoolWriter:
     """Writes one spool; a context manager that holds the writer's lock.
 
     Args:
-        spool: with a registered beginning.
+        spool: whose chain has a beginning.
 
     Attributes:
         spool: the spool.
@@ -76,7 +76,7 @@ class SpoolWriter:
         self.close()
 
     def close(self) -> None:
-        """Give the lock back. Parts of transactions still open stay for the next start."""
+        """Release the lock. The next writer deletes the parts of open transactions."""
         self._lock.release()
 
     @property
@@ -113,8 +113,8 @@ class SpoolWriter:
         return epoch
 
     def _clean_up(self) -> None:
-        """Delete what an earlier writer left: half-written files, parts that nothing names,
-        and released segments that were not deleted yet."""
+        """Delete what an earlier writer left: temporary files, parts that no file names, and
+        segments below the floor."""
         storage = self.spool.storage
         for folder in (SEGMENTS, PARTS, PREPARED):
             storage.remove_temporaries(folder)
@@ -134,7 +134,7 @@ class SpoolWriter:
                 storage.delete(entry.name)
 
     def forget_relations(self) -> None:
-        """A new connection: the server announces every relation again before it uses it."""
+        """Begin a new connection: the server announces each relation again before its changes."""
         with self._chain.mutex:
             self._chain.in_force = {}
             self.parts.abandon_all()
@@ -178,8 +178,8 @@ class SpoolWriter:
     def _without_duplicates(
         self, messages: RawMessages, block: MessageBlock
     ) -> tuple[RawMessages, MessageBlock]:
-        """Drop transactions that the spool has. What they announce of relations is kept: it
-        holds for the transactions that follow."""
+        """Drop transactions that are in the spool. Their R and ``#`` messages stay in force,
+        because they also hold for the transactions that follow."""
         chain = self._chain
         announces = (block.tags == RELATION) | (block.tags == FACTS_TAG)
         old = block.positions <= chain.position
@@ -223,11 +223,11 @@ class SpoolWriter:
         """Delete segments that end at or below ``through``, with their parts, oldest first.
 
         Args:
-            through: what every hold has passed.
-            written_before: keep what was written at or after this (seconds since 1970).
+            through: no hold is below this position.
+            written_before: keep segments that were written later (seconds since 1970).
 
         Returns:
-            How many segments were deleted.
+            the number of deleted segments.
         """
         with self._chain.mutex:
             start = self.spool.chain_start()
@@ -243,7 +243,7 @@ class SpoolWriter:
             return len(released)
 
     def _delete(self, start: ChainStart, released: list[SegmentInfo]) -> None:
-        """The floor is raised durably first: a crash then leaves files that nothing reads."""
+        """Raise the floor durably, then delete: files that a crash leaves are below the floor."""
         parts = [part.name for info in released for part in info.parts]
         self.spool.raise_floor(start, max(start.floor, released[-1].end))
         failpoint("spool.after_floor")
