@@ -1,4 +1,4 @@
-"""A transaction that is written in parts: which files it has, and which messages still count.
+"""A transaction that is written in parts: its files, and the messages that still belong to it.
 
 A transaction is written in parts when it is streamed while it is open, when it is prepared, or
 when it is larger than a segment. A subtransaction's abort removes everything from the
@@ -20,12 +20,12 @@ from pgsluice.spool.scan import Counts
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """One part on the disk.
+    """A part that was written.
 
     Attributes:
         name, size_bytes: of the file.
-        messages: how many it holds.
-        kept: how many of them, from its first on, belong to the transaction.
+        messages: the number of its messages.
+        kept: how many of its first messages still belong to the transaction.
         counts: of the kept messages.
         in_force: the relations after the last kept message.
     """
@@ -40,7 +40,7 @@ class WrittenPart:
 
 @dataclass(slots=True)
 class TransactionInParts:
-    """A transaction that is still open.
+    """An open transaction and its parts.
 
     Attributes:
         in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
@@ -58,18 +58,18 @@ class TransactionInParts:
         return self.parts[-1].in_force if self.parts else {}
 
     def counts(self) -> Counts:
-        """Counts of all kept messages."""
+        """The counts of all kept messages."""
         total = Counts()
         for part in self.parts:
             total.add(part.counts)
         return total
 
     def relations(self) -> InForce:
-        """The relations that have changes, as they were announced last."""
+        """The changed relations, as the transaction announced them last."""
         return relations_of(self.in_force, self.counts().relations)
 
     def references(self) -> tuple[PartReference, ...]:
-        """The parts as the file that stands for the transaction names them."""
+        """The parts, as a reference or prepared file names them."""
         references, changes = [], 0
         for part in self.parts:
             drops = ((part.kept, part.messages),) if part.kept < part.messages else ()
@@ -85,11 +85,11 @@ class TransactionInParts:
         """Keep only the first messages.
 
         Args:
-            messages: how many.
-            shorten: the given part with only its first n messages kept.
+            messages: their number.
+            shorten: returns the given part with only its first n messages kept.
 
         Returns:
-            the parts that hold none of them and are the transaction's no more.
+            the parts without a kept message, which the transaction no longer has.
         """
         removed: list[WrittenPart] = []
         count = sum(part.kept for part in self.parts)

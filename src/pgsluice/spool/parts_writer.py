@@ -1,8 +1,8 @@
 """Transactions that are written in parts: appended to, shortened, prepared, committed, aborted.
 
-Nothing reads a part until a reference in the chain of segments names it, which is written when
-the transaction has committed. Between its PREPARE and its end, a prepared transaction's parts
-are kept by a file of their own (:mod:`pgsluice.spool.prepared`).
+Readers see a part when a reference in the chain names it, which is written after the commit.
+Between PREPARE and the end of a prepared transaction, a file of its own names its parts
+(:mod:`pgsluice.spool.prepared`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PartsWriter:
     """Writes the transactions in parts of one spool.
 
     Args:
-        chain: where their references are appended.
+        chain: references are appended to it.
     """
 
     def __init__(self, chain: ChainEnd) -> None:
@@ -42,7 +42,7 @@ class PartsWriter:
         self._prepared = PreparedTransactions(self._storage)
 
     def load(self, committed: Collection[str]) -> set[str]:
-        """Read which transactions are prepared; see :meth:`PreparedTransactions.load`."""
+        """Read the prepared transactions; see :meth:`PreparedTransactions.load`."""
         return self._prepared.load(committed)
 
     def prepared(self) -> Iterable[PreparedHeader]:
@@ -88,8 +88,8 @@ class PartsWriter:
                 transaction=transaction,
                 sequence=state.sequence,
             )
-            # Numbered over all transactions: one that is resent on another connection has the
-            # same key, and if it was prepared before, its old parts are still there.
+            # The number counts the parts of all transactions, because a transaction that is
+            # resent has the same key as before, and if it was prepared, its old parts exist.
             self._written += 1
             name = new_object(PartName(chain.epoch, transaction, self._written))
             size = self._storage.put(name, lambda file: write_segment(file, header, messages))
@@ -141,9 +141,9 @@ class PartsWriter:
             commit_timestamp: microseconds since 1970-01-01 UTC.
             xid: the top-level transaction's.
             facts: of the relations that it changed, looked up after its commit; None when
-                they are among its messages.
-            joining: the relations whose definition in this transaction becomes the
-                connection's.
+                its messages contain them.
+            joining: OIDs of the relations whose definition in this transaction holds for the
+                connection from now on.
 
         Returns:
             the reference; None when the transaction is in the chain already.
@@ -180,7 +180,7 @@ class PartsWriter:
             return info
 
     def prepare(self, transaction: str, *, gid: str, xid: int, prepare_lsn: Lsn) -> None:
-        """Keep a prepared transaction's parts until it ends, across restarts.
+        """Keep a prepared transaction's parts until the transaction ends, also across restarts.
 
         The server resends a PREPARE until it is acknowledged; a repeated one is dropped.
 
@@ -300,7 +300,7 @@ class PartsWriter:
 
 
 def _measure(messages: RawMessages, in_stream: bool, before: InForce) -> tuple[Counts, InForce]:
-    """What a part counts, and which relations are in force after it."""
+    """A part's counts, and the relations in force after it."""
     block = part_block(
         messages, in_stream=in_stream, position=0, commit_timestamp=0, xid=0, ordinal_start=0
     )

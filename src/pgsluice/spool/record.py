@@ -1,9 +1,8 @@
-"""What a subscription knows durably: its position, and the state of each of its tables.
+"""A subscription's record: its position, and the state of each of its tables.
 
-A record is a value that never changes; a subscription's owner replaces it and saves it with
-:class:`pgsluice.spool.record_file.RecordStore`. Capture (for retention), ``status`` and the
-Spark source read it. A subscription registers, which writes its first record, before the
-first snapshot is taken.
+A record is an immutable value. The subscription's owner saves each new one with
+:class:`pgsluice.spool.record_file.RecordStore`. Capture (for retention), ``status`` and the Spark
+source read it. A subscription *registers* by saving its first record, before its first snapshot.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _NOWHERE = Lsn(0)
 class TableState(StrEnum):
     """PostgreSQL's relation states, parked and unpublished.
 
-    What leads from one to another: :mod:`pgsluice.subscription.lifecycle`.
+    The transitions between them are in :mod:`pgsluice.subscription.lifecycle`.
     """
 
     INITIALISE = "i"
@@ -33,12 +32,12 @@ class TableState(StrEnum):
 
 
 class Owner(StrEnum):
-    """Who a subscription belongs to."""
+    """What a subscription belongs to."""
 
     CONFIG = "config"
-    """The configuration: without it there, it does not hold the spool."""
+    """The configuration: the subscription holds the spool as long as the configuration names it."""
     SOURCE = "source"
-    """A streaming query of the ``pgoutput`` source: it holds the spool until dropped."""
+    """A query of the ``pgoutput`` source: the subscription holds the spool until it is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +45,30 @@ class TableRecord:
     """One table of a subscription, known by the OID of its root relation.
 
     Attributes:
-        namespace, name: of the target: what the source's table was called when it was found.
+        namespace, name: the target's: the name of the source's table when it was discovered.
         state: see :class:`TableState`.
-        applied_through: end of the last batch that covered it, changes or not.
-        committed: position of its last commit in the target; 0 before the first.
+        applied_through: the end of the last batch that covered the table, with changes or not.
+        committed: the position of its last commit in the target; 0 before the first.
         copy_number: how often it has been copied; rises with each copy.
-        is_published: the server's publications send it; what changes while they do not is lost.
-        copied_at, copied_on: the position of its copy, and the timeline whose position that
-            is; 0 where they are not known.
-        fingerprint: what later looks at the source's table are compared with.
-        rows: changes applied so far.
-        rows_skipped: rows that they updated or deleted and that the target lacked.
-        error: why it is parked, for people; None otherwise.
-        merge_s: how long its last merge took.
-        deferred: its next merge waits, since the last one was expensive.
-        next_due: seconds since 1970 until which it waits.
-        target: where it lies, for people.
+        is_published: do the server's publications send it? Changes made while they do not are
+            lost.
+        copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
+            they are not known.
+        fingerprint: of the source's table; a later look at the table is compared with it.
+        rows: the number of changes applied so far.
+        rows_skipped: rows that changes updated or deleted, but that the target did not have.
+        error: why the table is parked, for people; None otherwise.
+        merge_s: the duration of its last merge.
+        deferred: its next merge waits, because the last one was expensive.
+        next_due: it waits until then, in seconds since 1970.
+        target: where the target lies, for people.
         version: the target's version after its last commit; -1 before the first.
         may_replace_foreign_target: the next copy may replace a target that carries another
             source's position: a user asked for it by copying the table.
-        predecessor_oids: relations of the same name that are gone; the target is still theirs
-            until a copy of this table replaces it.
-        relations: those whose changes are this table's, where a publication of ours gives it
-            some partitions of its root; empty: all that have it as their root.
+        predecessor_oids: dropped relations of the same name; the target has their rows until a
+            copy of this table replaces it.
+        relations: the relations whose changes belong to this table, if one of pgsluice's own
+            publications sends some partitions of its root; empty: all relations with this root.
     """
 
     namespace: str
@@ -95,17 +95,17 @@ class TableRecord:
 
     @property
     def is_parked(self) -> bool:
-        """Did it stop for an error of its own?"""
+        """Does it get no changes because of an error?"""
         return self.state is TableState.PARKED
 
     @property
     def is_to_copy(self) -> bool:
-        """Does it wait for a copy, perhaps one that was cut off?"""
+        """Does it wait for a copy, or for one to end?"""
         return self.state in (TableState.INITIALISE, TableState.DATA_COPY)
 
     @property
     def is_active(self) -> bool:
-        """Is it copied, so that it takes changes?"""
+        """Is it copied, so that changes are applied to it?"""
         return self.state in (TableState.COPIED, TableState.READY)
 
     @property
@@ -116,12 +116,12 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """All tables at one position: the only statement across tables that readers may rely on.
+    """All tables at one position. Only a cut tells readers what several tables have in common.
 
     Attributes:
         lsn: the end of the batch.
         made_at: seconds since 1970.
-        versions: target version by relation OID.
+        versions: each target's version, by relation OID.
     """
 
     lsn: Lsn
@@ -137,15 +137,15 @@ class SubscriptionRecord:
         name: as configured.
         owner: see :class:`Owner`.
         mode: ``current``, ``changelog`` or ``history``.
-        sink: what it writes to, for people; without secrets.
+        sink: the target, for people; without secrets.
         registered: the position at which it registered.
-        position: the end of the last batch that is done; the next one starts here.
+        position: the end of the last batch; the next one starts here.
         tables: by relation OID.
-        unpublished: tables that are not published any more, by relation OID: their targets
-            stay as they are, and are still theirs.
+        unpublished: tables that are no longer published, by relation OID: their targets stay as
+            they are, and still belong to them.
         cut: the newest; None before the first.
-        cuts: older ones that still have readers, about one a minute, the newest last.
-        extra: keys that this version does not know, kept as they are.
+        cuts: older ones for readers that still use them, about one a minute, the newest last.
+        extra: keys that this version does not know; they are saved unchanged.
     """
 
     name: str

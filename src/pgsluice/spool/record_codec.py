@@ -1,18 +1,18 @@
-"""The lines of a subscription's record file: what changed from one record to the next.
+"""The lines of a subscription's record file: the changes from one record to the next.
 
-The first line describes a whole record, as the change from nothing; each later line says what
-its save changed. A line is one JSON object whose last key is the CRC-32 of what stands before
-it. Keys that are not there did not change:
+The first line has a whole record; each later line has the changes of one save. A line is one JSON
+object whose last key is the CRC-32 of the bytes before that key. A line has only the keys that
+changed:
 
 * ``name``, ``owner``, ``mode``, ``sink``, ``registered``, ``position``;
-* ``tables`` and ``unpublished``: by relation OID, the whole table; null: it was removed.
-  Fields with their default value are left out. A table without ``applied_through`` is *level*:
-  it stands at the record's position and moves with it. So a batch that changes one table of
-  many writes one table, though all of them are applied through its end;
-* ``cut``: its ``versions`` are those that differ from the cut before, null for a table that
-  it does not have any more;
-* ``cuts``: how many of the oldest were ``dropped``, and which were ``added``, the newest first,
-  each as its difference to the one after it, the newest to ``cut``.
+* ``tables`` and ``unpublished``: each changed table by relation OID, without fields that have
+  their default value; null: the table was removed. A table without ``applied_through`` is
+  *level*: its ``applied_through`` is the record's position, also after later lines. So a batch
+  that changes one table of many writes one table, although all are applied through its end;
+* ``cut``: its ``versions`` are those that differ from the previous cut; null: the table is not in
+  the cut any more;
+* ``cuts``: how many of the oldest were ``dropped``, and those ``added``, the newest first, each as
+  its difference to the next newer one, and the newest to ``cut``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ T = TypeVar("T")
 _DEFAULTS = {field.name: field.default for field in fields(TableRecord)}
 _all_but_position = attrgetter(*(name for name in _DEFAULTS if name != "applied_through"))
 _RENAMED = {"adopts": "may_replace_foreign_target", "replaces": "predecessor_oids"}
-"""Fields of tables as formats 1 and 2 name them."""
+"""The names of fields of tables in formats 1 and 2."""
 _NOT_SENT = "unsent"
-"""The fingerprint that formats 1 and 2 give a table that is not sent."""
+"""In formats 1 and 2, the fingerprint of a table that no publication sends."""
 _OTHER_FIELDS = ("name", "mode", "sink")
 
 

@@ -1,18 +1,16 @@
-"""The file of a subscription's record: read by anybody, written by the subscription's owner.
+"""The file of a subscription's record: any process reads it, the subscription's owner writes it.
 
-``record.json`` has one line for each save (:mod:`pgsluice.spool.record_codec`), so a save
-writes what changed and not what is known. When the lines after the first weigh more than the
-first, the next save replaces the file by one with a single line, by a temporary name and a
-rename.
+``record.json`` has one line for each save (:mod:`pgsluice.spool.record_codec`), so a save writes
+only what changed. When the lines after the first are larger than the first, the next save
+replaces the file, by a rename, with one that has a single line.
 
-No reader needs a lock, and none sees a record that a crash could take back:
+Readers need no lock, and see only records that a crash cannot undo:
 
-* A save appends the line, makes it durable, and only then appends the newline. Readers ignore
-  a last line without newline; the owner, when it opens the file, takes it if it is whole.
-* What follows the last newline was cut off by a crash or a full disk. Opening the file, or
-  the next save, then replaces the file.
-* A file keeps its place until it is replaced, so a reader that knows the file reads only what
-  was appended, and nothing when nothing was.
+* A save appends the line, fsyncs it, and then appends the newline. Readers ignore a last line
+  without a newline. The owner accepts such a line when it opens the file, if it is whole.
+* If a crash or a full disk left a truncated line, the owner replaces the file when it opens the
+  file or saves the next record.
+* Lines never change, so a reader that has read the file before reads only the new lines.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ from pgsluice.spool.record_codec import (
 from pgsluice.spool.storage import LocalStorage, spool_error, write_all
 
 _DOCUMENT_START = b"{\n"
-"""How a file of format 1 or 2 begins: one indented JSON document."""
+"""The beginning of a file of format 1 or 2, which is one indented JSON document."""
 _HEAD_BYTES = 39
-"""The first line begins with the format and a random name, so no two files begin alike."""
+"""The length of the format and a random name, which begin the first line of each file."""
 _SMALL_BYTES = 64 * 1024
-"""Lines that weigh less than this are not worth replacing the file for."""
+"""The file is not replaced while its later lines are smaller than this."""
 _NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -79,11 +77,11 @@ def _registered(
 
 @dataclass(slots=True)
 class _Content:
-    """What was read of one file.
+    """What a reader has read of one file.
 
     Attributes:
-        builder: the record so far.
-        head: the file's first bytes, which tell it from the file that replaces it.
+        builder: has the record so far.
+        head: the file's first bytes; a file that replaces it begins with others.
         first_bytes: the length of the first line.
         whole_bytes: the length of all whole lines.
     """
@@ -95,20 +93,20 @@ class _Content:
 
 
 class RecordReader:
-    """Reads a subscription's record again and again; cheap when it did not change.
+    """Reads a subscription's record repeatedly; an unchanged file is not read again.
 
     Args:
         spool_path: the spool's folder.
         name: the subscription's.
-        is_owner: accept a last line that is whole but for its newline. Only the owner may: it
-            alone knows that nobody is writing the line.
+        is_owner: accept a whole last line without a newline. Only the owner may do so, because
+            it knows that no process is writing the line.
 
     Attributes:
         path: the record's file.
-        content: what was read of it; None without a file, and for one of format 1 or 2.
+        content: what was read of the file; None without a file, and for one of format 1 or 2.
 
     Raises:
-        SpoolError: the name cannot be a subscription's.
+        SpoolError: the name is not a subscription's.
     """
 
     def __init__(self, spool_path: str | Path, name: str, *, is_owner: bool = False) -> None:
@@ -119,10 +117,10 @@ class RecordReader:
         self._record: SubscriptionRecord | None = None
 
     def read(self) -> SubscriptionRecord | None:
-        """The record as it was saved last; None before the subscription registered.
+        """The record that was saved last; None before the subscription registered.
 
         Raises:
-            ForeignSpool: of a format that this version does not read.
+            ForeignSpool: this version does not read the file's format.
             SpoolError: the file cannot be read, or is damaged.
         """
         try:
@@ -187,10 +185,10 @@ class RecordReader:
 
 
 class RecordStore:
-    """A subscription's record in the hands of its owner, the one process that may write it.
+    """Saves a subscription's record; used by its owner, the only process that may write it.
 
     Attributes:
-        record: as it was saved last.
+        record: the record that was saved last.
     """
 
     def __init__(self, spool_path: str | Path, record: SubscriptionRecord) -> None:
@@ -198,13 +196,13 @@ class RecordStore:
         self._path = record_path(spool_path, record.name)
         self._first_bytes = 0
         self._status: tuple[int, int] | None = None
-        """Inode and size of the file that may be appended to; None: replace it."""
+        """Inode and size of the file if it may be appended to; None: it has to be replaced."""
 
     @classmethod
     def open(cls, spool_path: str | Path, name: str) -> RecordStore:
-        """Take up the record of a registered subscription.
+        """Open the record of a registered subscription.
 
-        A save that a crash cut off is finished if its line is whole, else taken out.
+        A save that a crash interrupted is completed if its line is whole, else removed.
 
         Raises:
             SpoolError: it has not registered, or its record cannot be read or written.
@@ -221,7 +219,7 @@ class RecordStore:
 
     @classmethod
     def create(cls, spool_path: str | Path, record: SubscriptionRecord) -> RecordStore:
-        """Register a subscription: write its record durably, in place of any that is there.
+        """Register a subscription: write its record durably; it replaces an existing one.
 
         Raises:
             SpoolError: it could not be written.
@@ -231,10 +229,10 @@ class RecordStore:
         return store
 
     def save(self, record: SubscriptionRecord) -> None:
-        """Make a record durable; writes what changed since the last save.
+        """Make a record durable by writing what changed since the last save.
 
         Raises:
-            SpoolError: it could not be written; others read the record before it.
+            SpoolError: it could not be written; readers see the previous record.
         """
         change = encode_change(self.record, record)
         if change and not self._append(encode_line(change)):
@@ -242,7 +240,7 @@ class RecordStore:
         self.record = record
 
     def _append(self, line: bytes) -> bool:
-        """Append a line durably; False when the file has to be replaced instead."""
+        """Append a line durably; False if the file has to be replaced instead."""
         status, self._status = self._status, None
         if status is None:
             return False
@@ -251,8 +249,8 @@ class RecordStore:
             return False
         try:
             with self._path.open("r+b", buffering=0) as file:
-                found = os.fstat(file.fileno())
-                if (found.st_ino, found.st_size) != status:
+                opened = os.fstat(file.fileno())
+                if (opened.st_ino, opened.st_size) != status:
                     return False
                 file.seek(size)
                 failpoint("record.write")
@@ -268,7 +266,7 @@ class RecordStore:
         return True
 
     def _replace(self, record: SubscriptionRecord) -> None:
-        """Replace the file by one with a single line."""
+        """Replace the file with one that has a single line."""
         self._status = None
         first = {"format": RECORD_FORMAT, "file": secrets.token_hex(8)}
         line = encode_line({**first, **encode_change(None, record)}) + b"\n"

@@ -45,7 +45,7 @@ def _message_array(messages: RawMessages) -> pa.Array:
 
 
 def _int64_array(values: Int64s) -> pa.Array:
-    """An Arrow array over the values. ``pa.array`` would import pandas (50 MB, most of a second)."""
+    """An Arrow array over the values. ``pa.array`` would import pandas: 50 MB and some time."""
     data = np.ascontiguousarray(values, dtype=np.int64)
     return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
 
