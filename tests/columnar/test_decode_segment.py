@@ -202,14 +202,14 @@ def test_interleaved_changes_of_a_relation_are_one_run() -> None:
 
 def test_a_changed_definition_begins_a_new_run() -> None:
     longer = relation(("id", INT4), ("note", TEXT), ("more", INT4))
-    told = facts()
+    known_facts = facts()
     view = segment(
         [
             PLAIN,
-            facts_message(OID, told),
+            facts_message(OID, known_facts),
             Insert(OID, row("1", "a")),
             PLAIN,
-            facts_message(OID, told),
+            facts_message(OID, known_facts),
             Insert(OID, row("2", "b")),
             Truncate((OID,), 0),
             longer,
@@ -222,8 +222,8 @@ def test_a_changed_definition_begins_a_new_run() -> None:
     )
     runs = list(decode_segment(view))
     assert [(run.relation, run.facts) for run in runs] == [
-        (PLAIN, told),
-        (longer, told),
+        (PLAIN, known_facts),
+        (longer, known_facts),
         (longer, facts(filenode=2)),
         (longer, None),
     ]
