@@ -18,6 +18,7 @@ from pgsluice.embedded import EmbeddedServer
 _TABLES = """
 CREATE TABLE t (id int PRIMARY KEY, v text);
 CREATE TABLE log (v text);
+ALTER TABLE log ENABLE ROW LEVEL SECURITY;
 CREATE SCHEMA "Shop";
 CREATE TABLE "Shop"."Item" (id int PRIMARY KEY);
 """
@@ -87,6 +88,7 @@ def test_a_role_without_rights_gets_the_statements_to_run(
     assert f'→ GRANT SELECT ON "Shop"."Item", "public"."log", "public"."t" TO "{role}";' in (
         outcome.out
     )
+    assert f'→ ALTER ROLE "{role}" BYPASSRLS;' in outcome.out
     assert "only a table's owner may publish it" in outcome.out
     assert 'CREATE PUBLICATION "pgsluice" FOR TABLE ' in outcome.out
 

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from deltalake import DeltaTable
+from psycopg.conninfo import make_conninfo
 from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
 
@@ -53,9 +54,10 @@ class Copier:
                 for table in source_tables(connection, [PUBLICATION])
             }
 
-    def copy(self, work: CopyWork, snapshot: Snapshot) -> CopyResult:
+    def copy(self, work: CopyWork, snapshot: Snapshot, user: str | None = None) -> CopyResult:
+        dsn = make_conninfo(self.shop.dsn, **({"user": user} if user else {}))
         sink = {"type": "delta", "path": str(self.lake / "{schema}" / "{table}")}
-        task = CopyTables(self.shop.dsn, snapshot, "a-spool", sink, OPTIONS)
+        task = CopyTables(dsn, snapshot, "a-spool", sink, OPTIONS)
         return task.run(work.to_bytes())
 
     def copy_all(self) -> dict[str, CopyResult]:
@@ -317,6 +319,39 @@ def _says(result: CopyResult, words: str) -> None:
     assert result.remedy is Remedy.PARK
     assert result.error is not None
     assert words in result.error
+
+
+def test_row_level_security_never_cuts_a_copy(database: MakeDatabase, tmp_path: Path) -> None:
+    shop = database()
+    role = f"{shop.name}_reader"
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, tenant int)",
+        "CREATE TABLE whole (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (9)",
+        "INSERT INTO t SELECT i, i % 2 FROM generate_series(1, 5) i",
+        "INSERT INTO whole VALUES (1), (2)",
+        f"CREATE PUBLICATION {PUBLICATION} FOR TABLE t, whole",
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY some_rows ON t USING (tenant = 0)",
+        # Acts on queries of the leaf only: a copy reads the root.
+        "ALTER TABLE part ENABLE ROW LEVEL SECURITY",
+    )
+    one = Copier(shop, tmp_path)
+    works = one.works()
+    try:
+        with one.snapshot() as snapshot:
+            refused = one.copy(works["t"], snapshot, user=role)
+            assert one.copy(works["whole"], snapshot, user=role).error is None
+            shop.execute(f"ALTER ROLE {role} BYPASSRLS")
+            copied = one.copy(works["t"], snapshot, user=role)
+        assert refused.remedy is Remedy.PARK
+        assert "row level security of public.t hides rows" in str(refused.error)
+        assert f"ALTER ROLE {role} BYPASSRLS;" in str(refused.error)
+        assert (copied.error, copied.rows) == (None, 5)
+    finally:
+        shop.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 def test_a_value_that_does_not_fit_and_a_null_in_a_chosen_key(

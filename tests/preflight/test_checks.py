@@ -43,6 +43,7 @@ from pgsluice.preflight.tables import (
     check_column_names,
     check_privileges,
     check_replica_identity,
+    check_row_security,
     check_table_names,
 )
 from pgsluice.replication import SystemIdentity, TimelineSwitch
@@ -309,6 +310,14 @@ def test_privileges() -> None:
     odd = replace(_server(user='we"ird'), tables=(replace(_TABLE, name='a"b', may_select=False),))
     (finding,) = check_privileges(odd)
     assert finding.todo == 'GRANT SELECT ON "public"."a""b" TO "we""ird";', "names are quoted"
+
+
+def test_row_level_security() -> None:
+    assert not list(check_row_security(_SOURCE))
+    (finding,) = check_row_security(replace(_SOURCE, tables=(replace(_TABLE, has_policies=True),)))
+    assert (finding.level, finding.subject) == (Level.ERROR, "row level security")
+    assert "public.t" in finding.what
+    assert finding.todo == 'ALTER ROLE "app" BYPASSRLS;'
 
 
 def test_binary_forms() -> None:

@@ -152,10 +152,35 @@ def _import_snapshot(
             hint=f"GRANT SELECT ON {query.table} TO <the role of source.dsn>;",
             table=query.table,
         ) from error
+    _refuse_row_security(connection, query)
     leaves = leaf_filenodes(connection, [query.facts.oid])[query.facts.oid]
     if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
         raise TableRewritten(
             f"{query.table} was rewritten after the snapshot was taken", table=query.table
+        )
+
+
+def _refuse_row_security(
+    connection: psycopg.Connection[tuple[object, ...]], query: TableQuery
+) -> None:
+    """Say before the server's refusal which right is missing.
+
+    Policies of the table that is named in a query are the ones that act, those of partitions
+    are not.
+    """
+    facts = connection.execute(
+        "SELECT pg_catalog.row_security_active(%s::pg_catalog.oid),"
+        " pg_catalog.quote_ident(current_user)",
+        [query.facts.oid],
+    ).fetchone()
+    assert facts is not None
+    if facts[0]:
+        raise TableError(
+            f"row level security of {query.table} hides rows from the role {facts[1]}, so a copy"
+            " would not be whole",
+            hint=f"ALTER ROLE {facts[1]} BYPASSRLS;  then copy the table again:"
+            f" pgsluice copy CONFIG {query.table}",
+            table=query.table,
         )
 
 

@@ -27,6 +27,7 @@ from pgsluice.preflight.tables import (
     check_column_names,
     check_privileges,
     check_replica_identity,
+    check_row_security,
     check_table_names,
 )
 
@@ -41,6 +42,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     check_timeline,
     check_publications,
     check_privileges,
+    check_row_security,
     check_replica_identity,
     check_column_names,
     check_table_names,

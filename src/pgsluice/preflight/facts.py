@@ -60,6 +60,7 @@ class PublishedTable:
         has_identity: its updates and deletes can be published.
         is_full: its replica identity is FULL.
         has_key: it has a primary key or a replica identity index.
+        has_policies: row level security acts on our role when it reads the table.
         sends_updates: an existing publication sends its updates or deletes.
         same_names: columns whose names differ only in case, as ``A and a``.
     """
@@ -72,6 +73,7 @@ class PublishedTable:
     may_select: bool
     may_use_schema: bool
     sends_updates: bool
+    has_policies: bool = False
     same_names: tuple[str, ...] = ()
 
     @property

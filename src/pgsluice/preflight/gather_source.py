@@ -45,9 +45,11 @@ SELECT pg_backend_pid(),
        (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout')
 """
 
-# The privileges that a copy needs, and columns whose names differ only in case.
+# The privileges that a copy needs, whether row level security acts on it, and columns whose
+# names differ only in case.
 _TABLES = """
 SELECT c.oid, has_table_privilege(c.oid, 'SELECT'), has_schema_privilege(n.oid, 'USAGE'),
+       row_security_active(c.oid),
        ARRAY (SELECT string_agg(a.attname, ' and ' ORDER BY a.attnum) FROM pg_attribute a
                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
                GROUP BY lower(a.attname) HAVING count(*) > 1)
@@ -209,7 +211,7 @@ def _tables(connection: Connection, sent: Sent | None) -> tuple[PublishedTable, 
     access = {int(row[0]): row[1:] for row in connection.execute(_TABLES, [roots])}
 
     def facts(table: UserTable) -> PublishedTable:
-        may_select, may_use_schema, same_names = access[table.root_oid]
+        may_select, may_use_schema, has_policies, same_names = access[table.root_oid]
         actions = sent[table.oid].actions if table.oid in sent else frozenset()
         return PublishedTable(
             schema=table.namespace,
@@ -219,6 +221,7 @@ def _tables(connection: Connection, sent: Sent | None) -> tuple[PublishedTable, 
             has_key=bool(table.primary_key or table.identity_key),
             may_select=may_select,
             may_use_schema=may_use_schema,
+            has_policies=has_policies,
             sends_updates=bool(actions & {"update", "delete"}),
             same_names=tuple(same_names),
         )

@@ -35,6 +35,18 @@ def check_privileges(facts: SourceFacts) -> Iterator[Finding]:
     )
 
 
+def check_row_security(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether row level security lets a copy read all rows."""
+    hidden = [table for table in facts.tables if table.has_policies]
+    if hidden:
+        user = facts.server.user
+        yield error(
+            "row level security",
+            f"it hides rows from {user}, so these tables cannot be copied: {_list_tables(hidden)}",
+            f"ALTER ROLE {quoted(user)} BYPASSRLS;",
+        )
+
+
 def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
     """Whether updates and deletes are published, and find the row that they mean."""
     without = [table for table in facts.tables if not table.has_identity]

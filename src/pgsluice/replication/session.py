@@ -3,8 +3,9 @@
 The text of a value depends on the session: dates on ``datestyle``, floats on
 ``extra_float_digits``, ``regclass`` on ``search_path``. Stream and copy must agree, so both
 use the one set of settings here; it holds PostgreSQL's own subscriber's
-(libpqwalreceiver.c, ``libpqrcv_connect``) and what else changes text. They are SET after the
-connection is made, which leaves the user's own ``options`` (dsn, service file, PGOPTIONS) alone.
+(libpqwalreceiver.c, ``libpqrcv_connect``) and what else changes what is read. They are SET after
+the connection is made, which leaves the user's own ``options`` (dsn, service file, PGOPTIONS)
+alone.
 
 Connection strings are libpq's: service files, .pgpass, PG* variables and TLS options work.
 """
@@ -29,6 +30,8 @@ _SETTINGS = {
     "timezone": "UTC",
     "lc_monetary": "C",
     "search_path": "",
+    # A policy must make a statement fail, never hide rows from it.
+    "row_security": "off",
 }
 # A session that keeps a snapshot, or waits for a slot, must not be ended from behind.
 _TIMEOUTS_OFF = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
