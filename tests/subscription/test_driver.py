@@ -23,7 +23,9 @@ from pgsluice.spool import (
     TableState,
     load_record,
 )
+from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.apply import TaskResult
+from pgsluice.subscription.barrier import BarrierOwner
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.planning import plan_tables
 from pgsluice.subscription.table_events import BATCH_ATTEMPTS, LookedPark
@@ -81,6 +83,37 @@ def take(driver: SubscriptionDriver, end: Lsn, *results: TaskResult) -> Subscrip
     saved = load_record(driver._config.spool.path, "lake")
     assert saved == driver.tables.record
     return saved
+
+
+def test_a_barrier_is_answered_when_all_up_to_it_is_applied(maker: SpoolMaker) -> None:
+    end = maker.segment(orders(1))
+    driver = driver_of(maker)
+    with BarrierOwner(subscription_folder(maker.path, "lake"), ()) as owner:
+        owner.move(end)
+        driver.answer_barrier()
+        assert owner.answer() is None, "a segment is not applied"
+        take(driver, end, applied(end))
+        driver.answer_barrier()
+        answer = owner.answer()
+        assert answer is not None
+        assert (answer.position, answer.is_passed) == (end, False)
+        # The folder of this test's targets does not exist.
+        assert {table.reason for table in answer.tables.values()} == {"its target is gone"}
+
+
+def test_a_barrier_behind_the_position_is_passed(maker: SpoolMaker) -> None:
+    end = maker.segment(orders(1))
+    driver = driver_of(maker)
+    take(driver, end, applied(end))
+    with BarrierOwner(subscription_folder(maker.path, "lake"), ()) as owner:
+        owner.hold()
+        driver.answer_barrier()
+        assert owner.answer() is None, "a hold has no position"
+        owner.move(Lsn(int(end) - 1))
+        driver.answer_barrier()
+        answer = owner.answer()
+        assert answer is not None
+        assert answer.is_passed
 
 
 def test_a_batch_moves_every_table_and_makes_a_cut(maker: SpoolMaker) -> None:

@@ -17,6 +17,8 @@ from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.spool_stream import offset_of
 from pgsluice.spool import Owner, load_record
+from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription.barrier import BarrierOwner
 from pgsluice.subscription.planning import NO_TABLE, TableWork
 from pgsluice.subscription.source import TableWorkReader, read_table_work
 
@@ -78,6 +80,19 @@ def test_messages_advance_a_subscription_and_are_no_tables_work(maker: SpoolMake
     assert reader.latestOffset(FIRST, ReadAllAvailable()) == offset_of(end)
     (work,) = planned(reader, end)
     assert (work.relation_oid, work.through) == (NO_TABLE, end)
+
+
+def test_a_batch_ends_inside_a_segment_at_a_barrier(maker: SpoolMaker) -> None:
+    configured(maker)
+    end = maker.segment(orders(1))
+    inside = Lsn(int(end) - 1)
+    reader = reader_of(maker)
+    with BarrierOwner(subscription_folder(maker.path, "q"), ()) as owner:
+        owner.move(inside)
+        assert reader.latestOffset(FIRST, ReadAllAvailable()) == offset_of(inside)
+        held = offset_of(inside)
+        assert reader.latestOffset(held, ReadAllAvailable()) == held
+    assert reader.latestOffset(held, ReadAllAvailable()) == offset_of(end)
 
 
 def test_a_checkpoint_older_than_the_spool_is_no_error(maker: SpoolMaker) -> None:

@@ -28,6 +28,7 @@ from pgsluice.cli import (
     init,
     run,
     status,
+    verify,
 )
 from pgsluice.cli.options import DebugOption, Invocation
 from pgsluice.cli.signals import INTERRUPTED, end_on_sigterm
@@ -75,6 +76,7 @@ app.command()(describe.describe)
 app.command()(explain.explain)
 app.command()(decode.decode)
 app.command()(copy.copy)
+app.command()(verify.verify)
 app.command()(drop.drop)
 
 

@@ -111,6 +111,10 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def look_after_capture(self) -> None:
         """Keep the query's own capture process running, if it has one."""
 
+    def end_at_barrier(self, start: Lsn, end: Lsn) -> Lsn:
+        """An earlier end for the batch (start, end]; ``start`` for no batch now."""
+        return end
+
     def end_of_available_now(self) -> Lsn:
         """Where a query that ends by itself ends: the spool's current position."""
         return self.reader().position()
@@ -140,6 +144,9 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             infos = retry_transient(lambda: self._pending_segments(begin))
         self.look_after_capture()
         end = retry_transient(lambda: self._end_within_limits(infos, limit))
+        if end > begin:
+            # After the listing: a barrier is set before what it holds back can be listed.
+            end = retry_transient(lambda: self.end_at_barrier(begin, end))
         return offset_of(max(begin, end))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

@@ -13,6 +13,7 @@
             parts/<UTC hour>/<epoch>-<transaction>-<number>.arrow
             prepared/<UTC hour>/<prepare LSN>-<xid>.arrow
             subscriptions/<name>/record.json  lock  requests/  checkpoint/
+                                 barrier.json  barrier.lock  barrier.answer.json
 
 Numbers in names have leading zeros, so that names sort as what they stand for; they are
 hexadecimal, but for a part's number. A file with a name of another form is not the spool's: it is
@@ -46,6 +47,7 @@ SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS = "segments", "parts", "prepared", "sub
 FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 
 SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
+BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier.answer.json"
 
 _LSN = "([0-7][0-9A-F]{15})"
 _SEGMENT = re.compile(rf"\A{_LSN}-{_LSN}-([0-9A-F]{{8}})(\.ref)?\.arrow\Z")

@@ -8,7 +8,12 @@ from pathlib import Path
 from types import TracebackType
 
 from pgsluice.errors import SpoolBusy
-from pgsluice.spool.layout import SUBSCRIPTION_LOCK, WRITER_LOCK, subscription_folder
+from pgsluice.spool.layout import (
+    BARRIER_LOCK,
+    SUBSCRIPTION_LOCK,
+    WRITER_LOCK,
+    subscription_folder,
+)
 from pgsluice.spool.storage import make_folder
 
 
@@ -80,4 +85,13 @@ def subscription_lock(spool_path: str | Path, name: str) -> FileLock:
         subscription_folder(spool_path, name) / SUBSCRIPTION_LOCK,
         f"another process runs the subscription {name}",
         "stop the other one first, or let it work",
+    )
+
+
+def barrier_lock(folder: Path) -> FileLock:
+    """The lock of the process that verifies a subscription; without it a barrier is void."""
+    return FileLock(
+        folder / BARRIER_LOCK,
+        f"another process verifies the subscription {folder.name}",
+        "wait until it has ended",
     )

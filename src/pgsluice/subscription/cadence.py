@@ -7,6 +7,8 @@ newest cut one a minute stays for those who read an older one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pgsluice.spool import Cut, SubscriptionRecord
 
 HEAVY_MERGE_S = 0.5
@@ -48,9 +50,11 @@ def next_cut(
     return cut, tuple(older)
 
 
-def kept_versions(record: SubscriptionRecord) -> dict[int, tuple[int, ...]]:
-    """Target versions that readers of cuts need, by table."""
-    versions: dict[int, set[int]] = {}
+def kept_versions(
+    record: SubscriptionRecord, barrier_versions: Mapping[int, int]
+) -> dict[int, tuple[int, ...]]:
+    """Target versions that readers of cuts or at a barrier need, by table."""
+    versions = {oid: {version} for oid, version in barrier_versions.items()}
     newest = () if record.cut is None else (record.cut,)
     for cut in (*record.cuts, *newest):
         for oid, version in cut.versions.items():

@@ -17,12 +17,24 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
+from pgsluice.sinks import make_sink
+from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.spark.tasks import collect_results, run_tasks
-from pgsluice.spool import RecordStore, SpoolReader
+from pgsluice.spool import RecordStore, SpoolReader, TableRecord
+from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.apply import RESULT_DDL, ApplyTables, TaskResult
+from pgsluice.subscription.barrier import (
+    BarrierAnswer,
+    barrier_versions,
+    standing_tables,
+    waiting_barrier,
+    write_answer,
+)
 from pgsluice.subscription.batch_results import BatchResults
 from pgsluice.subscription.cadence import kept_versions
 from pgsluice.subscription.options import sink_options, table_options
@@ -68,6 +80,7 @@ class SubscriptionDriver:
         self._spark = spark
         self._config = config
         self._reader = SpoolReader(config.spool.path)
+        self._folder = subscription_folder(config.spool.path, subscription.name)
         self._rules = PublicationRules.of(config, subscription)
         self._results = BatchResults(subscription, self.tables, self._reader, report)
         self.copies = TableCopies(spark, config, subscription, self.tables, self._rules, report)
@@ -93,6 +106,7 @@ class SubscriptionDriver:
             end = Lsn(max((result.planned_end for result in results), default=0))
             worked = [result for result in results if result.relation_oid != NO_TABLE]
             self._results.record(end, worked, started)
+            self.answer_barrier()
 
     def _task(self) -> ApplyTables:
         return ApplyTables(
@@ -100,7 +114,7 @@ class SubscriptionDriver:
             spool_id=self._reader.spool.identity.spool_id,
             sink=sink_options(self.subscription),
             options=table_options(self.subscription),
-            keep_versions=kept_versions(self.tables.record),
+            keep_versions=kept_versions(self.tables.record, barrier_versions(self._folder)),
             rules=None if self._rules is None else self._rules.in_force,
             sends_all_origins=self._config.source.origin == "any",
         )
@@ -141,6 +155,36 @@ class SubscriptionDriver:
             if not plan_tables(self._reader, record, record.position, with_deferred=True):
                 return
             self.catch_up(with_deferred=True)
+
+    def answer_barrier(self) -> None:
+        """Answer a barrier that the subscription has reached, or passed.
+
+        It is reached when all that was committed up to it is applied, what the cadence deferred
+        included.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        barrier = waiting_barrier(self._folder)
+        if barrier is None or barrier.position is None:
+            return
+        with self.tables.lock:
+            start, end = self.tables.position, barrier.position
+            if start > end:
+                answer = BarrierAnswer(barrier.barrier_id, start, True, {})
+            elif self._reader.frontier() < end or self._reader.segments(start, end):
+                return
+            else:
+                self.drain()
+                tables = standing_tables(self.tables.record, barrier, self._target_version)
+                answer = BarrierAnswer(barrier.barrier_id, start, False, tables)
+            write_answer(self._folder, answer)
+
+    def _target_version(self, oid: int, table: TableRecord) -> int:
+        """The newest version of a table's target; -1: there is none."""
+        identity = TargetIdentity(self._reader.spool.identity.spool_id, oid, table.copy_number)
+        shell = TargetTable(table.namespace, table.name, pa.schema([]), ())
+        return make_sink(sink_options(self.subscription)).open(shell, identity).version
 
     def copy_released(self) -> None:
         """Have tables copied whose changes the spool does not hold any more.

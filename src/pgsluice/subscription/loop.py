@@ -176,6 +176,7 @@ class RunLoop:
             driver.query.start(once=True)
             while not driver.query.await_end(1):
                 self._capture.check()
+                driver.answer_barrier()
             driver.tables.raise_failure()
             driver.query.raise_failure()
             if driver.tables.needs_look:
@@ -185,6 +186,7 @@ class RunLoop:
             driver.drain()
             driver.copies.run(stop=self._stop)
             driver.drain()
+            driver.answer_barrier()
 
     # Until stopped
 
@@ -236,6 +238,7 @@ class RunLoop:
             self._try(subscription, lambda: self._copy(driver, is_look=is_look))
         if time.monotonic() >= subscription.retry_at and driver.is_behind():
             self._try(subscription, driver.catch_up)
+        self._try(subscription, driver.answer_barrier)
         driver.promote_copied()
 
     def _copy(self, driver: SubscriptionDriver, *, is_look: bool) -> None:

@@ -1,7 +1,8 @@
 """The data source of a subscription's streaming query: one row for each table with work.
 
 The query's driver registers it in its session under a private format name; it is no part of
-``format("pgoutput")``. Batches end where segments end, as for every reader of a spool. What a
+``format("pgoutput")``. Batches end where segments end, as for every reader of a spool, or at a
+barrier (:mod:`pgsluice.subscription.barrier`). What a
 batch holds is planned from each table's own position (:mod:`pgsluice.subscription.planning`),
 so the batch's start does not matter: after a checkpoint was restored or lost, nothing is
 applied twice or skipped.
@@ -17,8 +18,10 @@ from pyspark.sql.datasource import DataSource, InputPartition
 
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spark.spool_stream import SpoolStreamReader
+from pgsluice.spark.spool_stream import LONG_POLL_S, SpoolStreamReader
 from pgsluice.spool import Owner, load_record
+from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription.barrier import HOLD_S, BarrierWait
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,6 +91,7 @@ class TableWorkReader(SpoolStreamReader):
     def __init__(self, spool: Path, subscription: str, *, max_rows: int, max_bytes: int) -> None:
         super().__init__(spool, max_rows=max_rows, max_bytes=max_bytes)
         self._subscription = subscription
+        self._barrier = BarrierWait(subscription_folder(spool, subscription))
 
     def registered_position(self) -> Lsn:
         """The position of the subscription's record.
@@ -117,6 +121,14 @@ class TableWorkReader(SpoolStreamReader):
         be older than what the spool still has.
         """
         return max(start, self.reader().start())
+
+    def end_at_barrier(self, start: Lsn, end: Lsn) -> Lsn:
+        """Where a barrier ends the batch.
+
+        A query that ends by itself would end where no batch begins, so it waits.
+        """
+        wait_s = LONG_POLL_S if self._available_now is None else HOLD_S
+        return self._barrier.limit(start, end, wait_s)
 
     def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
         """One partition for each table with work; one that only names the end if none has."""

@@ -70,7 +70,12 @@ class Comparison:
     def __str__(self) -> str:
         if self.equal:
             return f"{self.table}: equal, {self.source_rows} rows"
-        parts = [f"{self.table}: {self.source_rows} rows at the source, {self.target_rows} here"]
+        return f"{self.table}: {self.differences}"
+
+    @property
+    def differences(self) -> str:
+        """The numbers of rows, and the keys that differ."""
+        parts = [f"{self.source_rows} rows at the source, {self.target_rows} here"]
         named = (
             ("missing", self.missing_keys),
             ("not at the source", self.extra_keys),

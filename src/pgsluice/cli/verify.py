@@ -1,0 +1,124 @@
+"""``pgsluice verify``: compare tables with their targets at one position.
+
+The exit code is 0 if all tables are equal, and 1 if rows differ or a published table could not be
+compared. A ``pgsluice run`` goes on meanwhile; without one this command applies what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.signals import stop_on_signals
+from pgsluice.config import Config, SubscriptionConfig, load_config
+from pgsluice.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pgsluice.subscription.verify import VerifiedTable
+
+
+def verify(
+    config: ConfigArgument,
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="schema.table, or table in public; default: all"),
+    ] = None,
+    subscription: Annotated[
+        str | None,
+        typer.Option("--subscription", help="only in this subscription", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, max=64, help="tables to compare at the same time")
+    ] = 4,
+    keys: Annotated[
+        int, typer.Option("--keys", min=1, help="differing keys of each kind to list for a table")
+    ] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compare tables with their targets at one position."""
+    from pgsluice.subscription.verify import Verification
+    from pgsluice.subscription.verify import verify as verify_subscription
+
+    loaded = load_config(config)
+    titles = [table if "." in table else f"public.{table}" for table in tables or ()]
+    results: list[VerifiedTable] = []
+    with stop_on_signals() as request:
+        for chosen, own in _chosen(loaded, subscription, titles):
+            options = Verification(own, sessions=jobs, max_keys=keys, stop=request.event)
+            results += verify_subscription(loaded, chosen, options)
+            if request.exit_code:
+                raise typer.Exit(request.exit_code)
+    if as_json:
+        typer.echo(json.dumps([_to_json(result) for result in results], ensure_ascii=False))
+    else:
+        for result in results:
+            typer.echo(_line(result, len(loaded.subscriptions) > 1))
+    if any(result.is_failure for result in results):
+        raise typer.Exit(1)
+
+
+def _chosen(
+    config: Config, name: str | None, titles: list[str]
+) -> list[tuple[SubscriptionConfig, list[str]]]:
+    """The subscriptions, each with those of the tables that it has.
+
+    Raises:
+        ConfigError: none is enabled, or none has a table.
+    """
+    from pgsluice.spool import find_record
+
+    candidates = (
+        [candidate for candidate in config.subscriptions if candidate.enabled]
+        if name is None
+        else [config.subscription(name)]
+    )
+    if not candidates:
+        raise ConfigError("there is no enabled subscription to verify")
+    if not titles or len(candidates) == 1:
+        return [(candidate, titles) for candidate in candidates]
+    owned = []
+    for candidate in candidates:
+        record = find_record(config.spool.path, candidate.name)
+        known = set() if record is None else {table.title for table in record.tables.values()}
+        owned.append((candidate, [title for title in titles if title in known]))
+    if missing := [title for title in titles if not any(title in own for _, own in owned)]:
+        raise ConfigError(f"no subscription has a table {missing[0]}")
+    return [(candidate, own) for candidate, own in owned if own]
+
+
+def _line(result: VerifiedTable, has_subscription: bool) -> str:
+    prefix = f"{result.subscription}: " if has_subscription else ""
+    if result.comparison is None:
+        return f"{prefix}{result.title}: not compared: {result.reason}"
+    if result.comparison.equal:
+        rows = result.comparison.source_rows
+        count = "1 row" if rows == 1 else f"{rows} rows"
+        return f"{prefix}{result.title}: equal at {result.position}, {count}"
+    return f"{prefix}{result.title}: DIFFERS at {result.position}: {result.comparison.differences}"
+
+
+def _to_json(result: VerifiedTable) -> dict[str, Any]:
+    raw: dict[str, Any] = {
+        "subscription": result.subscription,
+        "table": result.title,
+        "position": str(result.position),
+        "equal": result.comparison.equal if result.comparison is not None else None,
+        "published": result.is_published,
+        "reason": result.reason,
+    }
+    if (comparison := result.comparison) is not None:
+        raw |= {
+            "source_rows": comparison.source_rows,
+            "target_rows": comparison.target_rows,
+            "source_hash": comparison.source.content_hash,
+            "target_hash": comparison.target.content_hash,
+            "missing_keys": comparison.missing_keys,
+            "extra_keys": comparison.extra_keys,
+            "differing_keys": comparison.differing_keys,
+            "has_more": comparison.has_more,
+        }
+    return raw

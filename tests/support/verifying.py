@@ -1,0 +1,43 @@
+"""A table of two columns, its target tampered with, and ``pgsluice verify`` with its results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.support.databases import Database
+from tests.support.pipeline import Pipeline
+
+from pgsluice.cli.app import run_command
+
+
+def verify(
+    one: Pipeline, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The command's exit code and its results by table."""
+    capsys.readouterr()
+    code = run_command(["verify", str(one.path), *arguments, "--json"])
+    captured = capsys.readouterr()
+    assert captured.out.startswith("["), captured.err
+    return code, {result["table"]: result for result in json.loads(captured.out)}
+
+
+def with_rows(shop: Database, rows: int) -> None:
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        f"INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, {rows}) i",
+    )
+
+
+def tamper(folder: Path, rows: int) -> None:
+    """Change one value, remove one row and add one, as somebody else would."""
+    target = DeltaTable(str(folder))
+    target.update(predicate="id = 17", new_values={"v": "'other'"})
+    target.delete("id = 4711")
+    schema = pa.schema(target.schema().to_arrow())
+    extra = pa.table({"id": [rows + 1], "v": ["extra"]}).cast(schema)
+    write_deltalake(str(folder), extra, mode="append")
