@@ -219,7 +219,7 @@ def test_a_subscription_that_did_not_hold_the_spool_is_copied_again(maker: Spool
     record = driver.tables.record
     assert {table.state for table in record.tables.values()} == {TableState.INITIALISE}
     assert record.position == end
-    driver.check_spool()
+    driver.raise_failure()
 
 
 def test_a_copy_holds_the_spool_before_its_snapshot_is_taken(maker: SpoolMaker) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 from tests.subscription.test_driver import config_of, driver_of
 from tests.support.spools import SpoolMaker
 
-from pgsluice.errors import SinkError, SourceRefused, SourceUnreachable
+from pgsluice.errors import PgsluiceError, SinkError, SourceRefused, SourceUnreachable
 from pgsluice.subscription.loop import RunLoop, RunningSubscription
 
 
@@ -49,3 +49,24 @@ def test_what_passes_is_waited_for(maker: SpoolMaker) -> None:
     stop.set()
     with pytest.raises(PySparkRuntimeError):
         loop._try(one, failing(broken))
+
+
+class FailedQuery:
+    """A streaming query that failed, as PySpark shows it: waiting for its end raises."""
+
+    isActive = False  # noqa: N815
+
+    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802
+        raise self.exception()
+
+    def exception(self) -> StreamingQueryException:
+        return StreamingQueryException("[STREAM_FAILED] Query terminated with an exception")
+
+
+def test_a_query_that_failed_has_ended_and_says_why(maker: SpoolMaker) -> None:
+    query = driver_of(maker).query
+    query._query = cast(Any, FailedQuery())
+    query._error = "the target cannot be used"
+    assert query.await_end(1)
+    with pytest.raises(PgsluiceError, match="query of lake failed: the target cannot be used"):
+        query.raise_failure()

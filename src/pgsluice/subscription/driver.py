@@ -202,14 +202,16 @@ class SubscriptionDriver:
                 if table.applied_through < floor and (is_whole or str(oid) in released):
                     tables.apply(oid, HoldReleased())
 
-    def check_spool(self) -> None:
-        """Check that what follows the position can be read.
+    def raise_failure(self) -> None:
+        """Raise what ended the query, if starting it again does not help.
 
         Raises:
-            SpoolHole: it cannot, and no restart will mend it.
+            SpoolHole: what follows the position cannot be read.
+            SinkError: the target as a whole cannot be used.
         """
         for info in self._reader.segments(self.tables.position):
             _ = info.header
+        self.tables.raise_failure()
 
     def log_once(self, message: str | None) -> None:
         """Log a message once for as long as it lasts; None: nothing is in the way any more."""

@@ -177,7 +177,7 @@ class RunLoop:
             while not driver.query.await_end(1):
                 self._capture.check()
                 driver.answer_barrier()
-            driver.tables.raise_failure()
+            driver.raise_failure()
             driver.query.raise_failure()
             if driver.tables.needs_look:
                 driver.copies.look()
@@ -274,8 +274,7 @@ class RunLoop:
         """A query that broke is started again, a little later each time."""
         driver, now = subscription.driver, time.monotonic()
         if not subscription.restart_at:
-            driver.check_spool()
-            driver.tables.raise_failure()
+            driver.raise_failure()
             failure = driver.query.failure()
             if failure is not None:
                 driver.log_once(f"the query failed and is started again: {failure}")

@@ -69,9 +69,14 @@ class SubscriptionQuery:
         return self._batches > 0
 
     def await_end(self, timeout_s: int) -> bool:
-        """Wait for the query's end; False after the timeout."""
+        """Wait for the query's end; False after the timeout. :meth:`raise_failure` says why."""
+        from pyspark.errors import StreamingQueryException
+
         assert self._query is not None
-        return bool(self._query.awaitTermination(timeout_s))
+        try:
+            return bool(self._query.awaitTermination(timeout_s))
+        except StreamingQueryException:
+            return True
 
     def stop(self) -> None:
         """End the query, if it runs."""
