@@ -27,8 +27,16 @@ from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.apply import TaskResult
 from pgsluice.subscription.barrier import BarrierOwner
 from pgsluice.subscription.driver import SubscriptionDriver
+from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.planning import plan_tables
-from pgsluice.subscription.table_events import BATCH_ATTEMPTS, LookedPark
+from pgsluice.subscription.table_events import (
+    BATCH_ATTEMPTS,
+    CopyRequested,
+    HoldReleased,
+    LookedPark,
+    PublishedAgain,
+    Unpublished,
+)
 
 QUIET, GONE = OID + 1, OID + 2
 
@@ -252,6 +260,28 @@ def test_a_copy_does_not_take_the_target_of_another_table(maker: SpoolMaker) -> 
     tables.request_copy(GONE)
     assert tables.record.tables[OID].state is TableState.INITIALISE
     assert tables.record.tables[GONE].is_parked
+
+
+@pytest.mark.parametrize("event", [HoldReleased(), CopyRequested()])
+@pytest.mark.parametrize("state", "idfr")
+def test_two_tables_never_wait_for_copies_to_one_target(
+    maker: SpoolMaker, state: str, event: TableEvent
+) -> None:
+    other = ready("orders", state=TableState.PARKED, error="the target belongs to another")
+    tables = driver_of(maker, {OID: ready("orders", state=TableState(state)), GONE: other}).tables
+    tables.apply(GONE, event)
+    tables.apply(OID, event)
+    assert tables.record.tables[OID].state is TableState.INITIALISE
+    assert tables.record.tables[GONE].is_parked
+
+
+def test_a_table_that_is_published_again_does_not_share_its_target(maker: SpoolMaker) -> None:
+    tables = driver_of(maker, {GONE: ready("orders", state=TableState.PARKED, error="why")}).tables
+    tables.apply(OID, Unpublished())
+    tables.request_copy(GONE)
+    tables.apply(OID, PublishedAgain())
+    assert tables.record.tables[GONE].state is TableState.INITIALISE
+    assert "belongs to a table that was renamed" in str(tables.record.tables[OID].error)
 
 
 def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:

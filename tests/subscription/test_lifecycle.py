@@ -37,6 +37,7 @@ from pgsluice.subscription.table_events import (
     LookedSame,
     NotSent,
     PublishedAgain,
+    TargetTaken,
     TimelineLeft,
     TimePassed,
     Unpublished,
@@ -52,7 +53,7 @@ NONE = Attempts()
 EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.DISCOVERED, Discovered(), NONE, "i - - - - - -"),
     (Event.DISCOVERED_WITHOUT_COPY, Discovered(copy_data=False), NONE, "r - - - - - -"),
-    (Event.TARGET_TAKEN, Discovered(is_target_taken=True), NONE, "p - p p - - p"),
+    (Event.TARGET_TAKEN, TargetTaken(), NONE, "p p - - - - p"),
     (Event.NOT_SENT, NotSent(), NONE, "- - . . f r ."),
     (Event.UNPUBLISHED, Unpublished(), NONE, "- - u u u u u"),
     (Event.PUBLISHED_AGAIN, PublishedAgain(), NONE, "- i . . i i ."),

@@ -141,18 +141,17 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
         },
         _U: {
             Event.PUBLISHED_AGAIN: (_I, None),
+            Event.TARGET_TAKEN: (_P, None),
             **{event: IGNORED for event in Event if event.name.startswith("BATCH_")},
         },
         _I: {
             **_FOR_ALL,
             **_IGNORED_UNLESS_ACTIVE,
-            Event.TARGET_TAKEN: (_P, None),
             Event.COPY_BEGUN: (_D, None),
         },
         _D: {
             **_FOR_ALL,
             **_IGNORED_UNLESS_ACTIVE,
-            Event.TARGET_TAKEN: (_P, None),
             Event.COPY_BEGUN: (_D, None),  # again: the attempt before failed or was cut off
             Event.COPY_PLANNED: (_D, None),
             Event.COPY_FINISHED: (_F, None),
@@ -197,6 +196,11 @@ class Transition:
     table: TableRecord
     attempts: Attempts = Attempts()
     effect: Effect | None = None
+
+
+def uses_target(state: TableState | None) -> bool:
+    """Whether a table in this state is applied to its target, or is about to be copied to it."""
+    return state in (_I, _D, _F, _R)
 
 
 class TableEvent(Protocol):

@@ -104,22 +104,24 @@ class PublishedAgain(_Simple):
 
 
 @dataclass(frozen=True)
-class CopyRequested:
-    """A user wants the table copied; the copy may replace a target of another source.
+class TargetTaken(_Simple):
+    """Another table of the subscription is applied to the target, or waits for a copy to it."""
 
-    Attributes:
-        is_target_taken: another table of the subscription is applied to the target, or has
-            been asked to be: the copy would replace it, and both would write there.
-    """
-
-    is_target_taken: bool = False
-
-    def kind(self, attempts: Attempts) -> Event:
-        return Event.TARGET_TAKEN if self.is_target_taken else Event.COPY_REQUESTED
+    event = Event.TARGET_TAKEN
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        if self.is_target_taken:
-            return replace(table, error=_target_taken(table))
+        return replace(
+            table, error=_target_taken(table), deferred=False, may_replace_foreign_target=False
+        )
+
+
+@dataclass(frozen=True)
+class CopyRequested(_Simple):
+    """A user wants the table copied; the copy may replace a target of another source."""
+
+    event = Event.COPY_REQUESTED
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(table, may_replace_foreign_target=True, error=None, deferred=False)
 
 

@@ -9,6 +9,7 @@ the file says. Only what is durable is reported or acted on.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,8 +18,15 @@ from pgsluice.errors import SinkError
 from pgsluice.events import MetricsEvent, TableStateChanged
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Cut, RecordStore, SubscriptionRecord, TableRecord, TableState
-from pgsluice.subscription.lifecycle import Attempts, Effect, TableEvent, Transition, next_state
-from pgsluice.subscription.table_events import CopyRequested
+from pgsluice.subscription.lifecycle import (
+    Attempts,
+    Effect,
+    TableEvent,
+    Transition,
+    next_state,
+    uses_target,
+)
+from pgsluice.subscription.table_events import CopyRequested, TargetTaken
 
 _NO_ATTEMPTS = Attempts()
 
@@ -53,6 +61,9 @@ class SubscriptionTables:
         self._base = record
         self._tables = dict(record.tables)
         self._unpublished = dict(record.unpublished)
+        self._oids_by_title: defaultdict[str, set[int]] = defaultdict(set)
+        for oid, table in {**record.tables, **record.unpublished}.items():
+            self._oids_by_title[table.title].add(oid)
 
     @property
     def record(self) -> SubscriptionRecord:
@@ -111,21 +122,10 @@ class SubscriptionTables:
             return self._apply(oid, table.state, table, event)
 
     def request_copy(self, oid: int) -> None:
-        """Have one table copied, as a user asks; one that is not published any more is not.
-
-        A target has one table. A copy may replace a target of another source, but not that of a
-        table that is applied to it here, or that was asked to be copied to it first.
-        """
+        """Have one table copied, as a user asks; one that is not published any more is not."""
         with self.changing():
-            table = self._tables.get(oid)
-            if table is None:
-                return
-            is_target_taken = any(
-                other.title == table.title and (other.is_active or other.may_replace_foreign_target)
-                for other_oid, other in self._tables.items()
-                if other_oid != oid
-            )
-            self.apply(oid, CopyRequested(is_target_taken))
+            if oid in self._tables:
+                self.apply(oid, CopyRequested())
 
     def discover(self, oid: int, table: TableRecord, event: TableEvent) -> Transition:
         """Apply the first event to a table that the subscription does not know yet.
@@ -138,11 +138,14 @@ class SubscriptionTables:
         with self.changing():
             assert oid not in self._tables
             assert oid not in self._unpublished
+            self._oids_by_title[table.title].add(oid)
             return self._apply(oid, None, table, event)
 
     def forget(self, oid: int) -> None:
         """Remove a table that is gone, and whose target another one takes over."""
         with self.changing():
+            table = self._tables.get(oid) or self._unpublished[oid]
+            self._oids_by_title[table.title].discard(oid)
             self._touched.setdefault(oid, self._tables.get(oid))
             self._tables.pop(oid, None)
             self._unpublished.pop(oid, None)
@@ -180,6 +183,9 @@ class SubscriptionTables:
     ) -> Transition:
         attempts = self._attempts.get(oid, _NO_ATTEMPTS)
         transition = next_state(state, table, attempts, event)
+        begins_to_use = uses_target(transition.table.state) and not uses_target(state)
+        if begins_to_use and self._is_target_taken(oid, table.title):
+            transition = next_state(state, table, attempts, TargetTaken())
         if transition.attempts != attempts:
             self._attempts[oid] = transition.attempts
         if transition.table is table and state is not None:
@@ -195,6 +201,12 @@ class SubscriptionTables:
         if transition.effect is not None:
             self._effects.append(transition)
         return transition
+
+    def _is_target_taken(self, oid: int, title: str) -> bool:
+        others = self._oids_by_title[title] - {oid}
+        return any(
+            uses_target(table.state) for table in map(self._tables.get, others) if table is not None
+        )
 
     def _carry_out(self) -> None:
         """What follows durable changes: reports first, then effects."""
