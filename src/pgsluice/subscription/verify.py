@@ -212,7 +212,7 @@ def _snapshot(
 
 @contextmanager
 def _session(config: Config) -> Iterator[Session]:
-    with connect_sql(config.source.dsn, application="pgsluice verify") as session:
+    with connect_sql(config.source.dsn, application="verify") as session:
         yield session
 
 
