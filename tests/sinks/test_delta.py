@@ -1,4 +1,4 @@
-"""Delta tables, engine native."""
+"""The Delta sink, engine native."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def insert(sink: DeltaSink, id_: int, lsn: int) -> Applied:
     return writer_of(sink).apply(net(t), Lsn(lsn))
 
 
-class TestOthers:
-    """Others may keep a table up, but not change its data."""
+class TestForeignCommits:
+    """Others may maintain a table, but not change its data."""
 
-    def test_an_optimize_and_a_vacuum_are_fine(self, sink: DeltaSink) -> None:
+    def test_an_optimize_and_a_vacuum_are_allowed(self, sink: DeltaSink) -> None:
         load(sink, row(1))
         insert(sink, 2, 110)
         handle = DeltaTable(location(sink))
@@ -82,7 +82,7 @@ class TestOthers:
         assert not insert(sink, 3, 120).skipped
         assert writer_of(sink).position() == 120
 
-    def test_an_optimize_between_our_open_and_our_commit_is_waited_out(
+    def test_after_an_optimize_between_open_and_commit_the_write_is_repeated(
         self, sink: DeltaSink
     ) -> None:
         load(sink, row(1))
@@ -97,7 +97,7 @@ class TestOthers:
         assert rows == [row(1, 5), row(2)]
 
     @pytest.mark.parametrize("kind", ["append", "merge", "truncate", "nothing"])
-    def test_no_commit_is_moved_past_another_by_deltalake(self, sink: DeltaSink, kind: str) -> None:
+    def test_deltalake_rebases_no_commit_onto_another(self, sink: DeltaSink, kind: str) -> None:
         load(sink, row(1))
         insert(sink, 2, 110)
         handle = sink.open(TABLE, identity())
@@ -140,7 +140,9 @@ class TestOthers:
         with pytest.raises(TableError, match="was changed by others"):
             insert(sink, 3, 120)
 
-    def test_unless_they_are_wanted(self, sink: DeltaSink) -> None:
+    def test_foreign_changes_are_kept_if_the_configuration_allows_them(
+        self, sink: DeltaSink
+    ) -> None:
         load(sink, row(1))
         DeltaTable(location(sink)).delete('"id" = 1')
         tolerant = DeltaSink(sink.path, foreign_writes="allow")
@@ -149,7 +151,7 @@ class TestOthers:
         # Our own commit is the newest again.
         assert writer_of(sink).position() == 120
 
-    def test_copying_again_makes_up_for_them(self, sink: DeltaSink) -> None:
+    def test_copying_again_replaces_foreign_changes(self, sink: DeltaSink) -> None:
         load(sink, row(1))
         DeltaTable(location(sink)).delete('"id" = 1')
         writer_of(sink, copy=2).load(batches(row(4)), Lsn(150))
@@ -175,7 +177,7 @@ def _attempt(path: str, barrier: Any, results: Any) -> None:
     results.put((applied.skipped, applied.version))
 
 
-def test_one_task_attempted_by_two_processes_and_once_more_late_is_one_commit(
+def test_three_attempts_of_one_task_make_one_commit(
     sink: DeltaSink,
 ) -> None:
     load(sink, row(1))
@@ -213,10 +215,10 @@ def test_a_batch_opens_its_table_once(sink: DeltaSink, monkeypatch: pytest.Monke
     assert opens == [location(sink)]
 
 
-def test_two_first_copies_at_once_are_one(sink: DeltaSink) -> None:
+def test_two_simultaneous_first_copies_make_one_commit(sink: DeltaSink) -> None:
     def while_another_copies() -> Any:
         yield from batches(row(1))
-        # A thread of its own: deltalake cannot be entered again while it reads from us.
+        # In another thread: deltalake cannot be called again while it reads these batches.
         with ThreadPoolExecutor(1) as other:
             other.submit(load, sink, row(1)).result()
 
@@ -266,7 +268,7 @@ class TestSchema:
         "struct": {"x": 1, "y": None},
     }
 
-    def test_types_and_values_come_back_from_deltalake_and_duckdb(self, sink: DeltaSink) -> None:
+    def test_deltalake_and_duckdb_read_types_and_values(self, sink: DeltaSink) -> None:
         table = TargetTable("public", "t", self.TYPES, ("id",))
         nothing = {**dict.fromkeys(self.TYPES.names), "id": 2}
         writer_of(sink, table).load(batches(self.ROW, nothing, schema=self.TYPES), Lsn(100))
@@ -275,9 +277,11 @@ class TestSchema:
         t.update({**self.ROW, "id": 2})
         t.update({**nothing, "id": 1})
         writer_of(sink, table).apply(net(t, table=table), Lsn(110))
-        found = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id")
-        assert found.to_pylist() == [{**nothing, "id": 1}] + [{**self.ROW, "id": i} for i in (2, 3)]
-        assert [str(f.type) for f in found.schema][6:13] == [
+        content = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id")
+        assert content.to_pylist() == [{**nothing, "id": 1}] + [
+            {**self.ROW, "id": i} for i in (2, 3)
+        ]
+        assert [str(f.type) for f in content.schema][6:13] == [
             "decimal128(38, 10)",
             "string",
             "string",
@@ -286,7 +290,7 @@ class TestSchema:
             "timestamp[us]",
             "timestamp[us, tz=UTC]",
         ]
-        assert not found.schema.field("id").nullable
+        assert not content.schema.field("id").nullable
         lake = duckdb.connect()
         lake.register("t", DeltaTable(location(sink)).to_pyarrow_dataset())
         answer = lake.sql('select "int4", "numeric", "text", "array" from t where id = 3')
@@ -294,11 +298,11 @@ class TestSchema:
             tuple(self.ROW[name] for name in ("int4", "numeric", "text", "array"))
         ]
 
-    def test_a_staged_copy_has_the_types_of_one_that_was_loaded(
+    def test_a_staged_copy_has_the_types_of_a_loaded_copy(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         load(sink, row(1))
-        # Files of one batch each, so that a merge has files to leave out.
+        # One batch per file, so that a merge can skip files.
         monkeypatch.setattr("pgsluice.sinks.delta.staging.TARGET_FILE_BYTES", 1)
         table = TargetTable("public", "t", self.TYPES, ("id",))
         rows = [{**self.ROW, "id": id_, "text": text} for id_, text in enumerate("aäz😀", 1)]
@@ -307,7 +311,7 @@ class TestSchema:
         writer_of(sink, table, copy=2).commit_load([part], Lsn(150))
         staged = DeltaTable(location(sink))
         assert len(staged.file_uris()) == 3
-        # Without timestamps at first: the protocol has to list them now.
+        # The first copy had no timestamps: the protocol has to list them now.
         assert "timestampNtz" in (staged.protocol().reader_features or [])
         assert staged.to_pyarrow_table().sort_by("id").to_pylist() == rows
         t = ChangesBuilder(self.TYPES)
@@ -325,9 +329,7 @@ class TestSchema:
         writer_of(sink, load_again, copy=3).load(batches(*rows, schema=self.TYPES), Lsn(170))
         assert DeltaTable(location(sink)).schema() == staged.schema()
 
-    def test_what_the_writer_says_of_its_columns_is_what_changes_have(
-        self, sink: DeltaSink
-    ) -> None:
+    def test_the_writers_schema_has_the_types_of_changes(self, sink: DeltaSink) -> None:
         table = TargetTable("public", "t", self.TYPES, ("id",))
         writer = writer_of(sink, table)
         assert writer.schema() is None
@@ -338,13 +340,15 @@ class TestSchema:
         different = [a.name for a, b in zip(schema, self.TYPES, strict=True) if a.type != b.type]
         assert different == ["large"]
 
-    def test_a_type_that_delta_lacks_is_refused_by_column(self, sink: DeltaSink) -> None:
+    def test_a_type_that_delta_lacks_is_an_error_that_names_the_column(
+        self, sink: DeltaSink
+    ) -> None:
         schema = SCHEMA.append(pa.field("at", pa.time64("us")))
         writer = writer_of(sink, TargetTable("public", "t", schema, ("id",)))
         with pytest.raises(TableError, match="no type for column 'at'"):
             writer.load([], Lsn(100))
 
-    def test_a_null_in_a_key_is_refused_and_rows_are_not_shown(self, sink: DeltaSink) -> None:
+    def test_a_null_in_a_key_is_refused_without_showing_rows(self, sink: DeltaSink) -> None:
         loose = SCHEMA.set(0, pa.field("id", pa.int64()))
         rows = batches({"id": None, "big": "secret"}, schema=loose)
         with pytest.raises(TableError, match=r"'id' of public.t is NULL in 1 row") as caught:
@@ -352,7 +356,7 @@ class TestSchema:
         assert "secret" not in str(caught.value)
         assert writer_of(sink).position() is None
 
-    def test_a_dropped_column_stays_and_turns_null(self, sink: DeltaSink) -> None:
+    def test_a_dropped_column_stays_and_is_null_in_new_rows(self, sink: DeltaSink) -> None:
         load(sink, row(1), row(2))
         t = changes()
         t.update(row(2, None))
@@ -365,14 +369,14 @@ class TestSchema:
         rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
         assert rows == [row(1), row(2, None), row(3, None, "x")]
 
-    def test_a_column_is_added_before_the_commit_that_needs_it(self, sink: DeltaSink) -> None:
+    def test_a_column_is_added_by_a_commit_of_its_own(self, sink: DeltaSink) -> None:
         load(sink, row(1))
         wide = SCHEMA.append(pa.field("more", pa.timestamp("us")))
         t = ChangesBuilder(wide)
         t.update(row(1, 2))
         table = TargetTable("public", "t", wide, ("id",))
         writer_of(sink, table).apply(net(t, table=table), Lsn(110))
-        # The copy, the column, the features that it needs, the changes.
+        # Versions 0 to 3: the copy, the column, the features that it needs, the changes.
         assert DeltaTable(location(sink)).version() == 3
         assert writer_of(sink, table).position() == 110
 
@@ -404,17 +408,15 @@ def test_keys_of_every_type(sink: DeltaSink, kind: pa.DataType, keys: list[Any])
     for key in others:
         t.update(row(key, 60, ABSENT))
     writer_of(sink, table).apply(net(t, table=table), Lsn(110))
-    found = DeltaTable(location(sink)).to_pyarrow_table().to_pylist()
-    by_key = {one["id"]: one for one in found}
+    content = DeltaTable(location(sink)).to_pyarrow_table().to_pylist()
+    by_key = {r["id"]: r for r in content}
     expected = {key: row(key, 60, f"of {i}") for i, key in enumerate(others, 2)}
     assert by_key == {second: row(second, 50, "of 0"), **expected}
-    assert len(found) == len(by_key)
+    assert len(content) == len(by_key)
 
 
 class TestMaintenance:
-    def test_many_small_merges_do_not_make_the_folder_grow_without_end(
-        self, sink: DeltaSink
-    ) -> None:
+    def test_the_folder_stays_small_after_many_small_merges(self, sink: DeltaSink) -> None:
         rows = 100_000
         data = pa.table(
             {
@@ -438,7 +440,7 @@ class TestMaintenance:
         kept = DeltaTable(location(sink), version=loaded.version)
         assert kept.to_pyarrow_table().sort_by("id").equals(data)
 
-    def test_small_files_are_joined_and_the_position_stays(self, sink: DeltaSink) -> None:
+    def test_compaction_joins_small_files_and_keeps_the_position(self, sink: DeltaSink) -> None:
         load(sink, row(0))
         for i in range(1, MANY_COMMITS + 1):
             insert(sink, i, 100 + i)
@@ -453,7 +455,7 @@ class TestMaintenance:
         assert DeltaTable(location(sink)).version() == version
         assert not insert(sink, 999, 999).skipped
 
-    def test_the_position_survives_checkpoints_and_the_logs_clean_up(self, sink: DeltaSink) -> None:
+    def test_the_position_survives_checkpoints_and_log_cleanup(self, sink: DeltaSink) -> None:
         load(sink, row(0))
         insert(sink, 1, 110)
         handle = DeltaTable(location(sink))
@@ -463,7 +465,7 @@ class TestMaintenance:
         assert not Path(location(sink), "_delta_log", "00000000000000000000.json").exists()
         assert writer_of(sink).position() == 110
         assert insert(sink, 1, 110).skipped
-        # A version that a record still names, and whose log is gone, is no obstacle.
+        # A kept version whose log is gone is ignored.
         writer = writer_of(sink)
         for i in range(MANY_COMMITS):
             insert(sink, i + 2, 111 + i)
@@ -471,7 +473,7 @@ class TestMaintenance:
         writer.maintain([0])
         assert writer.position() == 110 + MANY_COMMITS
 
-    def test_a_table_that_is_not_there_needs_none(self, sink: DeltaSink) -> None:
+    def test_a_missing_table_needs_no_maintenance(self, sink: DeltaSink) -> None:
         writer_of(sink).maintain([])
 
 

@@ -1,4 +1,4 @@
-"""A sink of another package: found by its entry point, held to the same contract."""
+"""A sink of another package is found by its entry point and fulfils the same contract."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ strange = installed_snapshot_sink:SnapshotSink
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Install a distribution that has a sink into a folder, and put the folder on the path."""
+    """Install a package with a sink into a folder, and add the folder to the path."""
     site = tmp_path / "site-packages"
     information = site / "snapshot_sink-1.0.dist-info"
     information.mkdir(parents=True)
@@ -53,7 +53,7 @@ sink = {{ {} }}
 
 
 def mistake(sink: str) -> str:
-    """What is wrong with a configuration that has this sink."""
+    """The error of a configuration that has this sink."""
     with pytest.raises(ConfigError) as caught:
         parse_config(CONFIG.format(sink), Path("/etc/pgsluice.toml"))
     return str(caught.value)
@@ -73,7 +73,7 @@ class TestInstalledSink(SinkContract):
 
 
 @pytest.mark.usefixtures("package")
-def test_its_options_are_validated_by_its_own_model() -> None:
+def test_the_sinks_own_model_validates_its_options() -> None:
     text = CONFIG.format('type = "snapshots", path = "lake/{schema}/{table}"')
     config = parse_config(text, Path("/etc/pgsluice.toml"))
     sink = config.subscriptions[0].sink
@@ -100,5 +100,5 @@ def test_its_options_are_validated_by_its_own_model() -> None:
         ('type = "strange"', 'type "strange" (installed_snapshot_sink:SnapshotSink) is no'),
     ],
 )
-def test_a_type_that_cannot_be_used_is_named(sink: str, message: str) -> None:
+def test_the_error_names_a_type_that_cannot_be_used(sink: str, message: str) -> None:
     assert f'[subscription] "lake", sink: {message}' in mistake(sink)

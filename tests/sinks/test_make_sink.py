@@ -1,4 +1,4 @@
-"""Sinks by their configuration."""
+"""Sinks are made from their configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def test_delta_is_written_natively(engine: dict[str, str]) -> None:
         ({}, '"sink" needs a "type"'),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(config: dict[str, str], message: str) -> None:
+def test_an_unsupported_configuration_is_refused_by_name(
+    config: dict[str, str], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         make_sink(config)
 
@@ -57,10 +59,10 @@ def test_what_is_not_there_is_refused_by_name(config: dict[str, str], message: s
         ("{table}", "~7Btable~7D"),
     ],
 )
-def test_names_are_encoded_into_one_path_segment(name: str, segment: str) -> None:
+def test_a_name_is_encoded_as_one_path_segment(name: str, segment: str) -> None:
     assert encode_name(name) == segment
 
 
-def test_a_name_is_put_in_once() -> None:
+def test_every_placeholder_of_a_path_is_replaced() -> None:
     sink = DeltaSink("lake/{schema}/{table}/{table}")
     assert sink.location("s", "t") == "lake/s/t/t"

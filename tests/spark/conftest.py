@@ -1,4 +1,4 @@
-"""Fixtures of the Spark room."""
+"""Fixtures for the tests of the Spark source."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def spool_maker(tmp_path: Path) -> Iterator[SpoolMaker]:
 
 
 @pytest.fixture(autouse=True)
-def _sigterm_as_it_was() -> Iterator[None]:
-    """A reader that is driven in this process takes SIGTERM over, as it does in Spark's."""
-    before = signal.getsignal(signal.SIGTERM)
+def _restored_sigterm_handler() -> Iterator[None]:
+    """Restore SIGTERM's handler: a planning reader replaces it in this process, too."""
+    handler = signal.getsignal(signal.SIGTERM)
     yield
-    signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, handler)

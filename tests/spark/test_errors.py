@@ -1,4 +1,4 @@
-"""Spark's errors in one line."""
+"""One-line summaries of Spark's errors."""
 
 from __future__ import annotations
 

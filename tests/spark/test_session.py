@@ -1,4 +1,4 @@
-"""Settings of our own sessions: quick and quiet on one machine, the user's word last."""
+"""Settings of the sessions that pgsluice starts: defaults, overridden by the user's settings."""
 
 from __future__ import annotations
 
@@ -24,24 +24,26 @@ from pgsluice.spark.session import merged_settings, require_spark
         ({"spark.master": "spark://host:7077"}, "spark://host:7077"),
     ],
 )
-def test_a_local_master_tries_tasks_again(given: dict[str, str], master: str) -> None:
+def test_a_local_master_retries_tasks(given: dict[str, str], master: str) -> None:
     assert merged_settings(given)["spark.master"] == master
 
 
-def test_the_users_settings_win() -> None:
+def test_the_users_settings_override_the_defaults() -> None:
     given = {"spark.ui.enabled": "true", "spark.driver.host": "10.0.0.1"}
     merged = merged_settings(given)
     assert given.items() <= merged.items()
     assert merged["spark.sql.session.timeZone"] == "UTC"
 
 
-def test_what_suits_a_local_disk_is_not_for_a_cluster() -> None:
+def test_a_cluster_does_not_get_the_local_defaults() -> None:
     merged = merged_settings({"spark.master": "k8s://https://api"})
     assert "spark.sql.streaming.checkpointFileManagerClass" not in merged
     assert "spark.driver.host" not in merged
 
 
-def test_java_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ConfigError, match="none was found") as caught:
@@ -56,7 +58,7 @@ def test_an_older_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         require_spark()
 
 
-def test_registering_by_hand_is_possible_too(spark: Any, spool_maker: SpoolMaker) -> None:
+def test_the_source_can_be_registered_explicitly(spark: Any, spool_maker: SpoolMaker) -> None:
     pgsluice.register(spark)
     spool_maker.segment(orders(1))
     options = {"spool": str(spool_maker.path), "table": "public.orders"}

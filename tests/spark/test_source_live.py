@@ -1,4 +1,4 @@
-"""From a real server into a query: the source starts its own capture, and ends it."""
+"""A query reads from a real server: the source starts and ends its own capture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgsluice.capture import read_health
 from pgsluice.lsn import Lsn
 
 
-def test_a_query_brings_its_own_capture(
+def test_a_query_starts_and_ends_its_own_capture(
     spark: Any, database: Callable[[], Database], tmp_path: Path
 ) -> None:
     shop = database()
@@ -47,7 +47,7 @@ def test_a_query_brings_its_own_capture(
         )
         query.awaitTermination()
 
-    run()  # registers where the slot begins
+    run()  # registers the subscription at the slot's start
     shop.execute(
         "INSERT INTO orders VALUES"
         " (1, 1.50, '{a,NULL}', '2026-01-02 03:04:05+06', repeat('x', 9000))",
@@ -71,7 +71,7 @@ def test_a_query_brings_its_own_capture(
 
 
 def _envelope(spark: Any, spool: Path) -> None:
-    """What the spool holds, as a range, all tables in one shape."""
+    """Read the whole spool with a batch query, as envelope rows."""
     frame = _range(spark, spool)
     rows = (
         frame.where("_change_type = 'insert'")

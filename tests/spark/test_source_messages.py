@@ -1,4 +1,4 @@
-"""Logical messages in the envelope: their columns, their place, their position."""
+"""Logical messages as envelope rows: their columns, their order, their position."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ def envelope(spool: Path) -> list[dict[str, Any]]:
     reader = SpoolReader(spool)
     partitions = plan(reader.segments(reader.start()), reader.start(), reader.position())
     rows = RowReader(spool, None, ENVELOPE, TypeOptions())
-    found = [row for one in partitions for batch in checked(rows, one) for row in batch.to_pylist()]
-    return sorted(found, key=lambda row: (row["_commit_version"], row["_ordinal"]))
+    batches = [batch for partition in partitions for batch in checked(rows, partition)]
+    unsorted = [row for batch in batches for row in batch.to_pylist()]
+    return sorted(unsorted, key=lambda row: (row["_commit_version"], row["_ordinal"]))
 
 
 def checked(rows: RowReader, partition: ChangePartition) -> list[pa.RecordBatch]:
-    """A partition's batches, each as it was declared."""
+    """A partition's batches, after a check of their schema."""
     batches = list(rows.read(partition))
     for batch in batches:
         assert batch.schema.equals(ENVELOPE, check_metadata=True)
@@ -67,7 +68,9 @@ def test_a_transactional_message_is_a_row_of_its_transaction(spool_maker: SpoolM
     assert before["_commit_timestamp"] == datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=701)
 
 
-def test_a_message_outside_a_transaction_is_one_of_its_own(spool_maker: SpoolMaker) -> None:
+def test_a_message_outside_a_transaction_has_no_xid_and_no_timestamp(
+    spool_maker: SpoolMaker,
+) -> None:
     position = spool_maker.message("audit", b"")
     (message,) = envelope(spool_maker.path)
     assert position == Lsn(START) + 1
@@ -76,7 +79,7 @@ def test_a_message_outside_a_transaction_is_one_of_its_own(spool_maker: SpoolMak
     assert (message["prefix"], message["content"]) == ("audit", b"")
 
 
-def test_a_tables_rows_have_no_messages(spool_maker: SpoolMaker) -> None:
+def test_a_query_of_one_table_has_no_messages(spool_maker: SpoolMaker) -> None:
     spool_maker.segment([*orders(1), transactional("outbox", b"x")])
     declared = pa.schema([pa.field("id", pa.int32()), *list(ENVELOPE)[6:]])
     name = TableName("public", "orders")
@@ -87,15 +90,15 @@ def test_a_tables_rows_have_no_messages(spool_maker: SpoolMaker) -> None:
 
 def view(*messages: LogicalMessage | bytes, in_stream: bool = False) -> SegmentView:
     """A part of a transaction in progress."""
-    raw = [one if isinstance(one, bytes) else one.encode() for one in messages]
+    encoded = [m if isinstance(m, bytes) else m.encode() for m in messages]
     block = part_block(
-        RawMessages.from_messages([(START, one) for one in raw]),
+        RawMessages.from_messages([(START, data) for data in encoded]),
         in_stream=in_stream, position=START + 9, commit_timestamp=0, xid=7, ordinal_start=40,
     )  # fmt: skip
     return SegmentView("part", Lsn(START), Lsn(START + 9), {}, block)
 
 
-def test_in_a_stream_a_message_carries_the_transactions_id() -> None:
+def test_a_streamed_message_has_its_transactions_xid() -> None:
     streamed = LogicalMessage(1, Lsn(START), "p", b"content", xid=7)
     (batch,) = message_batches(view(streamed, streamed, in_stream=True), ENVELOPE)
     assert batch.column("content").to_pylist() == [b"content"] * 2
@@ -103,19 +106,19 @@ def test_in_a_stream_a_message_carries_the_transactions_id() -> None:
     assert batch.column("_xid").to_pylist() == [7, 7]
 
 
-def test_many_messages_are_several_batches() -> None:
+def test_many_messages_make_several_batches() -> None:
     many = view(*[transactional("p", b"x")] * (MAX_ROWS + 1))
     assert [len(batch) for batch in message_batches(many, ENVELOPE)] == [MAX_ROWS, 1]
 
 
-def test_a_malformed_message_is_named() -> None:
+def test_a_malformed_message_is_an_error_that_says_where() -> None:
     cut = transactional("prefix", b"content").encode()[:-1]
     with pytest.raises(ProtocolError, match=r"message 'M' .* segment part"):
         list(message_batches(view(cut), ENVELOPE))
 
 
 @pytest.mark.pg(">= 14")
-def test_messages_of_a_server(database: MakeDatabase, tmp_path: Path) -> None:
+def test_a_servers_messages_become_rows_once(database: MakeDatabase, tmp_path: Path) -> None:
     shop = database()
     shop.execute("CREATE TABLE orders (id int PRIMARY KEY)")
     config = _config(shop, tmp_path / "spool")
@@ -160,7 +163,7 @@ def _emit(shop: Database) -> None:
 
 
 @pytest.mark.pg(">= 14")
-def test_with_a_publication_of_no_tables_there_is_nothing_else(
+def test_a_publication_without_tables_gives_only_messages(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
     shop = database()

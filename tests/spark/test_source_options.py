@@ -1,4 +1,4 @@
-"""Options are read once, and what is wrong with one is said at once."""
+"""Options of the source: names, values, and the errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgsluice.spark.walsender_options import refuse_other_options
 from pgsluice.spool import SpoolIdentity
 
 
-def test_names_are_compared_without_case() -> None:
+def test_option_names_are_not_case_sensitive() -> None:
     options = SourceOptions.parse(
         {
             "SPOOL": "/s",
@@ -32,7 +32,7 @@ def test_names_are_compared_without_case() -> None:
     assert options.starting_lsn == Lsn(16)
 
 
-def test_defaults() -> None:
+def test_default_values() -> None:
     options = SourceOptions.parse({"spool": "s"})
     assert options.spool.is_absolute()
     assert options.max_rows_per_batch == 1_000_000
@@ -40,7 +40,7 @@ def test_defaults() -> None:
     assert options.change_column_prefix == "_"
 
 
-def test_what_was_asked_of_the_walsender_by_name_reaches_it() -> None:
+def test_only_given_options_are_passed_to_the_walsender() -> None:
     assert SourceOptions.parse({"spool": "s"}).walsender == {}
     given = {"proto_version": "2", "streaming": "on", "two_phase": "false", "origin": "none"}
     assert SourceOptions.parse({"spool": "s", **given, "Messages": "TRUE"}).walsender == {
@@ -53,17 +53,17 @@ def test_what_was_asked_of_the_walsender_by_name_reaches_it() -> None:
 
 
 def spool_with(**in_force: str) -> SpoolIdentity:
-    """The identity of a spool that is written with these options."""
+    """The identity of a spool that is written with these options of START_REPLICATION."""
     return SpoolIdentity.new(
         system_identifier="7", timeline=1, database="shop", slot="pgsluice", options=in_force
     )
 
 
 @pytest.mark.parametrize("name", ["two_phase", "binary", "messages"])
-def test_an_option_that_the_spool_is_not_written_with_is_refused(name: str) -> None:
+def test_an_option_that_differs_from_the_spools_is_refused(name: str) -> None:
     options = SourceOptions.parse({"spool": "/data/spool", name: "true"})
     refuse_other_options(options, spool_with(**{name: "true", "streaming": "parallel"}))
-    refuse_other_options(options, spool_with())  # nothing has been asked for yet
+    refuse_other_options(options, spool_with())  # no capture has run yet
     with pytest.raises(ConfigError) as caught:
         refuse_other_options(options, spool_with(**{name: "false"}))
     assert f"option {name} is true; the spool /data/spool is written with {name} = false" in str(
@@ -81,12 +81,12 @@ def test_an_option_that_the_spool_is_not_written_with_is_refused(name: str) -> N
         ('shop."T"', "shop", "T"),
     ],
 )
-def test_a_table_is_named_as_in_sql(text: str, namespace: str, name: str) -> None:
+def test_table_names_follow_the_rules_of_sql(text: str, namespace: str, name: str) -> None:
     assert TableName.parse(text) == TableName(namespace, name)
 
 
 @pytest.mark.parametrize("text", ["orders", "", "a.b.c", '"a.b', "a.", ".b", 'a."b"c'])
-def test_what_is_not_a_table_is_refused(text: str) -> None:
+def test_a_malformed_table_name_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="not a table's name"):
         TableName.parse(text)
 
@@ -114,6 +114,6 @@ def test_what_is_not_a_table_is_refused(text: str) -> None:
         ({"spool": "s", "publication_names": " , "}, "names nothing"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
+def test_an_error_names_the_wrong_option(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SourceOptions.parse(options)

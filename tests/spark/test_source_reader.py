@@ -1,4 +1,4 @@
-"""The planning reader, driven call by call as Spark drives it, without Spark's processes."""
+"""The planning reader, called as Spark calls it, but without Spark's processes."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def at(lsn: int) -> dict[str, str]:
 
 
 def ids(reader: PgoutputStreamReader, start: dict[str, str], end: dict[str, str]) -> list[int]:
-    """What the tasks of a batch would read; each reads with a pickled copy of the reader."""
+    """The ids that a batch's tasks read, each with a pickled copy of the reader."""
     copy: PgoutputStreamReader = pickle.loads(pickle.dumps(stream_of(reader)))
-    found: list[int] = []
+    ids: list[int] = []
     for partition in reader.partitions(start, end):
         for batch in copy.read(pickle.loads(pickle.dumps(partition))):
-            found += batch.column("id").to_pylist()
-    return found
+            ids += batch.column("id").to_pylist()
+    return ids
 
 
 def stream_of(reader: PgoutputStreamReader) -> PgoutputStreamReader:
-    """A reader as Spark makes a second one: from the same options, nothing done yet."""
+    """A new reader with the same options, like those that Spark makes for tasks."""
     return PgoutputStreamReader(reader._options, SCHEMA)
 
 
@@ -69,7 +69,7 @@ def stream_of(reader: PgoutputStreamReader) -> PgoutputStreamReader:
         ({"max_bytes_per_batch": "1"}, ReadAllAvailable(), 3),
     ],
 )
-def test_limits_take_whole_segments_and_at_least_one(
+def test_a_batch_takes_whole_segments_and_at_least_one(
     spool_maker: SpoolMaker, options: dict[str, str], limit: ReadLimit, segments: int
 ) -> None:
     ends = [
@@ -85,17 +85,17 @@ def test_limits_take_whole_segments_and_at_least_one(
     assert ids(reader, start, end) == [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5]][segments - 1]
 
 
-def test_the_default_limit_is_the_options(spool_maker: SpoolMaker) -> None:
+def test_the_default_limit_is_max_rows_per_batch(spool_maker: SpoolMaker) -> None:
     assert stream(spool_maker, max_rows_per_batch="7").getDefaultReadLimit() == ReadMaxRows(7)
 
 
-def test_nothing_new_gives_the_start_again(spool_maker: SpoolMaker) -> None:
+def test_without_new_data_the_latest_offset_is_the_start(spool_maker: SpoolMaker) -> None:
     reader = stream(spool_maker)
     assert reader.latestOffset(FIRST, ReadAllAvailable()) == FIRST
     assert reader.partitions(FIRST, FIRST) == []
 
 
-def test_it_waits_a_while_for_something_new(
+def test_latest_offset_waits_for_new_data(
     spool_maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pgsluice.spark.spool_stream.LONG_POLL_S", 60.0)
@@ -115,15 +115,15 @@ def test_the_registered_position_follows_the_start(spool_maker: SpoolMaker) -> N
     spool_maker.segment(orders(2))
     reader = stream(spool_maker)
     assert reader.initialOffset() == FIRST
-    assert registered() == START, "registered before anything is read"
+    assert registered() == START, "the position is registered before the first read"
     reader.latestOffset(FIRST, ReadMaxRows(1))
-    assert registered() == START, "nothing is committed yet"
+    assert registered() == START, "no batch is committed yet"
     reader.latestOffset(at(first), ReadMaxRows(1))
     assert registered() == first
-    assert stream(spool_maker).initialOffset() == at(first), "another process finds it"
+    assert stream(spool_maker).initialOffset() == at(first), "a new process reads the position"
 
 
-def test_the_first_subscription_gets_all_there_is_others_what_comes(
+def test_the_first_subscription_reads_everything_and_later_ones_new_data(
     spool_maker: SpoolMaker,
 ) -> None:
     now = spool_maker.segment(orders(1))
@@ -138,7 +138,7 @@ def test_offsets_have_one_key_and_one_spelling(spool_maker: SpoolMaker) -> None:
     assert json.dumps(reader.latestOffset(FIRST, ReadAllAvailable())) == '{"lsn": "0/1100"}'
 
 
-def test_now_is_fixed_when_the_query_starts(spool_maker: SpoolMaker) -> None:
+def test_available_now_ends_at_the_position_of_the_start(spool_maker: SpoolMaker) -> None:
     first = spool_maker.segment(orders(1))
     reader = stream(spool_maker)
     reader.prepareForTriggerAvailableNow()
@@ -153,7 +153,7 @@ def test_an_end_before_the_start_fails(spool_maker: SpoolMaker) -> None:
         stream(spool_maker).partitions(at(end), FIRST)
 
 
-def test_a_start_that_was_dropped_fails(spool_maker: SpoolMaker) -> None:
+def test_a_start_before_dropped_data_fails(spool_maker: SpoolMaker) -> None:
     dropped = spool_maker.segment(orders(1))
     end = spool_maker.segment(orders(2))
     spool_maker.writer.release(dropped)
@@ -182,7 +182,7 @@ def test_ranges_may_begin_and_end_inside_a_segment(spool_maker: SpoolMaker) -> N
     assert ids(reader, at(START + 0x100), at(START + 0x400)) == [2, 3, 4]
 
 
-def test_lag_is_reported(spool_maker: SpoolMaker) -> None:
+def test_the_lag_is_reported(spool_maker: SpoolMaker) -> None:
     end = spool_maker.segment(orders(1))
     reader = stream(spool_maker)
     reader.latestOffset(FIRST, ReadAllAvailable())
@@ -191,7 +191,7 @@ def test_lag_is_reported(spool_maker: SpoolMaker) -> None:
     spool_maker.writer.advance_frontier(Lsn(end + 0x50))
     reader.latestOffset(at(end), ReadAllAvailable())
     facts |= {"frontier": str(Lsn(end + 0x50)), "lag_bytes": "0"}
-    assert reader.reportLatestOffset() == facts, "past the last commit nothing waits"
+    assert reader.reportLatestOffset() == facts, "there is no lag after the last commit"
 
 
 def test_segments_without_changes_make_no_tasks(spool_maker: SpoolMaker) -> None:
@@ -213,17 +213,17 @@ def test_small_segments_share_a_task(
     two = 2 * max(info.size_bytes for info in infos)
     monkeypatch.setattr("pgsluice.spark.reading.PARTITION_BYTES", two)
     partitions = plan(infos, Lsn(START), through)
-    assert [one.through for one in partitions] == [infos[1].end, infos[3].end, infos[5].end]
-    assert [one.after for one in partitions] == [START, infos[1].end, infos[3].end]
+    assert [p.through for p in partitions] == [infos[1].end, infos[3].end, infos[5].end]
+    assert [p.after for p in partitions] == [START, infos[1].end, infos[3].end]
 
 
-def test_a_configurations_subscription_is_not_for_queries(spool_maker: SpoolMaker) -> None:
+def test_a_query_cannot_use_a_subscription_of_a_configuration(spool_maker: SpoolMaker) -> None:
     configured(spool_maker)
     with pytest.raises(ConfigError, match="q belongs to a configuration"):
         stream(spool_maker).initialOffset()
 
 
-def test_the_schema_is_the_newest_definition_in_the_spool(spool_maker: SpoolMaker) -> None:
+def test_the_schema_comes_from_the_newest_definition_in_the_spool(spool_maker: SpoolMaker) -> None:
     spool_maker.segment(orders(1))
     source = PgoutputDataSource({"spool": str(spool_maker.path), "table": "public.orders"})
     assert source.schema().startswith("`id` int, `note` string, `_change_type` STRING")
@@ -236,13 +236,13 @@ def test_the_schema_is_the_newest_definition_in_the_spool(spool_maker: SpoolMake
     )
 
 
-def test_an_unknown_table_says_what_to_do(spool_maker: SpoolMaker) -> None:
+def test_the_error_of_an_unknown_table_asks_for_a_dsn(spool_maker: SpoolMaker) -> None:
     source = PgoutputDataSource({"spool": str(spool_maker.path), "table": "public.nothing"})
     with pytest.raises(ConfigError, match="set the option dsn"):
         source.schema()
 
 
-def test_a_spool_without_a_beginning_knows_no_table(tmp_path: Path) -> None:
+def test_a_spool_without_a_start_position_has_no_tables(tmp_path: Path) -> None:
     identity = SpoolIdentity.new(system_identifier="7", timeline=1, database="d", slot="s")
     Spool.create(tmp_path / "intent", identity)
     for folder in ("intent", "nothing"):
@@ -258,14 +258,14 @@ def test_a_spool_without_a_beginning_knows_no_table(tmp_path: Path) -> None:
         ({"subscription": "q", "ending_lsn": "0/1"}, "ending_lsn is for spark.read"),
     ],
 )
-def test_options_that_a_stream_cannot_have(
+def test_options_that_a_stream_refuses(
     tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         PgoutputDataSource({"spool": str(tmp_path), **options}).streamReader(SCHEMA)
 
 
-def test_a_given_schema_keeps_the_change_columns() -> None:
+def test_a_given_schema_must_have_the_change_columns() -> None:
     source = PgoutputDataSource({"spool": "s", "table": "a.b"})
     with pytest.raises(ConfigError, match="does not end with _change_type"):
         source.reader(StructType().add("id", IntegerType()))
@@ -280,9 +280,9 @@ def test_a_given_schema_keeps_the_change_columns() -> None:
         (SpoolHole("a hole"), 1),
         (ConfigError("wrong"), 1),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda value: type(value).__name__,
 )
-def test_transient_errors_are_retried(
+def test_only_transient_errors_are_retried(
     monkeypatch: pytest.MonkeyPatch, error: Exception, calls: int
 ) -> None:
     monkeypatch.setattr("pgsluice.spark.retry.FIRST_PAUSE_S", 0.0)
@@ -302,7 +302,7 @@ def test_transient_errors_are_retried(
     assert len(seen) == calls
 
 
-def test_sigterm_ends_the_process_in_order(spool_maker: SpoolMaker) -> None:
+def test_sigterm_raises_system_exit(spool_maker: SpoolMaker) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     stream(spool_maker).initialOffset()
     handler: Any = signal.getsignal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What changes look like as rows: change types, absent columns, definitions that changed."""
+"""Changes as rows: change types, absent columns, changed definitions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ T = relation(OID, "t", [("id", INT4), ("a", TEXT), ("b", TEXT)])
 
 
 def decoded(maker: SpoolMaker) -> list[RelationChanges]:
-    """All of the spool's changes."""
+    """All changes in the spool."""
     reader = SpoolReader(maker.path)
     return [
         changes
@@ -67,7 +67,7 @@ def decoded(maker: SpoolMaker) -> list[RelationChanges]:
 
 
 def rows(maker: SpoolMaker, **columns: pa.DataType) -> list[dict[str, Any]]:
-    """Change rows under a declared schema, without what every row has."""
+    """Change rows with the declared columns, the change type and the absent columns."""
     declared = pa.schema([*(pa.field(n, t) for n, t in columns.items()), *CHANGE_FIELDS])
     found: list[dict[str, Any]] = []
     for changes in decoded(maker):
@@ -90,14 +90,14 @@ def envelopes(maker: SpoolMaker) -> list[tuple[Any, ...]]:
             batch.validate(full=True)
             found += [
                 (
-                    one["schema"],
-                    one["table"],
-                    _plain(one["key"]),
-                    _plain(one["row"]),
-                    one["_change_type"],
-                    one["_absent"],
+                    row["schema"],
+                    row["table"],
+                    _plain(row["key"]),
+                    _plain(row["row"]),
+                    row["_change_type"],
+                    row["_absent"],
                 )
-                for one in batch.to_pylist()
+                for row in batch.to_pylist()
             ]
     return found
 
@@ -107,7 +107,7 @@ def _plain(value: dict[str, bytes] | None) -> Any:
 
 
 def row(change: str, *values: Any, absent: tuple[str, ...] = ()) -> dict[str, Any]:
-    """One expected change row of T."""
+    """An expected change row of T."""
     names = ("id", "a", "b")
     return {
         **dict(zip(names, values, strict=True)),
@@ -121,7 +121,7 @@ KEY_2 = OldKey(of("2", None, None))
 CASES: list[tuple[str, Message, list[dict[str, Any]]]] = [
     ("insert", Insert(OID, of("1", "x", None)), [row("insert", 1, "x", None)]),
     (
-        "an INSERT that a row filter made of an UPDATE",
+        "an INSERT that a row filter made from an UPDATE",
         Insert(OID, of("1", "x", UNCHANGED)),
         [row("insert", 1, "x", None, absent=("b",))],
     ),
@@ -139,7 +139,7 @@ CASES: list[tuple[str, Message, list[dict[str, Any]]]] = [
         ],
     ),
     (
-        "a key that is stored out of line comes with the old tuple alone",
+        "an unchanged TOASTed key is taken from the old tuple",
         Update(OID, KEY_2, of(UNCHANGED, "y", "z")),
         [
             row("update_preimage", 2, None, None, absent=("a", "b")),
@@ -147,7 +147,7 @@ CASES: list[tuple[str, Message, list[dict[str, Any]]]] = [
         ],
     ),
     (
-        "a whole old row fills what the new one lacks",
+        "a whole old row has the values that the new one lacks",
         Update(OID, OldRow(of("1", "x", "big")), of("1", "y", UNCHANGED)),
         [row("update_preimage", 1, "x", "big"), row("update_postimage", 1, "y", "big")],
     ),
@@ -171,12 +171,12 @@ def test_a_change_becomes_rows(
     assert rows(spool_maker, **T_COLUMNS) == expected
 
 
-def test_all_of_them_in_one_transaction_in_order(spool_maker: SpoolMaker) -> None:
+def test_the_changes_of_one_transaction_stay_in_order(spool_maker: SpoolMaker) -> None:
     spool_maker.segment([T, *(message for _, message, _ in CASES)])
-    assert rows(spool_maker, **T_COLUMNS) == [one for case in CASES for one in case[2]]
+    assert rows(spool_maker, **T_COLUMNS) == [expected for case in CASES for expected in case[2]]
 
 
-def test_change_columns_say_where_a_row_stands(spool_maker: SpoolMaker) -> None:
+def test_change_columns_hold_position_ordinal_and_xid(spool_maker: SpoolMaker) -> None:
     spool_maker.segment(
         [T, Insert(OID, of("1", None, None)), Update(OID, KEY_2, of("3", None, None))],
         [Insert(OID, of("4", None, None))],
@@ -187,29 +187,28 @@ def test_change_columns_say_where_a_row_stands(spool_maker: SpoolMaker) -> None:
     assert table["_ordinal"].to_pylist() == [0, 1, 1, 0]
     assert table["_commit_version"].to_pylist() == [START + 0x100] * 3 + [START + 0x200]
     assert table["_xid"].to_pylist() == [701] * 3 + [702]
-    instants = [str(one) for one in table["_commit_timestamp"].to_pylist()]
-    assert instants == ["2000-01-01 00:11:41+00:00"] * 3 + ["2000-01-01 00:11:42+00:00"]
+    timestamps = [str(value) for value in table["_commit_timestamp"].to_pylist()]
+    assert timestamps == ["2000-01-01 00:11:41+00:00"] * 3 + ["2000-01-01 00:11:42+00:00"]
 
 
-def test_many_rows_come_in_several_batches(spool_maker: SpoolMaker) -> None:
-    one = relation(OID, "t", [("id", INT4)])
-    spool_maker.segment([one, *(Insert(OID, of(str(n))) for n in range(MAX_ROWS + 1))])
-    found = rows(spool_maker, id=pa.int32())
-    assert [one["id"] for one in found] == list(range(MAX_ROWS + 1))
+def test_many_rows_make_several_batches(spool_maker: SpoolMaker) -> None:
+    narrow = relation(OID, "t", [("id", INT4)])
+    spool_maker.segment([narrow, *(Insert(OID, of(str(n))) for n in range(MAX_ROWS + 1))])
+    result = rows(spool_maker, id=pa.int32())
+    assert [r["id"] for r in result] == list(range(MAX_ROWS + 1))
 
 
 def test_columns_are_matched_by_name(spool_maker: SpoolMaker) -> None:
-    """Before a column was added, and after one was dropped, it is NULL; one that was not
-    declared is left out."""
+    """Before it was added and after it was dropped, a column is NULL."""
     narrow = relation(OID, "t", [("id", INT4), ("gone", TEXT)])
     wide = relation(OID, "t", [("added", TEXT), ("id", INT4), ("other", INT4)])
     spool_maker.segment([narrow, Insert(OID, of("1", "x")), wide, Insert(OID, of("y", "2", "7"))])
-    found = rows(spool_maker, id=pa.int32(), gone=pa.string(), added=pa.string())
-    assert [(one["id"], one["gone"], one["added"]) for one in found] == [
+    result = rows(spool_maker, id=pa.int32(), gone=pa.string(), added=pa.string())
+    assert [(r["id"], r["gone"], r["added"]) for r in result] == [
         (1, "x", None),
         (2, None, "y"),
     ]
-    assert [one["_absent"] for one in found] == [[], []]
+    assert [r["_absent"] for r in result] == [[], []]
 
 
 @pytest.mark.parametrize(
@@ -219,16 +218,16 @@ def test_columns_are_matched_by_name(spool_maker: SpoolMaker) -> None:
         ((NUMERIC, (5 << 16 | 2) + 4), "1.25", pa.decimal128(9, 3), "1.250"),
     ],
 )
-def test_a_wider_declared_type_takes_the_narrower_values(
+def test_values_are_cast_to_a_wider_declared_type(
     spool_maker: SpoolMaker, column: tuple[Any, ...], text: str, declared: pa.DataType, value: Any
 ) -> None:
     spool_maker.segment([relation(OID, "t", [("id", *column)]), Insert(OID, of(text))])
-    (found,) = rows(spool_maker, id=declared)
-    assert str(found["id"]) == str(value)
+    (result,) = rows(spool_maker, id=declared)
+    assert str(result["id"]) == str(value)
 
 
 @pytest.mark.parametrize("declared", [pa.int32(), pa.string(), pa.float64()])
-def test_a_type_that_changed_under_the_query_is_an_error(
+def test_a_type_that_changes_under_a_running_query_is_an_error(
     spool_maker: SpoolMaker, declared: pa.DataType
 ) -> None:
     spool_maker.segment([relation(OID, "t", [("id", INT8)]), Insert(OID, of("1"))])
@@ -236,12 +235,12 @@ def test_a_type_that_changed_under_the_query_is_an_error(
         rows(spool_maker, id=declared)
 
 
-def test_a_value_that_does_not_fit_is_an_error_and_never_null(spool_maker: SpoolMaker) -> None:
+def test_a_value_that_does_not_fit_its_type_is_an_error(spool_maker: SpoolMaker) -> None:
     dated = relation(OID, "t", [("id", INT4), ("d", DATE)])
     spool_maker.segment([dated, Insert(OID, of("1", "infinity"))])
     with pytest.raises(TableError, match=r'public.t, column "d": a value .* 0/1100 does not fit'):
         rows(spool_maker, id=pa.int32(), d=pa.date32())
-    assert len(rows(spool_maker, id=pa.int32())) == 1, "a column that nobody asked for is no error"
+    assert len(rows(spool_maker, id=pa.int32())) == 1, "an undeclared column is not checked"
 
 
 def test_envelope_rows(spool_maker: SpoolMaker) -> None:
@@ -287,7 +286,7 @@ def facts_message(of_relation: Relation, **changes: Any) -> bytes:
 
 
 class Raw:
-    """Bytes where a message is expected."""
+    """Stands for a message with the given bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -296,19 +295,19 @@ class Raw:
         return self._data
 
 
-def test_under_identity_full_the_key_is_the_primary_key(spool_maker: SpoolMaker) -> None:
+def test_under_replica_identity_full_the_key_is_the_primary_key(spool_maker: SpoolMaker) -> None:
     full = relation(
         OID, "t", [("id", INT4), ("a", TEXT)], key=("id", "a"), identity=ReplicaIdentity.FULL
     )
     insert = Insert(OID, of("1", "x"))
     spool_maker.segment([full, insert])
-    assert envelopes(spool_maker)[0][2] is None, "nobody knows a key"
+    assert envelopes(spool_maker)[0][2] is None, "without facts the primary key is unknown"
     spool_maker.segment([full, Raw(facts_message(full)), insert])
     assert envelopes(spool_maker)[-1][2] == {"id": 1}
 
 
-def test_a_leaf_travels_under_its_roots_name(spool_maker: SpoolMaker) -> None:
+def test_rows_of_a_leaf_have_its_roots_name(spool_maker: SpoolMaker) -> None:
     leaf = relation(7, "orders_2026", [("id", INT4)])
     facts = facts_message(leaf, root_oid=6, root_namespace="shop", root_name="orders")
     spool_maker.segment([leaf, Raw(facts), Insert(7, of("1"))])
-    assert [one[:2] for one in envelopes(spool_maker)] == [("shop", "orders")]
+    assert [envelope[:2] for envelope in envelopes(spool_maker)] == [("shop", "orders")]

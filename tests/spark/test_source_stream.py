@@ -1,4 +1,4 @@
-"""The source inside Spark: a real session over spools that the test writes."""
+"""The source in a real Spark session, over spools that the tests write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgsluice.lsn import Lsn
 
 
 class Query:
-    """A streaming query that keeps what its batches held, started as often as needed."""
+    """A streaming query that records the ids of its batches; it can be started many times."""
 
     def __init__(self, spark: Any, maker: SpoolMaker, **options: str) -> None:
         given = {"spool": str(maker.path), "subscription": "q", **options}
@@ -23,23 +23,23 @@ class Query:
         self.batches: list[list[int]] = []
 
     def keep(self, frame: Any, _number: int) -> None:
-        """Remember a batch's ids."""
+        """Record a batch's ids."""
         self.batches.append(sorted(row.id for row in frame.select("id").collect()))
 
     def start(self, each: Callable[[Any, int], None] | None = None, **trigger: Any) -> Any:
-        """Start, or start again, from the checkpoint."""
+        """Start the query, or restart it from its checkpoint."""
         writer = self.frame.writeStream.foreachBatch(each or self.keep)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def run(self, each: Callable[[Any, int], None] | None = None) -> list[list[int]]:
-        """Everything there is now, then the end; what this run's batches held."""
+        """Run with the trigger availableNow, and return the ids of the batches."""
         self.batches = []
         self.start(each, availableNow=True).awaitTermination()
         return self.batches
 
     def fails(self, each: Callable[[Any, int], None] | None = None) -> str:
-        """Run; the error that ends it."""
+        """Run, and return the text of the error that ends the query."""
         with pytest.raises(Exception) as caught:
             self.run(each)
         return str(caught.value)
@@ -49,7 +49,7 @@ def broken(_frame: Any, _number: int) -> None:
     raise RuntimeError("the sink is down")
 
 
-def test_from_a_crash_before_the_first_commit_to_a_checkpoint_too_old(
+def test_a_query_survives_a_failed_first_batch_and_fails_on_a_dropped_start(
     spark: Any, spool_maker: SpoolMaker
 ) -> None:
     spool_maker.segment(orders(1, 2))
@@ -57,8 +57,8 @@ def test_from_a_crash_before_the_first_commit_to_a_checkpoint_too_old(
     assert "the sink is down" in query.fails(broken)
     spool_maker.segment(orders(3), orders(4))
     end = spool_maker.segment(orders(5))
-    assert query.run() == [[1, 2], [3, 4], [5]], "the batch that failed comes again as it was"
-    assert query.run() == [], "nothing new"
+    assert query.run() == [[1, 2], [3, 4], [5]], "the failed batch is repeated unchanged"
+    assert query.run() == [], "there is no new data"
     spool_maker.segment([])
     assert query.run() == [[]], "a batch without changes has no tasks"
     offsets = (query.checkpoint / "offsets" / "2").read_text().splitlines()
@@ -76,7 +76,7 @@ def fail_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() == 0:
-        raise RuntimeError("lost this worker")
+        raise RuntimeError("the worker failed")
 
 
 def test_a_running_query_follows_the_spool(spark: Any, spool_maker: SpoolMaker) -> None:
@@ -85,10 +85,10 @@ def test_a_running_query_follows_the_spool(spark: Any, spool_maker: SpoolMaker) 
     seen: list[list[int]] = []
 
     def twice(frame: Any, _number: int) -> None:
-        """The frame is read twice, the second time by tasks that are lost once."""
-        first = frame.select("id")
-        again = first.mapInArrow(fail_the_first_attempt, "id INT")
-        seen.extend(sorted(row.id for row in one.collect()) for one in (first, again))
+        """Read the frame twice; the first attempts of the second read fail."""
+        once = frame.select("id")
+        again = once.mapInArrow(fail_the_first_attempt, "id INT")
+        seen.extend(sorted(row.id for row in read.collect()) for read in (once, again))
 
     running = query.start(twice)
     try:

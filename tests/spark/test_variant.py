@@ -1,4 +1,4 @@
-"""VARIANT from Arrow columns, decoded by Spark's own Python reader of the encoding."""
+"""VARIANT from Arrow columns, decoded by Spark's own Python reader."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ UTC = dt.UTC
 
 
 def objects(columns: dict[str, pa.Array], absent: dict[str, list[bool]] | None = None) -> list[Any]:
-    """The rows as Spark's reader sees them."""
+    """The encoded rows, decoded by Spark's reader."""
     count = len(next(iter(columns.values())))
     masks = {name: np.array(mask) for name, mask in (absent or {}).items()}
     encoded = encode_objects(Dictionary(list(columns)), columns, masks, np.ones(count, np.bool_))
     encoded.validate(full=True)
-    with localcontext(prec=40):  # Spark's Python reader computes decimals in the context's
-        return [VariantVal(one["value"], one["metadata"]).toPython() for one in encoded.to_pylist()]
+    with localcontext(prec=40):  # Spark's Python reader computes decimals with this precision
+        return [VariantVal(r["value"], r["metadata"]).toPython() for r in encoded.to_pylist()]
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_types_stay_exact(arrow: pa.DataType, values: list[Any]) -> None:
     rows = objects({"c": array, "id": pa.array(range(len(array)), pa.int64())})
     assert [row["c"] for row in rows] == given_values
     assert [row["id"] for row in rows] == list(range(len(array)))
-    # The same from the middle of a larger array.
+    # A slice of a larger array gives the same values.
     sliced = pa.concat_arrays([array, array]).slice(1, len(array))
     assert [row["c"] for row in objects({"c": sliced})] == sliced.to_pylist()
 
 
-def test_not_a_number_stays() -> None:
+def test_nan_is_kept() -> None:
     (row,) = objects({"c": pa.array([math.nan])})
     assert math.isnan(row["c"])
 
@@ -79,13 +79,13 @@ def test_absent_columns_are_left_out() -> None:
     assert objects(columns, absent) == [{"a": 1}, {"a": 2, "b": "x"}, {}]
 
 
-def test_rows_that_are_not_there_are_null() -> None:
+def test_excluded_rows_are_null() -> None:
     rows = np.array([True, False])
     encoded = encode_objects(Dictionary(["a"]), {"a": pa.array([1, 2])}, {}, rows)
     assert encoded.is_null().to_pylist() == [False, True]
 
 
-def test_names_are_in_order_whatever_the_columns() -> None:
+def test_names_are_sorted_by_their_bytes() -> None:
     names = ["z", "Ä", "a", "", "say `hi`", "𐍈", "\uffee"]
     columns = {name: pa.array([number]) for number, name in enumerate(names)}
     (row,) = objects(columns)
@@ -105,7 +105,7 @@ def test_no_rows() -> None:
     assert objects({"a": pa.array([], pa.int64()), "l": pa.array([], pa.list_(pa.int8()))}) == []
 
 
-def test_a_type_without_a_form_is_refused() -> None:
+def test_a_type_without_a_variant_form_is_refused() -> None:
     with pytest.raises(TableError, match='column "c" of Arrow type'):
         objects({"c": pa.array([1], pa.uint64())})
 
@@ -122,7 +122,7 @@ TYPES = {"i": pa.int64(), "s": pa.string(), "l": pa.list_(pa.string()), "b": pa.
 
 
 @given(st.lists(st.tuples(VALUES, st.sets(st.sampled_from("islb"))), min_size=1, max_size=20))
-def test_what_goes_in_comes_out(rows: list[tuple[dict[str, Any], set[str]]]) -> None:
+def test_decoding_reverses_encoding(rows: list[tuple[dict[str, Any], set[str]]]) -> None:
     columns = {name: pa.array([row[name] for row, _ in rows], kind) for name, kind in TYPES.items()}
     absent = {name: [name in left_out for _, left_out in rows] for name in TYPES}
     expected = [{k: v for k, v in row.items() if k not in left_out} for row, left_out in rows]

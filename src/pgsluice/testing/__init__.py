@@ -1,1 +1,1 @@
-"""What tests of pgsluice and of sinks made elsewhere share: builders and contract suites."""
+"""Builders and contract tests, for pgsluice and for sinks of other packages."""

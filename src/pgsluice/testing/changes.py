@@ -1,4 +1,4 @@
-"""Typed changes from Python rows, as decoding would give them.
+"""Builds typed changes from Python rows, in the form that the decoder gives.
 
 >>> from pgsluice.testing.changes import ABSENT, ChangesBuilder
 >>> orders = ChangesBuilder(pa.schema([pa.field("id", pa.int64()), pa.field("note", pa.string())]))
@@ -42,7 +42,7 @@ class _Unfit:
 
 
 ABSENT: Final = _Absent()
-"""A value that the tuple does not carry: unchanged TOAST."""
+"""A value that the tuple does not carry (unchanged TOAST)."""
 
 UNFIT: Final = _Unfit()
 """A value that its column's type cannot hold."""
@@ -51,7 +51,7 @@ Row = Mapping[str, Any]
 
 
 class ChangesBuilder:
-    """Collects changes of one relation; positions rise by :meth:`commit`."""
+    """Collects changes of one relation; :meth:`commit` raises the position."""
 
     def __init__(
         self,
@@ -94,19 +94,19 @@ class ChangesBuilder:
         self.position, self.ordinal = self.position + 1, 0
 
     def insert(self, row: Row) -> None:
-        """An INSERT; a column that is missing in ``row`` is NULL."""
+        """Add an INSERT; a column that ``row`` lacks is NULL."""
         self._add(INSERT, row, None)
 
     def update(self, row: Row, old: Row | None = None) -> None:
-        """An UPDATE; ``old`` is its key, or the whole row under REPLICA IDENTITY FULL."""
+        """Add an UPDATE; ``old`` is the old key, or the old row under REPLICA IDENTITY FULL."""
         self._add(UPDATE, row, old)
 
     def delete(self, old: Row) -> None:
-        """A DELETE of the row with this key, or of this row."""
+        """Add a DELETE of the row with this key, or of this row."""
         self._add(DELETE, None, old)
 
     def truncate(self) -> None:
-        """A TRUNCATE."""
+        """Add a TRUNCATE."""
         self._add(TRUNCATE, None, None)
 
     def _add(self, action: int, new: Row | None, old: Row | None) -> None:
@@ -122,7 +122,7 @@ class ChangesBuilder:
         self.ordinal += 1
 
     def build(self) -> RelationChanges:
-        """What was collected, as one run."""
+        """The collected changes as one run."""
         table = np.array(self._rows, np.int64).reshape(-1, 6)
         return RelationChanges(
             relation=self.relation,
@@ -144,12 +144,12 @@ class ChangesBuilder:
         columns: list[pa.Array] = []
         absent: dict[int, Mask] = {}
         unfit: dict[int, Mask] = {}
-        for place, field in enumerate(self.schema):
+        for index, field in enumerate(self.schema):
             values = [row.get(field.name) for row in rows]
             for mark, masks in ((ABSENT, absent), (UNFIT, unfit)):
                 mask = np.array([value is mark for value in values], np.bool_)
                 if mask.any():
-                    masks[place] = mask
-            there = [None if value is ABSENT or value is UNFIT else value for value in values]
-            columns.append(pa.array(there, field.type))
+                    masks[index] = mask
+            plain = [None if value is ABSENT or value is UNFIT else value for value in values]
+            columns.append(pa.array(plain, field.type))
         return Tuples(tuple(columns), absent, unfit)
