@@ -50,6 +50,7 @@ class Copier:
                     table.columns,
                     table.row_filter,
                     copy_number=1,
+                    unlisted=table.unlisted,
                 )
                 for table in source_tables(connection, [PUBLICATION])
             }
@@ -261,6 +262,43 @@ def test_the_servers_filters_and_lists(database: MakeDatabase, tmp_path: Path) -
     assert {row["id"] for row in one.rows("t")} == {1, 2, 4, 6, 8, 10}
     assert one.rows("t")[0].keys() == {"id", "region"}
     assert {row["id"] for row in one.rows("root")} == set(range(1, 12))
+
+
+@pytest.mark.pg(">= 13")
+def test_a_parent_between_root_and_leaves_is_published_with_its_leaves_rows(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    one = copier(
+        database(),
+        tmp_path,
+        "CREATE TABLE root (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE mid PARTITION OF root FOR VALUES FROM (0) TO (20) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF mid FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE high PARTITION OF mid FOR VALUES FROM (10) TO (20)",
+        "CREATE TABLE top PARTITION OF root FOR VALUES FROM (20) TO (30)",
+        "INSERT INTO root SELECT i FROM generate_series(1, 29) i",
+        f"CREATE PUBLICATION {PUBLICATION} FOR TABLE mid WITH (publish_via_partition_root = true)",
+    )
+    assert well(one.copy_all()) == {"root": 19}
+    assert {row["id"] for row in one.rows("root")} == set(range(1, 20))
+
+
+@pytest.mark.pg(">= 15")
+def test_each_leaf_is_copied_with_its_own_list(database: MakeDatabase, tmp_path: Path) -> None:
+    one = copier(
+        database(),
+        tmp_path,
+        "CREATE TABLE root (id int PRIMARY KEY, a text, b text, c text) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF root FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE high PARTITION OF root FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO root VALUES (1, 'a', 'b', 'c'), (11, 'a', 'b', 'c')",
+        f"CREATE PUBLICATION {PUBLICATION} FOR TABLE low (id, b), high (id, a)",
+    )
+    assert well(one.copy_all()) == {"root": 2}
+    assert sorted(one.rows("root"), key=lambda row: row["id"]) == [
+        {"id": 1, "a": None, "b": "b"},
+        {"id": 11, "a": "a", "b": None},
+    ]
 
 
 REWRITES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ class CopyWork:
         columns: the columns that the server's publications send; None: all that are not
             generated.
         row_filter: the server's row filters, ORed; None: all rows.
+        unlisted: column -> leaves in whose rows it is NULL, since their column lists leave it out.
         copy_number: the number that the target gets; higher than any before.
         predecessor_oids, may_replace_foreign_target: see
             :class:`pgsluice.sinks.contract.TargetTable`.
@@ -44,6 +45,7 @@ class CopyWork:
     copy_number: int
     predecessor_oids: tuple[int, ...] = ()
     may_replace_foreign_target: bool = False
+    unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """As it travels to a task."""
@@ -54,6 +56,7 @@ class CopyWork:
                 "name": self.name,
                 "columns": self.columns,
                 "row_filter": self.row_filter,
+                "unlisted": dict(self.unlisted),
                 "copy_number": self.copy_number,
                 "predecessor_oids": self.predecessor_oids,
                 "may_replace_foreign_target": self.may_replace_foreign_target,
@@ -67,6 +70,7 @@ class CopyWork:
         raw["facts"] = RelationFacts.from_json(raw["facts"])
         raw["predecessor_oids"] = tuple(raw["predecessor_oids"])
         raw["columns"] = tuple(raw["columns"]) if raw["columns"] is not None else None
+        raw["unlisted"] = {name: tuple(leaves) for name, leaves in raw["unlisted"].items()}
         return cls(**raw)
 
 
@@ -151,6 +155,7 @@ class CopyTables:
                 column_type(by_name[name], work.facts, self.options) for name in table.schema.names
             ),
             row_filter=work.row_filter,
+            unlisted=work.unlisted,
         )
         identity = TargetIdentity(self.spool_id, work.facts.oid, work.copy_number)
         counted = _Counter(read_table(self.dsn, self.snapshot.name, query, table.schema))

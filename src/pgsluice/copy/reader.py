@@ -19,8 +19,8 @@ from __future__ import annotations
 import io
 import re
 import select
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import psycopg
 import pyarrow as pa
@@ -57,6 +57,7 @@ class TableQuery:
         facts: the table, or the root of a partitioned one.
         columns: names in the order of the target's columns.
         types: how each column travels.
+        unlisted: column -> OIDs of the leaves in whose rows it is NULL.
         row_filter: an SQL condition, as the server's publications print it; None for all rows.
     """
 
@@ -64,6 +65,7 @@ class TableQuery:
     columns: tuple[str, ...]
     types: tuple[ColumnType, ...]
     row_filter: str | None = None
+    unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def table(self) -> str:
@@ -80,10 +82,18 @@ class TableQuery:
         return sql.SQL(
             "COPY (SELECT {columns} FROM {only}{table}{where}) TO STDOUT (FORMAT csv)"
         ).format(
-            columns=sql.SQL(", ").join(map(sql.Identifier, self.columns)),
+            columns=sql.SQL(", ").join(map(self._expression, self.columns)),
             only=only,
             table=sql.Identifier(self.facts.namespace, self.facts.name),
             where=where,
+        )
+
+    def _expression(self, column: str) -> sql.Composable:
+        leaves = self.unlisted.get(column)
+        if not leaves:
+            return sql.Identifier(column)
+        return sql.SQL("CASE WHEN tableoid NOT IN ({}) THEN {} END").format(
+            sql.SQL(", ").join(map(sql.Literal, leaves)), sql.Identifier(column)
         )
 
 

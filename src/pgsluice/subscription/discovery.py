@@ -8,7 +8,7 @@ partitioned table between them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -26,6 +26,7 @@ from pgsluice.facts import RelationFacts
 from pgsluice.publication import Publisher, fingerprint
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.sql import any_of
+from pgsluice.subscription.copy_query import published_content
 from pgsluice.subscription.publication_rules import PublicationRules
 
 
@@ -39,6 +40,7 @@ class ReplicatedTable:
         row_filter: what a copy has to read, as an SQL condition; None: all rows.
         fingerprint: what later looks are compared with.
         rules: of pgsluice's publications, by the relation that the server sends; None without.
+        unlisted: column -> leaves whose changes come without it: it is NULL in their rows.
     """
 
     facts: RelationFacts
@@ -46,6 +48,7 @@ class ReplicatedTable:
     row_filter: str | None
     fingerprint: SourceFingerprint
     rules: Mapping[int, Publisher] | None = None
+    unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def relations(self) -> tuple[int, ...]:
@@ -177,7 +180,8 @@ def _table(
         actions &= {
             action for publisher in mine.values() for action in publisher.resolution.published
         }
-    columns, rows = _columns(relations), _rows(facts.oid, relations, files)
+    content = published_content(facts, relations, leaves)
+    columns, rows = content.columns, content.row_filter
     if mine is not None:
         # What acts on them is the same for all that are published as one table.
         own = next(iter(mine.values())).resolution
@@ -206,13 +210,7 @@ def _table(
             *(leaves.get(relation.oid, (relation.oid,)) for relation in relations)
         ),
     )
-    return ReplicatedTable(facts, columns, rows, source_fingerprint, mine)
-
-
-def _columns(relations: Sequence[PublishedRelation]) -> tuple[str, ...] | None:
-    """Lists of one table agree over its publications (PostgreSQL's rule): any of them will do."""
-    lists = [by.columns for relation in relations for by in relation.by]
-    return None if None in lists else lists[0]
+    return ReplicatedTable(facts, columns, rows, source_fingerprint, mine, content.unlisted)
 
 
 def _plain(facts: RelationFacts) -> tuple[str, ...]:
@@ -230,35 +228,3 @@ def _listed(by: PublishedBy, facts: RelationFacts) -> PublishedBy:
         return by
     generated = tuple(name for name in by.columns if name not in _plain(facts))
     return replace(by, columns=generated or None)
-
-
-def _rows(
-    root: int, relations: Sequence[PublishedRelation], leaves: Mapping[int, object]
-) -> str | None:
-    """The condition for a copy of the root.
-
-    Where leaves are published on their own, each has its own filters, and those that are not
-    published stay out.
-    """
-    filters = {relation.oid: _row_filter(relation) for relation in relations}
-    if root in filters:
-        return filters[root]
-    if set(filters) >= set(leaves) and not any(filters.values()):
-        return None
-    return " OR ".join(
-        f"tableoid = {oid}" if condition is None else f"(tableoid = {oid} AND ({condition}))"
-        for oid, condition in sorted(filters.items())
-    )
-
-
-def _row_filter(relation: PublishedRelation) -> str | None:
-    """The relation's filters, ORed; a publication without a filter cancels the others.
-
-    Whichever actions they publish: a copy has the rows of all of them.
-    """
-    filters = {by.row_filter for by in relation.by}
-    if None in filters:
-        return None
-    return " OR ".join(
-        f"({condition})" for condition in sorted(str(filter_) for filter_ in filters)
-    )

@@ -270,6 +270,7 @@ def _work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
         name=record.name,
         columns=table.columns,
         row_filter=table.row_filter,
+        unlisted=table.unlisted,
         copy_number=record.copy_number,
         predecessor_oids=record.predecessor_oids,
         may_replace_foreign_target=record.may_replace_foreign_target,
