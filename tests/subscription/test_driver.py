@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from tests.support.spools import OID, START, SpoolMaker, orders
 
 from pgsluice.config import Config
-from pgsluice.errors import Remedy, SourceUnreachable
+from pgsluice.errors import Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
@@ -31,6 +32,7 @@ from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.planning import plan_tables
 from pgsluice.subscription.table_events import (
     BATCH_ATTEMPTS,
+    BatchFailed,
     CopyRequested,
     HoldReleased,
     LookedPark,
@@ -302,3 +304,60 @@ def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:
     assert reported == []
     tables.apply(OID, LookedPark("why"))
     assert [(event.state, event.error) for event in cast(Any, reported)] == [("p", "why")]
+
+
+def test_other_threads_see_only_what_is_durable(maker: SpoolMaker) -> None:
+    driver = driver_of(maker)
+    tables, seen = driver.tables, []
+    before = tables.record
+    reader = threading.Thread(target=lambda: seen.append(tables.record))
+    with tables.changing():
+        tables.apply(OID, HoldReleased())
+        assert tables.durable == before
+        assert driver.copies.pending() == []
+        reader.start()
+        reader.join(0.1)
+        assert seen == []  # it waits for the block's end
+    reader.join()
+    assert seen == [tables.durable]
+    assert seen != [before]
+
+
+def test_a_report_that_raises_does_not_lose_effects(maker: SpoolMaker) -> None:
+    def report(_: MetricsEvent) -> None:
+        raise RuntimeError
+
+    tables = driver_of(maker, report=report).tables
+
+    def fail() -> None:
+        with tables.changing():
+            tables.apply(QUIET, BatchFailed(Remedy.LOOK, "a new partition", 0.0))
+            tables.apply(OID, BatchFailed(Remedy.STOP, "no lake", 0.0))
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert tables.needs_look
+    with pytest.raises(SinkError, match="no lake"):
+        tables.raise_failure()
+
+
+def test_a_look_that_fails_is_still_needed(maker: SpoolMaker) -> None:
+    driver = driver_of(maker)
+    driver.tables.apply(OID, BatchFailed(Remedy.LOOK, "a new partition", 0.0))
+    with pytest.raises(SourceUnreachable):
+        driver.copies.look()
+    assert driver.tables.needs_look
+
+
+def test_a_look_does_not_answer_for_what_came_after_the_catalog_was_read(
+    maker: SpoolMaker,
+) -> None:
+    tables = driver_of(maker).tables
+    tables.apply(OID, BatchFailed(Remedy.LOOK, "a new partition", 0.0))
+    with tables.looking():
+        assert not tables.needs_look
+        tables.apply(QUIET, BatchFailed(Remedy.LOOK, "a newer partition", 0.0))
+    assert tables.needs_look
+    with tables.looking():
+        pass
+    assert not tables.needs_look

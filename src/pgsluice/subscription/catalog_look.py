@@ -78,7 +78,6 @@ class CatalogLook:
             copy_data: whether it copies new tables.
         """
         with tables.changing():
-            tables.needs_look = False
             before = tables.record
             names = defaultdict(list)
             for oid, known in {**before.unpublished, **before.tables}.items():

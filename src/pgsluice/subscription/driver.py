@@ -151,7 +151,7 @@ class SubscriptionDriver:
             SinkError: the target as a whole cannot be used.
         """
         for _ in range(BATCH_ATTEMPTS):
-            record = self.tables.record
+            record = self.tables.durable
             if not plan_tables(self._reader, record, record.position, with_deferred=True):
                 return
             self.catch_up(with_deferred=True)

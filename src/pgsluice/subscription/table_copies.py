@@ -91,6 +91,7 @@ class TableCopies:
             ConfigError, TableError: see :func:`source_tables`.
         """
         with (
+            self._tables.looking(),
             connect_sql(self._config.source.dsn) as connection,
             source_errors("looking for tables"),
         ):
@@ -106,7 +107,7 @@ class TableCopies:
 
     def pending(self) -> list[int]:
         """The tables that wait for a copy."""
-        return [oid for oid, table in self._tables.record.tables.items() if table.is_to_copy]
+        return [oid for oid, table in self._tables.durable.tables.items() if table.is_to_copy]
 
     def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
         """Copy all tables that wait.

@@ -67,12 +67,21 @@ class SubscriptionTables:
 
     @property
     def record(self) -> SubscriptionRecord:
-        """The record as it is now; inside :meth:`changing` perhaps not durable yet."""
-        if self._record is None:
-            self._record = replace(
-                self._base, tables=dict(self._tables), unpublished=dict(self._unpublished)
-            )
-        return self._record
+        """The record as it is now; waits for a block of :meth:`changing` in another thread.
+
+        Inside of a block it is perhaps not durable yet.
+        """
+        with self.lock:
+            if self._record is None:
+                self._record = replace(
+                    self._base, tables=dict(self._tables), unpublished=dict(self._unpublished)
+                )
+            return self._record
+
+    @property
+    def durable(self) -> SubscriptionRecord:
+        """The record as it was last written; for readers that do not hold the lock."""
+        return self._store.record
 
     @property
     def position(self) -> Lsn:
@@ -109,6 +118,20 @@ class SubscriptionTables:
             finally:
                 self._is_changing = False
             self._carry_out()
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look at the catalog in the block, from reading it to applying what it says.
+
+        A table that needs a look meanwhile needs another one, and so do all when the block
+        raises.
+        """
+        was_needed, self.needs_look = self.needs_look, False
+        try:
+            yield
+        except BaseException:
+            self.needs_look = self.needs_look or was_needed
+            raise
 
     def apply(self, oid: int, event: TableEvent) -> Transition:
         """Apply an event to a table that the subscription knows.
@@ -174,7 +197,7 @@ class SubscriptionTables:
 
     def report_parked(self) -> None:
         """Say which tables are parked, and why: a run that starts does not move them."""
-        for table in self.record.tables.values():
+        for table in self.durable.tables.values():
             if table.is_parked:
                 self._report_state(table)
 
@@ -209,18 +232,18 @@ class SubscriptionTables:
         )
 
     def _carry_out(self) -> None:
-        """What follows durable changes: reports first, then effects."""
+        """What follows durable changes: effects first, because a report may raise."""
         touched, self._touched = self._touched, {}
         effects, self._effects = self._effects, []
-        for oid, before in touched.items():
-            table = self._tables.get(oid)
-            if table is not None and _is_news(before, table):
-                self._report_state(table)
         for transition in effects:
             if transition.effect is Effect.LOOK:
                 self.needs_look = True
             elif transition.effect is Effect.STOP:
                 self._failure = SinkError(transition.table.error or "the target cannot be used")
+        for oid, before in touched.items():
+            table = self._tables.get(oid)
+            if table is not None and _is_news(before, table):
+                self._report_state(table)
 
     def _report_state(self, table: TableRecord) -> None:
         self._report(
