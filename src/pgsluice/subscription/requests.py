@@ -7,8 +7,11 @@ its request here; without a run it changes the record itself.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 _FOLDER = "requests"
 
@@ -25,8 +28,15 @@ def request_copy(subscription_folder: Path, oid: int) -> Path:
 
 
 def pending_requests(subscription_folder: Path) -> list[tuple[Path, int]]:
-    """The requests that wait: file, and the table's OID."""
-    return [
-        (path, json.loads(path.read_text())["copy"])
-        for path in sorted((subscription_folder / _FOLDER).glob("*.json"))
-    ]
+    """The requests that wait: file, and the table's OID.
+
+    A file that is not a request is renamed to ``*.invalid``, with a warning that names it.
+    """
+    requests = []
+    for path in sorted((subscription_folder / _FOLDER).glob("*.json")):
+        try:
+            requests.append((path, int(json.loads(path.read_bytes())["copy"])))
+        except (ValueError, KeyError, TypeError):
+            aside = path.replace(path.with_suffix(".invalid"))
+            logger.warning("%s is not a request for a copy: ask again with `pgsluice copy`", aside)
+    return requests
