@@ -70,3 +70,32 @@ def test_a_query_that_failed_has_ended_and_says_why(maker: SpoolMaker) -> None:
     assert query.await_end(1)
     with pytest.raises(PgsluiceError, match="query of lake failed: the target cannot be used"):
         query.raise_failure()
+
+
+class Session:
+    """A Spark session that counts interrupts."""
+
+    def __init__(self) -> None:
+        self.interrupts = 0
+
+    def interruptAll(self) -> None:  # noqa: N802
+        self.interrupts += 1
+
+
+class Unreachable:
+    """A source that cannot be copied from: the run ends at once."""
+
+    @property
+    def snapshot_name(self) -> str:
+        raise SourceUnreachable("away")
+
+
+def test_a_run_that_has_ended_does_not_interrupt_the_session(maker: SpoolMaker) -> None:
+    session, stop, before = Session(), threading.Event(), threading.enumerate()
+    nothing = cast(Any, None)
+    loop = RunLoop(config_of(maker), cast(Any, session), nothing, [], stop, lambda: None)
+    with pytest.raises(SourceUnreachable):
+        loop.run(cast(Any, Unreachable()), None)
+    assert [thread for thread in threading.enumerate() if thread not in before] == []
+    stop.set()
+    assert session.interrupts == 0

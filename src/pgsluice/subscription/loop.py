@@ -91,7 +91,8 @@ class RunLoop:
             prepared: the source; its snapshot serves the first copies.
             target: where to end; None: run until stopped.
         """
-        interrupter = threading.Thread(target=self._interrupt, daemon=True)
+        has_ended = threading.Event()
+        interrupter = threading.Thread(target=self._interrupt, args=(has_ended,), daemon=True)
         interrupter.start()
         try:
             self._copy_first(prepared)
@@ -102,11 +103,18 @@ class RunLoop:
         finally:
             for subscription in self._subscriptions:
                 subscription.driver.query.stop()
+            has_ended.set()
+            interrupter.join()
 
-    def _interrupt(self) -> None:
-        """A Spark job that runs in the main thread ends when the stop is asked for."""
-        self._stop.wait()
-        self._spark.interruptAll()
+    def _interrupt(self, has_ended: threading.Event) -> None:
+        """A Spark job that runs in the main thread ends when the stop is asked for.
+
+        After the run's end the session is its owner's, and no job of it is interrupted.
+        """
+        while not has_ended.is_set():
+            if self._stop.wait(_POLL_S):
+                self._spark.interruptAll()
+                return
 
     def _copy_first(self, prepared: PreparedSource) -> None:
         """The first copies, under the new slot's snapshot while it is there."""
