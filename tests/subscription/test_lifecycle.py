@@ -20,6 +20,7 @@ from pgsluice.subscription.lifecycle import (
 )
 from pgsluice.subscription.table_events import (
     BATCH_ATTEMPTS,
+    COPY_ATTEMPTS,
     LOOKS,
     BatchApplied,
     BatchFailed,
@@ -69,9 +70,9 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.COPY_OUTNUMBERED, CopyOutnumbered(7), NONE, "- - - d - - -"),
     (Event.COPY_FAILED_PARK, CopyFailed(Remedy.PARK, "why"), NONE, "- - - p - - -"),
     (Event.COPY_FAILED_RETRY, CopyFailed(Remedy.RETRY, "why"), NONE, "- - - d - - -"),
-    (Event.COPY_FAILED_LAST, CopyFailed(Remedy.RETRY, "why", True), NONE, "- - - p - - -"),
-    (Event.COPY_FAILED_WAIT, CopyFailed(Remedy.WAIT, "why", True), NONE, "- - - d - - -"),
-    (Event.COPY_FAILED_STOP, CopyFailed(Remedy.STOP, "why", True), NONE, "- - - dS - - -"),
+    (Event.COPY_FAILED_LAST, CopyFailed(Remedy.RETRY, "why"), LAST, "- - - p - - -"),
+    (Event.COPY_FAILED_WAIT, CopyFailed(Remedy.WAIT, "why"), LAST, "- - - d - - -"),
+    (Event.COPY_FAILED_STOP, CopyFailed(Remedy.STOP, "why"), LAST, "- - - dS - - -"),
     (Event.BATCH_APPLIED, BatchApplied(Lsn(9), Lsn(8)), LAST, "- . . . f r ."),
     (Event.BATCH_FAILED_PARK, BatchFailed(Remedy.PARK, "why", NOW), NONE, "- . . . p p ."),
     (Event.BATCH_FAILED_COPY, BatchFailed(Remedy.COPY, "why", NOW), NONE, "- . . . i i ."),
@@ -129,9 +130,9 @@ def test_every_state(event: Event, happening: TableEvent, attempts: Attempts, ce
 @pytest.mark.parametrize("remedy", list(Remedy))
 def test_every_remedy_means_something_for_a_batch_and_for_a_copy(remedy: Remedy) -> None:
     next_state(TableState.READY, table(TableState.READY), NONE, BatchFailed(remedy, "why", NOW))
-    for is_last in (False, True):
-        event = CopyFailed(remedy, "why", is_last)
-        next_state(TableState.DATA_COPY, table(TableState.DATA_COPY), NONE, event)
+    for attempts in (NONE, LAST):
+        event = CopyFailed(remedy, "why")
+        next_state(TableState.DATA_COPY, table(TableState.DATA_COPY), attempts, event)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,16 @@ def test_consecutive_failures(remedy: Remedy, attempts: int, end: TableState) ->
         transition = next_state(record.state, record, counted, BatchFailed(remedy, "why", NOW))
         record, counted = transition.table, transition.attempts
     assert record.state is end
+
+
+def test_each_table_has_all_attempts_of_its_copy() -> None:
+    record, counted = table(TableState.DATA_COPY), NONE
+    for number in range(COPY_ATTEMPTS):
+        assert record.state is TableState.DATA_COPY, number
+        for event in (CopyBegun(Lsn(9)), CopyPlanned("new"), CopyFailed(Remedy.RETRY, "why")):
+            transition = next_state(record.state, record, counted, event)
+            record, counted = transition.table, transition.attempts
+    assert record.is_parked
 
 
 def test_retries_are_spaced_and_a_success_begins_the_count_anew() -> None:

@@ -125,7 +125,7 @@ class Model(RuleBasedStateMachine):
         for name in NAMES:
             self.create(name)
         self.look()
-        self.copy_all("done", is_last=False)
+        self.copy_all("done")
 
     def tick(self) -> int:
         self.clock += 1
@@ -215,14 +215,14 @@ class Model(RuleBasedStateMachine):
                 if table.applied_through < floor:
                     self.tables.apply(oid, HoldReleased())
 
-    @rule(outcome=OUTCOMES, is_last=st.booleans())
-    def copy(self, outcome: str, is_last: bool) -> None:
+    @rule(outcome=OUTCOMES)
+    def copy(self, outcome: str) -> None:
         try:
-            self.copy_all(outcome, is_last=is_last)
+            self.copy_all(outcome)
         except CrashError:
             self.restart()
 
-    def copy_all(self, outcome: str, *, is_last: bool) -> None:
+    def copy_all(self, outcome: str) -> None:
         pending = {o: t for o, t in self.tables.record.tables.items() if t.is_to_copy}
         with self.tables.changing():
             for oid in pending:
@@ -240,7 +240,7 @@ class Model(RuleBasedStateMachine):
                 planned.append((oid, self.tables.apply(oid, CopyPlanned(fingerprint)).table))
         for oid, table in planned:
             if outcome in tuple(Remedy):
-                event: Any = CopyFailed(Remedy(outcome), "why", is_last)
+                event: Any = CopyFailed(Remedy(outcome), "why")
             else:
                 event = self.load(oid, table, sources[oid], snapshot)
             if outcome == "crash":

@@ -44,7 +44,7 @@ TABLE = TableRecord("public", "t", TableState.DATA_COPY)
 
 def copied(position: int, timeline: int) -> TableRecord:
     snapshot = Snapshot("00000003-1", Lsn(position), timeline)
-    event = copy_event(CopyResult(1, rows=1, version=0), 0, snapshot, is_last=False)
+    event = copy_event(CopyResult(1, rows=1, version=0), 0, snapshot)
     return next_state(TABLE.state, TABLE, Attempts(), event).table
 
 
@@ -120,6 +120,6 @@ def test_the_frontier_goes_down_durably_and_never_below_a_commit(maker: SpoolMak
     assert maker.writer.frontier == last + 0x5000
     maker.writer.lower_frontier(Lsn(last + 0x10))
     assert maker.writer.frontier == maker.spool.frontier_file() == last + 0x10
-    with pytest.raises(SpoolError, match="there is more"):
+    with pytest.raises(SpoolError, match="later commits are in the spool"):
         maker.writer.lower_frontier(Lsn(last - 1))
     assert maker.writer.frontier == last + 0x10

@@ -244,7 +244,7 @@ def next_state(
     changed = replace(event.change(table, attempts), state=next_)
     if next_ is not state or kind is Event.BATCH_APPLIED:
         attempts = Attempts()
-    elif kind is Event.BATCH_FAILED_RETRY:
+    elif kind in (Event.BATCH_FAILED_RETRY, Event.COPY_FAILED_RETRY):
         attempts = replace(attempts, failures=attempts.failures + 1)
     elif kind is Event.BATCH_FAILED_LOOK:
         attempts = replace(attempts, looks=attempts.looks + 1)

@@ -38,6 +38,7 @@ from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.table_events import (
+    COPY_ATTEMPTS,
     CopyBegun,
     CopyFailed,
     CopyFinished,
@@ -49,8 +50,6 @@ from pgsluice.subscription.tables import SubscriptionTables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ATTEMPTS = 5
-"""How often a copy is tried under a new snapshot before its table is parked."""
 SNAPSHOT_TIMEOUT_S = 300.0
 
 
@@ -121,7 +120,7 @@ class TableCopies:
             SourceRefused: no snapshot can be had.
             SourceUnreachable: no connection.
         """
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, COPY_ATTEMPTS + 1):
             if not self.pending() or (stop is not None and stop.is_set()):
                 return
             self._begin()
@@ -129,7 +128,7 @@ class TableCopies:
                 self._snapshot(first if attempt == 1 else None, stop) as snapshot,
                 self._tables.lock,
             ):
-                self._copy(snapshot, is_last=attempt == ATTEMPTS)
+                self._copy(snapshot, is_last=attempt == COPY_ATTEMPTS)
 
     def _begin(self) -> None:
         """Have the spool keep what follows the snapshot that is to come."""
@@ -204,7 +203,7 @@ class TableCopies:
             for result in results:
                 record = self._tables.get(result.relation_oid)
                 assert record is not None  # nobody changes tables while they are copied
-                event = copy_event(result, record.copy_number, snapshot, is_last=is_last)
+                event = copy_event(result, record.copy_number, snapshot)
                 self._tables.apply(result.relation_oid, event)
                 if result.remedy is Remedy.WAIT and is_last:
                     unreachable = result.error or "the source went away"
@@ -246,21 +245,18 @@ class TableCopies:
             self._rules.in_force[table.facts.oid] = table.rules
 
 
-def copy_event(
-    result: CopyResult, copy_number: int, snapshot: Snapshot, *, is_last: bool
-) -> TableEvent:
+def copy_event(result: CopyResult, copy_number: int, snapshot: Snapshot) -> TableEvent:
     """The event of a copy's result.
 
     Args:
         result: of the copy's task.
         copy_number: the number that the copy was given.
         snapshot: under which it read.
-        is_last: no further attempt follows.
     """
     if result.copy_number > copy_number:
         return CopyOutnumbered(result.copy_number)
     if result.remedy is not None:
-        return CopyFailed(result.remedy, result.error or "", is_last)
+        return CopyFailed(result.remedy, result.error or "")
     return CopyFinished(snapshot.position, snapshot.timeline, result.version, result.rows)
 
 

@@ -16,6 +16,8 @@ from pgsluice.subscription.lifecycle import Attempts, Event
 
 BATCH_ATTEMPTS = 5
 """A table is parked after this many consecutive failures of the same work."""
+COPY_ATTEMPTS = 5
+"""A table is parked after this many consecutive failures of its copy."""
 LOOKS = 3
 """Copy the table after this many consecutive catalog refreshes without rules."""
 LOOK_RETRY_S = 1.0
@@ -261,12 +263,10 @@ class CopyFailed:
 
     Attributes:
         remedy, message: of the error.
-        is_last: no further attempt follows.
     """
 
     remedy: Remedy
     message: str
-    is_last: bool = False
 
     def kind(self, attempts: Attempts) -> Event:
         match self.remedy:
@@ -276,8 +276,10 @@ class CopyFailed:
                 return Event.COPY_FAILED_WAIT
             case Remedy.STOP:
                 return Event.COPY_FAILED_STOP
+            case _ if attempts.failures + 1 >= COPY_ATTEMPTS:
+                return Event.COPY_FAILED_LAST
             case Remedy.RETRY | Remedy.COPY | Remedy.LOOK:
-                return Event.COPY_FAILED_LAST if self.is_last else Event.COPY_FAILED_RETRY
+                return Event.COPY_FAILED_RETRY
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(table, error=self.message)
