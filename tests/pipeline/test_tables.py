@@ -6,8 +6,6 @@ import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.pipeline import MakePipeline
 
-from pgsluice.errors import PgsluiceError
-
 pytestmark = pytest.mark.usefixtures("spark")
 
 BIG = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 300))"
@@ -261,6 +259,5 @@ def test_what_the_stream_cannot_tell_is_seen_in_the_catalog(
     one.assert_equal("p")
     # Every value is another, and no message said so.
     shop.execute("ALTER TABLE t ALTER a TYPE int USING a * 2", "INSERT INTO t VALUES (11, 11)")
-    with pytest.raises(PgsluiceError, match=r"public\.t was rewritten"):
-        one.once()
-    assert one.table("t").state == "p"
+    one.once()
+    one.assert_equal("t")

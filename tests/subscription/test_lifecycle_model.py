@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pgsluice.errors import Remedy
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.schema_rules import ColumnState, SourceFingerprint
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable
@@ -76,7 +76,7 @@ class SourceTable:
     oid: int
     name: str
     is_sent: bool = True
-    files: int = 1
+    labels: int = 1
     rules: int = 1
     changes: list[Change] = field(default_factory=list)
     looked_at: int = 0
@@ -87,7 +87,11 @@ class SourceTable:
         )
         actions = frozenset({"insert"})
         fingerprint = SourceFingerprint(
-            {self.oid: self.files}, {"id": self.files}, {"id": 1}, actions, str(self.rules)
+            filenodes={self.oid: 1},
+            columns={1: ColumnState("id", 1)},
+            actions=actions,
+            rules=str(self.rules),
+            types={"label": str(self.labels)},
         )
         return ReplicatedTable(facts, None, None, fingerprint)
 
@@ -145,13 +149,13 @@ class Model(RuleBasedStateMachine):
         for source in self.sources * count:
             source.changes.append(Change(self.tick(), source.is_sent))
 
-    @rule(data=st.data(), is_rewrite=st.booleans())
-    def change_what_the_stream_does_not_tell(self, data: st.DataObject, is_rewrite: bool) -> None:
+    @rule(data=st.data(), is_label=st.booleans())
+    def change_what_the_stream_does_not_tell(self, data: st.DataObject, is_label: bool) -> None:
         if self.sources:
             source = data.draw(st.sampled_from(self.sources))
             source.changes.append(Change(self.tick(), is_streamed=False))
-            if is_rewrite:
-                source.files += 1
+            if is_label:
+                source.labels += 1
             else:
                 source.rules += 1
 

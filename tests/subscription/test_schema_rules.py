@@ -11,6 +11,7 @@ import pytest
 from pgsluice.errors import Remedy, TableError
 from pgsluice.schema_rules import (
     AddColumns,
+    ColumnState,
     CopyAgain,
     Look,
     Park,
@@ -24,60 +25,172 @@ from pgsluice.schema_rules import (
     reconcile_source,
     reconcile_target,
 )
-from pgsluice.schema_rules.source import RULES
+from pgsluice.schema_rules.source import RULES, is_older
 
 INSERTS = frozenset({"insert", "truncate"})
+ID, A = ColumnState("id", 1, 23), ColumnState("a", 1, 25)
+COLUMNS = {1: ID, 2: A}
 BEFORE = SourceFingerprint(
-    {7: 100, 8: 100}, {"id": 1, "a": 1}, {"id": 1, "a": 2}, INSERTS, "f1", frozenset({7})
+    filenodes={7: 100, 8: 100},
+    columns=COLUMNS,
+    actions=INSERTS,
+    rules="f1",
+    sent=frozenset({7}),
+    attnums=2,
+    truncates=frozenset({7, 8}),
+    types={"90:91": "5", "92:attributes": "23:-1"},
+    listings=frozenset({"rel:60:5"}),
+    attachments={7: 5, 8: 5},
 )
+OLD = """{"filenodes":{"7":100,"8":100},"columns":{"id":1,"a":1},"numbers":{"id":1,"a":2},
+"actions":["insert","truncate"],"rules":"f1","sent":[7]}"""
+OLDEST = '{"filenodes":{"7":100,"8":100},"columns":{"id":1,"a":1}}'
+NEW_FILE = {7: 101, 8: 100}
 
 
-def look(*, version: int = 180000, empty: set[int] | None = None, **now: Any) -> Verdict:
-    changed = replace(BEFORE, **now)
-    return reconcile_source(Look("public.t", BEFORE, changed, version, empty or set()))
+def look(before: SourceFingerprint | None = None, **options: Any) -> Verdict:
+    """A look that finds what ``options`` name, fields of the fingerprint or of the look."""
+    facts = {"server_version": 180000}
+    for name in ("server_version", "created_empty", "has_some_leaves", "file_xids", "missing"):
+        if name in options:
+            facts[name] = options.pop(name)
+    return reconcile_source(Look("public.t", before or BEFORE, replace(BEFORE, **options), **facts))
 
 
 def test_a_fingerprint_reads_back() -> None:
     assert SourceFingerprint.parse(BEFORE.to_text()) == BEFORE
     assert SourceFingerprint.parse("") is None
+    assert SourceFingerprint.parse(replace(BEFORE, truncates=None).to_text()) == replace(
+        BEFORE, truncates=None
+    )
 
 
-def test_nothing_is_concluded_from_what_an_older_record_does_not_have() -> None:
-    old = SourceFingerprint.parse('{"filenodes":{"7":100,"8":100},"columns":{"id":1,"a":1}}')
-    assert old is not None
-    assert reconcile_source(Look("public.t", old, BEFORE, 180000)) == Same()
-
-
-@pytest.mark.parametrize(
-    ("numbers", "expected"),
-    [
-        ({"id": 1, "a": 2}, Same),
-        ({"id": 1, "a": 2, "b": 3}, Same),  # added
-        ({"id": 1}, Same),  # dropped
-        ({"id": 1, "b": 3}, Same),  # dropped, and another added
-        ({"id": 1, "b": 2}, CopyAgain),  # renamed
-        ({"id": 1, "a": 3}, CopyAgain),  # dropped, and added again
-        ({"id": 2, "a": 1}, CopyAgain),  # names swapped
-    ],
-)
-def test_a_column_is_its_number(numbers: dict[str, int], expected: type[Verdict]) -> None:
-    assert isinstance(look(columns=dict.fromkeys(numbers, 1), numbers=numbers), expected)
+@pytest.mark.parametrize("text", [OLD, OLDEST])
+def test_nothing_is_concluded_from_what_an_older_record_does_not_have(text: str) -> None:
+    before = SourceFingerprint.parse(text)
+    assert before is not None
+    assert look(before) == Same()
+    assert look(before, truncates=frozenset(), filenodes=NEW_FILE) == Same()  # VACUUM FULL
 
 
 @pytest.mark.parametrize(
-    ("file", "definition", "version", "expected"),
+    "now",
     [
-        (101, 2, 180000, Park),  # ALTER TABLE ... TYPE int USING a * 2
-        (101, 1, 180000, Same),  # VACUUM FULL
-        (100, 2, 180000, Same),  # a longer varchar
-        (101, 1, 110000, Same),
-        (101, 1, 100023, CopyAgain),  # may be a TRUNCATE, which 10 does not send
-        (101, 2, 100023, Park),
+        {"columns": {1: ID, 2: A._replace(name="b")}},
+        {"columns": {1: ID, 3: A}},
+        {"columns": {**COLUMNS, 3: ColumnState("c", 9, 23, has_missing=True)}},
+        {"columns": {1: ID, 2: A._replace(version=9)}, "filenodes": NEW_FILE},
+        {"actions": INSERTS | {"update"}},
+        {"rules": "f2"},
+        {"filenodes": {7: 100}},
     ],
 )
-def test_a_new_file(file: int, definition: int, version: int, expected: type[Verdict]) -> None:
-    verdict = look(version=version, filenodes={7: file, 8: 100}, columns={"id": 1, "a": definition})
+def test_an_older_record_is_compared_in_what_it_has(now: dict[str, Any]) -> None:
+    before = SourceFingerprint.parse(OLD)
+    assert isinstance(look(before, **now), CopyAgain)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "attnums", "expected"),
+    [
+        ({1: "id", 2: "a"}, 2, Same),
+        ({1: "id", 2: "a", 3: "b"}, 3, Same),  # added
+        ({1: "id"}, 2, Same),  # dropped
+        ({1: "id", 3: "b"}, 3, Same),  # dropped, and another added
+        ({1: "id", 2: "a"}, 3, Same),  # added and dropped
+        ({1: "id", 2: "b"}, 2, CopyAgain),  # renamed
+        ({1: "id", 3: "a"}, 3, CopyAgain),  # dropped, and added again
+        ({2: "id", 1: "a"}, 2, CopyAgain),  # names swapped
+        ({1: "id", 2: "a", 4: "b"}, 4, CopyAgain),  # added, filled, dropped, added again
+    ],
+)
+def test_a_column_is_its_number(
+    numbers: dict[int, str], attnums: int, expected: type[Verdict]
+) -> None:
+    columns = {number: ColumnState(name, 1) for number, name in numbers.items()}
+    assert isinstance(look(columns=columns, attnums=attnums), expected)
+
+
+def test_a_name_that_the_target_may_have_of_a_dropped_column() -> None:
+    added = {"columns": {1: ID, 3: A}, "attnums": 3}
+    dropped = replace(BEFORE, columns={1: ID}).following(BEFORE)
+    assert dropped.former_names == {"a"}
+    assert isinstance(look(dropped, **added), CopyAgain)
+    again = dropped.following(dropped)
+    assert SourceFingerprint.parse(again.to_text()) == again == dropped
+    other = {1: ID, 3: ColumnState("other", 9)}
+    assert look(dropped, columns=other, attnums=3) == Same()
+    # Between two looks, a column was added and dropped: it may have had any name.
+    gone = replace(BEFORE, attnums=3).following(BEFORE)
+    assert gone.unnamed == 1
+    assert look(gone, attnums=3) == Same()
+    assert isinstance(
+        look(gone, columns={**COLUMNS, 4: A._replace(name="b")}, attnums=4), CopyAgain
+    )
+
+
+XIDS = {7: (50, 51)}
+MISSING = A._replace(has_missing=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (A, A, Same),  # VACUUM FULL
+        (A, A._replace(version=9), Same),  # SET DEFAULT, then VACUUM FULL
+        (A, A._replace(version=50), CopyAgain),  # TYPE text USING a || 'x'
+        (A, A._replace(version=51), CopyAgain),  # the same, if table 7 was GRANTed later
+        (A, A._replace(version=60), CopyAgain),  # the same, if the column was GRANTed later
+        (A, A._replace(version=9, type_oid=23), CopyAgain),
+        (A, A._replace(version=9, typmod=14), CopyAgain),
+        (MISSING, A._replace(version=50), Same),  # VACUUM FULL wrote it into the rows
+        (A, A._replace(version=50, is_sent=False), Same),  # SET EXPRESSION
+    ],
+)
+def test_a_new_file(before: ColumnState, now: ColumnState, expected: type[Verdict]) -> None:
+    old = replace(BEFORE, columns={1: ID, 2: before})
+    verdict = look(old, columns={1: ID, 2: now}, filenodes=NEW_FILE, file_xids=XIDS)
     assert isinstance(verdict, expected)
+    harmless = look(old, columns={1: ID, 2: now._replace(type_oid=25, typmod=-1)})
+    assert harmless == Same()  # without a new file, no value changed
+
+
+@pytest.mark.parametrize(
+    ("xid", "other", "expected"),
+    [(3, 4, True), (4, 4, False), (5, 4, False), (2**32 - 1, 3, True), (3, 2**32 - 1, False)],
+)
+def test_transaction_ids_wrap_around(xid: int, other: int, *, expected: bool) -> None:
+    assert is_older(xid, other) is expected
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ({}, Same),  # TRUNCATE, which the stream has
+        ({"truncates": frozenset()}, CopyAgain),  # via root, or not published
+        ({"truncates": frozenset({8})}, CopyAgain),
+        ({"truncates": None, "server_version": 100023}, CopyAgain),
+        ({"server_version": 100023}, CopyAgain),
+    ],
+)
+def test_a_truncate_that_is_not_sent(now: dict[str, Any], expected: type[Verdict]) -> None:
+    assert isinstance(look(filenodes=NEW_FILE, **now), expected)
+    assert look(truncates=now.get("truncates", frozenset())) == Same()
+
+
+@pytest.mark.parametrize(
+    ("column", "now", "expected"),
+    [
+        (ColumnState("b", 9), {}, Same),
+        (ColumnState("b", 9, has_missing=True), {}, CopyAgain),  # DEFAULT 7
+        (ColumnState("b", 9), {"missing": {"b"}}, CopyAgain),  # the same, of a leaf
+        (ColumnState("b", 9), {"missing": {"z"}}, Same),
+        (ColumnState("b", 9), {"filenodes": NEW_FILE}, CopyAgain),  # DEFAULT random()
+        (ColumnState("b", 9, has_missing=True, is_sent=False), {}, Same),
+    ],
+)
+def test_an_added_column(column: ColumnState, now: dict[str, Any], expected: type[Verdict]) -> None:
+    assert isinstance(look(columns={**COLUMNS, 3: column}, attnums=3, **now), expected)
 
 
 @pytest.mark.parametrize(
@@ -93,56 +206,68 @@ def test_a_new_file(file: int, definition: int, version: int, expected: type[Ver
         ({"filenodes": {7: 100, 8: 100, 9: 1}}, {9}, Same),
         ({"filenodes": {7: 100, 8: 100, 9: 1, 10: 1}}, {9}, CopyAgain),
         ({"filenodes": {7: 100, 8: 100, 9: 1}, "sent": frozenset({7, 9})}, {9}, Same),
+        ({"listings": frozenset({"rel:61:9"})}, set(), CopyAgain),  # out and in again
+        ({"listings": frozenset({"rel:60:5", "namespace:62:9"})}, set(), Same),
+        ({"attachments": {7: 5, 8: 9}}, set(), CopyAgain),  # detached and attached
+        ({"attachments": {7: 5, 8: 5, 9: 9}}, set(), Same),
+        ({"types": {"90:91": "9", "92:attributes": "23:-1"}}, set(), CopyAgain),  # RENAME VALUE
+        ({"types": {**BEFORE.types, "90:99": "9"}}, set(), Same),  # ADD VALUE
+        ({"types": {"90:91": "5", "92:attributes": "23:-1 25:-1"}}, set(), CopyAgain),
+        ({"types": {"90:91": "5"}}, set(), Same),  # the column was dropped
     ],
 )
-def test_publications_and_partitions(
+def test_publications_partitions_and_types(
     now: dict[str, Any], empty: set[int], expected: type[Verdict]
 ) -> None:
-    assert isinstance(look(empty=empty, **now), expected)
+    assert isinstance(look(created_empty=empty, **now), expected)
+
+
+def test_a_column_that_is_sent_from_now_on() -> None:
+    unsent = replace(BEFORE, columns={1: ID, 2: A._replace(is_sent=False)})
+    assert isinstance(look(unsent), CopyAgain)  # DROP EXPRESSION
+    assert look(columns=unsent.columns) == Same()
 
 
 def test_a_table_of_some_leaves_cannot_know_a_new_one_to_be_empty() -> None:
-    now = replace(BEFORE, filenodes={**BEFORE.filenodes, 9: 1})
-    some = Look("public.t", BEFORE, now, 180000, {9}, has_some_leaves=True)
-    assert isinstance(reconcile_source(some), CopyAgain)
-    assert reconcile_source(replace(some, now=BEFORE)) == Same()
+    more = {**BEFORE.filenodes, 9: 1}
+    assert isinstance(look(filenodes=more, created_empty={9}, has_some_leaves=True), CopyAgain)
+    assert look(has_some_leaves=True) == Same()
 
 
 def test_every_rule_says_what_is_the_matter() -> None:
-    assert len({matter for _, _, matter in RULES}) == len(RULES)
-    verdict = look(filenodes={7: 101, 8: 100}, columns={"id": 1, "a": 2})
-    assert isinstance(verdict, Park)
-    assert verdict.why.startswith("public.t was rewritten by an ALTER TABLE")
-    assert verdict.hint == "copy the table again: pgsluice copy CONFIG public.t"
+    assert len({matter for _, matter in RULES}) == len(RULES)
+    verdict = look(filenodes=NEW_FILE, columns={1: ID, 2: A._replace(version=2)})
+    assert verdict == CopyAgain("public.t was rewritten by an ALTER TABLE")
 
 
 # Targets
 
-ID, A = pa.field("id", pa.int32(), nullable=False), pa.field("a", pa.string())
-TARGET = pa.schema([ID, A])
+ID_FIELD, A_FIELD = pa.field("id", pa.int32(), nullable=False), pa.field("a", pa.string())
+TARGET = pa.schema([ID_FIELD, A_FIELD])
 B = pa.field("b", pa.int64())
 
 
 @pytest.mark.parametrize(
     ("now", "backfilled", "expected"),
     [
-        ([ID, A], set(), Same()),
-        ([ID, pa.field("a", pa.large_string())], set(), Same()),
-        ([ID, pa.field("a", pa.binary())], set(), "a"),
-        ([pa.field("id", pa.int64()), A], set(), "id"),
-        ([ID, A, B], set(), AddColumns((B,))),
-        ([ID, A, B], {"b"}, "b"),
-        ([ID], set(), Same()),
-        ([ID], {"a"}, "a"),
-        ([A], set(), "id"),
-        ([ID, A], {"a", "id"}, Same()),
+        ([ID_FIELD, A_FIELD], set(), Same()),
+        ([ID_FIELD, pa.field("a", pa.large_string())], set(), Same()),
+        ([ID_FIELD, pa.field("a", pa.binary())], set(), CopyAgain),
+        ([pa.field("id", pa.int64()), A_FIELD], set(), CopyAgain),
+        ([ID_FIELD, A_FIELD, B], set(), AddColumns((B,))),
+        ([ID_FIELD, A_FIELD, B], {"b"}, CopyAgain),
+        ([ID_FIELD], set(), Same()),
+        ([ID_FIELD], {"a"}, CopyAgain),
+        ([A_FIELD], set(), Park),
+        ([ID_FIELD, A_FIELD], {"a", "id"}, Same()),
     ],
 )
-def test_columns(now: list[pa.Field], backfilled: set[str], expected: Verdict | str) -> None:
+def test_columns(
+    now: list[pa.Field], backfilled: set[str], expected: Verdict | type[Verdict]
+) -> None:
     verdict = reconcile_target("t", TARGET, pa.schema(now), key=("id",), backfilled=backfilled)
-    if isinstance(expected, str):
-        assert isinstance(verdict, Park)
-        assert verdict.column == expected
+    if isinstance(expected, type):
+        assert isinstance(verdict, expected)
     else:
         assert verdict == expected
 
@@ -152,9 +277,11 @@ def test_keys() -> None:
     assert isinstance(reconcile_key("t", ("id",), ("id", "a")), Park)
     assert reconcile_key_columns("t", TARGET, ("id",)) == Same()
     assert isinstance(reconcile_key_columns("t", TARGET, ("id", "a")), Park)
-    added = pa.schema([A])
-    verdict = reconcile_target("t", added, pa.schema([A, ID]), key=("id",), backfilled=())
-    assert isinstance(verdict, Park)
+    added = pa.schema([A_FIELD])
+    verdict = reconcile_target(
+        "t", added, pa.schema([A_FIELD, ID_FIELD]), key=("id",), backfilled=()
+    )
+    assert isinstance(verdict, CopyAgain)
 
 
 def test_a_filter_reads_the_type_that_it_was_made_for() -> None:

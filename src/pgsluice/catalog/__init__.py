@@ -22,8 +22,15 @@ from pgsluice.catalog.publications import (
 from pgsluice.catalog.relations import fetch_many, fetch_relation_facts
 from pgsluice.catalog.server import ServerInfo, SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.catalog.tables import Filenode, UserTable, leaf_filenodes, user_tables
+from pgsluice.catalog.witnesses import (
+    CatalogWitnesses,
+    fetch_witnesses,
+    file_xids,
+    missing_columns,
+)
 
 __all__ = [
+    "CatalogWitnesses",
     "Filenode",
     "PublicationInfo",
     "PublicationReport",
@@ -36,8 +43,11 @@ __all__ = [
     "ensure_publications",
     "fetch_many",
     "fetch_relation_facts",
+    "fetch_witnesses",
+    "file_xids",
     "flush_lsn",
     "leaf_filenodes",
+    "missing_columns",
     "publications_of",
     "relations_of",
     "server_info",

@@ -127,7 +127,7 @@ WITH RECURSIVE below(root, oid) AS (
     UNION ALL
     SELECT b.root, i.inhrelid
     FROM below b
-    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid {attached}
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
 )
 SELECT b.root, c.oid, c.relfilenode::bigint, pg_catalog.pg_relation_filenode(c.oid)::bigint
@@ -137,8 +137,14 @@ ORDER BY b.root, c.oid
 
 
 def leaf_filenodes(connection: Connection, oids: Collection[int]) -> dict[int, dict[int, Filenode]]:
-    """The filenodes of each table's leaves by their OIDs; a plain table is its own leaf."""
+    """The filenodes of each table's leaves by their OIDs; a plain table is its own leaf.
+
+    A leaf whose ``DETACH CONCURRENTLY`` is pending is left out, as queries of the table and the
+    publications leave it out.
+    """
+    is_14 = connection.info.server_version >= 140000
+    query = _FILENODES.format(attached="AND NOT i.inhdetachpending" if is_14 else "")
     filenodes: dict[int, dict[int, Filenode]] = {oid: {} for oid in oids}
-    for root, oid, in_snapshot, now in connection.execute(_FILENODES, [list(oids)]).fetchall():
+    for root, oid, in_snapshot, now in connection.execute(query, [list(oids)]).fetchall():
         filenodes[int(root)][int(oid)] = Filenode(in_snapshot, now)
     return filenodes

@@ -10,10 +10,13 @@ or a sink. A new rule is one entry here and its test.
 """
 
 from pgsluice.schema_rules.source import (
+    ColumnState,
     Look,
     SourceFingerprint,
+    added_columns,
     added_leaves,
     reconcile_source,
+    renewed_leaves,
     sends_every_change,
 )
 from pgsluice.schema_rules.target import (
@@ -35,12 +38,14 @@ from pgsluice.schema_rules.verdicts import (
 __all__ = [
     "COPY_AGAIN",
     "AddColumns",
+    "ColumnState",
     "CopyAgain",
     "Look",
     "Park",
     "Same",
     "SourceFingerprint",
     "Verdict",
+    "added_columns",
     "added_leaves",
     "raise_unless_possible",
     "reconcile_filter_column",
@@ -48,5 +53,6 @@ __all__ = [
     "reconcile_key_columns",
     "reconcile_source",
     "reconcile_target",
+    "renewed_leaves",
     "sends_every_change",
 ]

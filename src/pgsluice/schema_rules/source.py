@@ -1,76 +1,125 @@
 """A table at the source, then and now: whether rows changed without the stream telling.
 
 The stream says nothing of an ``ALTER TABLE ... TYPE int USING a * 2`` (the type stays, every
-value changes), of a column that is renamed, or dropped and made again, nor of a partition that
-is attached or detached with its rows. The catalog does. The rules, in the order in which they
-are asked (:data:`RULES`); the first that applies decides:
+value changes), of a column that is renamed, or dropped and made again, of a table that was out
+of a publication for a while, nor of a partition that is attached or detached with its rows. The
+catalog does. The rules, in the order in which they are asked (:data:`RULES`); the first that
+applies says why the table is copied again:
 
-======================================  =========  =============================================
-What a look finds                       Verdict    Why
-======================================  =========  =============================================
-new file and new column definition      park       ALTER TABLE rewrote the rows with other values
-new file, server 10                     copy       TRUNCATE is not on the wire before 11
-a name has another number, or a number  copy       a column is its number: the target has other
-another name                                       values under that name
-actions are sent that were not          copy       updates were missed while there was no key
-another row filter or column list       copy       rows that pass now have not come
-a leaf is sent again                    copy       its changes of the meantime have not come
-a leaf is gone                          copy       its rows went with it
-a new leaf, not created empty           copy       it came with rows
-a new leaf of a table that has some     copy       its first rows may be another table's
+======================================  =======================================================
+What a look finds                       Why the stream cannot tell
+======================================  =======================================================
+new file and another column definition  ALTER TABLE rewrote the rows with other values
+new file where no TRUNCATE is sent      it may be that of a TRUNCATE
+a name has another number, or a number  a column is its number: the target has other values
+another name                            under that name
+a new column has the name of one that   the target's column of this name has the dropped
+was dropped, or may have                column's values
+a column is sent that was not           its values of before have not come
+an added column with values for         no change carries them
+existing rows, or with a new file
+another label or attribute of a type    stored values are printed otherwise now
+actions are sent that were not          updates were missed while there was no key
+another row filter or column list       rows that pass now have not come
+a row that listed the table in a        the table, or some of its rows, were not sent for a
+publication is gone                     while
+a leaf is sent again                    its changes of the meantime have not come
+a leaf is gone                          its rows went with it
+a leaf was attached anew                it was detached for a while
+a new leaf, not created empty           it came with rows
+a new leaf of a table that has some     its first rows may be another table's
 leaves of its root
-anything else                           same       a new file alone is VACUUM FULL or CLUSTER
-======================================  =========  =============================================
+======================================  =======================================================
+
+Anything else is the same: a new file alone is VACUUM FULL or CLUSTER. What they do with values
+of added columns (they write them into the rows) looks like an ``ALTER TYPE`` to the same type
+of such a column, and so does an ``ALTER TYPE`` to the same type before a VACUUM FULL: both are
+taken for VACUUM FULL.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any, NamedTuple
 
-from pgsluice.schema_rules.verdicts import CopyAgain, Park, Same
+from pgsluice.schema_rules.verdicts import CopyAgain, Same
 
 FIRST_WITH_TRUNCATE = 110000
 
 _ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
 
 
+class ColumnState(NamedTuple):  # a tuple, because a look makes tens of thousands
+    """A column of the table at the time of a look.
+
+    Attributes:
+        version: xmin of its row in pg_attribute, which also changes with what is harmless.
+        type_oid, typmod: 0 where they are not known.
+        has_missing: rows from before it was added have a value that is not in their file.
+        is_sent: the publications send it.
+    """
+
+    name: str
+    version: int
+    type_oid: int = 0
+    typmod: int = -1
+    has_missing: bool = False
+    is_sent: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class SourceFingerprint:
     """What of a table at the source is compared from look to look.
 
+    What records of earlier versions do not have is empty, and nothing is concluded from it.
+
     Attributes:
         filenodes: leaf OID -> file; a plain table is its own leaf.
-        columns: column -> version of its definition (xmin of its pg_attribute row).
-        numbers: column -> its attnum.
+        columns: attnum -> column.
+        attnums: how many columns it has had; 0: not known.
         actions: what the publications send of it.
         rules: fingerprint of the row filters and columns that act on it, the server's and
-            pgsluice's; empty in records from before it was kept.
-        sent: the leaves whose changes the server's publications send; likewise.
+            pgsluice's.
+        sent: the leaves whose changes the server's publications send.
+        truncates: the leaves of which the stream has every TRUNCATE; None: not known.
+        types: parts of the columns' types (labels, attributes) -> their versions.
+        listings: the rows that put it into the server's publications.
+        attachments: partitions below it -> xmin of their row in pg_inherits.
+        former_names: columns that were dropped since the copy; the target may have them.
+        unnamed: columns that were added and dropped between two looks since the copy, so that
+            nobody knows their names; the target may have them, too.
     """
 
     filenodes: Mapping[int, int]
-    columns: Mapping[str, int]
-    numbers: Mapping[str, int]
+    columns: Mapping[int, ColumnState]
     actions: frozenset[str]
     rules: str = ""
     sent: frozenset[int] = frozenset()
+    attnums: int = 0
+    truncates: frozenset[int] | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
+    listings: frozenset[str] = frozenset()
+    attachments: Mapping[int, int] = field(default_factory=dict)
+    former_names: frozenset[str] = frozenset()
+    unnamed: int = 0
+
+    def following(self, before: SourceFingerprint) -> SourceFingerprint:
+        """This look's fingerprint as the next look is compared with it: with the columns that
+        the target may have, though the table has them no longer."""
+        dropped = before.columns.keys() - self.columns.keys()
+        names = frozenset(before.columns[number].name for number in dropped)
+        unnamed = before.unnamed + _unnamed_columns(before, self)
+        return replace(self, former_names=before.former_names | names, unnamed=unnamed)
 
     def to_text(self) -> str:
         """As the subscription's record keeps it; :meth:`parse` reads it back."""
-        return json.dumps(
-            {
-                "filenodes": {str(k): v for k, v in self.filenodes.items()},
-                "columns": self.columns,
-                "numbers": self.numbers,
-                "actions": sorted(self.actions),
-                "rules": self.rules,
-                "sent": sorted(self.sent),
-            },
-            separators=(",", ":"),
-        )
+        raw = {name: getattr(self, name) for name in self.__slots__}
+        for name in ("actions", "sent", "truncates", "listings", "former_names"):
+            raw[name] = None if raw[name] is None else sorted(raw[name])
+        return json.dumps(raw, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str) -> SourceFingerprint | None:
@@ -78,18 +127,37 @@ class SourceFingerprint:
         if not text:
             return None
         raw = json.loads(text)
-        filenodes = {int(k): v for k, v in raw["filenodes"].items()}
-        numbers, actions = raw.get("numbers", {}), frozenset(raw.get("actions", ()))
-        sent = frozenset(raw.get("sent", ()))
-        return cls(filenodes, raw["columns"], numbers, actions, raw.get("rules", ""), sent)
+        truncates = raw.get("truncates")
+        return cls(
+            filenodes=_by_oid(raw["filenodes"]),
+            columns=_parse_columns(raw),
+            actions=frozenset(raw.get("actions", ())),
+            rules=raw.get("rules", ""),
+            sent=frozenset(raw.get("sent", ())),
+            attnums=raw.get("attnums", 0),
+            truncates=None if truncates is None else frozenset(truncates),
+            types=raw.get("types", {}),
+            listings=frozenset(raw.get("listings", ())),
+            attachments=_by_oid(raw.get("attachments", {})),
+            former_names=frozenset(raw.get("former_names", ())),
+            unnamed=raw.get("unnamed", 0),
+        )
 
 
-@lru_cache(maxsize=10_000)
-def sends_every_change(fingerprint: str) -> bool:
-    """Whether the publications send all actions of a table: then no row that the source has
-    deleted is still at the target."""
-    known = SourceFingerprint.parse(fingerprint)
-    return known is not None and known.actions >= _ALL_ACTIONS
+def _by_oid(raw: Mapping[str, int]) -> dict[int, int]:
+    return {int(oid): value for oid, value in raw.items()}
+
+
+def _parse_columns(raw: Mapping[str, Any]) -> dict[int, ColumnState]:
+    """The columns; earlier records have name -> xmin, and name -> attnum or not even that."""
+    if "attnums" in raw:
+        return {int(number): ColumnState._make(state) for number, state in raw["columns"].items()}
+    versions = raw["columns"]
+    return {
+        number: ColumnState(name, versions[name])
+        for name, number in raw.get("numbers", {}).items()
+        if name in versions
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +170,9 @@ class Look:
         server_version: of the source, such as 180000.
         created_empty: those of the new leaves that had no rows when they became partitions.
         has_some_leaves: a publication of pgsluice gives the table some leaves of its root.
+        file_xids: leaf -> transactions none of which came before the one that made its file;
+            of leaves with a new file.
+        missing: columns with a value for rows from before they were added, of any leaf.
     """
 
     table: str
@@ -110,6 +181,16 @@ class Look:
     server_version: int
     created_empty: Collection[int] = ()
     has_some_leaves: bool = False
+    file_xids: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    missing: Collection[str] = ()
+
+
+@lru_cache(maxsize=10_000)
+def sends_every_change(fingerprint: str) -> bool:
+    """Whether the publications send all actions of a table: then no row that the source has
+    deleted is still at the target."""
+    known = SourceFingerprint.parse(fingerprint)
+    return known is not None and known.actions >= _ALL_ACTIONS
 
 
 def added_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
@@ -117,28 +198,94 @@ def added_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
     return set(now.filenodes.keys() - before.filenodes.keys())
 
 
+def added_columns(before: SourceFingerprint, now: SourceFingerprint) -> list[ColumnState]:
+    """Columns that were not there; none where those of before are not known."""
+    if not before.columns:
+        return []
+    return [now.columns[number] for number in now.columns.keys() - before.columns.keys()]
+
+
+def renewed_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
+    """Leaves with a new file."""
+    both = before.filenodes.keys() & now.filenodes.keys()
+    return {leaf for leaf in both if before.filenodes[leaf] != now.filenodes[leaf]}
+
+
+def is_older(xid: int, other: int) -> bool:
+    """Whether a transaction's ID comes before another's; IDs wrap around at 2**32."""
+    return 0 < (other - xid) % 2**32 < 2**31
+
+
 def _has_new_file(look: Look) -> bool:
-    before, now = look.before.filenodes, look.now.filenodes
-    return any(before[leaf] != now[leaf] for leaf in before.keys() & now.keys())
+    return bool(renewed_leaves(look.before, look.now))
 
 
 def _is_rewritten(look: Look) -> bool:
-    before, now = look.before.columns, look.now.columns
-    is_redefined = any(before[name] != now[name] for name in before.keys() & now.keys())
-    return is_redefined and _has_new_file(look)
+    """ALTER TYPE writes a column's row in the transaction that makes the file, and what comes
+    later may write it again. A row that is older than the file has nothing to do with it."""
+    renewed = renewed_leaves(look.before, look.now)
+    if not renewed:
+        return False
+    xids = [xid for leaf in renewed for xid in look.file_xids.get(leaf, ())]
+    for number in look.before.columns.keys() & look.now.columns.keys():
+        before, now = look.before.columns[number], look.now.columns[number]
+        if before.version == now.version or not now.is_sent:
+            continue
+        has_type = before.type_oid != 0
+        if has_type and (before.type_oid, before.typmod) != (now.type_oid, now.typmod):
+            return True
+        if before.has_missing and not now.has_missing:
+            continue  # VACUUM FULL wrote the value into the rows
+        if not xids or not all(is_older(now.version, xid) for xid in xids):
+            return True
+    return False
 
 
 def _may_be_truncated(look: Look) -> bool:
-    return look.server_version < FIRST_WITH_TRUNCATE and _has_new_file(look)
+    renewed = renewed_leaves(look.before, look.now)
+    if look.server_version < FIRST_WITH_TRUNCATE:
+        return bool(renewed)
+    if look.before.truncates is None or look.now.truncates is None:
+        return False
+    return bool(renewed - (look.before.truncates & look.now.truncates))
 
 
 def _has_renamed_column(look: Look) -> bool:
-    numbers = look.before.numbers
-    names = {number: name for name, number in numbers.items()}
+    numbers = {column.name: number for number, column in look.before.columns.items()}
+    names = {number: column.name for number, column in look.before.columns.items()}
     return any(
-        numbers.get(name, number) != number or names.get(number, name) != name
-        for name, number in look.now.numbers.items()
+        numbers.get(column.name, number) != number or names.get(number, column.name) != column.name
+        for number, column in look.now.columns.items()
     )
+
+
+def _unnamed_columns(before: SourceFingerprint, now: SourceFingerprint) -> int:
+    if not before.attnums:
+        return 0
+    return now.attnums - before.attnums - len(added_columns(before, now))
+
+
+def _has_reused_name(look: Look) -> bool:
+    added = added_columns(look.before, look.now)
+    unnamed = look.before.unnamed + _unnamed_columns(look.before, look.now)
+    return any(unnamed or column.name in look.before.former_names for column in added)
+
+
+def _has_newly_sent_column(look: Look) -> bool:
+    both = look.before.columns.keys() & look.now.columns.keys()
+    return any(look.now.columns[n].is_sent and not look.before.columns[n].is_sent for n in both)
+
+
+def _has_filled_columns(look: Look) -> bool:
+    added = [column for column in added_columns(look.before, look.now) if column.is_sent]
+    return any(
+        column.has_missing or column.name in look.missing or _has_new_file(look) for column in added
+    )
+
+
+def _has_changed_type(look: Look) -> bool:
+    before, now = look.before.types, look.now.types
+    return any(before[part] != now[part] for part in before.keys() & now.keys())
 
 
 def _has_more_actions(look: Look) -> bool:
@@ -147,6 +294,10 @@ def _has_more_actions(look: Look) -> bool:
 
 def _has_other_publication_rules(look: Look) -> bool:
     return bool(look.before.rules) and look.before.rules != look.now.rules
+
+
+def _has_lost_listings(look: Look) -> bool:
+    return bool(look.before.listings - look.now.listings)
 
 
 def _has_resumed_leaves(look: Look) -> bool:
@@ -158,6 +309,11 @@ def _has_lost_leaves(look: Look) -> bool:
     return bool(look.before.filenodes.keys() - look.now.filenodes.keys())
 
 
+def _has_attached_leaves(look: Look) -> bool:
+    before, now = look.before.attachments, look.now.attachments
+    return any(before[leaf] != now[leaf] for leaf in before.keys() & now.keys())
+
+
 def _has_filled_leaves(look: Look) -> bool:
     return bool(added_leaves(look.before, look.now) - set(look.created_empty))
 
@@ -166,30 +322,29 @@ def _has_leaves_of_unknown_rows(look: Look) -> bool:
     return look.has_some_leaves and bool(added_leaves(look.before, look.now))
 
 
-RULES: tuple[tuple[Callable[[Look], bool], type[Park | CopyAgain], str], ...] = (
-    (
-        _is_rewritten,
-        Park,
-        "was rewritten by an ALTER TABLE, and the stream does not carry what became of its rows",
-    ),
-    (_may_be_truncated, CopyAgain, "has a new file, which may be that of a TRUNCATE"),
-    (_has_renamed_column, CopyAgain, "has a column that was renamed, or dropped and made again"),
-    (_has_more_actions, CopyAgain, "sends changes that were not sent for a while"),
-    (_has_other_publication_rules, CopyAgain, "has another row filter or column list"),
-    (_has_resumed_leaves, CopyAgain, "has a partition that was not sent for a while"),
-    (_has_lost_leaves, CopyAgain, "lost a partition"),
-    (_has_filled_leaves, CopyAgain, "got a partition that has rows"),
-    (_has_leaves_of_unknown_rows, CopyAgain, "got a partition, some of whose rows may be missing"),
+RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
+    (_is_rewritten, "was rewritten by an ALTER TABLE"),
+    (_may_be_truncated, "has a new file, which may be that of a TRUNCATE"),
+    (_has_renamed_column, "has a column that was renamed, or dropped and made again"),
+    (_has_reused_name, "has a new column, and the target may have a dropped one of this name"),
+    (_has_newly_sent_column, "has a column that was not sent before"),
+    (_has_filled_columns, "has a new column, which may have values in existing rows"),
+    (_has_changed_type, "has a column whose type has another label or attribute"),
+    (_has_more_actions, "sends changes that were not sent for a while"),
+    (_has_other_publication_rules, "has another row filter or column list"),
+    (_has_lost_listings, "was out of a publication for a while"),
+    (_has_resumed_leaves, "has a partition that was not sent for a while"),
+    (_has_lost_leaves, "lost a partition"),
+    (_has_attached_leaves, "has a partition that was detached for a while"),
+    (_has_filled_leaves, "got a partition that has rows"),
+    (_has_leaves_of_unknown_rows, "got a partition, some of whose rows may be missing"),
 )
-"""Condition, verdict, and what is the matter with the table."""
+"""Condition, and what is the matter with the table."""
 
 
-def reconcile_source(look: Look) -> Same | CopyAgain | Park:
+def reconcile_source(look: Look) -> Same | CopyAgain:
     """What a look at a table means for its target. Pure."""
-    for applies, verdict, matter in RULES:
+    for applies, matter in RULES:
         if applies(look):
-            why = f"{look.table} {matter}"
-            if verdict is CopyAgain:
-                return CopyAgain(why)
-            return Park(why, hint=f"copy the table again: pgsluice copy CONFIG {look.table}")
+            return CopyAgain(f"{look.table} {matter}")
     return Same()

@@ -10,17 +10,20 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
+from pgsluice.catalog import file_xids, missing_columns
 from pgsluice.schema_rules import (
     CopyAgain,
     Look,
-    Park,
     SourceFingerprint,
+    added_columns,
     added_leaves,
     reconcile_source,
+    renewed_leaves,
 )
 from pgsluice.spool import SpoolIdentity, TableRecord
 from pgsluice.subscription.discovery import ReplicatedTable, leaves_created_empty
@@ -28,7 +31,6 @@ from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.table_events import (
     Discovered,
     LookedCopy,
-    LookedPark,
     LookedSame,
     NotSent,
     PublishedAgain,
@@ -38,6 +40,21 @@ from pgsluice.subscription.table_events import (
 from pgsluice.subscription.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Differences:
+    """What is asked only of tables that differ.
+
+    Attributes:
+        created_empty: new leaves that had no rows when they became partitions.
+        file_xids: of leaves with a new file; see :func:`pgsluice.catalog.file_xids`.
+        missing: of leaves whose root has a new column: the columns with a value for older rows.
+    """
+
+    created_empty: frozenset[int]
+    file_xids: Mapping[int, tuple[int, ...]]
+    missing: Mapping[int, frozenset[str]]
 
 
 class CatalogLook:
@@ -79,6 +96,7 @@ class CatalogLook:
         """
         with tables.changing():
             before = tables.record
+            differences = self._differences(before.tables)
             names = defaultdict(list)
             for oid, known in {**before.unpublished, **before.tables}.items():
                 names[known.namespace, known.name].append((oid, known))
@@ -86,7 +104,7 @@ class CatalogLook:
                 if oid in before.unpublished:
                     tables.apply(oid, PublishedAgain())
                 elif oid in before.tables:
-                    tables.apply(oid, self._compare(before.tables[oid], table))
+                    tables.apply(oid, self._compare(before.tables[oid], table, differences))
                 else:
                     record = new_record(table)
                     owners = dict(names[record.namespace, record.name])
@@ -118,32 +136,55 @@ class CatalogLook:
             copy_number=max((owner.copy_number for owner in owners.values()), default=0),
         )
 
-    def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
+    def _differences(self, known: Mapping[int, TableRecord]) -> _Differences:
+        """Look closer at the tables that differ, one query for all of them."""
+        added: set[int] = set()
+        renewed: set[int] = set()
+        leaves: set[int] = set()
+        for oid, table in self._source.items():
+            record = known.get(oid)
+            before = SourceFingerprint.parse(record.fingerprint) if record is not None else None
+            if before is None or before == table.fingerprint:
+                continue
+            added |= added_leaves(before, table.fingerprint)
+            renewed |= renewed_leaves(before, table.fingerprint)
+            if table.facts.kind == "p" and added_columns(before, table.fingerprint):
+                leaves |= table.fingerprint.filenodes.keys()
+        return _Differences(
+            created_empty=leaves_created_empty(self._connection, added),
+            file_xids=file_xids(self._connection, renewed),
+            missing=missing_columns(self._connection, leaves),
+        )
+
+    def _compare(
+        self, known: TableRecord, table: ReplicatedTable, differences: _Differences
+    ) -> TableEvent:
         """What the table's fingerprint says. Before a copy there is none to compare with; a
         harmless difference, such as a new file after VACUUM FULL, becomes the new baseline."""
         if not known.is_published:
             return PublishedAgain()
-        before = SourceFingerprint.parse(known.fingerprint)
+        before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
         if before is None:
             return LookedSame("", known.relations)
-        added = added_leaves(before, table.fingerprint)
         look = Look(
             known.title,
             before,
-            table.fingerprint,
+            now,
             server_version=self._connection.info.server_version,
-            created_empty=leaves_created_empty(self._connection, added),
+            created_empty=differences.created_empty,
             has_some_leaves=bool(known.relations),
+            file_xids=differences.file_xids,
+            missing=frozenset[str]().union(
+                *(differences.missing.get(leaf, ()) for leaf in now.filenodes)
+            ),
         )
         match reconcile_source(look):
-            case Park(why, hint):
-                return LookedPark(f"{why}\n  → {hint}")
             case CopyAgain(why):
                 if known.is_active:
                     logger.info("%s: it is copied again", why)
                 return LookedCopy()
             case _:
-                return LookedSame(table.fingerprint.to_text(), table.relations)
+                return LookedSame(now.following(before).to_text(), table.relations)
 
     def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:
         known = tables.get(oid)

@@ -15,8 +15,10 @@ import psycopg
 from psycopg import sql
 
 from pgsluice.catalog import (
+    CatalogWitnesses,
     PublishedRelation,
     fetch_many,
+    fetch_witnesses,
     leaf_filenodes,
     relations_of,
 )
@@ -24,7 +26,7 @@ from pgsluice.catalog.publications import PublishedBy
 from pgsluice.catalog.tables import Filenode
 from pgsluice.facts import RelationFacts
 from pgsluice.publication import Publisher, fingerprint
-from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.schema_rules import ColumnState, SourceFingerprint
 from pgsluice.sql import any_of
 from pgsluice.subscription.copy_query import published_content
 from pgsluice.subscription.publication_rules import PublicationRules
@@ -127,6 +129,10 @@ def source_tables(
         relation.oid for relation in published.values() if relation.kind == "p"
     ]
     leaves = leaf_filenodes(connection, {*groups, *partitioned_relations})
+    types = {
+        definition.oid for oid in groups if oid in targets for definition in targets[oid].types
+    }
+    witnesses = fetch_witnesses(connection, publications, types)
     tables = [
         _table(
             _with_leaves_key(
@@ -136,6 +142,7 @@ def source_tables(
             relations,
             leaves,
             rules,
+            witnesses,
         )
         for oid, relations in groups.items()
         if oid in targets
@@ -165,6 +172,7 @@ def _table(
     relations: Sequence[PublishedRelation],
     leaves: Mapping[int, Mapping[int, Filenode]],
     rules: Mapping[int, Publisher] | None,
+    witnesses: CatalogWitnesses,
 ) -> ReplicatedTable:
     """One table, from what the server publishes of it and what pgsluice's publications take."""
     files = leaves[facts.oid]
@@ -195,22 +203,82 @@ def _table(
             )
             or None
         )
+    source_fingerprint = SourceFingerprint(
+        filenodes={leaf: file.in_snapshot for leaf, file in files.items()},
+        columns=_column_states(facts, columns),
+        actions=actions,
+        rules=_rules_fingerprint(facts, relations, mine),
+        sent=frozenset[int]().union(
+            *(leaves.get(relation.oid, (relation.oid,)) for relation in relations)
+        ),
+        truncates=_truncates(relations, mine),
+        **_witnesses_of(facts, witnesses),
+    )
+    return ReplicatedTable(facts, columns, rows, source_fingerprint, mine, content.unlisted)
+
+
+def _column_states(facts: RelationFacts, columns: tuple[str, ...] | None) -> dict[int, ColumnState]:
+    sent = frozenset(_plain(facts) if columns is None else columns)
+    return {
+        column.attnum: ColumnState(
+            name=column.name,
+            version=column.row_version,
+            type_oid=column.type_oid,
+            typmod=column.typmod,
+            has_missing=column.missing is not None,
+            is_sent=column.name in sent,
+        )
+        for column in facts.columns
+    }
+
+
+def _rules_fingerprint(
+    facts: RelationFacts,
+    relations: Sequence[PublishedRelation],
+    mine: Mapping[int, Publisher] | None,
+) -> str:
+    """What filters and lists act on the relations that are one table."""
     resolutions = {oid: publisher.resolution for oid, publisher in (mine or {}).items()}
     acting = {
         fingerprint(resolutions.get(relation.oid), [_listed(by, facts) for by in relation.by])
         for relation in relations
     }
-    source_fingerprint = SourceFingerprint(
-        {leaf: file.in_snapshot for leaf, file in files.items()},
-        {column.name: column.row_version for column in facts.columns},
-        {column.name: column.attnum for column in facts.columns},
-        actions,
-        " ".join(sorted(acting)),
-        frozenset[int]().union(
-            *(leaves.get(relation.oid, (relation.oid,)) for relation in relations)
-        ),
+    return " ".join(sorted(acting))
+
+
+def _truncates(
+    relations: Sequence[PublishedRelation], mine: Mapping[int, Publisher] | None
+) -> frozenset[int]:
+    """The leaves of which the stream has every TRUNCATE: those that are sent as themselves.
+
+    Under a root's name, the server's publications and pgsluice's send only a TRUNCATE of the root.
+    """
+    return frozenset(
+        relation.oid
+        for relation in relations
+        if relation.kind == "r" and "truncate" in relation.actions
+        if mine is None
+        or (
+            relation.oid in mine
+            and mine[relation.oid].published_as.oid == relation.oid
+            and "truncate" in mine[relation.oid].resolution.published
+        )
     )
-    return ReplicatedTable(facts, columns, rows, source_fingerprint, mine, content.unlisted)
+
+
+def _witnesses_of(facts: RelationFacts, witnesses: CatalogWitnesses) -> dict[str, Any]:
+    """The catalog rows that a table's fingerprint has."""
+    table = witnesses.of(facts.oid)
+    return {
+        "attnums": table.attnums,
+        "types": {
+            f"{definition.oid}:{part}": version
+            for definition in facts.types
+            for part, version in witnesses.types.get(definition.oid, {}).items()
+        },
+        "listings": table.listings,
+        "attachments": table.attachments,
+    }
 
 
 def _plain(facts: RelationFacts) -> tuple[str, ...]:

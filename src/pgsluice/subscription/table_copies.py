@@ -8,14 +8,12 @@ while rows are copied.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from pgsluice.catalog import leaf_filenodes
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import (
     CopyResult,
@@ -174,7 +172,11 @@ class TableCopies:
             source_errors("looking at the tables to copy"),
         ):
             source = {table.facts.oid: table for table in self._source_tables(connection)}
-            leaves = _leaves_in(snapshot, connection, source)
+            # What changes after the snapshot has to be seen by the next look.
+            import_snapshot(connection, snapshot.name)
+            fingerprints = {
+                table.facts.oid: table.fingerprint for table in self._source_tables(connection)
+            }
         works = []
         with self._tables.changing():
             for oid, record in self._tables.record.tables.items():
@@ -185,7 +187,8 @@ class TableCopies:
                     reason = "the server's publications do not send this table any more"
                     self._tables.apply(oid, CopyFailed(Remedy.PARK, reason))
                     continue
-                fingerprint = replace(table.fingerprint, filenodes=leaves[oid])
+                # A table that is newer than the snapshot is refused by the copy's task.
+                fingerprint = fingerprints.get(oid, table.fingerprint)
                 planned = CopyPlanned(fingerprint.to_text(), table.relations)
                 works.append(_work(table, self._tables.apply(oid, planned).table))
                 self._set_rules(table)
@@ -272,15 +275,3 @@ def _work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
         predecessor_oids=record.predecessor_oids,
         may_replace_foreign_target=record.may_replace_foreign_target,
     )
-
-
-def _leaves_in(
-    snapshot: Snapshot, connection: psycopg.Connection[Any], tables: Collection[int]
-) -> dict[int, dict[int, int]]:
-    """The tables' leaves and their files as the snapshot sees them. A partition that is
-    attached later may have rows that are neither in the snapshot nor in the stream."""
-    import_snapshot(connection, snapshot.name)
-    return {
-        oid: {leaf: file.in_snapshot for leaf, file in files.items()}
-        for oid, files in leaf_filenodes(connection, tables).items()
-    }

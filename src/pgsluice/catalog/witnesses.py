@@ -1,0 +1,187 @@
+"""Catalog rows that tell two looks at a table apart, also where both find the same in the end.
+
+A row that was deleted and made again has another OID; one that was updated, also to what it was
+before, has another ``xmin``. Both survive VACUUM, VACUUM FULL and REINDEX of the catalog itself.
+Statements that change no data touch the rows of columns and relations daily, so of these the
+content is compared; the rows here change only when something does that a look has to know:
+
+* ``pg_publication_rel`` and ``pg_publication_namespace``: what a publication lists;
+* ``pg_inherits``: what is attached;
+* ``pg_enum`` and the attributes of composite types: how stored values are printed.
+
+Each question is one query, whatever the number of tables.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TableWitnesses:
+    """The rows of one table.
+
+    Attributes:
+        attnums: how many attnums its columns have been given so far, dropped columns included.
+        attachments: partitions below it, at any depth -> xmin of their rows in pg_inherits.
+        listings: the rows that put it, its ancestors or its partitions into the publications,
+            as ``catalog:OID:xmin``.
+    """
+
+    attnums: int
+    attachments: Mapping[int, int]
+    listings: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogWitnesses:
+    """The rows of one look.
+
+    Attributes:
+        types: type OID -> part of the type -> the part's version.
+    """
+
+    types: Mapping[int, Mapping[str, str]]
+    _relations: Mapping[int, tuple[int, int]]  # attnums, namespace
+    _parents: Mapping[int, tuple[int, int]]  # parent, xmin
+    _children: Mapping[int, list[int]]
+    _listings: Mapping[tuple[str, int], list[str]]
+
+    def of(self, oid: int) -> TableWitnesses:
+        """Those of one table."""
+        attachments: dict[int, int] = {}
+        waiting = list(self._children.get(oid, ()))
+        while waiting:
+            child = waiting.pop()
+            attachments[child] = self._parents[child][1]
+            waiting += self._children.get(child, ())
+        relations = {oid, *attachments}
+        namespaces = {self._relations[one][1] for one in relations if one in self._relations}
+        ancestor = oid
+        while ancestor in self._parents:
+            ancestor = self._parents[ancestor][0]
+            relations.add(ancestor)
+        keys = [("all", 0), *(("rel", one) for one in relations)]
+        keys += (("namespace", namespace) for namespace in namespaces)
+        return TableWitnesses(
+            attnums=self._relations[oid][0] if oid in self._relations else 0,
+            attachments=attachments,
+            listings=frozenset(row for key in keys for row in self._listings.get(key, ())),
+        )
+
+
+_RELATIONS = """
+SELECT oid, relnatts, relnamespace::bigint FROM pg_catalog.pg_class
+WHERE relkind IN ('r', 'p') AND oid >= 16384
+"""
+_ATTACHMENTS = """
+SELECT i.inhrelid, i.inhparent, i.xmin::text::bigint
+FROM pg_catalog.pg_inherits i
+JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition AND c.relkind IN ('r', 'p')
+"""
+_LISTINGS = """
+SELECT 'rel', r.prrelid, r.oid, r.xmin::text
+FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
+WHERE p.pubname = ANY (%(publications)s::text[])
+UNION ALL
+SELECT 'all', 0, p.oid, ''
+FROM pg_catalog.pg_publication p
+WHERE p.pubname = ANY (%(publications)s::text[]) AND p.puballtables
+"""
+_LISTINGS_15 = (
+    _LISTINGS
+    + """
+UNION ALL
+SELECT 'namespace', n.pnnspid, n.oid, n.xmin::text
+FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_publication p ON p.oid = n.pnpubid
+WHERE p.pubname = ANY (%(publications)s::text[])
+"""
+)
+# Labels are rows of their own. A dropped attribute keeps its row, without a type.
+_TYPES = """
+SELECT e.enumtypid::bigint, e.oid::text, e.xmin::text
+FROM pg_catalog.pg_enum e WHERE e.enumtypid = ANY (%(types)s::oid[])
+UNION ALL
+SELECT t.oid::bigint, 'attributes',
+       pg_catalog.string_agg(a.atttypid::text || ':' || a.atttypmod, ' ' ORDER BY a.attnum)
+FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0
+WHERE t.oid = ANY (%(types)s::oid[]) AND t.typtype = 'c'
+GROUP BY t.oid
+"""
+
+
+def fetch_witnesses(
+    connection: Connection, publications: Collection[str], types: Collection[int]
+) -> CatalogWitnesses:
+    """Read the rows in the connection's snapshot.
+
+    Args:
+        connection: to the source.
+        publications: the server's publications that the stream is asked for.
+        types: OIDs of the user-defined types that columns need.
+    """
+    relations = {
+        int(oid): (attnums, namespace)
+        for oid, attnums, namespace in connection.execute(_RELATIONS).fetchall()
+    }
+    parents: dict[int, tuple[int, int]] = {}
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for child, parent, version in connection.execute(_ATTACHMENTS).fetchall():
+        parents[int(child)] = int(parent), version
+        children[int(parent)].append(int(child))
+    listings: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+    query = _LISTINGS_15 if connection.info.server_version >= 150000 else _LISTINGS
+    names = {"publications": list(publications)}
+    for catalog, of, oid, version in connection.execute(query, names).fetchall():
+        listings[catalog, int(of)].append(f"{catalog}:{oid}:{version}")
+    parts: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    if types:
+        for oid, part, version in connection.execute(_TYPES, {"types": list(types)}).fetchall():
+            parts[oid][part] = version
+    return CatalogWitnesses(parts, relations, parents, children, listings)
+
+
+_FILE_XIDS = """
+SELECT c.oid, ARRAY(
+    SELECT r.xmin::text::bigint FROM pg_catalog.pg_class r
+    WHERE r.oid IN (c.oid, c.reltoastrelid)
+    OR r.oid IN (SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid)
+)
+FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])
+"""
+
+
+def file_xids(connection: Connection, tables: Collection[int]) -> dict[int, tuple[int, ...]]:
+    """Transactions one of which made each table's file, and none of which came before that.
+
+    Who makes a new file also writes the pg_class rows of the table, its TOAST table and its
+    indexes. Some of these rows may have been written again since.
+    """
+    if not tables:
+        return {}
+    rows = connection.execute(_FILE_XIDS, [list(tables)]).fetchall()
+    return {int(oid): tuple(xids) for oid, xids in rows}
+
+
+_MISSING_COLUMNS = """
+SELECT a.attrelid, pg_catalog.array_agg(a.attname::text)
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.atthasmissing
+GROUP BY a.attrelid
+"""
+
+
+def missing_columns(connection: Connection, tables: Collection[int]) -> dict[int, frozenset[str]]:
+    """Each table's columns that have a value for rows from before they were added (11+)."""
+    if not tables or connection.info.server_version < 110000:
+        return {}
+    rows = connection.execute(_MISSING_COLUMNS, [list(tables)]).fetchall()
+    return {int(oid): frozenset(names) for oid, names in rows}

@@ -1,0 +1,198 @@
+"""Catalog rows that differ after a change that left the same in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from pgsluice.catalog import (
+    CatalogWitnesses,
+    fetch_witnesses,
+    file_xids,
+    leaf_filenodes,
+    missing_columns,
+)
+from pgsluice.catalog.witnesses import TableWitnesses
+from pgsluice.embedded import EmbeddedServer
+from pgsluice.replication import connect_sql
+
+SETUP = (
+    "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+    "CREATE TYPE pair AS (x int, y text)",
+    "CREATE TABLE t (id int PRIMARY KEY, a mood, b pair, d int)",
+    "CREATE PUBLICATION p FOR TABLE t",
+)
+
+
+def _oid(db, name: str) -> int:
+    return int(db.execute(f"SELECT '{name}'::regclass::oid::bigint")[0][0])
+
+
+def _fetch(db) -> CatalogWitnesses:
+    types = [oid for (oid,) in db.execute("SELECT oid::bigint FROM pg_type WHERE oid >= 16384")]
+    with connect_sql(db.dsn) as connection:
+        return fetch_witnesses(connection, ["p"], types)
+
+
+def _of(db, name: str = "t") -> TableWitnesses:
+    return _fetch(db).of(_oid(db, name))
+
+
+def test_a_table_out_of_a_publication_and_in_again(each_server: EmbeddedServer, database) -> None:
+    db = database(each_server)
+    db.execute(*SETUP, "CREATE TABLE other (id int)")
+    before = _of(db)
+    db.execute("ALTER PUBLICATION p ADD TABLE other", "CREATE PUBLICATION q FOR TABLE t")
+    db.execute("ALTER PUBLICATION p SET TABLE t, other", "GRANT SELECT ON t TO PUBLIC")
+    assert _of(db) == before
+    db.execute("ALTER PUBLICATION p DROP TABLE t", "ALTER PUBLICATION p ADD TABLE t")
+    assert before.listings - _of(db).listings
+    db.execute("DROP PUBLICATION p", "CREATE PUBLICATION p FOR ALL TABLES")
+    all_tables = _of(db)
+    assert _of(db, "other").listings == all_tables.listings != frozenset()
+    db.execute("DROP PUBLICATION p", "CREATE PUBLICATION p FOR ALL TABLES")
+    assert all_tables.listings - _of(db).listings
+
+
+def test_a_schema_out_of_a_publication_and_in_again(server: EmbeddedServer, database) -> None:
+    if server.programs.major < 15:
+        pytest.skip("publications list schemas since 15")
+    db = database()
+    db.execute(
+        "CREATE SCHEMA s",
+        "CREATE TABLE s.t (id int)",
+        "CREATE TABLE u (id int)",
+        "CREATE PUBLICATION p FOR TABLES IN SCHEMA s",
+    )
+    before = _of(db, "s.t")
+    assert len(before.listings) == 1
+    assert _of(db, "u").listings == frozenset()
+    db.execute("ALTER PUBLICATION p DROP TABLES IN SCHEMA s")
+    db.execute("ALTER PUBLICATION p ADD TABLES IN SCHEMA s")
+    assert before.listings - _of(db, "s.t").listings
+
+
+def test_a_partition_detached_and_attached(each_server: EmbeddedServer, database) -> None:
+    db = database(each_server)
+    db.execute(
+        "CREATE TABLE r (a int, b int) PARTITION BY LIST (a)",
+        "CREATE TABLE m PARTITION OF r FOR VALUES IN (1) PARTITION BY LIST (b)",
+        "CREATE TABLE l PARTITION OF m FOR VALUES IN (1)",
+        "CREATE TABLE k PARTITION OF r FOR VALUES IN (2)",
+        "CREATE PUBLICATION p FOR TABLE l",
+        "CREATE TABLE parent (a int)",
+        "CREATE TABLE child () INHERITS (parent)",
+    )
+    before = _of(db, "r")
+    assert set(before.attachments) == {_oid(db, name) for name in ("m", "l", "k")}
+    assert len(before.listings) == len(_of(db, "m").listings) == 1  # the leaf's
+    assert _of(db, "k").listings == frozenset()
+    assert _of(db, "parent").attachments == {}  # inheritance is no partitioning
+    db.execute("ALTER TABLE k ADD CHECK (a = 2)", "GRANT SELECT ON k TO PUBLIC")
+    assert _of(db, "r") == before
+    db.execute("ALTER TABLE r DETACH PARTITION m")
+    db.execute("ALTER TABLE r ATTACH PARTITION m FOR VALUES IN (1)")
+    now, m = _of(db, "r"), _oid(db, "m")
+    assert now.attachments.keys() == before.attachments.keys()
+    assert {o for o in now.attachments if now.attachments[o] != before.attachments[o]} == {m}
+
+
+@pytest.mark.parametrize("version", [14, 18])
+def test_a_partition_whose_detach_is_pending_is_not_attached(
+    version: int, servers: Callable[[int], EmbeddedServer], database
+) -> None:
+    db = database(servers(version))
+    db.execute(
+        "CREATE TABLE r (a int) PARTITION BY LIST (a)",
+        "CREATE TABLE k PARTITION OF r FOR VALUES IN (1)",
+        "CREATE TABLE l PARTITION OF r FOR VALUES IN (2)",
+    )
+    root, leaf = _oid(db, "r"), _oid(db, "l")
+    with db.connect() as reader, connect_sql(db.dsn) as connection:
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT FROM r")  # the second transaction of the detach waits for it
+        with db.connect() as detaching:
+            detaching.execute("SET statement_timeout = '200ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                detaching.execute("ALTER TABLE r DETACH PARTITION k CONCURRENTLY")
+        assert set(leaf_filenodes(connection, [root])[root]) == {leaf}
+
+
+@pytest.mark.parametrize(
+    ("statements", "is_same"),
+    [
+        (("ALTER TYPE mood RENAME VALUE 'ok' TO 'x'", "ALTER TYPE mood RENAME VALUE 'x' TO 'ok'"),
+            False),
+        (("ALTER TYPE pair ADD ATTRIBUTE z int", "ALTER TYPE pair DROP ATTRIBUTE z"), False),
+        (("ALTER TYPE pair DROP ATTRIBUTE x",), False),
+        (("ALTER TYPE pair RENAME ATTRIBUTE x TO w", "ALTER TYPE mood RENAME TO temper"), True),
+    ],
+)  # fmt: skip
+def test_how_values_are_printed(
+    each_server: EmbeddedServer, database, statements: tuple[str, ...], *, is_same: bool
+) -> None:
+    db = database(each_server)
+    db.execute(*SETUP)
+    before = _fetch(db).types
+    db.execute(*statements)
+    assert (_fetch(db).types == before) is is_same
+
+
+def test_a_new_label_leaves_the_others(each_server: EmbeddedServer, database) -> None:
+    db = database(each_server)
+    db.execute(*SETUP)
+    before = _fetch(db).types
+    db.execute("ALTER TYPE mood ADD VALUE 'low' BEFORE 'sad'")
+    now = _fetch(db).types
+    (mood,) = (oid for oid, parts in before.items() if "attributes" not in parts)
+    assert before[mood].items() < now[mood].items()
+
+
+def test_columns_that_came_and_went(each_server: EmbeddedServer, database) -> None:
+    db = database(each_server)
+    db.execute(*SETUP, "ALTER TABLE t ADD c int", "ALTER TABLE t DROP c")
+    assert _of(db).attnums == 5
+
+
+@pytest.mark.parametrize(
+    ("statements", "is_before_file"),
+    [
+        (("ALTER TABLE t ALTER d TYPE int USING d * 2",), False),
+        (("ALTER TABLE t ALTER d TYPE int USING d * 2", "GRANT SELECT ON t TO PUBLIC"), False),
+        (("ALTER TABLE t ALTER d TYPE int USING d * 2", "GRANT UPDATE (d) ON t TO PUBLIC"), False),
+        (("GRANT UPDATE (d) ON t TO PUBLIC", "VACUUM FULL t"), True),
+        (("ALTER TABLE t ALTER d SET DEFAULT 5", "CLUSTER t USING t_pkey"), True),
+        (("ALTER TABLE t ALTER d SET STATISTICS 5", "VACUUM FULL t"), True),
+    ],
+)
+def test_which_column_a_new_file_is_about(
+    each_server: EmbeddedServer, database, statements: tuple[str, ...], *, is_before_file: bool
+) -> None:
+    db = database(each_server)
+    db.execute(*SETUP)
+    db.execute(*statements)
+    table = _oid(db, "t")
+    ((version,),) = db.execute(
+        "SELECT xmin::text::bigint FROM pg_attribute WHERE attrelid = 't'::regclass"
+        " AND attname = 'd'"
+    )
+    with connect_sql(db.dsn) as connection:
+        xids = file_xids(connection, [table])[table]
+    assert all(version < xid for xid in xids) is is_before_file
+
+
+def test_values_of_rows_from_before_a_column(pg18: EmbeddedServer, database) -> None:
+    db = database(pg18)
+    db.execute(
+        "CREATE TABLE r (a int) PARTITION BY LIST (a)",
+        "CREATE TABLE l PARTITION OF r FOR VALUES IN (1)",
+        "INSERT INTO r VALUES (1)",
+        "ALTER TABLE r ADD c int DEFAULT 7, ADD n int",
+        "ALTER TABLE r ALTER c DROP DEFAULT",
+    )
+    with connect_sql(db.dsn) as connection:
+        root, leaf = _oid(db, "r"), _oid(db, "l")
+        assert missing_columns(connection, [root, leaf]) == {leaf: {"c"}}
+        assert missing_columns(connection, []) == {}
