@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tests.support.databases import MakeDatabase
 
-from pgsluice.copy import temporary_snapshot
+from pgsluice.copy import import_snapshot, temporary_snapshot
 from pgsluice.subscription.discovery import source_tables
-from pgsluice.subscription.table_copies import _leaves_in
 
 
 def test_a_root_without_a_key_has_its_leaves_key(database: MakeDatabase) -> None:
@@ -49,7 +48,9 @@ def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: Make
         with shop.connect() as connection:
             (table,) = source_tables(connection, ["pub"])
             root = table.facts.oid
-            leaves = _leaves_in(snapshot, connection, [root])[root]
+            import_snapshot(connection, snapshot.name)
+            of_copy = {one.facts.oid: one for one in source_tables(connection, ["pub"])}[root]
+            leaves = of_copy.fingerprint.filenodes
     ((p1, p2),) = shop.execute("SELECT 'p1'::regclass::oid::int8, 'p2'::regclass::oid::int8")
     assert set(leaves) == {p1}
     assert set(table.fingerprint.filenodes) - set(leaves) == {p2}
