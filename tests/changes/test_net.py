@@ -380,7 +380,7 @@ class TestRuns:
         wide.insert(row(2, 2))
         with pytest.raises(TableError, match=r"'a' was added to public.t with a value") as caught:
             net(narrow, wide)
-        assert caught.value.remedy is Remedy.COPY
+        assert caught.value.remedy is Remedy.PARK
         assert net(wide).backfilled == {"a"}
 
     def test_or_the_catalog_knew_the_column_no_more(self) -> None:

@@ -4,13 +4,13 @@
 Column                                      Verdict Why
 ==========================================  ======  ==============================================
 in both, of one type                        same
-in both, of two types                       copy    every value may have changed
+in both, of two types                       park    every value may have changed
 only in the batch                           add     it is NULL in the rows that the target has ...
-only in the batch, with values for          copy    ... unless those hold something else, which
+only in the batch, with values for          park    ... unless those hold something else, which
 existing rows, or part of the key                   the stream does not carry
 only at the target                          same    dropped, or added later: old values stay, new
                                                     rows have NULL ...
-only at the target, with values for         copy    ... unless it was added later, and the rows of
+only at the target, with values for         park    ... unless it was added later, and the rows of
 existing rows                                       the batch hold something else than NULL
 only at the target, part of the key         park    a row without its key is nobody's
 part of the key, and NULL at the target     park    it was not made for this key
@@ -28,7 +28,7 @@ from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
-from pgsluice.schema_rules.verdicts import AddColumns, CopyAgain, Park, Same
+from pgsluice.schema_rules.verdicts import AddColumns, Park, Same
 
 COPY_AGAIN = "copy the table again: pgsluice copy CONFIG TABLE"
 
@@ -45,7 +45,7 @@ def reconcile_target(
     *,
     key: Sequence[str],
     backfilled: Collection[str],
-) -> Same | AddColumns | CopyAgain | Park:
+) -> Same | AddColumns | Park:
     """Whether a target can take rows of other columns than its own. Pure.
 
     Args:
@@ -60,9 +60,10 @@ def reconcile_target(
         if name in sent:
             have, want = target.field(name).type, now.field(name).type
             if not _is_same_type(have, want):
-                return CopyAgain(
+                return _park(
                     f"column {name!r} of {table} changed its type: the target has {have}, the "
-                    f"source now {want}"
+                    f"source now {want}",
+                    name,
                 )
         elif name in key:
             return _park(f"key column {name!r} of {table} is missing in part of the stream", name)
@@ -115,10 +116,11 @@ def _is_same_type(have: pa.DataType, want: pa.DataType) -> bool:
     )
 
 
-def _added_with_values(table: str, column: str) -> CopyAgain:
-    return CopyAgain(
+def _added_with_values(table: str, column: str) -> Park:
+    return _park(
         f"column {column!r} was added to {table} with a value for existing rows, which the stream "
-        "does not carry"
+        "does not carry",
+        column,
     )
 
 

@@ -437,7 +437,7 @@ class SinkContract:
         table = TargetTable("public", "t", other, ("id",))
         with pytest.raises(TableError, match=r"'a' of public.t changed its type") as caught:
             self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
-        assert caught.value.remedy is Remedy.COPY
+        assert caught.value.remedy is Remedy.PARK
 
     def test_a_key_column_that_allows_null_at_the_target_is_refused(self, sink: Sink) -> None:
         loose = SCHEMA.set(0, pa.field("id", pa.int64()))
