@@ -35,7 +35,6 @@ from pgsluice.subscription.table_events import (
     BatchFailed,
     CopyRequested,
     HoldReleased,
-    LookedPark,
     PublishedAgain,
     Unpublished,
 )
@@ -293,7 +292,7 @@ def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:
 
     def fail_in_the_middle() -> None:
         with tables.changing():
-            tables.apply(OID, LookedPark("why"))
+            tables.apply(OID, BatchFailed(Remedy.PARK, "why", 0.0))
             tables.advance(Lsn(START + 100))
             assert tables.record.tables[OID].is_parked
             raise RuntimeError
@@ -302,7 +301,7 @@ def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:
         fail_in_the_middle()
     assert tables.record == before == load_record(maker.path, "lake")
     assert reported == []
-    tables.apply(OID, LookedPark("why"))
+    tables.apply(OID, BatchFailed(Remedy.PARK, "why", 0.0))
     assert [(event.state, event.error) for event in cast(Any, reported)] == [("p", "why")]
 
 

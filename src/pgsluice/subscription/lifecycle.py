@@ -51,7 +51,6 @@ class Event(StrEnum):
     TIMELINE_LEFT = "timeline left"
     LOOK_SAME = "look: same rows"
     LOOK_COPY = "look: copy again"
-    LOOK_PARK = "look: park"
     COPY_BEGUN = "copy begun"
     COPY_PLANNED = "copy planned"
     COPY_FINISHED = "copy finished"
@@ -100,7 +99,6 @@ _IGNORED_UNLESS_ACTIVE: Mapping[Event, Step | None] = dict.fromkeys(
         Event.TIMELINE_LEFT,
         Event.LOOK_SAME,
         Event.LOOK_COPY,
-        Event.LOOK_PARK,
         Event.TIME_PASSED,
         *(event for event in Event if event.name.startswith("BATCH_")),
     ],
@@ -116,7 +114,6 @@ def _active(state: TableState) -> Mapping[Event, Step | None]:
         Event.TIMELINE_LEFT: (_I, None),
         Event.LOOK_SAME: (state, None),
         Event.LOOK_COPY: (_I, None),
-        Event.LOOK_PARK: (_P, None),
         Event.BATCH_APPLIED: (state, None),
         Event.BATCH_FAILED_PARK: (_P, None),
         Event.BATCH_FAILED_COPY: (_I, None),

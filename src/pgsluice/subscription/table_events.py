@@ -170,17 +170,6 @@ class LookedCopy(_Simple):
 
 
 @dataclass(frozen=True)
-class LookedPark(_Simple):
-    """A look at the catalog found what only a user can decide; ``reason`` says so."""
-
-    event = Event.LOOK_PARK
-    reason: str
-
-    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, error=self.reason, deferred=False)
-
-
-@dataclass(frozen=True)
 class CopyBegun(_Simple):
     """A snapshot is about to be taken; the spool keeps what follows ``position``."""
 
