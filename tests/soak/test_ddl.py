@@ -1,4 +1,4 @@
-"""The table of DDL, whole: every row at every moment, on 18 and 16.
+"""The table of DDL, whole: every row at every moment, on 18, 16, 14 and 12.
 
 ``PGSLUICE_DDL_ROWS`` takes a regular expression that the rows' names have to match.
 """
@@ -9,17 +9,24 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
-from tests.support.databases import MakeDatabase, Servers
+from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.ddl.batch import run_rows
 from tests.support.ddl.page import PAGE, judge, schema_changes, to_markdown
+from tests.support.ddl.promotion import FailoverDatabase
 from tests.support.ddl.row import Moment, Publisher, Row
 from tests.support.ddl.table import ROWS
 from tests.support.pipeline import MakePipeline
+from tests.support.standby import Standby
+
+from pgsluice.embedded import EmbeddedServer
 
 pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("spark")]
 
+_SETTINGS = {"fsync": "off", "autovacuum": "off", "max_prepared_transactions": "20"}
 PUBLISHERS = {
     "pgsluice": (Publisher.PGSLUICE, Publisher.OURS),
     "server": (Publisher.SERVER,),
@@ -32,15 +39,14 @@ def chosen(publishers: tuple[Publisher, ...], moment: Moment, version: int) -> l
         row
         for row in ROWS
         if row.publisher in publishers
-        and moment in row.moments
-        and row.since <= version
+        and row.runs_at(moment, version)
         and re.search(pattern, row.name)
     ]
 
 
 def test_every_row_has_a_name_of_its_own() -> None:
     names = Counter(row.slug for row in ROWS)
-    assert [name for name, count in names.items() if count > 1 or len(name) > 50] == []
+    assert [name for name, count in names.items() if count > 1 or len(name) > 55] == []
 
 
 def test_the_page_says_what_the_table_says() -> None:
@@ -48,7 +54,20 @@ def test_the_page_says_what_the_table_says() -> None:
     assert PAGE.read_text() == schema_changes()
 
 
-@pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)
+@pytest.fixture
+def failover() -> Iterator[Callable[[int], FailoverDatabase]]:
+    """A database of a version's primary with a standby."""
+    with ExitStack() as stack:
+
+        def make(version: int) -> FailoverDatabase:
+            primary = stack.enter_context(EmbeddedServer(version, settings=_SETTINGS))
+            Database(primary, "postgres").execute("CREATE DATABASE shop")
+            return FailoverDatabase(primary, "shop", stack.enter_context(Standby(primary)))
+
+        yield make
+
+
+@pytest.mark.parametrize("version", [18, 16, 14, 12], ids="pg{}".format)
 @pytest.mark.parametrize("moment", Moment, ids=lambda moment: moment.name.lower())
 @pytest.mark.parametrize("publisher", PUBLISHERS)
 def test_rows(
@@ -58,11 +77,14 @@ def test_rows(
     servers: Servers,
     database: MakeDatabase,
     pipeline: MakePipeline,
+    failover: Callable[[int], FailoverDatabase],
 ) -> None:
     rows = chosen(PUBLISHERS[publisher], moment, version)
     if not rows:
         pytest.skip("no row is chosen")
-    seen = run_rows(pipeline, database(servers(version)), rows, moment)
+    promotes = moment in (Moment.PROMOTION, Moment.LOST)
+    source = failover(version) if promotes else database(servers(version))
+    seen = run_rows(pipeline, source, rows, moment)
     verdicts = judge(rows, seen, moment)
     sys.stdout.write(f"\n{to_markdown(moment, verdicts)}\n")
     failed = [f"{one.row.name}: {one.fault}, {one.seen}" for one in verdicts if one.fails]

@@ -86,13 +86,13 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
         raise_parked(self.config)
 
     @contextmanager
-    def live(self) -> Iterator[None]:
+    def live(self, **options: Any) -> Iterator[None]:
         """``pgsluice run`` while the block runs, in a thread of this process."""
         stop = threading.Event()
 
         def work() -> None:
             try:
-                run(self.config, stop=stop)
+                run(self.config, stop=stop, **options)
             except BaseException as error:
                 self.errors.append(error)
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -13,17 +14,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from tests.support.databases import Database
 from tests.support.ddl.page import judge
-from tests.support.ddl.row import Moment, Publisher, Row
+from tests.support.ddl.promotion import FailoverDatabase
+from tests.support.ddl.row import UNDONE, Moment, Publisher, Row
 from tests.support.ddl.seen import Seen, TargetSeen
 from tests.support.oracle import compare_exact
 from tests.support.pipeline import MakePipeline, Pipeline
-
-from pgsluice.lsn import Lsn
-from pgsluice.monitor.status import read_status
+from tests.support.settling import Settling
 
 LONG_POLL_S = 12
 """Time for the statements of all rows between two looks at the catalog."""
-_TIMEOUT_S = 300.0
 _LOAD_PAUSE_S = 0.02
 _SPOOL = 'max_bytes = "4 GiB"'
 """What the disk happens to have left is not the question here."""
@@ -56,7 +55,6 @@ class Batch:
     failed: dict[str, str] = field(default_factory=dict)
     copies: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     columns: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    witnesses: int = 0
 
     @property
     def is_of_server(self) -> bool:
@@ -75,7 +73,7 @@ class Batch:
                 self._poll_every(LONG_POLL_S)
                 self._live(self._at_once)
             case Moment.SEVERAL_POLLS:
-                self._live(lambda: self._step_by_step(self._await_witness))
+                self._live(lambda: self._step_by_step(self.settling.await_witness))
             case Moment.STOPPED:
                 self._at_once()
                 self._live(lambda: None)
@@ -88,6 +86,12 @@ class Batch:
                 self._live(lambda: self._each(_prepared))
             case Moment.ROLLED_BACK:
                 self._live(lambda: self._each(_rolled_back))
+            case Moment.PROMOTION:
+                self._failover.synchronise_slot(self.one.once)
+                self._live(self._across_a_promotion)
+            case Moment.LOST:
+                self._failover.synchronise_slot(self.one.once)
+                self._live(self._lost_by_a_promotion)
         return self._looks()
 
     def _at_once(self) -> None:
@@ -117,20 +121,37 @@ class Batch:
             why="capture streams",
         )
         self._step_by_step(lambda: None if self.is_of_server else self._await_publication())
-        target = self._flush_lsn()
-        self.one.wait_until(lambda: self._frontier() >= target, why="capture has received all")
+        self.settling.await_received()
         self.one.stop()
         assert capture.returncode in (0, 143), self.one.log()[-2000:]
+
+    def _across_a_promotion(self) -> None:
+        self._each(lambda connection, row: _execute(connection, row, row.before, *row.ddl[:1]))
+        self._failover.await_replay()
+        self._failover.fail_over()
+        self._each(lambda connection, row: _execute(connection, row, *row.ddl[1:], row.after))
+
+    def _lost_by_a_promotion(self) -> None:
+        self._failover.standby.stop()
+        self._each(lambda connection, row: _execute(connection, row, *row.ddl))
+        self.settling.await_witness()
+        self._failover.fail_over()
+        self._each(lambda connection, row: _execute(connection, row, row.before))
+
+    @property
+    def _failover(self) -> FailoverDatabase:
+        assert isinstance(self.database, FailoverDatabase)
+        return self.database
 
     def _live(self, work: Callable[[], None]) -> None:
         """A run while ``work`` goes on, and until it has seen all of it."""
         with self.one.live():
-            self._await_settled()
+            self.settling.await_settled()
             work()
-            self._await_witness()
+            self.settling.await_witness()
             if any(verdict.fails for verdict in judge(self.rows, self._looks(), self.moment)):
                 # What takes two looks: capture puts a table into a publication, then it is found.
-                self._await_witness()
+                self.settling.await_witness()
 
     # What runs
 
@@ -217,67 +238,20 @@ class Batch:
 
     # Waiting
 
-    def _await_witness(self) -> None:
-        """Until a look at the catalog that began after this moment has had its consequences.
+    @cached_property
+    def settling(self) -> Settling:
+        """The waits of this batch's run."""
 
-        A table made now is found by such a look, and copied with whatever else it found.
-        """
-        name = self._make_witness()
+        def publish(name: str) -> None:
+            self.database.execute(f"ALTER PUBLICATION {_WITNESSES} ADD TABLE {name}")
 
-        def is_copied() -> bool:
-            return any(
-                table["table"] == name and table["state"] in "fr" for table in self._tables("lake")
-            )
-
-        self.one.wait_until(is_copied, timeout_s=_TIMEOUT_S, why=f"{name} is copied")
-        self._await_settled()
+        return Settling(self.one, publish=publish if self.is_of_server else None)
 
     def _await_publication(self) -> None:
         """Until capture has looked at the catalog: it puts new tables into the publication."""
-        name = self._make_witness()
+        name = self.settling.make_witness()
         query = f"SELECT 1 FROM pg_publication_tables WHERE tablename = '{name}'"
         self.one.wait_until(lambda: bool(self.database.execute(query)), why=f"{name} is published")
-
-    def _make_witness(self) -> str:
-        self.witnesses += 1
-        name = f"witness_{self.witnesses}"
-        self.database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
-        if self.is_of_server:
-            self.database.execute(f"ALTER PUBLICATION {_WITNESSES} ADD TABLE {name}")
-        return name
-
-    def _await_settled(self) -> None:
-        """Until everything that the server has now is applied, and no table waits for a copy."""
-        target = self._flush_lsn()
-        self.one.wait_until(
-            lambda: self._frontier() >= target, timeout_s=_TIMEOUT_S, why="capture has received all"
-        )
-        position = _number(self._status()["spool"]["position"])  # a load goes on past it
-
-        def is_settled() -> bool:
-            return all(
-                table["state"] == "p"
-                or (table["state"] in "fr" and _number(table["applied_through"]) >= position)
-                for subscription in self._status()["subscriptions"]
-                for table in subscription["tables"]
-            )
-
-        self.one.wait_until(is_settled, timeout_s=_TIMEOUT_S, why="all is applied")
-
-    def _flush_lsn(self) -> int:
-        ((lsn,),) = self.database.execute("SELECT pg_current_wal_flush_lsn()")
-        return _number(lsn)
-
-    def _frontier(self) -> int:
-        return _number(self._status()["spool"]["frontier"])
-
-    def _status(self) -> dict[str, Any]:
-        """What ``pgsluice status --json`` prints."""
-        return read_status(self.one.config).to_json()
-
-    def _tables(self, subscription: str) -> list[dict[str, Any]]:
-        found = self._status()["subscriptions"]
-        return [table for one in found if one["name"] == subscription for table in one["tables"]]
 
     # Looking
 
@@ -308,16 +282,16 @@ class Batch:
         """What became of a row's targets."""
         if row.name in self.failed:
             return Seen(failure=self.failed[row.name])
-        rolled_back = self.moment is Moment.ROLLED_BACK
-        tables = row.first if rolled_back and row.first is not None else row.tables
+        is_undone = self.moment in UNDONE
+        tables = row.first if is_undone and row.first is not None else row.tables
         errors = {
             f"{table['schema']}.{table['table']}": table["error"]
-            for table in self._tables(_OURS if row.publisher is Publisher.OURS else "lake")
+            for table in self.settling.tables(_OURS if row.publisher is Publisher.OURS else "lake")
             if table["state"] == "p"
         }
         seen = [self._look_at(row, title, errors) for title in self._titles(row, tables)]
         differences = []
-        for title, count in row.standing.items() if not rolled_back else ():
+        for title, count in row.standing.items() if not is_undone else ():
             (title,) = self._titles(row, [title])
             target = self._target(row, title)
             rows = None if target is None else target.to_pyarrow_dataset().count_rows()
@@ -406,7 +380,3 @@ def _copies(target: DeltaTable) -> set[str]:
 
 def _columns(target: DeltaTable) -> list[str]:
     return [field.name for field in target.schema().fields]
-
-
-def _number(lsn: str | None) -> int:
-    return -1 if lsn is None else int(Lsn.parse(lsn))

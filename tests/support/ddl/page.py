@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.ddl.known_gaps import known_gap
-from tests.support.ddl.row import Fault, Moment, Outcome, Publisher, Row
+from tests.support.ddl.row import UNDONE, Fault, Moment, Outcome, Publisher, Row
 from tests.support.ddl.seen import Seen, fault
 from tests.support.ddl.table import ROWS
 
@@ -36,7 +36,8 @@ after such a change, copy the table yourself: `pgsluice copy CONFIG TABLE`.
 
 The moments: within one poll of the catalog, over several polls, while all is stopped, while only
 `pgsluice capture` runs, in the transaction of other changes, in a streamed and prepared
-transaction. A change that is rolled back to a savepoint does nothing. `make soak AREA=ddl` runs
+transaction, across a promotion. A change that is rolled back to a savepoint, or lost by a
+promotion, does nothing. `make soak AREA=ddl` runs
 each row at each moment and compares every table with EXCEPT ALL both ways.
 """
 _PUBLISHERS = {
@@ -126,7 +127,7 @@ def _line(row: Row) -> str:
 def _missing(row: Row) -> str:
     """Where the row fails today, by fault."""
     moments: dict[Fault, list[Moment]] = {}
-    possible = [m for m in Moment if m in row.moments and m is not Moment.ROLLED_BACK]
+    possible = [m for m in Moment if m in row.moments and m not in UNDONE]
     for moment in Moment:
         gap, _ = known_gap(row.name, moment)
         if gap is not None and moment in row.moments:

@@ -25,6 +25,11 @@ class Moment(Enum):
     TRANSACTION = "in the transaction of changes"
     PREPARED = "in a streamed and prepared transaction"
     ROLLED_BACK = "rolled back to a savepoint"
+    PROMOTION = "across a promotion"
+    """The first statement runs on the old primary, the others on the new one."""
+    LOST = "lost by a promotion"
+    """All statements run where the standby has not got them, a run looks at the catalog, and the
+    standby is promoted: they never happened."""
 
 
 class Outcome(Enum):
@@ -90,8 +95,13 @@ DELETE FROM {t} WHERE id = 3;
 INSERT INTO {t} (id) VALUES (101);
 """
 ALL = frozenset(Moment)
+UNDONE = frozenset({Moment.ROLLED_BACK, Moment.LOST})
+"""When the statements have no effect in the end."""
 OUTSIDE_TRANSACTIONS = ALL - {Moment.TRANSACTION, Moment.PREPARED, Moment.ROLLED_BACK}
 """For statements that a transaction does not allow."""
+
+
+_ROWS = re.compile(r"\b(INSERT|UPDATE \S+ SET|DELETE FROM|TRUNCATE|AS SELECT)\b")
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,8 @@ class Row:
         name: in words; with underscores it is ``{t}``.
         ddl: statements, each its own transaction. Changes may stand between them.
         expected: the outcome; at the moments in ``at`` another one. A statement that was rolled
-            back to a savepoint is never seen: then the outcome is ``NOTHING``.
+            back to a savepoint is never seen: then the outcome is ``NOTHING``. One that a
+            promotion lost may have been: then it is ``EQUAL``.
         setup: makes the tables.
         before, after: changes before and after the statements.
         tables: those whose targets are judged, as they are called in the end; without a schema
@@ -113,7 +124,7 @@ class Row:
         words: a regular expression for the error of a parked table.
         publications: the server's that the row made, for ``Publisher.SERVER``.
         statement: for ``Publisher.OURS``: CREATE PUBLICATION {t} ….
-        moments: when it can run.
+        moments: when it can run; see also :meth:`runs_at`.
         since: the first major version that knows the statement.
         load: a statement that another session repeats while the row's statements run.
     """
@@ -134,7 +145,7 @@ class Row:
     publications: tuple[str, ...] = ("{t}",)
     statement: str = ""
     moments: frozenset[Moment] = ALL
-    since: int = 15
+    since: int = 12
     load: str = ""
 
     @property
@@ -148,5 +159,19 @@ class Row:
 
     def outcome(self, moment: Moment) -> Outcome:
         """What has to come of it at that moment."""
-        default = Outcome.NOTHING if moment is Moment.ROLLED_BACK else self.expected
-        return self.at.get(moment, default)
+        default = {Moment.ROLLED_BACK: Outcome.NOTHING, Moment.LOST: Outcome.EQUAL}
+        return self.at.get(moment, default.get(moment, self.expected))
+
+    def runs_at(self, moment: Moment, version: int) -> bool:
+        """Whether the row can run at a moment on a server of that major version.
+
+        Prepared transactions are sent as such from 15 on, slots survive a promotion from 17 on.
+        A change of rows that is lost ends the run, which is another test's subject.
+        """
+        if moment not in self.moments or version < self.since:
+            return False
+        if moment is Moment.PREPARED and version < 15:
+            return False
+        if moment is Moment.LOST and any(_ROWS.search(text) for text in self.ddl):
+            return False
+        return version >= 17 or moment not in (Moment.PROMOTION, Moment.LOST)

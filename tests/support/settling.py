@@ -1,0 +1,105 @@
+"""Waits until a live run has seen, copied and applied everything that the source has now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.pipeline import Pipeline
+
+from pgsluice.lsn import Lsn
+from pgsluice.monitor.status import read_status
+
+_TIMEOUT_S = 300.0
+
+
+class Settling:
+    """The waits of one pipeline.
+
+    Args:
+        pipeline: its run is live.
+        subscription: the one that copies witnesses.
+        publish: what to do with a new witness so that it is sent; None where that needs nothing.
+        schema: of the witnesses; they are tables that show that a look at the catalog is over.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        subscription: str = "lake",
+        publish: Callable[[str], None] | None = None,
+        schema: str = "public",
+    ) -> None:
+        self._pipeline = pipeline
+        self._subscription = subscription
+        self._publish = publish
+        self._schema = schema
+        self._witnesses = 0
+
+    def await_witness(self) -> None:
+        """Until a look at the catalog that began after this moment has had its consequences.
+
+        A table made now is found by such a look, and copied with whatever else it found.
+        """
+        name = self.make_witness()
+
+        def is_copied() -> bool:
+            return any(
+                table["table"] == name and table["state"] in "fr"
+                for table in self.tables(self._subscription)
+            )
+
+        self._pipeline.wait_until(is_copied, timeout_s=_TIMEOUT_S, why=f"{name} is copied")
+        self.await_settled()
+
+    def make_witness(self) -> str:
+        """A new table, published; its name without the schema."""
+        self._witnesses += 1
+        name = f"witness_{self._witnesses}"
+        self._pipeline.database.execute(f"CREATE TABLE {self._schema}.{name} (id int PRIMARY KEY)")
+        if self._publish is not None:
+            self._publish(name)
+        return name
+
+    def await_settled(self) -> None:
+        """Until everything that the server has now is applied, and no table waits for a copy."""
+        self.await_received()
+        position = _number(self._status()["spool"]["position"])  # a load goes on past it
+
+        def is_settled() -> bool:
+            return all(
+                table["state"] == "p"
+                or (table["state"] in "fr" and _number(table["applied_through"]) >= position)
+                for subscription in self._status()["subscriptions"]
+                for table in subscription["tables"]
+            )
+
+        self._pipeline.wait_until(is_settled, timeout_s=_TIMEOUT_S, why="all is applied")
+
+    def await_received(self) -> None:
+        """Until capture has received everything that the server has now."""
+        ((lsn,),) = self._pipeline.database.execute("SELECT pg_current_wal_flush_lsn()")
+        target = _number(lsn)
+        self._pipeline.wait_until(
+            lambda: _number(self._status()["spool"]["frontier"]) >= target,
+            timeout_s=_TIMEOUT_S,
+            why="capture has received all",
+        )
+
+    def tables(self, subscription: str) -> list[dict[str, Any]]:
+        """A subscription's tables in ``pgsluice status --json``."""
+        subscriptions = self._status()["subscriptions"]
+        return [
+            table
+            for found in subscriptions
+            if found["name"] == subscription
+            for table in found["tables"]
+        ]
+
+    def _status(self) -> dict[str, Any]:
+        return read_status(self._pipeline.config).to_json()
+
+
+def _number(lsn: str | None) -> int:
+    return -1 if lsn is None else int(Lsn.parse(lsn))
