@@ -1,0 +1,190 @@
+"""Runs scenarios together: one database, one run of pgsluice, then every target is compared."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from tests.support.databases import Database
+from tests.support.oracle import compare_exact
+from tests.support.pipeline import Pipeline
+from tests.support.settling import Settling
+from tests.support.subscription_tests.scenario import Scenario, is_about_publications
+
+from pgsluice.config import Config
+from pgsluice.monitor.status import read_status
+
+_WITNESSES = "witnesses"
+_PUBLICATION = f"CREATE PUBLICATION {_WITNESSES} FOR TABLES IN SCHEMA {_WITNESSES}"
+
+
+class Run:
+    """Scenarios on their way.
+
+    Args:
+        one: a pipeline of an empty database.
+        scenarios: all of them.
+        is_own: publish with publications of pgsluice's own; else with the server's.
+        settings: of the server, for the database's sessions.
+    """
+
+    def __init__(
+        self,
+        one: Pipeline,
+        scenarios: Sequence[Scenario],
+        *,
+        is_own: bool,
+        settings: Sequence[str] = (),
+    ) -> None:
+        self._one = one
+        self._scenarios = scenarios
+        self._is_own = is_own
+        self._settings = settings
+        self._publications: list[str] = []
+        self._is_to_reread = threading.Event()
+
+    def run(self) -> dict[str, list[str]]:
+        """Set up, copy, take every step, and compare.
+
+        Returns:
+            scenario -> what is wrong with its targets.
+        """
+        self._set_up()
+        self._one.once()
+        settling = Settling(self._one, schema=_WITNESSES)
+        with self._one.live(reread=self._reread):
+            settling.await_settled()
+            for number in range(max(len(scenario.steps) for scenario in self._scenarios)):
+                self._step(number)
+                settling.await_witness()
+            if any(self._compare().values()):
+                # What takes two looks: capture puts a table into a publication, then it is found.
+                settling.await_witness()
+        return self._compare()
+
+    # Setting up
+
+    def _set_up(self) -> None:
+        database = self._one.database
+        database.execute(f"CREATE SCHEMA {_WITNESSES}")
+        for setting in self._settings:
+            database.execute(f'ALTER DATABASE "{database.name}" SET {setting}')
+        for scenario in self._scenarios:
+            database.execute(f"CREATE SCHEMA {scenario.slug}")
+            self._execute(scenario, scenario.setup)
+        made = [_PUBLICATION, *(s.sql(text) for s in self._scenarios for text in s.publications)]
+        if self._is_own:
+            self._publications = made
+        else:
+            database.execute(*made)
+        self._write(database)
+
+    def _write(self, database: Database) -> None:
+        names = [_WITNESSES, *(name for s in self._scenarios for name in s.publication_names)]
+        listed = "[" + ", ".join(f'"{name}"' for name in names) + "]"
+        self._one.source = "two_phase = true"
+        extra = f'publications = {listed}\n[publications]\nfile = "publications.sql"'
+        self._one.write(extra if self._is_own else "", spool='max_bytes = "4 GiB"')
+        if self._is_own:
+            self._write_publications()
+        else:
+            text = self._one.path.read_text()
+            own = f'publications = ["{database.name}"]'
+            assert own in text
+            self._one.path.write_text(text.replace(own, f"publications = {listed}"))
+
+    def _write_publications(self) -> None:
+        (self._one.folder / "publications.sql").write_text(";\n".join(self._publications))
+
+    # Steps
+
+    def _step(self, number: int) -> None:
+        for scenario in self._scenarios:
+            for step in scenario.steps[number : number + 1]:
+                if self._is_own and is_about_publications(step):
+                    self._publications += map(scenario.sql, step)
+                    self._is_to_reread.set()
+                else:
+                    self._execute(scenario, step)
+        if self._is_to_reread.is_set():
+            self._write_publications()
+            self._one.wait_until(
+                lambda: not self._is_to_reread.is_set(), why="the publications are read again"
+            )
+
+    def _reread(self) -> Config | None:
+        """The configuration, once after each change of the publications."""
+        if not self._is_to_reread.is_set():
+            return None
+        self._is_to_reread.clear()
+        return self._one.config
+
+    def _execute(self, scenario: Scenario, statements: Sequence[str]) -> None:
+        with self._one.database.connect() as connection:
+            connection.execute(f"SET search_path = {scenario.slug}".encode())
+            for statement in statements:
+                try:
+                    connection.execute(scenario.sql(statement).encode())
+                except psycopg.Error as error:
+                    raise AssertionError(f"{scenario.name}: {statement}: {error}") from error
+
+    # Comparing
+
+    def _compare(self) -> dict[str, list[str]]:
+        errors = {
+            f"{table['schema']}.{table['table']}": str(table["error"])
+            for subscription in read_status(self._one.config).to_json()["subscriptions"]
+            for table in subscription["tables"]
+            if table["state"] == "p"
+        }
+        with self._one.database.connect() as connection:
+            return {one.name: self._faults(connection, one, errors) for one in self._scenarios}
+
+    def _faults(
+        self, connection: psycopg.Connection[Any], scenario: Scenario, errors: dict[str, str]
+    ) -> list[str]:
+        faults = []
+        for table, query in scenario.expected(is_own=self._is_own).items():
+            title = scenario.title(table)
+            if title in errors:
+                faults.append(f"{table} is parked: {errors[title]}")
+            elif not self._target(title).exists():
+                faults.append(f"{table} has no target")
+            else:
+                faults += self._differences(connection, scenario, title, query)
+        for table, words in scenario.parked.items():
+            error = errors.get(scenario.title(table))
+            if error is None or not re.search(words, error):
+                faults.append(f"{table} is not parked with “{words}”, but: {error}")
+        faults += [
+            f"{table} has a target"
+            for table in scenario.absent
+            if self._target(scenario.title(table)).exists()
+        ]
+        return faults
+
+    def _differences(
+        self, connection: psycopg.Connection[Any], scenario: Scenario, title: str, query: str
+    ) -> list[str]:
+        source = title
+        if query:
+            # In a schema that nobody publishes; a table, so that the judge knows its columns.
+            source = "expected.rows"
+            connection.execute("DROP SCHEMA IF EXISTS expected CASCADE")
+            connection.execute("CREATE SCHEMA expected")
+            connection.execute(f"SET search_path = {scenario.slug}".encode())
+            connection.execute(f"CREATE UNLOGGED TABLE {source} AS {scenario.sql(query)}".encode())
+            connection.execute("RESET search_path")
+        missing, extra = compare_exact(connection, source, self._target(title))
+        return [
+            f"{title} {what} {rows}"
+            for what, rows in (("lacks", missing), ("also has", extra))
+            if rows
+        ]
+
+    def _target(self, title: str) -> Path:
+        return self._one.folder / "lake" / title.replace(".", "/")
