@@ -44,7 +44,8 @@ _BIG = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 120)
 KINDS = (
     Kind(
         "plain",
-        "CREATE TABLE {t} (id int PRIMARY KEY, n int, v text)",
+        "CREATE TYPE mood AS ENUM ('sad', 'ok');"
+        "CREATE TABLE {t} (id int PRIMARY KEY, n int, v text, m mood DEFAULT 'ok')",
         f"INSERT INTO {{t}} (id, n, v) SELECT i, 0, md5(i::text) {_IDS}",
         f"UPDATE {{t}} SET n = coalesce(n, 0) + 1 {_WHERE}",
         f"DELETE FROM {{t}} {_WHERE}",
@@ -155,42 +156,55 @@ HARMLESS = (
     "CREATE VIEW view_{number} AS SELECT {column} FROM {t}",
     "CREATE TABLE unrelated_{number} (id int PRIMARY KEY)",
 )
-SUPPORTED = (
+CHANGES = (
     "ALTER TABLE {t} ADD extra_{number} int",
     "ALTER TABLE {t} ADD extra_{number} text",
+    "ALTER TABLE {t} ADD extra_{number} int DEFAULT {number}",
+    "ALTER TABLE {t} ADD extra_{number} float DEFAULT random()",
+    (
+        "ALTER TABLE {t} ADD extra_{number} int DEFAULT {number};"
+        " ALTER TABLE {t} ALTER extra_{number} DROP DEFAULT"
+    ),
     "ALTER TABLE {t} DROP {extra}",
+    "ALTER TABLE {t} DROP {extra}; ALTER TABLE {t} ADD {extra} int",
+    "ALTER TABLE {t} RENAME {extra} TO extra_{number}",
+    "ALTER TABLE {t} ALTER {extra} TYPE text USING {extra}::text || 'x'",
     "UPDATE {t} SET {extra} = NULL",
     "TRUNCATE {t}",
     "ALTER TABLE by_index ALTER v TYPE varchar(5{number})",
     "ALTER TABLE plain REPLICA IDENTITY FULL",
     "ALTER TABLE plain REPLICA IDENTITY DEFAULT",
+    "ALTER TABLE plain DROP CONSTRAINT plain_pkey; ALTER TABLE plain ADD PRIMARY KEY (id)",
+    (
+        "ALTER TYPE mood RENAME VALUE 'ok' TO 'old'; ALTER TYPE mood RENAME VALUE 'sad' TO 'ok';"
+        " ALTER TYPE mood RENAME VALUE 'old' TO 'sad'"
+    ),
     (
         "CREATE TABLE late_{number} (id int PRIMARY KEY, v text);"
         " INSERT INTO late_{number} SELECT i, 'late' FROM generate_series(1, 50) i"
     ),
     "INSERT INTO {late} SELECT max(id) + 1, 'more' FROM {late}",
     "DELETE FROM {late} WHERE id % 7 = 3",
-    (
-        "CREATE TABLE parts_{number} PARTITION OF parts FOR VALUES FROM ({number}000000)"
-        " TO ({number}500000); INSERT INTO parts (id, n) VALUES ({number}000001, 1)"
-    ),
-)
-UNSUPPORTED_YET = (
-    "ALTER TABLE {t} ADD extra_{number} int DEFAULT {number}",
-    "ALTER TABLE {t} ADD extra_{number} float DEFAULT random()",
-    "ALTER TABLE {t} RENAME {extra} TO extra_{number}",
-    "ALTER TABLE {t} ALTER {extra} TYPE text USING {extra}::text || 'x'",
-    "ALTER TABLE {t} DROP {extra}; ALTER TABLE {t} ADD {extra} int",
     "DROP TABLE {late}",
     (
         "DROP TABLE {late}; CREATE TABLE {late} (id int PRIMARY KEY, v text);"
         " INSERT INTO {late} VALUES (1, 'again')"
     ),
     "ALTER TABLE {late} RENAME TO late_{number}",
+    (
+        "ALTER TABLE {late} RENAME TO late_{number};"
+        " CREATE TABLE {late} (id int PRIMARY KEY, v text); INSERT INTO {late} VALUES (1, 'new')"
+    ),
+    (
+        "CREATE TABLE parts_{number} PARTITION OF parts FOR VALUES FROM ({number}000000)"
+        " TO ({number}500000); INSERT INTO parts (id, n) VALUES ({number}000001, 1)"
+    ),
     "TRUNCATE parts_1",
     "TRUNCATE parts_2",
     (
         "ALTER TABLE parts DETACH PARTITION parts_2; UPDATE parts_2 SET n = -1;"
         " ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES FROM (15000) TO (25000)"
     ),
+    "VACUUM FULL parts_1",
 )
+"""What changes tables and rows, each as one transaction."""
