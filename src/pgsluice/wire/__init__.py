@@ -13,8 +13,6 @@ from pgsluice.wire.basic import (
     Delete,
     Insert,
     LogicalMessage,
-    OldKey,
-    OldRow,
     Origin,
     Relation,
     RelationColumn,
@@ -52,7 +50,7 @@ from pgsluice.wire.transitions import (
     State,
     StreamState,
 )
-from pgsluice.wire.tuples import UNCHANGED, TupleData
+from pgsluice.wire.tuples import UNCHANGED, OldKey, OldRow, TupleData
 from pgsluice.wire.two_phase import (
     BeginPrepare,
     CommitPrepared,

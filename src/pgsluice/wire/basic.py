@@ -1,22 +1,5 @@
 """The messages of protocol version 1, and M of PostgreSQL 14: B C O R Y I U D T M.
 
-``[xid]`` is there only between Stream Start and Stream Stop (version 2), never because of
-the version alone: a message with ``xid=None`` has none on the wire.
-
-=========== === =====================================================================
-Begin       B   lsn final_lsn, i64 commit_timestamp, u32 xid
-Commit      C   u8 flags (0), lsn commit_lsn, lsn end_lsn, i64 commit_timestamp
-Origin      O   lsn origin_lsn, str name
-Relation    R   [xid], u32 oid, str namespace, str name, u8 replica identity, i16 n,
-                n x (u8 flags, str name, u32 type oid, i32 typmod)
-Type        Y   [xid], u32 oid, str namespace, str name
-Insert      I   [xid], u32 oid, 'N', tuple
-Update      U   [xid], u32 oid, optional ('K' or 'O', tuple), 'N', tuple
-Delete      D   [xid], u32 oid, 'K' or 'O', tuple
-Truncate    T   [xid], i32 n, u8 flags, n x u32 oid
-Message     M   [xid], u8 flags, lsn, str prefix, i32 length, bytes
-=========== === =====================================================================
-
 Source: the manual, "Logical Replication Message Formats"; PostgreSQL's
 ``src/backend/replication/logical/proto.c``.
 """
@@ -25,14 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
-from pgsluice.lsn import Lsn
+from pgsluice.wire.fields import (
+    CountedBytes,
+    Field,
+    Int32,
+    NoFlags,
+    Oid,
+    StreamXid,
+    String,
+    TimestampTz,
+    TransactionId,
+    XLogRecPtr,
+    counted,
+    flag_byte,
+)
 from pgsluice.wire.message import Wire
 from pgsluice.wire.reading import Reader, Writer
-from pgsluice.wire.tuples import TupleData
+from pgsluice.wire.tuples import NewTuple, OldTuple, OldTupleIfAny
 
-_KEY, _OLD, _NEW = b"KON"
 _COLUMN_IS_KEY = 1
 _CASCADE, _RESTART_IDENTITY = 1, 2
 _TRANSACTIONAL = 1
@@ -47,6 +42,17 @@ class ReplicaIdentity(StrEnum):
     INDEX = "i"
 
 
+def _read_identity(reader: Reader, name: str) -> ReplicaIdentity:
+    return ReplicaIdentity(chr(reader.part(b"dnfi", name)))
+
+
+def _write_identity(writer: Writer, identity: ReplicaIdentity, name: str) -> None:
+    writer.u8(ord(ReplicaIdentity(identity)), name)
+
+
+_REPLICA_IDENTITY = Field(_read_identity, _write_identity)
+
+
 @dataclass(frozen=True, slots=True)
 class Begin(Wire):
     """A transaction begins; it is sent when it is committed.
@@ -58,18 +64,9 @@ class Begin(Wire):
     """
 
     tag: ClassVar[str] = "B"
-    final_lsn: Lsn
-    commit_timestamp: int
-    xid: int
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.lsn("final_lsn"), reader.i64("commit_timestamp"), reader.u32("xid"))
-
-    def _write(self, writer: Writer) -> None:
-        writer.lsn(self.final_lsn, "final_lsn")
-        writer.i64(self.commit_timestamp, "commit_timestamp")
-        writer.u32(self.xid, "xid")
+    final_lsn: XLogRecPtr
+    commit_timestamp: TimestampTz
+    xid: TransactionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +81,10 @@ class Commit(Wire):
     """
 
     tag: ClassVar[str] = "C"
-    flags: int
-    commit_lsn: Lsn
-    end_lsn: Lsn
-    commit_timestamp: int
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(
-            reader.flags("flags", 0),
-            reader.lsn("commit_lsn"),
-            reader.lsn("end_lsn"),
-            reader.i64("commit_timestamp"),
-        )
-
-    def _write(self, writer: Writer) -> None:
-        writer.flags(self.flags, "flags", 0)
-        writer.lsn(self.commit_lsn, "commit_lsn")
-        writer.lsn(self.end_lsn, "end_lsn")
-        writer.i64(self.commit_timestamp, "commit_timestamp")
+    flags: NoFlags
+    commit_lsn: XLogRecPtr
+    end_lsn: XLogRecPtr
+    commit_timestamp: TimestampTz
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +97,8 @@ class Origin(Wire):
     """
 
     tag: ClassVar[str] = "O"
-    origin_lsn: Lsn
-    name: str
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.lsn("origin_lsn"), reader.string("name"))
-
-    def _write(self, writer: Writer) -> None:
-        writer.lsn(self.origin_lsn, "origin_lsn")
-        writer.string(self.name, "name")
+    origin_lsn: XLogRecPtr
+    name: String
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +112,10 @@ class RelationColumn:
         typmod: ``atttypmod``, -1 for none.
     """
 
-    flags: int
-    name: str
-    type_oid: int
-    typmod: int
+    flags: Annotated[int, flag_byte(_COLUMN_IS_KEY)]
+    name: String
+    type_oid: Oid
+    typmod: Int32
 
     @property
     def is_key(self) -> bool:
@@ -163,41 +137,17 @@ class Relation(Wire):
     """
 
     tag: ClassVar[str] = "R"
-    oid: int
-    namespace: str
-    name: str
-    replica_identity: ReplicaIdentity
-    columns: tuple[RelationColumn, ...]
-    xid: int | None = None
+    oid: Oid
+    namespace: String
+    name: String
+    replica_identity: Annotated[ReplicaIdentity, _REPLICA_IDENTITY]
+    columns: Annotated[tuple[RelationColumn, ...], counted(RelationColumn, "column ", 10)]
+    xid: StreamXid = None
 
     @property
     def schema(self) -> str:
         """The schema's name in full."""
         return self.namespace or "pg_catalog"
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        xid = reader.xid()
-        oid = reader.u32("oid")
-        namespace = reader.string("namespace")
-        name = reader.string("name")
-        identity = ReplicaIdentity(chr(reader.part(b"dnfi", "replica identity")))
-        count = reader.count(2, "column count", 10)
-        columns = tuple([RelationColumn(*reader.column()) for _ in range(count)])
-        return cls(oid, namespace, name, identity, columns, xid)
-
-    def _write(self, writer: Writer) -> None:
-        writer.xid(self.xid)
-        writer.u32(self.oid, "oid")
-        writer.string(self.namespace, "namespace")
-        writer.string(self.name, "name")
-        writer.u8(ord(ReplicaIdentity(self.replica_identity)), "replica identity")
-        writer.i16(len(self.columns), "column count")
-        for column in self.columns:
-            writer.flags(column.flags, "column flags", _COLUMN_IS_KEY)
-            writer.string(column.name, "column name")
-            writer.u32(column.type_oid, "column type oid")
-            writer.i32(column.typmod, "column typmod")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,21 +164,10 @@ class Type(Wire):
     """
 
     tag: ClassVar[str] = "Y"
-    oid: int
-    namespace: str
-    name: str
-    xid: int | None = None
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        xid = reader.xid()
-        return cls(reader.u32("oid"), reader.string("namespace"), reader.string("name"), xid)
-
-    def _write(self, writer: Writer) -> None:
-        writer.xid(self.xid)
-        writer.u32(self.oid, "oid")
-        writer.string(self.namespace, "namespace")
-        writer.string(self.name, "name")
+    oid: Oid
+    namespace: String
+    name: String
+    xid: StreamXid = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,52 +181,9 @@ class Insert(Wire):
     """
 
     tag: ClassVar[str] = "I"
-    oid: int
-    new: TupleData
-    xid: int | None = None
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        xid, oid, _ = reader.change(b"N")
-        return cls(oid, TupleData.read(reader), xid)
-
-    def _write(self, writer: Writer) -> None:
-        writer.xid(self.xid)
-        writer.u32(self.oid, "oid")
-        writer.u8(_NEW, "part")
-        self.new.write(writer)
-
-
-@dataclass(frozen=True, slots=True)
-class OldKey:
-    """The old row's replica identity: all columns, with ``n`` in those outside the key.
-
-    Attributes:
-        data: the columns. NULL outside the key means nothing.
-    """
-
-    data: TupleData
-
-
-@dataclass(frozen=True, slots=True)
-class OldRow:
-    """The old row in full (REPLICA IDENTITY FULL).
-
-    Attributes:
-        data: the columns.
-    """
-
-    data: TupleData
-
-
-def _read_old(reader: Reader, part: int) -> OldKey | OldRow:
-    data = TupleData.read(reader)
-    return OldKey(data) if part == _KEY else OldRow(data)
-
-
-def _write_old(writer: Writer, old: OldKey | OldRow) -> None:
-    writer.u8(_KEY if isinstance(old, OldKey) else _OLD, "part")
-    old.data.write(writer)
+    oid: Oid
+    new: NewTuple
+    xid: StreamXid = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,27 +200,10 @@ class Update(Wire):
     """
 
     tag: ClassVar[str] = "U"
-    oid: int
-    old: OldKey | OldRow | None
-    new: TupleData
-    xid: int | None = None
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        xid, oid, part = reader.change(b"KON")
-        old = None
-        if part != _NEW:
-            old = _read_old(reader, part)
-            reader.part(b"N", "the new tuple")
-        return cls(oid, old, TupleData.read(reader), xid)
-
-    def _write(self, writer: Writer) -> None:
-        writer.xid(self.xid)
-        writer.u32(self.oid, "oid")
-        if self.old is not None:
-            _write_old(writer, self.old)
-        writer.u8(_NEW, "part")
-        self.new.write(writer)
+    oid: Oid
+    old: OldTupleIfAny
+    new: NewTuple
+    xid: StreamXid = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,19 +217,9 @@ class Delete(Wire):
     """
 
     tag: ClassVar[str] = "D"
-    oid: int
-    old: OldKey | OldRow
-    xid: int | None = None
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        xid, oid, part = reader.change(b"KO")
-        return cls(oid, _read_old(reader, part), xid)
-
-    def _write(self, writer: Writer) -> None:
-        writer.xid(self.xid)
-        writer.u32(self.oid, "oid")
-        _write_old(writer, self.old)
+    oid: Oid
+    old: OldTuple
+    xid: StreamXid = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +235,7 @@ class Truncate(Wire):
     tag: ClassVar[str] = "T"
     oids: tuple[int, ...]
     flags: int
-    xid: int | None = None
+    xid: StreamXid = None
 
     @property
     def is_cascade(self) -> bool:
@@ -379,7 +248,8 @@ class Truncate(Wire):
         return bool(self.flags & _RESTART_IDENTITY)
 
     @classmethod
-    def _read(cls, reader: Reader) -> Self:
+    def read(cls, reader: Reader) -> Self:
+        """Read the message: the number of relations stands before the flags."""
         xid = reader.xid()
         count = reader.count(4, "relation count", 4)
         flags = reader.flags("flags", _CASCADE | _RESTART_IDENTITY)
@@ -406,32 +276,13 @@ class LogicalMessage(Wire):
     """
 
     tag: ClassVar[str] = "M"
-    flags: int
-    lsn: Lsn
-    prefix: str
-    content: bytes
-    xid: int | None = None
+    flags: Annotated[int, flag_byte(_TRANSACTIONAL)]
+    lsn: XLogRecPtr
+    prefix: String
+    content: CountedBytes
+    xid: StreamXid = None
 
     @property
     def is_transactional(self) -> bool:
         """Whether it belongs to the transaction around it."""
         return bool(self.flags & _TRANSACTIONAL)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        xid = reader.xid()
-        return cls(
-            reader.flags("flags", _TRANSACTIONAL),
-            reader.lsn("lsn"),
-            reader.string("prefix"),
-            reader.take(reader.count(4, "content length", 1)),
-            xid,
-        )
-
-    def _write(self, writer: Writer) -> None:
-        writer.xid(self.xid)
-        writer.flags(self.flags, "flags", _TRANSACTIONAL)
-        writer.lsn(self.lsn, "lsn")
-        writer.string(self.prefix, "prefix")
-        writer.i32(len(self.content), "content length")
-        writer.raw(self.content)

@@ -1,12 +1,4 @@
-"""What travels in CopyData during START_REPLICATION: w k from the server, r h to it.
-
-======================= === =========================================================
-XLogData                w   lsn start, lsn end, i64 timestamp, data
-Keepalive               k   lsn end, i64 timestamp, u8 reply requested
-StandbyStatusUpdate     r   lsn write, lsn flush, lsn apply, i64 timestamp, u8 reply
-HotStandbyFeedback      h   i64 timestamp, u32 xmin, u32 its epoch, u32 catalog_xmin,
-                            u32 its epoch
-======================= === =========================================================
+"""The payloads of CopyData during START_REPLICATION: w and k from the server, r and h to it.
 
 Source: the manual, "Streaming Replication Protocol".
 """
@@ -17,15 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
 from types import MappingProxyType
-from typing import ClassVar, Self, get_args
+from typing import ClassVar, get_args
 
-from pgsluice.lsn import Lsn
+from pgsluice.wire.fields import Boolean, Rest, TimestampTz, TransactionId, UInt32, XLogRecPtr
 from pgsluice.wire.message import Wire, unknown_tag
-from pgsluice.wire.reading import Reader, Writer
 
 XLOG_DATA_HEADER = Struct(">cqqq")
-"""What precedes an XLogData frame's message: ``w``, start LSN, end LSN, timestamp. For those that
-read many frames at once; :class:`XLogData` reads one."""
+"""The bytes before the message in an XLogData frame: ``w``, start LSN, end LSN, timestamp. For code
+that reads many frames at once; :class:`XLogData` reads one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +34,10 @@ class XLogData(Wire):
     """
 
     tag: ClassVar[str] = "w"
-    start: Lsn
-    end: Lsn
-    timestamp: int
-    data: bytes
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.lsn("start"), reader.lsn("end"), reader.i64("timestamp"), reader.rest())
-
-    def _write(self, writer: Writer) -> None:
-        writer.lsn(self.start, "start")
-        writer.lsn(self.end, "end")
-        writer.i64(self.timestamp, "timestamp")
-        writer.raw(self.data)
+    start: XLogRecPtr
+    end: XLogRecPtr
+    timestamp: TimestampTz
+    data: Rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +51,9 @@ class Keepalive(Wire):
     """
 
     tag: ClassVar[str] = "k"
-    end: Lsn
-    timestamp: int
-    reply_requested: bool
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.lsn("end"), reader.i64("timestamp"), reader.boolean("reply"))
-
-    def _write(self, writer: Writer) -> None:
-        writer.lsn(self.end, "end")
-        writer.i64(self.timestamp, "timestamp")
-        writer.boolean(self.reply_requested, "reply")
+    end: XLogRecPtr
+    timestamp: TimestampTz
+    reply_requested: Boolean
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,28 +69,11 @@ class StandbyStatusUpdate(Wire):
     """
 
     tag: ClassVar[str] = "r"
-    write: Lsn
-    flush: Lsn
-    apply: Lsn
-    timestamp: int
-    reply_requested: bool
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(
-            reader.lsn("write"),
-            reader.lsn("flush"),
-            reader.lsn("apply"),
-            reader.i64("timestamp"),
-            reader.boolean("reply"),
-        )
-
-    def _write(self, writer: Writer) -> None:
-        writer.lsn(self.write, "write")
-        writer.lsn(self.flush, "flush")
-        writer.lsn(self.apply, "apply")
-        writer.i64(self.timestamp, "timestamp")
-        writer.boolean(self.reply_requested, "reply")
+    write: XLogRecPtr
+    flush: XLogRecPtr
+    apply: XLogRecPtr
+    timestamp: TimestampTz
+    reply_requested: Boolean
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,28 +89,11 @@ class HotStandbyFeedback(Wire):
     """
 
     tag: ClassVar[str] = "h"
-    timestamp: int
-    xmin: int
-    xmin_epoch: int
-    catalog_xmin: int
-    catalog_xmin_epoch: int
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(
-            reader.i64("timestamp"),
-            reader.u32("xmin"),
-            reader.u32("xmin epoch"),
-            reader.u32("catalog_xmin"),
-            reader.u32("catalog_xmin epoch"),
-        )
-
-    def _write(self, writer: Writer) -> None:
-        writer.i64(self.timestamp, "timestamp")
-        writer.u32(self.xmin, "xmin")
-        writer.u32(self.xmin_epoch, "xmin epoch")
-        writer.u32(self.catalog_xmin, "catalog_xmin")
-        writer.u32(self.catalog_xmin_epoch, "catalog_xmin epoch")
+    timestamp: TimestampTz
+    xmin: TransactionId
+    xmin_epoch: UInt32
+    catalog_xmin: TransactionId
+    catalog_xmin_epoch: UInt32
 
 
 CopyData = XLogData | Keepalive | StandbyStatusUpdate | HotStandbyFeedback

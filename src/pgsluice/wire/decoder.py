@@ -87,7 +87,10 @@ def decode_message(
         kind = MESSAGES.get(data[0]) if data else None
         if kind is None:
             raise unknown_tag("pgoutput message", data, MESSAGES)
-        return kind.read(Reader(data, kind.__name__, in_stream, parallel))
+        reader = Reader(data, kind.__name__, in_stream, parallel)
+        message = kind.read(reader)
+        reader.end()
+        return message
     except ProtocolError as error:
         if lsn is None:
             raise
@@ -117,4 +120,4 @@ def decode_first_message(
     if kind is None:
         raise unknown_tag("pgoutput message", data, MESSAGES)
     reader = Reader(data, kind.__name__, in_stream, parallel)
-    return kind.read_first(reader), reader.offset
+    return kind.read(reader), reader.offset

@@ -1,8 +1,4 @@
-"""What all messages share: a tag, and a way from bytes and back.
-
-A message is a small frozen dataclass that says in ``_read`` and ``_write`` which fields it
-has on the wire, in their order. Everything around the fields is here.
-"""
+"""What all messages share: a tag, and the way from bytes to an object and back."""
 
 from __future__ import annotations
 
@@ -10,24 +6,25 @@ from collections.abc import Iterable
 from typing import ClassVar, Self
 
 from pgsluice.errors import ProtocolError
+from pgsluice.wire.fields import Layout
 from pgsluice.wire.reading import Reader, Writer
 
 POSTGRES_EPOCH_US = 946_684_800_000_000
 """2000-01-01 UTC, where the wire's timestamps begin, in microseconds since 1970-01-01 UTC."""
 
 
-def unknown_tag(what: str, data: bytes, known: Iterable[int]) -> ProtocolError:
-    """The error for bytes that begin like no message.
+def unknown_tag(kind: str, data: bytes, known: Iterable[int]) -> ProtocolError:
+    """The error for bytes whose first byte is no known tag.
 
     Args:
-        what: what they should be.
+        kind: what the bytes should be, in words.
         data: the bytes.
         known: the tags that may stand there.
     """
     expected = f"a tag out of {''.join(chr(tag) for tag in known)!r}"
     got = f"byte {data[0]:#04x}" if data else "nothing"
     return ProtocolError(
-        f"{what}, offset 0: expected {expected}, got {got}",
+        f"{kind}, offset 0: expected {expected}, got {got}",
         tag=chr(data[0]) if data else None,
         offset=0,
         expected=expected,
@@ -35,14 +32,19 @@ def unknown_tag(what: str, data: bytes, known: Iterable[int]) -> ProtocolError:
 
 
 class Wire:
-    """Base of all messages and frames.
+    """Base of all messages and frames: a frozen dataclass whose annotations are its fields.
 
     Attributes:
         tag: the message's first byte, as a character.
+        layout: its fields on the wire.
     """
 
     __slots__ = ()
     tag: ClassVar[str]
+    layout: ClassVar[Layout]
+
+    def __init_subclass__(cls) -> None:
+        cls.layout = Layout(cls)
 
     @classmethod
     def decode(cls, data: bytes, *, in_stream: bool = False, parallel: bool = False) -> Self:
@@ -53,26 +55,22 @@ class Wire:
             in_stream: it came between Stream Start and Stream Stop, where changes carry
                 their (sub)transaction's id.
             parallel: START_REPLICATION asked for ``streaming 'parallel'``, where Stream
-                Abort says when and where.
+                Abort carries the LSN and the time of the abort.
 
         Raises:
             ProtocolError: the bytes are anything else.
         """
         if not data or chr(data[0]) != cls.tag:
             raise unknown_tag(f"{cls.__name__} message", data, (ord(cls.tag),))
-        return cls.read(Reader(data, cls.__name__, in_stream, parallel))
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the message whose tag has been looked at, up to its end."""
-        message = cls._read(reader)
+        reader = Reader(data, cls.__name__, in_stream, parallel)
+        message = cls.read(reader)
         reader.end()
         return message
 
     @classmethod
-    def read_first(cls, reader: Reader) -> Self:
-        """The same, with anything after it; the reader stands behind it then."""
-        return cls._read(reader)
+    def read(cls, reader: Reader) -> Self:
+        """Read the message whose tag the reader has passed, whatever follows the message."""
+        return cls(*cls.layout.read(reader))
 
     def encode(self) -> bytes:
         """The message's bytes, its tag first; ``decode`` gives an equal message back.
@@ -84,9 +82,5 @@ class Wire:
         self._write(writer)
         return writer.finish()
 
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        raise NotImplementedError
-
     def _write(self, writer: Writer) -> None:
-        raise NotImplementedError
+        self.layout.write(writer, self)

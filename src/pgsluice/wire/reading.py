@@ -25,9 +25,6 @@ _U32 = Struct(">I")
 _I64 = Struct(">q")
 _unpack_u32 = _U32.unpack_from
 _unpack_i64 = _I64.unpack_from
-_TYPE_AND_TYPMOD = Struct(">Ii")
-_CHANGE = Struct(">IB")
-_CHANGE_IN_STREAM = Struct(">IIB")
 
 MAX_LSN = 2**63 - 1
 
@@ -199,41 +196,24 @@ class Reader:
         # Outside the handler: the original error would carry the content along.
         raise self.wrong(f"{field} in UTF-8", offset=position, got="other bytes")
 
+    def ids(self, layout: Struct, names: str) -> tuple[int, ...]:
+        """OIDs and transaction ids that stand side by side.
+
+        Args:
+            layout: one ``I`` for each.
+            names: their names, for the error.
+        """
+        start = self.offset
+        try:
+            values: tuple[int, ...] = layout.unpack_from(self.data, start)
+        except struct.error:
+            raise self._short(names, layout.size) from None
+        self.offset = start + layout.size
+        return values
+
     def xid(self) -> int | None:
         """The (sub)transaction's id, there only between Stream Start and Stream Stop."""
         return self.u32("xid") if self.in_stream else None
-
-    def column(self) -> tuple[int, str, int, int]:
-        """A column of R: flags, name, type OID, typmod."""
-        flags = self.flags("column flags", 1)
-        name = self.string("column name")
-        start = self.offset
-        try:
-            type_oid, typmod = _TYPE_AND_TYPMOD.unpack_from(self.data, start)
-        except struct.error:
-            raise self._short("column type oid and typmod", 8) from None
-        self.offset = start + 8
-        return flags, name, type_oid, typmod
-
-    def change(self, parts: bytes) -> tuple[int | None, int, int]:
-        """What I, U and D begin with: the xid in a stream, the relation's OID, and which
-        tuple comes first. One read, because this is what most messages are.
-
-        Args:
-            parts: the tuples that may come first.
-        """
-        start = self.offset
-        layout = _CHANGE_IN_STREAM if self.in_stream else _CHANGE
-        self.offset = end = start + layout.size
-        if end > len(self.data):
-            self.offset = start
-            raise self._short(
-                "xid, oid and part" if self.in_stream else "oid and part", layout.size
-            )
-        fields: tuple[int, ...] = layout.unpack_from(self.data, start)
-        if fields[-1] not in parts:
-            raise self._other_part(parts, "a tuple", fields[-1])
-        return (fields[0] if self.in_stream else None), fields[-2], fields[-1]
 
     def part(self, allowed: bytes, field: str) -> int:
         """A byte that says what comes next, or which of a few kinds something is.

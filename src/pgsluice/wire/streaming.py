@@ -1,17 +1,7 @@
 """Transactions in progress (protocol version 2, PostgreSQL 14+): S E c A.
 
-A large transaction comes in blocks S … E while it is still open, then ends by c, or by A. A
-with another subxid than its xid takes back one subtransaction (a savepoint) only.
-
-============= === ==================================================================
-StreamStart   S   u32 xid, u8 first segment
-StreamStop    E   nothing
-StreamCommit  c   u32 xid, u8 flags (0), lsn commit_lsn, lsn end_lsn,
-                  i64 commit_timestamp
-StreamAbort   A   u32 xid, u32 subxid, and where START_REPLICATION asked for
-                  ``streaming 'parallel'`` (version 4): lsn abort_lsn,
-                  i64 abort_timestamp
-============= === ==================================================================
+A large transaction comes in blocks from S to E while it is still open, and ends by c or A. An
+A whose subxid is not its xid takes back that subtransaction (a savepoint) only.
 
 Source: the manual, "Logical Replication Message Formats"; PostgreSQL's
 ``src/backend/replication/logical/proto.c``.
@@ -20,11 +10,17 @@ Source: the manual, "Logical Replication Message Formats"; PostgreSQL's
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar
 
-from pgsluice.lsn import Lsn
+from pgsluice.wire.fields import (
+    Boolean,
+    NoFlags,
+    TimestampTz,
+    TransactionId,
+    XLogRecPtr,
+    if_parallel,
+)
 from pgsluice.wire.message import Wire
-from pgsluice.wire.reading import Reader, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +33,8 @@ class StreamStart(Wire):
     """
 
     tag: ClassVar[str] = "S"
-    xid: int
-    is_first: bool
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(reader.u32("xid"), reader.boolean("first segment"))
-
-    def _write(self, writer: Writer) -> None:
-        writer.u32(self.xid, "xid")
-        writer.boolean(self.is_first, "first segment")
+    xid: TransactionId
+    is_first: Boolean
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +42,6 @@ class StreamStop(Wire):
     """The block ends; the transaction goes on."""
 
     tag: ClassVar[str] = "E"
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls()
-
-    def _write(self, writer: Writer) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +57,11 @@ class StreamCommit(Wire):
     """
 
     tag: ClassVar[str] = "c"
-    xid: int
-    flags: int
-    commit_lsn: Lsn
-    end_lsn: Lsn
-    commit_timestamp: int
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(
-            reader.u32("xid"),
-            reader.flags("flags", 0),
-            reader.lsn("commit_lsn"),
-            reader.lsn("end_lsn"),
-            reader.i64("commit_timestamp"),
-        )
-
-    def _write(self, writer: Writer) -> None:
-        writer.u32(self.xid, "xid")
-        writer.flags(self.flags, "flags", 0)
-        writer.lsn(self.commit_lsn, "commit_lsn")
-        writer.lsn(self.end_lsn, "end_lsn")
-        writer.i64(self.commit_timestamp, "commit_timestamp")
+    xid: TransactionId
+    flags: NoFlags
+    commit_lsn: XLogRecPtr
+    end_lsn: XLogRecPtr
+    commit_timestamp: TimestampTz
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +73,8 @@ class Aborted:
         timestamp: microseconds since 2000-01-01 UTC.
     """
 
-    lsn: Lsn
-    timestamp: int
+    lsn: XLogRecPtr
+    timestamp: TimestampTz
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,25 +89,11 @@ class StreamAbort(Wire):
     """
 
     tag: ClassVar[str] = "A"
-    xid: int
-    subxid: int
-    at: Aborted | None = None
+    xid: TransactionId
+    subxid: TransactionId
+    at: Annotated[Aborted | None, if_parallel(Aborted, "abort_")] = None
 
     @property
     def is_top_level(self) -> bool:
         """Whether the whole transaction is taken back."""
         return self.xid == self.subxid
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        xid, subxid = reader.u32("xid"), reader.u32("subxid")
-        if not reader.parallel:
-            return cls(xid, subxid)
-        return cls(xid, subxid, Aborted(reader.lsn("abort_lsn"), reader.i64("abort_timestamp")))
-
-    def _write(self, writer: Writer) -> None:
-        writer.u32(self.xid, "xid")
-        writer.u32(self.subxid, "subxid")
-        if self.at is not None:
-            writer.lsn(self.at.lsn, "abort_lsn")
-            writer.i64(self.at.timestamp, "abort_timestamp")

@@ -17,13 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
-from typing import Final
+from typing import Annotated, Final
 
 from pgsluice.errors import ProtocolError
+from pgsluice.wire.fields import Field
 from pgsluice.wire.reading import Reader, Writer
 
+_COUNT = Struct(">h")
 _HEAD = Struct(">Bi")  # kind and length
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
+_KEY, _OLD, _NEW = b"KON"
 
 
 class _Unchanged(Enum):
@@ -96,11 +99,13 @@ class TupleData:
         """
         # The one hot loop of this room: local names, and kind and length in one read. Where
         # the kind has no length, or what is left is too short for one, it means nothing.
-        count = reader.count(2, "column count", 1)
         data = reader.data
         size = len(data)
         last = size - _HEAD.size
-        at = reader.offset
+        at = reader.offset + _COUNT.size
+        count = _COUNT.unpack_from(data, reader.offset)[0] if at <= size else -1
+        if not 0 <= count <= size - at:
+            reader.count(2, "column count", 1)  # raises the error
         unpack = _HEAD.unpack_from
         kinds = bytearray(count)
         values: list[bytes | None] = [None] * count
@@ -167,3 +172,68 @@ def _wrong_kind(reader: Reader, column: int, at: int, kind: int) -> ProtocolErro
         offset=at,
         got=f"byte {kind:#04x}",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OldKey:
+    """The old row's replica identity: all columns, with ``n`` in those outside the key.
+
+    Attributes:
+        data: the columns. NULL outside the key means nothing.
+    """
+
+    data: TupleData
+
+
+@dataclass(frozen=True, slots=True)
+class OldRow:
+    """The old row in full (REPLICA IDENTITY FULL).
+
+    Attributes:
+        data: the columns.
+    """
+
+    data: TupleData
+
+
+def _read_new(reader: Reader, name: str) -> TupleData:
+    reader.part(b"N", "the new tuple")
+    return TupleData.read(reader)
+
+
+def _write_new(writer: Writer, new: TupleData, name: str) -> None:
+    writer.u8(_NEW, name)
+    new.write(writer)
+
+
+def _read_old(reader: Reader, name: str) -> OldKey | OldRow:
+    return _old(reader, reader.part(b"KO", "a tuple"))
+
+
+def _old(reader: Reader, part: int) -> OldKey | OldRow:
+    data = TupleData.read(reader)
+    return OldKey(data) if part == _KEY else OldRow(data)
+
+
+def _write_old(writer: Writer, old: OldKey | OldRow, name: str) -> None:
+    writer.u8(_KEY if isinstance(old, OldKey) else _OLD, name)
+    old.data.write(writer)
+
+
+def _read_old_if_any(reader: Reader, name: str) -> OldKey | OldRow | None:
+    if reader.data.startswith(b"N", reader.offset):
+        return None
+    return _old(reader, reader.part(b"KON", "a tuple"))
+
+
+def _write_old_if_any(writer: Writer, old: OldKey | OldRow | None, name: str) -> None:
+    if old is not None:
+        _write_old(writer, old, name)
+
+
+NewTuple = Annotated[TupleData, Field(_read_new, _write_new)]
+"""``N`` and the row."""
+OldTuple = Annotated[OldKey | OldRow, Field(_read_old, _write_old)]
+"""``K`` and the old key, or ``O`` and the old row."""
+OldTupleIfAny = Annotated[OldKey | OldRow | None, Field(_read_old_if_any, _write_old_if_any)]
+"""The same, or nothing: the new tuple comes next."""

@@ -1,18 +1,7 @@
 """Prepared transactions (protocol version 3, PostgreSQL 15+): b P K r, and p when streamed.
 
-A slot made with two_phase sends them at every protocol version.
-
-================ === ===============================================================
-BeginPrepare     b   lsn prepare_lsn, lsn end_lsn, i64 prepare_timestamp, u32 xid,
-                     str gid (no flags)
-Prepare          P   u8 flags (0), lsn prepare_lsn, lsn end_lsn,
-                     i64 prepare_timestamp, u32 xid, str gid
-StreamPrepare    p   as P
-CommitPrepared   K   u8 flags (0), lsn commit_lsn, lsn end_lsn, i64 commit_timestamp,
-                     u32 xid, str gid
-RollbackPrepared r   u8 flags (0), lsn prepare_end_lsn, lsn rollback_end_lsn,
-                     i64 prepare_timestamp, i64 rollback_timestamp, u32 xid, str gid
-================ === ===============================================================
+A slot that was made with two_phase sends them at every protocol version. BeginPrepare has no
+flags, unlike the others.
 
 Source: the manual, "Logical Replication Message Formats"; PostgreSQL's
 ``src/backend/replication/logical/proto.c``.
@@ -21,11 +10,10 @@ Source: the manual, "Logical Replication Message Formats"; PostgreSQL's
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pgsluice.lsn import Lsn
+from pgsluice.wire.fields import NoFlags, String, TimestampTz, TransactionId, XLogRecPtr
 from pgsluice.wire.message import Wire
-from pgsluice.wire.reading import Reader, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,59 +29,23 @@ class BeginPrepare(Wire):
     """
 
     tag: ClassVar[str] = "b"
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    prepare_timestamp: int
-    xid: int
-    gid: str
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(
-            reader.lsn("prepare_lsn"),
-            reader.lsn("end_lsn"),
-            reader.i64("prepare_timestamp"),
-            reader.u32("xid"),
-            reader.string("gid"),
-        )
-
-    def _write(self, writer: Writer) -> None:
-        writer.lsn(self.prepare_lsn, "prepare_lsn")
-        writer.lsn(self.end_lsn, "end_lsn")
-        writer.i64(self.prepare_timestamp, "prepare_timestamp")
-        writer.u32(self.xid, "xid")
-        writer.string(self.gid, "gid")
+    prepare_lsn: XLogRecPtr
+    end_lsn: XLogRecPtr
+    prepare_timestamp: TimestampTz
+    xid: TransactionId
+    gid: String
 
 
 @dataclass(frozen=True, slots=True)
 class _AnyPrepare(Wire):
     """What P and p share."""
 
-    flags: int
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    prepare_timestamp: int
-    xid: int
-    gid: str
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(
-            reader.flags("flags", 0),
-            reader.lsn("prepare_lsn"),
-            reader.lsn("end_lsn"),
-            reader.i64("prepare_timestamp"),
-            reader.u32("xid"),
-            reader.string("gid"),
-        )
-
-    def _write(self, writer: Writer) -> None:
-        writer.flags(self.flags, "flags", 0)
-        writer.lsn(self.prepare_lsn, "prepare_lsn")
-        writer.lsn(self.end_lsn, "end_lsn")
-        writer.i64(self.prepare_timestamp, "prepare_timestamp")
-        writer.u32(self.xid, "xid")
-        writer.string(self.gid, "gid")
+    flags: NoFlags
+    prepare_lsn: XLogRecPtr
+    end_lsn: XLogRecPtr
+    prepare_timestamp: TimestampTz
+    xid: TransactionId
+    gid: String
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,31 +85,12 @@ class CommitPrepared(Wire):
     """
 
     tag: ClassVar[str] = "K"
-    flags: int
-    commit_lsn: Lsn
-    end_lsn: Lsn
-    commit_timestamp: int
-    xid: int
-    gid: str
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(
-            reader.flags("flags", 0),
-            reader.lsn("commit_lsn"),
-            reader.lsn("end_lsn"),
-            reader.i64("commit_timestamp"),
-            reader.u32("xid"),
-            reader.string("gid"),
-        )
-
-    def _write(self, writer: Writer) -> None:
-        writer.flags(self.flags, "flags", 0)
-        writer.lsn(self.commit_lsn, "commit_lsn")
-        writer.lsn(self.end_lsn, "end_lsn")
-        writer.i64(self.commit_timestamp, "commit_timestamp")
-        writer.u32(self.xid, "xid")
-        writer.string(self.gid, "gid")
+    flags: NoFlags
+    commit_lsn: XLogRecPtr
+    end_lsn: XLogRecPtr
+    commit_timestamp: TimestampTz
+    xid: TransactionId
+    gid: String
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,31 +108,10 @@ class RollbackPrepared(Wire):
     """
 
     tag: ClassVar[str] = "r"
-    flags: int
-    prepare_end_lsn: Lsn
-    rollback_end_lsn: Lsn
-    prepare_timestamp: int
-    rollback_timestamp: int
-    xid: int
-    gid: str
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Self:
-        return cls(
-            reader.flags("flags", 0),
-            reader.lsn("prepare_end_lsn"),
-            reader.lsn("rollback_end_lsn"),
-            reader.i64("prepare_timestamp"),
-            reader.i64("rollback_timestamp"),
-            reader.u32("xid"),
-            reader.string("gid"),
-        )
-
-    def _write(self, writer: Writer) -> None:
-        writer.flags(self.flags, "flags", 0)
-        writer.lsn(self.prepare_end_lsn, "prepare_end_lsn")
-        writer.lsn(self.rollback_end_lsn, "rollback_end_lsn")
-        writer.i64(self.prepare_timestamp, "prepare_timestamp")
-        writer.i64(self.rollback_timestamp, "rollback_timestamp")
-        writer.u32(self.xid, "xid")
-        writer.string(self.gid, "gid")
+    flags: NoFlags
+    prepare_end_lsn: XLogRecPtr
+    rollback_end_lsn: XLogRecPtr
+    prepare_timestamp: TimestampTz
+    rollback_timestamp: TimestampTz
+    xid: TransactionId
+    gid: String

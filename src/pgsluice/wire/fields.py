@@ -1,0 +1,181 @@
+"""The kinds of fields that messages consist of: how each is read and how it is written.
+
+A message declares its fields once, as annotations of its dataclass, in their order on the
+wire. The names are those of the manual's section "Message Data Types" and of PostgreSQL's
+source::
+
+    final_lsn: XLogRecPtr
+    commit_timestamp: TimestampTz
+    xid: TransactionId
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import takewhile
+from struct import Struct
+from typing import Annotated, Any, get_type_hints
+
+from pgsluice.lsn import Lsn
+from pgsluice.wire.reading import Reader, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One kind of field.
+
+    Attributes:
+        read: takes the reader and the field's name; returns the value.
+        write: takes the writer, the value and the field's name.
+    """
+
+    read: Callable[[Reader, str], Any]
+    write: Callable[[Writer, Any, str], None]
+
+
+def flag_byte(known: int) -> Field:
+    """A byte of flags.
+
+    Args:
+        known: the bits that have a meaning; any other is refused.
+    """
+    return Field(
+        lambda reader, name: reader.flags(name, known),
+        lambda writer, value, name: writer.flags(value, name, known),
+    )
+
+
+def counted(kind: type, prefix: str, least: int) -> Field:
+    """An Int16 that counts records, and the records.
+
+    Args:
+        kind: the records' class.
+        prefix: what errors put before the names of its fields.
+        least: the size in bytes of the smallest record.
+    """
+    layout = Layout(kind, prefix)
+
+    def read(reader: Reader, name: str) -> tuple[Any, ...]:
+        count = reader.count(2, f"{prefix}count", least)
+        return tuple([kind(*layout.read(reader)) for _ in range(count)])
+
+    def write(writer: Writer, records: tuple[Any, ...], name: str) -> None:
+        writer.i16(len(records), f"{prefix}count")
+        for record in records:
+            layout.write(writer, record)
+
+    return Field(read, write)
+
+
+def if_parallel(kind: type, prefix: str) -> Field:
+    """A record that is there only under ``streaming 'parallel'``; None otherwise.
+
+    Args:
+        kind: the record's class.
+        prefix: what errors put before the names of its fields.
+    """
+    layout = Layout(kind, prefix)
+
+    def read(reader: Reader, name: str) -> Any:
+        return kind(*layout.read(reader)) if reader.parallel else None
+
+    def write(writer: Writer, record: object | None, name: str) -> None:
+        if record is not None:
+            layout.write(writer, record)
+
+    return Field(read, write)
+
+
+def _read_counted_bytes(reader: Reader, name: str) -> bytes:
+    return reader.take(reader.count(4, f"{name} length", 1))
+
+
+def _write_counted_bytes(writer: Writer, value: bytes, name: str) -> None:
+    writer.i32(len(value), f"{name} length")
+    writer.raw(value)
+
+
+_ID = Field(Reader.u32, Writer.u32)
+_STREAM_XID = Field(Reader.u32, Writer.u32)
+
+Oid = Annotated[int, _ID]
+TransactionId = Annotated[int, _ID]
+UInt32 = Annotated[int, Field(Reader.u32, Writer.u32)]
+Int32 = Annotated[int, Field(Reader.i32, Writer.i32)]
+XLogRecPtr = Annotated[Lsn, Field(Reader.lsn, Writer.lsn)]
+TimestampTz = Annotated[int, Field(Reader.i64, Writer.i64)]
+String = Annotated[str, Field(Reader.string, Writer.string)]
+Boolean = Annotated[bool, Field(Reader.boolean, Writer.boolean)]
+NoFlags = Annotated[int, flag_byte(0)]
+CountedBytes = Annotated[bytes, Field(_read_counted_bytes, _write_counted_bytes)]
+Rest = Annotated[
+    bytes,
+    Field(lambda reader, name: reader.rest(), lambda writer, value, name: writer.raw(value)),
+]
+StreamXid = Annotated[int | None, _STREAM_XID]
+"""The (sub)transaction's id, which a message carries only between Stream Start and Stream
+Stop: never because of the protocol's version alone. A message with ``xid=None`` has none.
+It comes first on the wire, and is the last attribute of its class."""
+
+
+class _Ids:
+    """Ids that stand side by side, read at once: most messages begin with them."""
+
+    __slots__ = ("layout", "names")
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = " and ".join(names)
+        self.layout = Struct(f">{len(names)}I")
+
+
+class Layout:
+    """The fields of a class, in their order on the wire.
+
+    Args:
+        kind: the class; its annotations are the fields.
+        prefix: what errors put before the fields' names.
+    """
+
+    __slots__ = ("_fields", "_has_xid", "_ids", "_ids_in_stream", "_others", "_prefix")
+
+    def __init__(self, kind: type, prefix: str = "") -> None:
+        self._prefix = prefix
+        fields = [
+            (name, field)
+            for name, hint in get_type_hints(kind, include_extras=True).items()
+            for field in getattr(hint, "__metadata__", ())
+        ]
+        self._has_xid = any(field is _STREAM_XID for _, field in fields)
+        self._fields = [item for item in fields if item[1] is not _STREAM_XID]
+        ids = [name for name, _ in takewhile(lambda item: item[1] is _ID, self._fields)]
+        self._ids = _Ids(ids) if ids else None
+        self._ids_in_stream = _Ids(["xid", *ids]) if self._has_xid else self._ids
+        self._others = [(prefix + name, field.read) for name, field in self._fields[len(ids) :]]
+
+    def read(self, reader: Reader) -> list[Any]:
+        """The values of the attributes, in their order.
+
+        Raises:
+            ProtocolError: a field cannot be read.
+        """
+        ids = self._ids_in_stream if reader.in_stream else self._ids
+        if ids is None:
+            return [read(reader, name) for name, read in self._others]
+        values = [*reader.ids(ids.layout, ids.names)]
+        for name, read in self._others:
+            values.append(read(reader, name))
+        if ids is not self._ids:
+            values.append(values.pop(0))
+        return values
+
+    def write(self, writer: Writer, record: object) -> None:
+        """Write the attributes of a record.
+
+        Raises:
+            ValueError: an attribute holds what has no place on the wire.
+        """
+        if self._has_xid:
+            writer.xid(record.xid)  # type: ignore[attr-defined]
+        for name, field in self._fields:
+            field.write(writer, getattr(record, name), self._prefix + name)
