@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 
 from pgsluice.capture.health import CaptureHealth, error_facts, error_of, read_health
 from pgsluice.capture.process import run_capture
@@ -52,12 +52,7 @@ class CaptureProcess:
         self._start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self) -> None:

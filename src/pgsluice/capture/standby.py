@@ -9,8 +9,6 @@ new timeline.
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from pgsluice.errors import SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 
@@ -32,12 +30,7 @@ class StandbyWatch:
     def __enter__(self) -> StandbyWatch:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def check(self) -> None:

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 
 import psycopg
 
@@ -48,12 +47,7 @@ class Stage:
     def __enter__(self) -> Stage:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._ending.close()
         finally:

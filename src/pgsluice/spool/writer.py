@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-from types import TracebackType
 
 import numpy as np
 
@@ -67,12 +66,7 @@ class SpoolWriter:
     def __enter__(self) -> SpoolWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

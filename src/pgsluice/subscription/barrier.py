@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from pgsluice.errors import SpoolBusy
 from pgsluice.lsn import Lsn
@@ -245,12 +244,7 @@ class BarrierOwner:
                     raise
                 time.sleep(_POLL_S)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.clear()
         self._lock.release()
 
