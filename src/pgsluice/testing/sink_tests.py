@@ -1,0 +1,95 @@
+"""What the parts of the sink contract share: a table of the tests, and how it is written."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pgsluice.changes.net import NetChanges, net_changes
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import Applied, Sink, StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.testing.changes import ChangesBuilder
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("big", pa.string())]
+)
+TABLE = TargetTable("public", "t", SCHEMA, ("id",))
+SPOOL = "5b0a7c1e-0000-4000-8000-000000000001"
+
+
+def identity(*, spool: str = SPOOL, oid: int = 16384, copy: int = 1) -> TargetIdentity:
+    """Whose rows the tests' table holds."""
+    return TargetIdentity(spool, oid, copy)
+
+
+def row(id_: int, a: int | None = 0, big: Any = "big") -> dict[str, Any]:
+    """A row of the tests' table."""
+    return {"id": id_, "a": a, "big": big}
+
+
+def net(*builders: ChangesBuilder, table: TargetTable = TABLE) -> NetChanges:
+    """Net changes of what was built."""
+    return net_changes(
+        [builder.build() for builder in builders], schema=table.schema, key=table.key
+    )
+
+
+def changes(key: tuple[str, ...] = ("id",)) -> ChangesBuilder:
+    """Changes of the tests' table."""
+    return ChangesBuilder(SCHEMA, key)
+
+
+def batches(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> list[pa.RecordBatch]:
+    """Rows as a copy gives them."""
+    return list(pa.Table.from_pylist(list(rows), schema=schema).to_batches(max_chunksize=2))
+
+
+def inserted(id_: int) -> ChangesBuilder:
+    """An INSERT of one row."""
+    t = changes()
+    t.insert(row(id_))
+    return t
+
+
+class SinkTests:
+    """The methods that a sink's tests fill in, and those that the tests use."""
+
+    @pytest.fixture
+    def sink(self) -> Sink:
+        """A sink with nothing in it."""
+        raise NotImplementedError
+
+    def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:
+        """A table's rows, read without pgsluice, in any order."""
+        raise NotImplementedError
+
+    def writer(self, sink: Sink, copy: int = 1, table: TargetTable = TABLE) -> TableWriter:
+        """A fresh writer of the tests' table."""
+        return TableWriter(sink, table, identity(copy=copy))
+
+    def sorted_rows(self, sink: Sink) -> list[dict[str, Any]]:
+        """The tests' table by id."""
+        return sorted(self.rows(sink), key=lambda row: int(row["id"]))
+
+    def loaded(self, sink: Sink, *rows: dict[str, Any], lsn: int = 100) -> Applied:
+        """Copy rows into the tests' table."""
+        return self.writer(sink).load(batches(*rows), Lsn(lsn))
+
+    def staged(
+        self, sink: Sink, *parts: list[dict[str, Any]], lsn: int = 100, copy: int = 1
+    ) -> list[StagedRows]:
+        """Stage a copy as its tasks do: a task for each part, or one where the sink needs that.
+
+        What a task returns travels to the driver by pickle.
+        """
+        if not self.writer(sink).can_stage():
+            parts = ([row for part in parts for row in part],)
+        staged = [
+            self.writer(sink, copy=copy).stage_load(batches(*part), Lsn(lsn)) for part in parts
+        ]
+        restored: list[StagedRows] = pickle.loads(pickle.dumps(staged))  # noqa: S301 - our own
+        return restored
