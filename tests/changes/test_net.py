@@ -427,11 +427,30 @@ class TestKeys:
         assert net(t).rows.to_pylist() == [row(1)]
 
     def test_a_key_of_a_type_without_equality_is_refused(self) -> None:
-        schema = pa.schema([("id", pa.list_(pa.int32()))])
+        schema = pa.schema([("id", pa.struct([("a", pa.int32())]))])
         t = ChangesBuilder(schema)
-        t.insert({"id": [1]})
+        t.insert({"id": {"a": 1}})
         with pytest.raises(TableError, match="cannot be part of a key"):
             net_changes([t.build()], schema=schema, key=("id",))
+
+    def test_arrays_are_keys(self) -> None:
+        schema = pa.schema([("id", pa.list_(pa.string())), ("a", pa.int32())])
+        t = ChangesBuilder(schema)
+        for number, key in enumerate([["a,b"], ["a", "b"], [], [""], [None], ["a", "b"]]):
+            t.insert({"id": key, "a": number})
+        result = net_changes([t.build()], schema=schema, key=("id",))
+        assert [one["a"] for one in result.rows.to_pylist()] == [0, 2, 3, 4, 5]
+
+    def test_zero_and_minus_zero_are_two_keys_and_nan_is_one(self) -> None:
+        schema = pa.schema([("id", pa.float64()), ("a", pa.int32())])
+        t = ChangesBuilder(schema)
+        t.insert({"id": 0.0, "a": 1})
+        t.update({"id": -0.0, "a": 2}, old={"id": 0.0})
+        t.insert({"id": float("nan"), "a": 3})
+        t.update({"id": float("nan"), "a": 4})
+        result = net_changes([t.build()], schema=schema, key=("id",))
+        rows = [(repr(one["id"]), one["a"]) for one in result.rows.to_pylist()]
+        assert rows == [("-0.0", 2), ("nan", 4)]
 
 
 class TestWithoutKey:

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -20,7 +21,7 @@ from pgsluice.errors import Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.maintenance import MANY_COMMITS
+from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
@@ -413,6 +414,49 @@ def test_keys_of_every_type(sink: DeltaSink, kind: pa.DataType, keys: list[Any])
     expected = {key: row(key, 60, f"of {i}") for i, key in enumerate(others, 2)}
     assert by_key == {second: row(second, 50, "of 0"), **expected}
     assert len(content) == len(by_key)
+
+
+def test_files_are_compressed_and_have_only_exact_bounds(sink: DeltaSink) -> None:
+    """Of copies, appended and merged rows, and after a compaction."""
+    schema = pa.schema([
+        pa.field("id", pa.int64(), nullable=False), ("long", pa.decimal128(38, 0)),
+        ("short", pa.decimal128(15, 2)), ("f", pa.float64()),
+    ])  # fmt: skip
+    table = TargetTable("public", "t", schema, ("id",))
+
+    def values(id_: int) -> dict[str, Any]:
+        exact = {"long": Decimal(2**63 + id_), "short": Decimal("0.30")}
+        return {"id": id_, "f": float("nan") if id_ % 2 else 1.0, **exact}
+
+    writer_of(sink, table).load(batches(values(0), values(1), schema=schema), Lsn(100))
+    bounds = _columns_with_bounds(sink)
+    for i in range(MANY_SMALL_FILES):
+        t = ChangesBuilder(schema)
+        if i == 0:
+            t.update(values(0))
+        t.insert(values(i + 2))
+        writer_of(sink, table).apply(net(t, table=table), Lsn(101 + i))
+        bounds += _columns_with_bounds(sink)
+    maintain(DeltaTable(location(sink)), [], None)
+    assert len(DeltaTable(location(sink)).file_uris()) == 1
+    assert {tuple(names) for names in [*bounds, *_columns_with_bounds(sink)]} == {("id", "short")}
+    codecs = {
+        pq.ParquetFile(path).metadata.row_group(0).column(0).compression
+        for path in Path(location(sink)).glob("*.parquet")
+    }
+    assert codecs == {"SNAPPY"}
+
+
+def _columns_with_bounds(sink: DeltaSink) -> list[list[str]]:
+    actions = pa.table(DeltaTable(location(sink)).get_add_actions(flatten=True)).to_pylist()
+    return [
+        [
+            name[4:]
+            for name, least in action.items()
+            if name.startswith("min.") and least is not None
+        ]
+        for action in actions
+    ]
 
 
 class TestMaintenance:

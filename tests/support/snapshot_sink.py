@@ -143,8 +143,9 @@ def _changed(
         rows = [{**dict.fromkeys(schema.names), **row} for row in net.rows.to_pylist()]
         return kept + rows, (len(rows), 0, 0, 0)
 
-    def key(row: Row) -> tuple[Any, ...]:
-        return tuple(row[name] for name in net.key)
+    def key(row: Row) -> tuple[str, ...]:
+        # Not the values: 0 and -0 are two keys, and a list cannot be looked up.
+        return tuple(repr(row[name]) for name in net.key)
 
     net, skipped = resolve_rekeyed(net, pa.Table.from_pylist(kept, schema=schema))
     by_key = {key(row): row for row in kept}

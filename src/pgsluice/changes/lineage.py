@@ -65,7 +65,7 @@ class Lineages:
 
 
 def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
-    """Give each key a number; values are compared exactly as they are stored.
+    """Give each key a number.
 
     Raises:
         TableError: a key column's type cannot be a key.
@@ -90,6 +90,9 @@ def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
 def number_rows(rows: pa.Table, key: tuple[str, ...]) -> Int64s:
     """Give each row a number: rows of equal keys have equal numbers.
 
+    Keys are equal if PostgreSQL prints them alike, as far as the target's type tells them apart:
+    0 and -0 are two keys, NaN is one; 1.0 and 1.00 are two keys as text and one as a decimal.
+
     Raises:
         TableError: a key column's type cannot be a key.
     """
@@ -101,19 +104,38 @@ def number_rows(rows: pa.Table, key: tuple[str, ...]) -> Int64s:
     return numbers
 
 
+def find_rows(keys: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
+    """For each of ``keys`` a row of ``rows`` that has it, or -1."""
+    own = rows.select(key).cast(keys.schema)
+    numbers = number_rows(pa.concat_tables([keys, own]), key)
+    row_of_number = np.full(int(numbers.max(initial=-1)) + 1, -1)
+    row_of_number[numbers[len(keys) :]] = np.arange(len(own))
+    return row_of_number[numbers[: len(keys)]]
+
+
 def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
+    """Number the values of a column; null is -1."""
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
+    if pa.types.is_list(column.type):
+        column = _lists_as_bytes(column, name)
     try:
-        encoded = pc.dictionary_encode(
-            pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
-            if isinstance(column, pa.ChunkedArray)
-            else column
-        )
+        encoded = pc.dictionary_encode(column)
     except pa.ArrowNotImplementedError as error:
         raise TableError(
             f"column {name!r} of type {column.type} cannot be part of a key", column=name
         ) from error
-    indices: Int64s = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return indices
+    numbers: Int64s = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+    return numbers
+
+
+def _lists_as_bytes(lists: pa.ListArray, name: str) -> pa.Array:
+    """Lists as the bytes of their elements' numbers, which Arrow can compare."""
+    elements = _numbered(lists.flatten(), name)
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]) * elements.itemsize
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(elements))]
+    return pa.Array.from_buffers(pa.large_binary(), len(lists), buffers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.lineage import number_rows
+from pgsluice.changes.lineage import find_rows
 from pgsluice.changes.net import NetChanges
-from pgsluice.columnar.changes import Int64s, Mask
+from pgsluice.columnar.changes import Mask
 
 
 def columns_of_sources(net: NetChanges) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def resolve_rekeyed(net: NetChanges, sources: pa.Table) -> tuple[NetChanges, int
     """
     if not len(net.rekeyed):
         return net, 0
-    source_rows = _find(net.source_keys, sources, net.key)
+    source_rows = find_rows(net.source_keys, sources, net.key)
     has_source = source_rows >= 0
     rows, absent = net.rows, dict(net.absent)
     for name, mask in net.absent.items():
@@ -60,7 +60,7 @@ def resolve_rekeyed(net: NetChanges, sources: pa.Table) -> tuple[NetChanges, int
     keep[skipped] = False
     kept_masks = {name: mask[keep] for name, mask in absent.items()}
     missing = net.source_keys.filter(pa.array(~has_source))
-    is_missing = _find(net.deletes, missing, net.key) >= 0
+    is_missing = find_rows(net.deletes, missing, net.key) >= 0
     resolved = replace(
         net,
         rows=rows.take(pa.array(np.flatnonzero(keep))),
@@ -80,13 +80,4 @@ def _deletes(net: NetChanges, has_source: Mask, missing: pa.Table) -> pa.Table:
     not_replaced = net.rekeyed[net.takes_ended_key & ~has_source]
     keys = net.rows.select(net.key).take(pa.array(not_replaced)).cast(net.deletes.schema)
     deletes = pa.concat_tables([net.deletes, keys])
-    return deletes.filter(pa.array(_find(deletes, missing, net.key) < 0))
-
-
-def _find(keys: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
-    """For each key the row that has it, or -1."""
-    own = rows.select(key).cast(keys.schema)
-    numbers = number_rows(pa.concat_tables([keys, own]), key)
-    row_of_number = np.full(int(numbers.max(initial=-1)) + 1, -1)
-    row_of_number[numbers[len(keys) :]] = np.arange(len(own))
-    return row_of_number[numbers[: len(keys)]]
+    return deletes.filter(pa.array(find_rows(deletes, missing, net.key) < 0))

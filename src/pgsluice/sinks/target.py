@@ -106,17 +106,14 @@ def target_table(
 
     Raises:
         TableError: see :func:`key_columns`; or two columns differ only by case, which a lake's
-            tables do not tell apart.
+            tables do not tell apart; or the target's type does not tell keys apart.
     """
     key = key_columns(facts, options)
     columns = replicated_columns(facts, published)
     _check_names(facts, columns)
-    fields = [
-        pa.field(
-            column.name, column_type(column, facts, options).arrow_type, column.name not in key
-        )
-        for column in columns
-    ]
+    types = {column.name: column_type(column, facts, options) for column in columns}
+    _check_key_types(facts, {name: types[name] for name in key if name in types})
+    fields = [pa.field(name, kind.arrow_type, name not in key) for name, kind in types.items()]
     return TargetTable(
         namespace=facts.root_namespace,
         name=facts.root_name,
@@ -138,4 +135,18 @@ def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
                 f"pgsluice copy CONFIG {table}",
                 table=table,
                 column=column.name,
+            )
+
+
+def _check_key_types(facts: RelationFacts, types: Mapping[str, ColumnType]) -> None:
+    table = f"{facts.root_namespace}.{facts.root_name}"
+    for name, kind in types.items():
+        if not kind.tells_values_apart:
+            raise TableError(
+                f"{table}: different values of the key column {name} ({kind.name}) can be equal "
+                f"as {kind.spark_ddl}",
+                hint=f'choose "string" or "decimal(p,s)" for {table}.{name} in the subscription\'s '
+                f"`types`; then copy the table: pgsluice copy CONFIG {table}",
+                table=table,
+                column=name,
             )

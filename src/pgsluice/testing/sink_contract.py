@@ -11,11 +11,12 @@ The subclass says how a sink is made and how its tables are read back, nothing e
 
 from pgsluice.testing.sink_changes import ChangesContract
 from pgsluice.testing.sink_copies import CopiesContract
+from pgsluice.testing.sink_keys import KeysContract
 from pgsluice.testing.sink_staging import StagingContract
 from pgsluice.testing.sink_tests import SCHEMA, TABLE, batches, changes, identity, net, row
 
 __all__ = ["SCHEMA", "TABLE", "SinkContract", "batches", "changes", "identity", "net", "row"]
 
 
-class SinkContract(CopiesContract, ChangesContract, StagingContract):
+class SinkContract(CopiesContract, ChangesContract, KeysContract, StagingContract):
     """What every sink owes; see :mod:`pgsluice.sinks.contract`."""

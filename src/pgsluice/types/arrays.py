@@ -167,6 +167,10 @@ class ListType(ColumnType):
     def reads_binary(self) -> bool:
         return self.element.reads_binary
 
+    @property
+    def tells_values_apart(self) -> bool:
+        return self.element.tells_values_apart
+
     def _in_row(self, error: ConversionError, offsets: Int64s, form: str) -> ConversionError:
         """Turn an element's error into an error of the array that contains it."""
         element = error.facts.get("row")

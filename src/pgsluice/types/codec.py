@@ -91,6 +91,11 @@ class ColumnType(ABC):
         """
         return True
 
+    @property
+    def tells_values_apart(self) -> bool:
+        """Whether values that are different at the source are different in the Arrow type."""
+        return True
+
     @abstractmethod
     def encode_text(self, array: pa.Array) -> pa.Array:
         """Encode as text that the type's input function reads back to the same values.

@@ -141,6 +141,7 @@ class FloatType(ColumnType):
         wire = np.dtype(self.arrow_type.to_pandas_dtype()).newbyteorder(">")
         matrix, raw = fixed_width_bytes(values, wire.itemsize, self.name)
         native = np.ascontiguousarray(matrix).view(wire)[:, 0].astype(wire.newbyteorder("="))
+        native[np.isnan(native)] = np.nan  # its other bits are not in the text form
         return Decoded(fixed_width(native, self.arrow_type, raw.null))
 
     def encode_text(self, array: pa.Array) -> pa.Array:

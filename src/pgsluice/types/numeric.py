@@ -154,3 +154,7 @@ class NumericDoubleType(FloatType):
 
     def decode_binary(self, values: pa.Array) -> Decoded:
         return self.decode_text(numeric_binary_to_text(values))
+
+    @property
+    def tells_values_apart(self) -> bool:
+        return False

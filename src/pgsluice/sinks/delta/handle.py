@@ -31,6 +31,7 @@ from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.merge import merge
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
+from pgsluice.sinks.delta.statistics import writer_properties
 
 
 class DeltaHandle:
@@ -111,6 +112,7 @@ class DeltaHandle:
                 schema_mode=None if self._delta is None else "overwrite",
                 configuration=self._configuration() if self._delta is None else None,
                 storage_options=self._storage_options,
+                writer_properties=writer_properties(schema),
                 commit_properties=self._commit(position),
             )
 
@@ -217,7 +219,13 @@ class DeltaHandle:
         if net.truncated or self._may_append(net):
             mode: Literal["overwrite", "append"] = "overwrite" if net.truncated else "append"
             rows = columns.with_all_columns(net.rows, columns.existing_schema(delta))
-            write_deltalake(delta, rows, mode=mode, commit_properties=commit)
+            write_deltalake(
+                delta,
+                rows,
+                mode=mode,
+                writer_properties=writer_properties(rows.schema),
+                commit_properties=commit,
+            )
             return {"num_target_rows_inserted": len(rows)}
         return merge(delta, net, commit)
 
@@ -242,6 +250,7 @@ class DeltaHandle:
                 mode="error",
                 configuration=self._configuration(),
                 storage_options=self._storage_options,
+                writer_properties=writer_properties(schema),
                 commit_properties=self._commit(position),
             )
         )

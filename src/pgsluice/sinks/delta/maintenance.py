@@ -18,6 +18,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from pgsluice.sinks.delta.columns import existing_schema
+from pgsluice.sinks.delta.statistics import writer_properties
+
 MAINTAINED = "pgsluice.maintained"
 
 TARGET_FILE_BYTES = 16 * 2**20
@@ -81,6 +84,7 @@ def maintain(
         if small >= MANY_SMALL_FILES:
             handle.optimize.compact(
                 target_size=TARGET_FILE_BYTES,
+                writer_properties=writer_properties(existing_schema(handle)),
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
         _vacuum(handle, keep, timedelta(0), full=False)

@@ -12,9 +12,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 
 from pgsluice.changes.net import NetChanges
+from pgsluice.sinks.delta.columns import existing_schema
+from pgsluice.sinks.delta.statistics import has_exact_bounds, writer_properties
+
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999, in microseconds since 1970."""
 
 
 def quoted(name: str) -> str:
@@ -33,7 +39,12 @@ def merge(handle: DeltaTable, net: NetChanges, commit: CommitProperties) -> dict
     """
     names = net.schema.names
     column_index = {name: i for i, name in enumerate(names)}
-    on = " AND ".join(f"t.{quoted(name)} = s.c{column_index[name]}" for name in net.key)
+    source = _source(net)
+    keys = {name: source.column(f"c{column_index[name]}") for name in net.key}
+    on = " AND ".join(
+        _equality(f"t.{quoted(name)}", f"s.c{column_index[name]}", values.type)
+        for name, values in keys.items()
+    )
     updates = {
         quoted(name): f"CASE WHEN s.a{i} THEN t.{quoted(name)} ELSE s.c{i} END"
         if name in net.absent
@@ -45,13 +56,14 @@ def merge(handle: DeltaTable, net: NetChanges, commit: CommitProperties) -> dict
         updates = {quoted(net.key[0]): f"s.c{column_index[net.key[0]]}"}
     inserts = {quoted(name): f"s.c{i}" for i, name in enumerate(names)}
     # streamed_exec=False: the source is in memory anyway, and deltalake then skips files of
-    # the target by the source's smallest and largest key.
+    # the target by the source's smallest and largest key, which it prints as literals.
     merger = handle.merge(
-        _source(net),
+        source,
         predicate=on,
         source_alias="s",
         target_alias="t",
-        streamed_exec=False,
+        streamed_exec=not all(map(_has_literals, keys.values())),
+        writer_properties=writer_properties(existing_schema(handle)),
         commit_properties=commit,
     )
     if len(net.deletes):
@@ -61,6 +73,30 @@ def merge(handle: DeltaTable, net: NetChanges, commit: CommitProperties) -> dict
         merger = merger.when_not_matched_insert(inserts, predicate="s.ins")
     metrics: dict[str, Any] = merger.execute()
     return metrics
+
+
+def _equality(target: str, source: str, kind: pa.DataType) -> str:
+    """The condition that two values of a key column are equal, as in
+    :func:`pgsluice.changes.lineage.number_rows`.
+
+    deltalake skips files by ``=``, also by bounds that are not exact (:func:`.has_exact_bounds`).
+    It does not look at bounds for texts of values, by which 0 and -0 differ, too.
+    """
+    if has_exact_bounds(kind):
+        return f"{target} = {source}"
+    return f"CAST({target} AS VARCHAR) = CAST({source} AS VARCHAR)"
+
+
+def _has_literals(values: pa.ChunkedArray) -> bool:
+    """Whether deltalake can print all values as literals: not lists, nor other years than 1 to
+    9999."""
+    if pa.types.is_list(values.type):
+        return False
+    if not pa.types.is_timestamp(values.type):
+        return True
+    bounds = pc.min_max(values.cast(pa.int64()))
+    is_printed: bool = bounds["min"].as_py() >= _FIRST_US and bounds["max"].as_py() <= _LAST_US
+    return is_printed
 
 
 def _source(net: NetChanges) -> pa.Table:

@@ -6,16 +6,20 @@ So these rows are read first, from the version that the MERGE starts from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from pgsluice.changes.lineage import find_rows
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import columns_of_sources, resolve_rekeyed
 from pgsluice.sinks.delta.merge import quoted
 
 _LONGEST_LIST = 1000
 """Values in an IN list, at most."""
+_ROWS_AT_ONCE = 2**18
 
 
 def read_and_resolve(handle: DeltaTable, net: NetChanges) -> tuple[NetChanges, int]:
@@ -25,30 +29,43 @@ def read_and_resolve(handle: DeltaTable, net: NetChanges) -> tuple[NetChanges, i
 
 
 def _read(handle: DeltaTable, keys: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows whose first key column has one of these keys' values: all sources, and others."""
-    first = keys.schema.names[0]
-    wanted = pc.unique(keys.column(0))
+    """The rows that have one of these keys."""
+    names = tuple(keys.schema.names)
+    predicate = _predicate(names[0], keys.column(0))
     reader = pa.RecordBatchReader.from_stream(
-        handle.scan(columns=schema.names, predicate=_predicate(first, wanted))
+        handle.scan(columns=schema.names, predicate=predicate)
     )
-    parts = []
+    parts = [schema.empty_table()]
+    for rows in _tables(reader, schema):
+        has_key = find_rows(rows.select(names), keys, names) >= 0
+        parts.append(rows.filter(pa.array(has_key)))
+    return pa.concat_tables(parts)
+
+
+def _tables(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The batches joined to tables of about _ROWS_AT_ONCE rows."""
+    held: list[pa.RecordBatch] = []
     for batch in reader:
         # The engine returns text as views, which pyarrow cannot take by index yet.
-        rows = batch.select(schema.names).cast(schema)
-        parts.append(rows.filter(pc.is_in(rows.column(first), value_set=wanted)))
-    return pa.Table.from_batches(parts, schema=schema)
+        held.append(batch.select(schema.names).cast(schema))
+        if sum(map(len, held)) >= _ROWS_AT_ONCE:
+            yield pa.Table.from_batches(held, schema)
+            held = []
+    yield pa.Table.from_batches(held, schema)
 
 
-def _predicate(name: str, wanted: pa.Array) -> str | None:
-    """A condition by which the engine skips files; None for types without simple literals."""
-    if pa.types.is_integer(wanted.type):
+def _predicate(name: str, values: pa.ChunkedArray) -> str | None:
+    """A condition by which the engine skips files; None for types whose bounds are not exact or
+    that have no simple literals."""
+    if pa.types.is_integer(values.type):
+        wanted = pc.unique(values)
         if len(wanted) <= _LONGEST_LIST:
             return f"{quoted(name)} IN ({', '.join(map(str, wanted.to_pylist()))})"
         bounds = pc.min_max(wanted).as_py()
         return f"{quoted(name)} BETWEEN {bounds['min']} AND {bounds['max']}"
-    if len(wanted) <= _LONGEST_LIST and (
-        pa.types.is_string(wanted.type) or pa.types.is_large_string(wanted.type)
-    ):
-        literals = ("'" + text.replace("'", "''") + "'" for text in wanted.to_pylist())
-        return f"{quoted(name)} IN ({', '.join(literals)})"
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        wanted = pc.unique(values)
+        if len(wanted) <= _LONGEST_LIST:
+            literals = ("'" + text.replace("'", "''") + "'" for text in wanted.to_pylist())
+            return f"{quoted(name)} IN ({', '.join(literals)})"
     return None
