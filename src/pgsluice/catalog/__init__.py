@@ -12,20 +12,14 @@ from pgsluice.catalog.managed_publications import (
     drop_publications,
     ensure_publications,
 )
-from pgsluice.catalog.publications import (
-    PublicationInfo,
-    PublishedBy,
-    PublishedRelation,
-    publications_of,
-    relations_of,
-)
+from pgsluice.catalog.publications import PublicationInfo, publications_of
+from pgsluice.catalog.published import PublishedBy, PublishedRelation, relations_of
 from pgsluice.catalog.relations import fetch_many, fetch_relation_facts
 from pgsluice.catalog.server import ServerInfo, SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.catalog.tables import Filenode, UserTable, leaf_filenodes, user_tables
 from pgsluice.catalog.witnesses import (
     CatalogWitnesses,
     fetch_witnesses,
-    file_xids,
     missing_columns,
 )
 

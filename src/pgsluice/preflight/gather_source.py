@@ -22,7 +22,7 @@ from pgsluice.catalog import (
     user_tables,
 )
 from pgsluice.catalog.managed_publications import INSERT_SUFFIX
-from pgsluice.catalog.publications import PublishedBy
+from pgsluice.catalog.published import PublishedBy
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError, SourceRefused

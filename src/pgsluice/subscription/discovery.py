@@ -22,7 +22,7 @@ from pgsluice.catalog import (
     leaf_filenodes,
     relations_of,
 )
-from pgsluice.catalog.publications import PublishedBy
+from pgsluice.catalog.published import PublishedBy
 from pgsluice.catalog.tables import Filenode
 from pgsluice.facts import RelationFacts
 from pgsluice.publication import Publisher, fingerprint

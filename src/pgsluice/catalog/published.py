@@ -1,0 +1,286 @@
+"""Which relations the server's publications send, from the catalog's own tables.
+
+It is what the view ``pg_publication_tables`` shows, by the rules of pg_publication.c. The view
+itself cannot be asked: it opens every table and waits for whoever has an ACCESS EXCLUSIVE lock, and
+it shows the present, not the caller's snapshot. Here only the condition of a row filter makes
+the server open its table, to print the columns' names.
+
+The rules, for one publication:
+
+- All tables: every permanent table and partition. With ``publish_via_partition_root``, those
+  that are no partition, partitioned tables included.
+- A listed table: itself. A partitioned one stands for its leaves, or with
+  ``publish_via_partition_root`` for itself. Inheritance makes no difference: CREATE PUBLICATION
+  has listed the children.
+- A listed schema: its permanent tables, and its partitioned tables as if they were listed.
+- With ``publish_via_partition_root``, a partition goes if one above it stays.
+- A column list and a row filter act on the relation that is listed with them, unless its schema
+  is listed too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+
+from pgsluice.catalog.publications import PublicationInfo, publications_of
+from pgsluice.catalog.source_tables import FIRST_NORMAL_OID
+
+Connection = psycopg.Connection[Any]
+
+_FIRST_WITH_PARTITIONED = 130000
+_FIRST_WITH_LISTS = 150000
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBy:
+    """How one publication publishes a relation.
+
+    Attributes:
+        columns: what it sends, in the table's order; None: all columns that are not generated.
+        row_filter: the WHERE clause, as the server prints it.
+    """
+
+    publication: str
+    actions: frozenset[str]
+    columns: tuple[str, ...] | None
+    row_filter: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRelation:
+    """A relation that pgoutput sends: a table, a leaf, or with via_root a root."""
+
+    oid: int
+    namespace: str
+    name: str
+    kind: str
+    by: tuple[PublishedBy, ...]
+
+    @property
+    def actions(self) -> frozenset[str]:
+        """The actions that at least one of the publications publishes."""
+        return frozenset().union(*(publication.actions for publication in self.by))
+
+
+class _Relation(NamedTuple):
+    """One row of pg_class."""
+
+    namespace_oid: int
+    namespace: str
+    name: str
+    kind: str
+    persistence: str
+    is_partition: bool
+
+
+class _Listed(NamedTuple):
+    """One row of pg_publication_rel."""
+
+    attnums: list[int] | None
+    row_filter: str | None
+
+
+_RELATIONS = """
+SELECT c.oid, c.relnamespace::bigint, n.nspname, c.relname, c.relkind::text,
+       c.relpersistence::text, c.relispartition
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' AND c.oid >= 16384
+"""
+_LISTED = """
+SELECT r.prpubid, r.prrelid, NULL, NULL
+FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = ANY (%s::oid[])
+"""
+_LISTED_15 = """
+SELECT r.prpubid, r.prrelid, r.prattrs::int2[], pg_catalog.pg_get_expr(r.prqual, r.prrelid)
+FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = ANY (%s::oid[])
+"""
+_SCHEMAS = """
+SELECT n.pnpubid, n.pnnspid
+FROM pg_catalog.pg_publication_namespace n WHERE n.pnpubid = ANY (%s::oid[])
+"""
+_PARTITIONS = """
+SELECT i.inhrelid, i.inhparent
+FROM pg_catalog.pg_inherits i
+JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition {attached}
+"""
+_COLUMNS = """
+SELECT a.attrelid, a.attnum, a.attname, {generated}
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum
+"""
+
+
+def relations_of(
+    connection: Connection, publications: Collection[str]
+) -> dict[int, PublishedRelation]:
+    """The relations that the publications send, by OID, as pgoutput will name them.
+
+    Args:
+        connection: to the source; all is read in its snapshot, if it has one.
+        publications: names; those that do not exist send nothing.
+    """
+    infos = publications_of(connection, publications)
+    catalog = _Catalog.read(connection, infos)
+    sent = {name: catalog.sent_by(info) for name, info in infos.items()}
+    columns = _columns_of(connection, catalog, infos, sent)
+    by: defaultdict[int, list[PublishedBy]] = defaultdict(list)
+    for name, info in infos.items():
+        for oid in sent[name]:
+            listed = catalog.listed_as(info, oid)
+            by[oid].append(
+                PublishedBy(name, info.actions, columns.get((name, oid)), listed.row_filter)
+            )
+    relations = sorted(
+        by, key=lambda oid: (catalog.relations[oid].namespace, catalog.relations[oid].name)
+    )
+    return {
+        oid: PublishedRelation(
+            oid,
+            catalog.relations[oid].namespace,
+            catalog.relations[oid].name,
+            catalog.relations[oid].kind,
+            tuple(by[oid]),
+        )
+        for oid in relations
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Catalog:
+    """What decides which relations are sent."""
+
+    version: int
+    relations: Mapping[int, _Relation]
+    listed: Mapping[int, Mapping[int, _Listed]]
+    schemas: Mapping[int, set[int]]
+    parents: Mapping[int, int]
+    children: Mapping[int, list[int]]
+
+    @classmethod
+    def read(cls, connection: Connection, infos: Mapping[str, PublicationInfo]) -> _Catalog:
+        version = connection.info.server_version
+        oids = [info.oid for info in infos.values()]
+        listed: defaultdict[int, dict[int, _Listed]] = defaultdict(dict)
+        query = _LISTED_15 if version >= _FIRST_WITH_LISTS else _LISTED
+        for publication, oid, *listing in connection.execute(query, [oids]).fetchall():
+            listed[int(publication)][int(oid)] = _Listed(*listing)
+        schemas: defaultdict[int, set[int]] = defaultdict(set)
+        if version >= _FIRST_WITH_LISTS:
+            for publication, schema in connection.execute(_SCHEMAS, [oids]).fetchall():
+                schemas[int(publication)].add(int(schema))
+        relations = {
+            int(oid): _Relation(*row) for oid, *row in connection.execute(_RELATIONS).fetchall()
+        }
+        attached = "AND NOT i.inhdetachpending" if version >= 140000 else ""
+        parents: dict[int, int] = {}
+        children: defaultdict[int, list[int]] = defaultdict(list)
+        query = _PARTITIONS.format(attached=attached)
+        for child, parent in connection.execute(query.encode()).fetchall():
+            parents[int(child)] = int(parent)
+            children[int(parent)].append(int(child))
+        return cls(version, relations, listed, schemas, parents, children)
+
+    def sent_by(self, info: PublicationInfo) -> set[int]:
+        """The relations that one publication sends."""
+        if info.all_tables:
+            return {
+                oid
+                for oid in filter(self._is_publishable, self.relations)
+                if self._stands_alone(oid, via_root=info.via_root)
+            }
+        sent: set[int] = set()
+        for oid in self.listed.get(info.oid, ()):
+            sent |= self._as_sent(oid, via_root=info.via_root)
+        schemas = self.schemas.get(info.oid, set())
+        for oid in filter(self._is_publishable, self.relations) if schemas else ():
+            if self.relations[oid].namespace_oid in schemas:
+                sent |= self._as_sent(oid, via_root=info.via_root)
+        if info.via_root:
+            sent = {oid for oid in sent if sent.isdisjoint(self._above(oid))}
+        return sent
+
+    def listed_as(self, info: PublicationInfo, oid: int) -> _Listed:
+        """The column list and the row filter that act on a relation."""
+        listed = self.listed.get(info.oid, {}).get(oid)
+        schemas = self.schemas.get(info.oid, set())
+        if info.all_tables or listed is None or self.relations[oid].namespace_oid in schemas:
+            return _Listed(None, None)
+        return listed
+
+    def _is_publishable(self, oid: int) -> bool:
+        """is_publishable_class()."""
+        relation = self.relations[oid]
+        kinds = "rp" if self.version >= _FIRST_WITH_PARTITIONED else "r"
+        return relation.kind in kinds and relation.persistence == "p" and oid >= FIRST_NORMAL_OID
+
+    def _stands_alone(self, oid: int, *, via_root: bool) -> bool:
+        relation = self.relations[oid]
+        return not relation.is_partition if via_root else relation.kind == "r"
+
+    def _as_sent(self, oid: int, *, via_root: bool) -> set[int]:
+        """GetPubPartitionOptionRelations()."""
+        relation = self.relations.get(oid)
+        if relation is None:
+            return set()
+        if relation.kind != "p" or via_root:
+            return {oid}
+        return {leaf for leaf in self._below(oid) if self.relations[leaf].kind != "p"}
+
+    def _below(self, oid: int) -> set[int]:
+        below: set[int] = set()
+        waiting = list(self.children.get(oid, ()))
+        while waiting:
+            child = waiting.pop()
+            if child in self.relations:
+                below.add(child)
+                waiting += self.children.get(child, ())
+        return below
+
+    def _above(self, oid: int) -> set[int]:
+        above: set[int] = set()
+        while (parent := self.parents.get(oid)) is not None:
+            above.add(oid := parent)
+        return above
+
+
+def _columns_of(
+    connection: Connection,
+    catalog: _Catalog,
+    infos: Mapping[str, PublicationInfo],
+    sent: Mapping[str, set[int]],
+) -> dict[tuple[str, int], tuple[str, ...]]:
+    """The columns of (publication, relation), where a list or generated columns decide."""
+    wanted = {
+        (name, oid)
+        for name, info in infos.items()
+        for oid in sent[name]
+        if info.generated_columns == "stored" or catalog.listed_as(info, oid).attnums is not None
+    }
+    if not wanted:
+        return {}
+    generated = "a.attgenerated::text" if catalog.version >= 120000 else "''"
+    query = _COLUMNS.format(generated=generated)
+    columns: defaultdict[int, list[tuple[int, str, str]]] = defaultdict(list)
+    oids = list({oid for _, oid in wanted})
+    for oid, *column in connection.execute(query.encode(), [oids]).fetchall():
+        columns[int(oid)].append((column[0], column[1], column[2]))
+    published = {}
+    for name, oid in wanted:
+        attnums = catalog.listed_as(infos[name], oid).attnums
+        sends_stored = infos[name].generated_columns == "stored"
+        published[name, oid] = tuple(
+            column
+            for attnum, column, is_generated in columns[oid]
+            if (
+                attnum in attnums
+                if attnums is not None
+                else not is_generated or (is_generated == "s" and sends_stored)
+            )
+        )
+    return published

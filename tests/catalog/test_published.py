@@ -1,0 +1,156 @@
+"""What publications send, from the catalog's tables: equal to the view, and without its locks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgsluice.catalog import relations_of
+from pgsluice.embedded import EmbeddedServer
+from pgsluice.replication import connect_sql
+
+VERSIONS = range(10, 19)
+
+TABLES = (
+    "CREATE SCHEMA s",
+    "CREATE TABLE plain (id int PRIMARY KEY, a int, b text)",
+    "CREATE TABLE s.plain (id int PRIMARY KEY, a int)",
+    'CREATE TABLE s."Other one" (id int PRIMARY KEY)',
+    "CREATE UNLOGGED TABLE unlogged (id int)",
+    "CREATE VIEW v AS SELECT 1 AS a",
+    "CREATE TABLE parent (id int)",
+    "CREATE TABLE child (b int) INHERITS (parent)",
+    "CREATE TABLE dropped_column (a int, gone int, b int)",
+    "ALTER TABLE dropped_column DROP gone",
+    "CREATE TABLE root (a int, b int) PARTITION BY LIST (a)",
+    "CREATE TABLE s.mid PARTITION OF root FOR VALUES IN (1) PARTITION BY LIST (b)",
+    "CREATE TABLE low PARTITION OF s.mid FOR VALUES IN (1)",
+    "CREATE TABLE high PARTITION OF root FOR VALUES IN (2)",
+    "CREATE TABLE s.root (a int) PARTITION BY LIST (a)",
+    "CREATE TABLE leaf PARTITION OF s.root FOR VALUES IN (1)",
+)
+PUBLICATIONS = {
+    10: (
+        "FOR ALL TABLES",
+        "FOR TABLE plain, s.plain, dropped_column WITH (publish = 'insert')",
+        "FOR TABLE parent",
+        "FOR TABLE ONLY parent",
+        "FOR TABLE low, high",
+        "",
+    ),
+    13: (
+        "FOR ALL TABLES WITH (publish_via_partition_root)",
+        "FOR TABLE root",
+        "FOR TABLE root WITH (publish_via_partition_root)",
+        "FOR TABLE root, s.mid, low, leaf",
+        "FOR TABLE root, s.mid, low, leaf WITH (publish_via_partition_root)",
+        "FOR TABLE s.mid, low WITH (publish_via_partition_root)",
+    ),
+    15: (
+        "FOR TABLES IN SCHEMA s",
+        "FOR TABLES IN SCHEMA s WITH (publish_via_partition_root)",
+        "FOR TABLES IN SCHEMA public WITH (publish_via_partition_root)",
+        "FOR TABLES IN SCHEMA public, s WITH (publish_via_partition_root)",
+        "FOR TABLES IN SCHEMA s, TABLE plain WHERE (a > 5), s.plain WHERE (a > 5)",
+        "FOR TABLE plain (id, b) WHERE (a > 5), dropped_column (b)",
+        "FOR TABLE high (a) WHERE (a > 5), low, leaf",
+        "FOR TABLE root (b, a) WHERE (a > 5), high (a) WITH (publish_via_partition_root)",
+    ),
+    18: (
+        "FOR TABLE generated, plain WITH (publish_generated_columns = stored)",
+        "FOR TABLE generated (id, g)",
+    ),
+}
+# The view of 15 also has generated columns, which are never sent.
+VIEW = """
+SELECT c.oid::int, t.schemaname, t.tablename, to_jsonb(t) -> 'attnames', to_jsonb(t) ->> 'rowfilter'
+FROM pg_publication_tables t
+JOIN pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE t.pubname = %s
+"""
+
+
+def _plain_columns(connection: psycopg.Connection[Any], oid: int) -> list[str]:
+    generated = "a.attgenerated = ''" if connection.info.server_version >= 120000 else "true"
+    query = f"""
+        SELECT attname FROM pg_catalog.pg_attribute a
+        WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped AND {generated} ORDER BY attnum
+    """
+    return [name for (name,) in connection.execute(query.encode()).fetchall()]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_is_what_the_view_shows(
+    version: int, servers: Callable[[int], EmbeddedServer], database
+) -> None:
+    db = database(servers(version))
+    db.execute(*TABLES)
+    if version >= 12:
+        db.execute("CREATE TABLE generated (id int, g int GENERATED ALWAYS AS (id * 2) STORED)")
+    forms = [form for since, some in PUBLICATIONS.items() if version >= since for form in some]
+    names = {f"p{number}": form for number, form in enumerate(forms)}
+    db.execute(*(f"CREATE PUBLICATION {name} {form}" for name, form in names.items()))
+    with connect_sql(db.dsn) as connection:
+        for name, form in names.items():
+            view = {row[0]: row[1:] for row in connection.execute(VIEW, [name]).fetchall()}
+            relations = relations_of(connection, [name])
+            assert relations.keys() == view.keys(), form
+            for oid, (namespace, table, columns, row_filter) in view.items():
+                assert (relations[oid].namespace, relations[oid].name) == (namespace, table)
+                (by,) = relations[oid].by
+                assert by.row_filter == row_filter, form
+                plain = _plain_columns(connection, oid)
+                shown = plain if columns is None else columns
+                if version == 15:
+                    shown = [column for column in shown if column in plain]
+                assert list(plain if by.columns is None else by.columns) == shown, form
+        together = relations_of(connection, list(names))
+        assert [by.publication for by in together[min(together)].by] == sorted(
+            by.publication for by in together[min(together)].by
+        )
+
+
+@pytest.mark.parametrize("version", [14, 18])
+def test_a_leaf_whose_detach_is_pending_is_not_sent(
+    version: int, servers: Callable[[int], EmbeddedServer], database
+) -> None:
+    db = database(servers(version))
+    db.execute(
+        "CREATE TABLE r (a int) PARTITION BY LIST (a)",
+        "CREATE TABLE k PARTITION OF r FOR VALUES IN (1)",
+        "CREATE TABLE l PARTITION OF r FOR VALUES IN (2)",
+        "CREATE PUBLICATION p FOR TABLE r",
+    )
+    with db.connect() as reader, connect_sql(db.dsn) as connection:
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT FROM r")  # the second transaction of the detach waits for it
+        with db.connect() as detaching:
+            detaching.execute("SET statement_timeout = '200ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                detaching.execute("ALTER TABLE r DETACH PARTITION k CONCURRENTLY")
+        view = connection.execute("SELECT tablename FROM pg_catalog.pg_publication_tables")
+        names = [relation.name for relation in relations_of(connection, ["p"]).values()]
+        assert names == [name for (name,) in view.fetchall()] == ["l"]
+
+
+def test_it_does_not_wait_for_locks_and_reads_in_the_snapshot(
+    each_server: EmbeddedServer, database
+) -> None:
+    db = database(each_server)
+    db.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    with db.connect() as migration, connect_sql(db.dsn) as connection:
+        connection.execute("SET statement_timeout = '10s'")
+        migration.execute("BEGIN")
+        migration.execute("LOCK TABLE t")
+        assert [relation.name for relation in relations_of(connection, ["p"]).values()] == ["t"]
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT 1")
+        migration.execute("ALTER PUBLICATION p DROP TABLE t")
+        migration.execute("COMMIT")
+        assert [relation.name for relation in relations_of(connection, ["p"]).values()] == ["t"]
+        connection.execute("ROLLBACK")
+        assert relations_of(connection, ["p"]) == {}
