@@ -1,10 +1,18 @@
-"""What left and came back between two looks at the catalog: copied again, and equal."""
+"""What left and came back between two looks at the catalog: the target equals the source.
+
+What surely was not sent is copied again. What harmless statements also do is verified, and copied
+only if it differs.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
+
 import pytest
 from tests.support.databases import MakeDatabase
-from tests.support.pipeline import MakePipeline
+from tests.support.oracle import assert_equal
+from tests.support.pipeline import MakePipeline, Pipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -18,13 +26,13 @@ PARTS = (
     "CREATE TABLE {t}_high PARTITION OF {t} FOR VALUES FROM (10) TO (20)",
     "INSERT INTO {t} VALUES (1, 1), (11, 11)",
 )
+IN_SCHEMA = (
+    "CREATE SCHEMA {t}",
+    "CREATE TABLE {t}.{t} (id int PRIMARY KEY, a int)",
+    "INSERT INTO {t}.{t} SELECT i, i FROM generate_series(1, 5) i",
+)
 COPIED = {
     "type_rewritten": (PLAIN, "ALTER TABLE {t} ALTER a TYPE bigint USING a * 2"),
-    "type_rewritten_and_back": (
-        PLAIN,
-        "ALTER TABLE {t} ALTER a TYPE bigint USING a + 1",
-        "ALTER TABLE {t} ALTER a TYPE int USING a + 1",
-    ),
     "column_reused": (
         PLAIN,
         "ALTER TABLE {t} ADD c int",
@@ -70,9 +78,50 @@ COPIED = {
         "UPDATE {t}_low SET a = 0",
         "ALTER TABLE {t} ATTACH PARTITION {t}_low FOR VALUES FROM (0) TO (10)",
     ),
-    "leaf_truncated_via_root": (PARTS, "TRUNCATE {t}_low"),
+    "out_of_its_schema_for_a_while": (
+        IN_SCHEMA,
+        "ALTER PUBLICATION {p}_s DROP TABLES IN SCHEMA {t}",
+        "UPDATE {t}.{t} SET a = 0",
+        "ALTER PUBLICATION {p}_s ADD TABLES IN SCHEMA {t}",
+    ),
 }
-HARMLESS = {
+VERIFIED_AND_COPIED = {
+    "type_rewritten_and_back": (
+        PLAIN,
+        "ALTER TABLE {t} ALTER a TYPE bigint USING a + 1",
+        "ALTER TABLE {t} ALTER a TYPE int USING a + 1",
+    ),
+    "same_type_rewritten": (PLAIN, "ALTER TABLE {t} ALTER a TYPE int USING a * 2"),
+    "same_type_rewritten_and_vacuumed": (
+        PLAIN,
+        "ALTER TABLE {t} ALTER a TYPE int USING a * 2",
+        "VACUUM FULL {t}",
+    ),
+    "missing_value_rewritten": (
+        (*PLAIN, "ALTER TABLE {t} ADD c int DEFAULT 7"),
+        "ALTER TABLE {t} ALTER c TYPE int USING c * 2",
+    ),
+    "leaf_truncated_via_root": (PARTS, "TRUNCATE {t}_low"),
+    "unlogged_for_a_while": (
+        IN_SCHEMA,
+        "ALTER TABLE {t}.{t} SET UNLOGGED",
+        "UPDATE {t}.{t} SET a = 0",
+        "ALTER TABLE {t}.{t} SET LOGGED",
+    ),
+    "in_another_schema_for_a_while": (
+        IN_SCHEMA,
+        "ALTER TABLE {t}.{t} SET SCHEMA public",
+        "UPDATE {t} SET a = 0",
+        "ALTER TABLE {t} SET SCHEMA {t}",
+    ),
+    "updates_not_sent_for_a_while": (
+        (*PLAIN, "CREATE PUBLICATION {p}_{t} FOR TABLE {t}"),
+        "ALTER PUBLICATION {p}_{t} SET (publish = 'insert')",
+        "UPDATE {t} SET a = 0",
+        "ALTER PUBLICATION {p}_{t} SET (publish = 'insert, update, delete, truncate')",
+    ),
+}
+VERIFIED = {
     "maintained": (
         (*PLAIN, "ALTER TABLE {t} ADD c int DEFAULT 7"),
         "GRANT UPDATE (a) ON {t} TO PUBLIC",
@@ -80,6 +129,33 @@ HARMLESS = {
         "ALTER TABLE {t} ALTER a SET STATISTICS 50",
         "VACUUM FULL {t}",
         "CLUSTER {t} USING {t}_pkey",
+    ),
+    "leaf_vacuumed_via_root": (PARTS, "VACUUM FULL {t}_low"),
+    "root_truncated_via_root": (PARTS, "TRUNCATE {t}", "INSERT INTO {t} VALUES (2, 2)"),
+    "vacuumed_in_its_schema": (IN_SCHEMA, "VACUUM FULL {t}.{t}"),
+    "options_set_as_they_were": (
+        (*PLAIN, "CREATE PUBLICATION {p}_{t} FOR TABLE {t}"),
+        "ALTER PUBLICATION {p}_{t} SET (publish = 'insert, update, delete, truncate')",
+        "UPDATE {t} SET a = 0",
+    ),
+}
+HARMLESS = {
+    "indexed": (
+        PLAIN,
+        "VACUUM FULL {t}",
+        "ANALYZE {t}",
+        "REINDEX TABLE CONCURRENTLY {t}",
+        "ALTER TABLE {t} SET (fillfactor = 70)",
+        "TRUNCATE {t}",
+        "INSERT INTO {t} VALUES (2, 2)",
+    ),
+    "constrained": (
+        PLAIN,
+        "ALTER TABLE {t} ALTER a SET NOT NULL",
+        "ALTER TABLE {t} ALTER a SET STATISTICS 50",
+        "ALTER TABLE {t} ADD CHECK (a > 0)",
+        "GRANT UPDATE (a) ON {t} TO PUBLIC",
+        "UPDATE {t} SET a = 3 WHERE id = 3",
     ),
     "label_added": (
         (
@@ -97,22 +173,48 @@ def test_what_left_and_came_back_between_two_looks(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
     one = pipeline(shop := database())
-    rows = {**COPIED, **HARMLESS}
+    rows = {**COPIED, **VERIFIED_AND_COPIED, **VERIFIED, **HARMLESS}
+    altered = [f"{shop.name}_{t}" for t, (setup, *_) in rows.items() if "PUBLICATION" in setup[-1]]
+    in_schema = [table for table, (setup, *_) in rows.items() if setup is IN_SCHEMA]
+    publications = [shop.name, f"{shop.name}_s", *altered]
+    one.path.write_text(
+        one.path.read_text().replace(
+            f'publications = ["{shop.name}"]', f"publications = {json.dumps(publications)}"
+        )
+    )
     for table, (setup, *_) in rows.items():
         shop.execute(*(sql.format(t=table, p=shop.name) for sql in setup))
+    listed = [t for t in rows if t not in in_schema and f"{shop.name}_{t}" not in altered]
     shop.execute(
         "CREATE TABLE published_as_before_other (id int PRIMARY KEY)",
-        f'CREATE PUBLICATION "{shop.name}" FOR TABLE {", ".join(rows)}'
+        f"CREATE PUBLICATION {shop.name} FOR TABLE {', '.join(listed)}"
         " WITH (publish_via_partition_root = true)",
+        f"CREATE PUBLICATION {shop.name}_s FOR TABLES IN SCHEMA {', '.join(in_schema)}",
     )
     one.once()
-    one.assert_equal(*rows)
+    assert_all_equal(one, rows, in_schema)
     for table, (_, *statements) in rows.items():
         shop.execute(*(sql.format(t=table, p=shop.name) for sql in statements))
     one.once()
-    one.assert_equal(*rows)
-    copies = {table: one.table(table).copy_number for table in rows}
-    assert copies == {**dict.fromkeys(COPIED, 2), **dict.fromkeys(HARMLESS, 1)}
+    assert_all_equal(one, rows, in_schema)
+
+    seen = {table: one.table(table) for table in rows}
+    copies = {table: record.copy_number for table, record in seen.items()}
+    copied = {**COPIED, **VERIFIED_AND_COPIED}
+    assert copies == {**dict.fromkeys(rows, 1), **dict.fromkeys(copied, 2)}
+    verified = {table for table, record in seen.items() if record.verification_number}
+    assert verified == {*VERIFIED_AND_COPIED, *VERIFIED}
+    assert not any(record.to_verify for record in seen.values())
     # What was seen once is not seen again.
     one.once()
-    assert copies == {table: one.table(table).copy_number for table in rows}
+    for table, record in seen.items():
+        now = one.table(table)
+        assert now.copy_number == record.copy_number
+        assert now.verification_number == record.verification_number
+
+
+def assert_all_equal(one: Pipeline, tables: Collection[str], in_schema: Collection[str]) -> None:
+    with one.database.connect() as connection:
+        for table in tables:
+            schema = table if table in in_schema else "public"
+            assert_equal(connection, f"{schema}.{table}", one.lake / schema / table)

@@ -35,12 +35,15 @@ from pgsluice.subscription.table_events import (
     HoldReleased,
     LookedCopy,
     LookedSame,
+    LookedSuspicious,
     NotSent,
     PublishedAgain,
     TargetTaken,
     TimelineLeft,
     TimePassed,
     Unpublished,
+    VerifiedDifferent,
+    VerifiedEqual,
 )
 
 NOW = 1000.0
@@ -62,6 +65,9 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.TIMELINE_LEFT, TimelineLeft(), NONE, "- - . . i i ."),
     (Event.LOOK_SAME, LookedSame("new"), NONE, "- - . . f r ."),
     (Event.LOOK_COPY, LookedCopy(), NONE, "- - . . i i ."),
+    (Event.LOOK_VERIFY, LookedSuspicious("new", (), "why"), NONE, "- - . . f r ."),
+    (Event.VERIFIED_EQUAL, VerifiedEqual(1), NONE, "- . . . f r ."),
+    (Event.VERIFIED_COPY, VerifiedDifferent(), NONE, "- . . . i i ."),
     (Event.COPY_BEGUN, CopyBegun(Lsn(9)), NONE, "- - d d - - -"),
     (Event.COPY_PLANNED, CopyPlanned("new"), NONE, "- - - d - - -"),
     (Event.COPY_FINISHED, CopyFinished(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
@@ -188,6 +194,23 @@ def test_deferred_tables(now: float, is_cut_due: bool, failures: int, is_deferre
     passed = TimePassed(now, is_cut_due)
     after = next_state(record.state, record, Attempts(failures), passed)
     assert after.table.deferred is is_deferred
+
+
+def test_a_suspicious_table_is_marked_until_it_was_verified_or_copied() -> None:
+    def after(record: TableRecord, *events: TableEvent) -> TableRecord:
+        for event in events:
+            record = next_state(record.state, record, NONE, event).table
+        return record
+
+    marked = after(table(TableState.READY), LookedSuspicious("new", (), "why"))
+    assert (marked.to_verify, marked.verification_number, marked.fingerprint) == ("why", 1, "new")
+    assert after(marked, LookedSame("newer"), BatchApplied(Lsn(9), Lsn(9))).to_verify == "why"
+    assert after(marked, VerifiedEqual(1)).to_verify == ""
+    again = after(marked, LookedSuspicious("newer", (), "why again"))
+    assert after(again, VerifiedEqual(1)).to_verify == "why again"
+    assert after(again, VerifiedEqual(2)).to_verify == ""
+    copied = after(marked, VerifiedDifferent(), CopyBegun(Lsn(9)), CopyPlanned("newest"))
+    assert copied.to_verify == ""
 
 
 def test_a_copy_stands_where_its_snapshot_was() -> None:

@@ -100,6 +100,17 @@ class CaptureProcess:
         self._restarts += 1
         return True
 
+    def start_again(self) -> None:
+        """Receive once more, up to the server's position now; ``once`` ends first.
+
+        Raises:
+            TimeoutError: it did not end in time.
+            PgsluiceError: what it ended by.
+        """
+        self.wait(_END_S)
+        self._discard()
+        self._start()
+
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the end of a ``once``.
 

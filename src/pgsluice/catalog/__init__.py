@@ -38,7 +38,6 @@ __all__ = [
     "fetch_many",
     "fetch_relation_facts",
     "fetch_witnesses",
-    "file_xids",
     "flush_lsn",
     "leaf_filenodes",
     "missing_columns",

@@ -9,6 +9,12 @@ content is compared; the rows here change only when something does that a look h
 * ``pg_inherits``: what is attached;
 * ``pg_enum`` and the attributes of composite types: how stored values are printed.
 
+Others change with what matters and with what does not, so that they are only a suspicion:
+
+* ``pg_publication``: other actions for a while, or ``SET`` to the same ones, or a new name;
+* ``pg_type``, the row of a table's row type, where a schema is published: ``SET SCHEMA`` there
+  and back, or a new name or owner.
+
 Each question is one query, whatever the number of tables.
 """
 
@@ -17,7 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -33,11 +39,24 @@ class TableWitnesses:
         attachments: partitions below it, at any depth -> xmin of their rows in pg_inherits.
         listings: the rows that put it, its ancestors or its partitions into the publications,
             as ``catalog:OID:xmin``.
+        publications: the rows of these publications, as ``OID:xmin``.
+        row_types: the rows of the row types of it, its ancestors and its partitions, as
+            ``OID:xmin``, of those whose schema is published.
+        listed: those of it and its partitions that a publication lists themselves. The server
+            does not let these become UNLOGGED.
     """
 
     attnums: int
     attachments: Mapping[int, int]
     listings: frozenset[str]
+    publications: frozenset[str]
+    row_types: frozenset[str]
+    listed: frozenset[int]
+
+
+class _Listing(NamedTuple):
+    row: str
+    publication: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +71,8 @@ class CatalogWitnesses:
     _relations: Mapping[int, tuple[int, int]]  # attnums, namespace
     _parents: Mapping[int, tuple[int, int]]  # parent, xmin
     _children: Mapping[int, list[int]]
-    _listings: Mapping[tuple[str, int], list[str]]
+    _listings: Mapping[tuple[str, int], list[_Listing]]
+    _row_types: Mapping[int, str]
 
     def of(self, oid: int) -> TableWitnesses:
         """Those of one table."""
@@ -62,18 +82,25 @@ class CatalogWitnesses:
             child = waiting.pop()
             attachments[child] = self._parents[child][1]
             waiting += self._children.get(child, ())
-        relations = {oid, *attachments}
-        namespaces = {self._relations[one][1] for one in relations if one in self._relations}
+        below = {oid, *attachments}
+        relations = set(below)
         ancestor = oid
         while ancestor in self._parents:
             ancestor = self._parents[ancestor][0]
             relations.add(ancestor)
+        namespaces = {self._relations[one][1] for one in relations if one in self._relations}
         keys = [("all", 0), *(("rel", one) for one in relations)]
         keys += (("namespace", namespace) for namespace in namespaces)
+        listings = [listing for key in keys for listing in self._listings.get(key, ())]
         return TableWitnesses(
             attnums=self._relations[oid][0] if oid in self._relations else 0,
             attachments=attachments,
-            listings=frozenset(row for key in keys for row in self._listings.get(key, ())),
+            listings=frozenset(listing.row for listing in listings),
+            publications=frozenset(listing.publication for listing in listings),
+            row_types=frozenset(
+                self._row_types[one] for one in relations if one in self._row_types
+            ),
+            listed=frozenset(one for one in below if ("rel", one) in self._listings),
         )
 
 
@@ -87,11 +114,11 @@ FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition AND c.relkind IN ('r', 'p')
 """
 _LISTINGS = """
-SELECT 'rel', r.prrelid, r.oid, r.xmin::text
+SELECT 'rel', r.prrelid, r.oid, r.xmin::text, p.oid, p.xmin::text
 FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
 WHERE p.pubname = ANY (%(publications)s::text[])
 UNION ALL
-SELECT 'all', 0, p.oid, ''
+SELECT 'all', 0, p.oid, '', p.oid, p.xmin::text
 FROM pg_catalog.pg_publication p
 WHERE p.pubname = ANY (%(publications)s::text[]) AND p.puballtables
 """
@@ -99,11 +126,16 @@ _LISTINGS_15 = (
     _LISTINGS
     + """
 UNION ALL
-SELECT 'namespace', n.pnnspid, n.oid, n.xmin::text
+SELECT 'namespace', n.pnnspid, n.oid, n.xmin::text, p.oid, p.xmin::text
 FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_publication p ON p.oid = n.pnpubid
 WHERE p.pubname = ANY (%(publications)s::text[])
 """
 )
+_ROW_TYPES = """
+SELECT c.oid, t.oid::text || ':' || t.xmin::text
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_type t ON t.oid = c.reltype
+WHERE c.relkind IN ('r', 'p') AND c.relnamespace = ANY (%s::oid[])
+"""
 # Labels are rows of their own. A dropped attribute keeps its row, without a type.
 _TYPES = """
 SELECT e.enumtypid::bigint, e.oid::text, e.xmin::text
@@ -137,38 +169,21 @@ def fetch_witnesses(
     for child, parent, version in connection.execute(_ATTACHMENTS).fetchall():
         parents[int(child)] = int(parent), version
         children[int(parent)].append(int(child))
-    listings: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+    listings: defaultdict[tuple[str, int], list[_Listing]] = defaultdict(list)
     query = _LISTINGS_15 if connection.info.server_version >= 150000 else _LISTINGS
     names = {"publications": list(publications)}
-    for catalog, of, oid, version in connection.execute(query, names).fetchall():
-        listings[catalog, int(of)].append(f"{catalog}:{oid}:{version}")
+    for catalog, of, oid, version, *publication in connection.execute(query, names).fetchall():
+        row = f"{catalog}:{oid}:{version}"
+        listings[catalog, int(of)].append(_Listing(row, ":".join(map(str, publication))))
+    schemas = [of for catalog, of in listings if catalog == "namespace"]
+    row_types = connection.execute(_ROW_TYPES, [schemas]).fetchall() if schemas else []
     parts: defaultdict[int, dict[str, str]] = defaultdict(dict)
     if types:
         for oid, part, version in connection.execute(_TYPES, {"types": list(types)}).fetchall():
             parts[oid][part] = version
-    return CatalogWitnesses(parts, relations, parents, children, listings)
-
-
-_FILE_XIDS = """
-SELECT c.oid, ARRAY(
-    SELECT r.xmin::text::bigint FROM pg_catalog.pg_class r
-    WHERE r.oid IN (c.oid, c.reltoastrelid)
-    OR r.oid IN (SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid)
-)
-FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])
-"""
-
-
-def file_xids(connection: Connection, tables: Collection[int]) -> dict[int, tuple[int, ...]]:
-    """Transactions one of which made each table's file, and none of which came before that.
-
-    Who makes a new file also writes the pg_class rows of the table, its TOAST table and its
-    indexes. Some of these rows may have been written again since.
-    """
-    if not tables:
-        return {}
-    rows = connection.execute(_FILE_XIDS, [list(tables)]).fetchall()
-    return {int(oid): tuple(xids) for oid, xids in rows}
+    return CatalogWitnesses(
+        parts, relations, parents, children, listings, {int(oid): row for oid, row in row_types}
+    )
 
 
 _MISSING_COLUMNS = """

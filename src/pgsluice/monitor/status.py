@@ -268,6 +268,7 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
         "target": table.target,
         "merge_s": table.merge_s,
         "deferred_until": table.next_due if table.deferred else None,
+        "to_verify": table.to_verify or None,
     }
 
 

@@ -16,7 +16,6 @@ from pgsluice.schema_rules.source import (
     added_columns,
     added_leaves,
     reconcile_source,
-    renewed_leaves,
     sends_every_change,
 )
 from pgsluice.schema_rules.target import (
@@ -32,6 +31,7 @@ from pgsluice.schema_rules.verdicts import (
     Park,
     Same,
     Verdict,
+    Verify,
     raise_unless_possible,
 )
 
@@ -45,6 +45,7 @@ __all__ = [
     "Same",
     "SourceFingerprint",
     "Verdict",
+    "Verify",
     "added_columns",
     "added_leaves",
     "raise_unless_possible",
@@ -53,6 +54,5 @@ __all__ = [
     "reconcile_key_columns",
     "reconcile_source",
     "reconcile_target",
-    "renewed_leaves",
     "sends_every_change",
 ]

@@ -9,8 +9,7 @@ applies says why the table is copied again:
 ======================================  =======================================================
 What a look finds                       Why the stream cannot tell
 ======================================  =======================================================
-new file and another column definition  ALTER TABLE rewrote the rows with other values
-new file where no TRUNCATE is sent      it may be that of a TRUNCATE
+new file and another type of a column   ALTER TABLE rewrote the rows with other values
 a name has another number, or a number  a column is its number: the target has other values
 another name                            under that name
 a new column has the name of one that   the target's column of this name has the dropped
@@ -31,21 +30,34 @@ a new leaf of a table that has some     its first rows may be another table's
 leaves of its root
 ======================================  =======================================================
 
-Anything else is the same: a new file alone is VACUUM FULL or CLUSTER. What they do with values
-of added columns (they write them into the rows) looks like an ``ALTER TYPE`` to the same type
-of such a column, and so does an ``ALTER TYPE`` to the same type before a VACUUM FULL: both are
-taken for VACUUM FULL.
+What harmless statements also do is only suspicious. Then :data:`SUSPICIONS` says why the table is
+compared with its target, and it is copied only if it differs:
+
+======================================  =======================================================
+What a look finds                       What it may be, besides something harmless
+======================================  =======================================================
+new file where no TRUNCATE is sent      TRUNCATE, or VACUUM FULL
+new file, and a column's row in         ALTER TYPE to the same type with USING, or VACUUM FULL
+pg_attribute was written again          beside GRANT, SET DEFAULT or SET STATISTICS
+new file of a leaf that no publication  UNLOGGED for a while, or TRUNCATE, VACUUM FULL
+lists itself
+a publication's row was written again   other actions for a while, or SET to the same options
+a row type was written again, of a      another schema for a while, or another name or owner
+table that is published by its schema
+======================================  =======================================================
+
+Anything else is the same: a new file alone is VACUUM FULL, CLUSTER, or a TRUNCATE that is sent.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pgsluice.schema_rules.verdicts import CopyAgain, Same
+from pgsluice.schema_rules.verdicts import CopyAgain, Same, Verify
 
 FIRST_WITH_TRUNCATE = 110000
 
@@ -88,6 +100,9 @@ class SourceFingerprint:
         types: parts of the columns' types (labels, attributes) -> their versions.
         listings: the rows that put it into the server's publications.
         attachments: partitions below it -> xmin of their row in pg_inherits.
+        publications: the rows of the publications that list it, as ``OID:xmin``.
+        row_types: the rows of row types, as ``OID:xmin``, where a schema is published.
+        kept_logged: the leaves that the server does not let become UNLOGGED; None: not known.
         former_names: columns that were dropped since the copy; the target may have them.
         unnamed: columns that were added and dropped between two looks since the copy, so that
             nobody knows their names; the target may have them, too.
@@ -103,6 +118,9 @@ class SourceFingerprint:
     types: Mapping[str, str] = field(default_factory=dict)
     listings: frozenset[str] = frozenset()
     attachments: Mapping[int, int] = field(default_factory=dict)
+    publications: frozenset[str] = frozenset()
+    row_types: frozenset[str] = frozenset()
+    kept_logged: frozenset[int] | None = None
     former_names: frozenset[str] = frozenset()
     unnamed: int = 0
 
@@ -117,8 +135,9 @@ class SourceFingerprint:
     def to_text(self) -> str:
         """As the subscription's record keeps it; :meth:`parse` reads it back."""
         raw = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("actions", "sent", "truncates", "listings", "former_names"):
-            raw[name] = None if raw[name] is None else sorted(raw[name])
+        for name, value in raw.items():
+            if isinstance(value, frozenset):
+                raw[name] = sorted(value)
         return json.dumps(raw, separators=(",", ":"))
 
     @classmethod
@@ -127,7 +146,6 @@ class SourceFingerprint:
         if not text:
             return None
         raw = json.loads(text)
-        truncates = raw.get("truncates")
         return cls(
             filenodes=_by_oid(raw["filenodes"]),
             columns=_parse_columns(raw),
@@ -135,10 +153,13 @@ class SourceFingerprint:
             rules=raw.get("rules", ""),
             sent=frozenset(raw.get("sent", ())),
             attnums=raw.get("attnums", 0),
-            truncates=None if truncates is None else frozenset(truncates),
+            truncates=_set_or_none(raw.get("truncates")),
             types=raw.get("types", {}),
             listings=frozenset(raw.get("listings", ())),
             attachments=_by_oid(raw.get("attachments", {})),
+            publications=frozenset(raw.get("publications", ())),
+            row_types=frozenset(raw.get("row_types", ())),
+            kept_logged=_set_or_none(raw.get("kept_logged")),
             former_names=frozenset(raw.get("former_names", ())),
             unnamed=raw.get("unnamed", 0),
         )
@@ -146,6 +167,10 @@ class SourceFingerprint:
 
 def _by_oid(raw: Mapping[str, int]) -> dict[int, int]:
     return {int(oid): value for oid, value in raw.items()}
+
+
+def _set_or_none(raw: Collection[int] | None) -> frozenset[int] | None:
+    return None if raw is None else frozenset(raw)
 
 
 def _parse_columns(raw: Mapping[str, Any]) -> dict[int, ColumnState]:
@@ -170,8 +195,6 @@ class Look:
         server_version: of the source, such as 180000.
         created_empty: those of the new leaves that had no rows when they became partitions.
         has_some_leaves: a publication of pgsluice gives the table some leaves of its root.
-        file_xids: leaf -> transactions none of which came before the one that made its file;
-            of leaves with a new file.
         missing: columns with a value for rows from before they were added, of any leaf.
     """
 
@@ -181,7 +204,6 @@ class Look:
     server_version: int
     created_empty: Collection[int] = ()
     has_some_leaves: bool = False
-    file_xids: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     missing: Collection[str] = ()
 
 
@@ -211,34 +233,30 @@ def renewed_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int
     return {leaf for leaf in both if before.filenodes[leaf] != now.filenodes[leaf]}
 
 
-def is_older(xid: int, other: int) -> bool:
-    """Whether a transaction's ID comes before another's; IDs wrap around at 2**32."""
-    return 0 < (other - xid) % 2**32 < 2**31
-
-
 def _has_new_file(look: Look) -> bool:
     return bool(renewed_leaves(look.before, look.now))
 
 
-def _is_rewritten(look: Look) -> bool:
-    """ALTER TYPE writes a column's row in the transaction that makes the file, and what comes
-    later may write it again. A row that is older than the file has nothing to do with it."""
-    renewed = renewed_leaves(look.before, look.now)
-    if not renewed:
-        return False
-    xids = [xid for leaf in renewed for xid in look.file_xids.get(leaf, ())]
+def _sent_columns(look: Look) -> Iterator[tuple[ColumnState, ColumnState]]:
+    """Each column that was there and is sent, then and now."""
     for number in look.before.columns.keys() & look.now.columns.keys():
-        before, now = look.before.columns[number], look.now.columns[number]
-        if before.version == now.version or not now.is_sent:
-            continue
-        has_type = before.type_oid != 0
-        if has_type and (before.type_oid, before.typmod) != (now.type_oid, now.typmod):
-            return True
-        if before.has_missing and not now.has_missing:
-            continue  # VACUUM FULL wrote the value into the rows
-        if not xids or not all(is_older(now.version, xid) for xid in xids):
-            return True
-    return False
+        if look.now.columns[number].is_sent:
+            yield look.before.columns[number], look.now.columns[number]
+
+
+def _is_rewritten(look: Look) -> bool:
+    return _has_new_file(look) and any(
+        before.type_oid and (before.type_oid, before.typmod) != (now.type_oid, now.typmod)
+        for before, now in _sent_columns(look)
+    )
+
+
+def _may_be_rewritten(look: Look) -> bool:
+    """ALTER TYPE writes the column's row, but so do many others; and any later statement may
+    make another file, or write the row again."""
+    return _has_new_file(look) and any(
+        before.version != now.version for before, now in _sent_columns(look)
+    )
 
 
 def _may_be_truncated(look: Look) -> bool:
@@ -248,6 +266,21 @@ def _may_be_truncated(look: Look) -> bool:
     if look.before.truncates is None or look.now.truncates is None:
         return False
     return bool(renewed - (look.before.truncates & look.now.truncates))
+
+
+def _may_be_unlogged(look: Look) -> bool:
+    if look.before.kept_logged is None or look.now.kept_logged is None:
+        return False
+    renewed = renewed_leaves(look.before, look.now)
+    return bool(renewed - (look.before.kept_logged & look.now.kept_logged))
+
+
+def _has_written_publications(look: Look) -> bool:
+    return bool(look.before.publications - look.now.publications)
+
+
+def _has_written_row_types(look: Look) -> bool:
+    return bool(look.before.row_types - look.now.row_types)
 
 
 def _has_renamed_column(look: Look) -> bool:
@@ -324,7 +357,6 @@ def _has_leaves_of_unknown_rows(look: Look) -> bool:
 
 RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_is_rewritten, "was rewritten by an ALTER TABLE"),
-    (_may_be_truncated, "has a new file, which may be that of a TRUNCATE"),
     (_has_renamed_column, "has a column that was renamed, or dropped and made again"),
     (_has_reused_name, "has a new column, and the target may have a dropped one of this name"),
     (_has_newly_sent_column, "has a column that was not sent before"),
@@ -341,10 +373,22 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
 )
 """Condition, and what is the matter with the table."""
 
+SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
+    (_may_be_truncated, "has a new file, which may be that of a TRUNCATE"),
+    (_may_be_rewritten, "has a new file, which may be that of an ALTER TABLE"),
+    (_may_be_unlogged, "has a new file, and may have been unlogged for a while"),
+    (_has_written_publications, "is in a publication that was altered"),
+    (_has_written_row_types, "may have been in another schema for a while"),
+)
+"""The same, of what harmless statements also do."""
 
-def reconcile_source(look: Look) -> Same | CopyAgain:
+
+def reconcile_source(look: Look) -> Same | CopyAgain | Verify:
     """What a look at a table means for its target. Pure."""
     for applies, matter in RULES:
         if applies(look):
             return CopyAgain(f"{look.table} {matter}")
+    for applies, matter in SUSPICIONS:
+        if applies(look):
+            return Verify(f"{look.table} {matter}")
     return Same()

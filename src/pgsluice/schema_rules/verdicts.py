@@ -37,6 +37,18 @@ class CopyAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class Verify:
+    """Rows may have changed without the stream telling, or nothing has: only their comparison
+    can tell.
+
+    Attributes:
+        why: a sentence for people.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Park:
     """A user has to decide.
 
@@ -52,6 +64,7 @@ class Park:
 
 
 Verdict = Same | AddColumns | CopyAgain | Park
+"""What can be said of a target; of a look at the source :class:`Verify` too."""
 
 
 def raise_unless_possible(verdict: Verdict, table: str) -> tuple[pa.Field, ...]:

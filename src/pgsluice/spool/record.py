@@ -54,6 +54,8 @@ class TableRecord:
             lost.
         copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
             they are not known.
+        to_verify: why its target has to be compared with the source; empty: it need not.
+        verification_number: rises with each reason to verify it.
         fingerprint: of the source's table; a later look at the table is compared with it.
         rows: the number of changes applied so far.
         rows_skipped: rows that changes updated or deleted, but that the target did not have.
@@ -92,6 +94,8 @@ class TableRecord:
     is_published: bool = True
     copied_at: Lsn = _NOWHERE
     copied_on: int = 0
+    to_verify: str = ""
+    verification_number: int = 0
 
     @property
     def is_parked(self) -> bool:

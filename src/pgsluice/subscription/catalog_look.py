@@ -15,15 +15,16 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import file_xids, missing_columns
+from pgsluice.catalog import missing_columns
 from pgsluice.schema_rules import (
     CopyAgain,
     Look,
+    Same,
     SourceFingerprint,
+    Verify,
     added_columns,
     added_leaves,
     reconcile_source,
-    renewed_leaves,
 )
 from pgsluice.spool import SpoolIdentity, TableRecord
 from pgsluice.subscription.discovery import ReplicatedTable, leaves_created_empty
@@ -32,6 +33,7 @@ from pgsluice.subscription.table_events import (
     Discovered,
     LookedCopy,
     LookedSame,
+    LookedSuspicious,
     NotSent,
     PublishedAgain,
     TimelineLeft,
@@ -48,12 +50,10 @@ class _Differences:
 
     Attributes:
         created_empty: new leaves that had no rows when they became partitions.
-        file_xids: of leaves with a new file; see :func:`pgsluice.catalog.file_xids`.
         missing: of leaves whose root has a new column: the columns with a value for older rows.
     """
 
     created_empty: frozenset[int]
-    file_xids: Mapping[int, tuple[int, ...]]
     missing: Mapping[int, frozenset[str]]
 
 
@@ -139,7 +139,6 @@ class CatalogLook:
     def _differences(self, known: Mapping[int, TableRecord]) -> _Differences:
         """Look closer at the tables that differ, one query for all of them."""
         added: set[int] = set()
-        renewed: set[int] = set()
         leaves: set[int] = set()
         for oid, table in self._source.items():
             record = known.get(oid)
@@ -147,12 +146,10 @@ class CatalogLook:
             if before is None or before == table.fingerprint:
                 continue
             added |= added_leaves(before, table.fingerprint)
-            renewed |= renewed_leaves(before, table.fingerprint)
             if table.facts.kind == "p" and added_columns(before, table.fingerprint):
                 leaves |= table.fingerprint.filenodes.keys()
         return _Differences(
             created_empty=leaves_created_empty(self._connection, added),
-            file_xids=file_xids(self._connection, renewed),
             missing=missing_columns(self._connection, leaves),
         )
 
@@ -173,7 +170,6 @@ class CatalogLook:
             server_version=self._connection.info.server_version,
             created_empty=differences.created_empty,
             has_some_leaves=bool(known.relations),
-            file_xids=differences.file_xids,
             missing=frozenset[str]().union(
                 *(differences.missing.get(leaf, ()) for leaf in now.filenodes)
             ),
@@ -183,7 +179,12 @@ class CatalogLook:
                 if known.is_active:
                     logger.info("%s: it is copied again", why)
                 return LookedCopy()
-            case _:
+            case Verify(why):
+                if known.is_active:
+                    logger.info("%s: it is verified", why)
+                fingerprint = now.following(before).to_text()
+                return LookedSuspicious(fingerprint, table.relations, why)
+            case Same():
                 return LookedSame(now.following(before).to_text(), table.relations)
 
     def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:

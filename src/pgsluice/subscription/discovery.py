@@ -278,6 +278,9 @@ def _witnesses_of(facts: RelationFacts, witnesses: CatalogWitnesses) -> dict[str
         },
         "listings": table.listings,
         "attachments": table.attachments,
+        "publications": table.publications,
+        "row_types": table.row_types,
+        "kept_logged": table.listed,
     }
 
 

@@ -41,6 +41,7 @@ from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.planning import NO_TABLE, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.query import SubscriptionQuery
+from pgsluice.subscription.suspicious_tables import SuspiciousTables
 from pgsluice.subscription.table_copies import TableCopies
 from pgsluice.subscription.table_events import BATCH_ATTEMPTS, HoldReleased
 from pgsluice.subscription.tables import SubscriptionTables
@@ -64,6 +65,7 @@ class SubscriptionDriver:
     Attributes:
         tables: its tables.
         copies: finds the tables to copy, and copies them.
+        suspicious: verifies the tables that may differ from the source.
         query: its streaming query.
     """
 
@@ -84,6 +86,9 @@ class SubscriptionDriver:
         self._rules = PublicationRules.of(config, subscription)
         self._results = BatchResults(subscription, self.tables, self._reader, report)
         self.copies = TableCopies(spark, config, subscription, self.tables, self._rules, report)
+        self.suspicious = SuspiciousTables(
+            config, subscription, self.tables, self._rules, self.log_once
+        )
         self.query = SubscriptionQuery(spark, config, subscription, self._apply)
         self._logged: str | None = None
 

@@ -16,6 +16,8 @@ pair that is not in it cannot happen, and is refused. In words:
 - A user who asks for a copy gets one in every state but ``u``, and allows it to replace a target
   that carries another source's position; but not one that another table here is applied to.
 - A table whose changes the spool no longer holds is copied, parked ones included.
+- A table that is merely suspicious stays active and is marked to be verified. The mark ends with
+  a verification that began after it, or with a copy.
 - A parked table stays parked until it is copied or unpublished. It always has a reason.
 - Looks at the catalog concern active tables: before a copy there is nothing to compare with.
 - A failure counts towards parking only while it repeats: a batch that is applied, and every
@@ -51,6 +53,9 @@ class Event(StrEnum):
     TIMELINE_LEFT = "timeline left"
     LOOK_SAME = "look: same rows"
     LOOK_COPY = "look: copy again"
+    LOOK_VERIFY = "look: verify"
+    VERIFIED_EQUAL = "verified: equal"
+    VERIFIED_COPY = "verified: copy again"
     COPY_BEGUN = "copy begun"
     COPY_PLANNED = "copy planned"
     COPY_FINISHED = "copy finished"
@@ -99,6 +104,9 @@ _IGNORED_UNLESS_ACTIVE: Mapping[Event, Step | None] = dict.fromkeys(
         Event.TIMELINE_LEFT,
         Event.LOOK_SAME,
         Event.LOOK_COPY,
+        Event.LOOK_VERIFY,
+        Event.VERIFIED_EQUAL,
+        Event.VERIFIED_COPY,
         Event.TIME_PASSED,
         *(event for event in Event if event.name.startswith("BATCH_")),
     ],
@@ -114,6 +122,9 @@ def _active(state: TableState) -> Mapping[Event, Step | None]:
         Event.TIMELINE_LEFT: (_I, None),
         Event.LOOK_SAME: (state, None),
         Event.LOOK_COPY: (_I, None),
+        Event.LOOK_VERIFY: (state, None),
+        Event.VERIFIED_EQUAL: (state, None),
+        Event.VERIFIED_COPY: (_I, None),
         Event.BATCH_APPLIED: (state, None),
         Event.BATCH_FAILED_PARK: (_P, None),
         Event.BATCH_FAILED_COPY: (_I, None),
@@ -139,7 +150,7 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
         _U: {
             Event.PUBLISHED_AGAIN: (_I, None),
             Event.TARGET_TAKEN: (_P, None),
-            **{event: IGNORED for event in Event if event.name.startswith("BATCH_")},
+            **{event: IGNORED for event in Event if event.name.startswith(("BATCH_", "VERIFIED_"))},
         },
         _I: {
             **_FOR_ALL,

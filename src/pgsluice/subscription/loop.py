@@ -102,6 +102,7 @@ class RunLoop:
                 self._run_until_stopped()
         finally:
             for subscription in self._subscriptions:
+                subscription.driver.suspicious.stop()
                 subscription.driver.query.stop()
             has_ended.set()
             interrupter.join()
@@ -133,8 +134,35 @@ class RunLoop:
     # Once
 
     def _run_once(self, target: Lsn) -> None:
-        """Apply up to the target; what does not fit into the spool at once, in turns."""
+        """Apply up to the target, and verify what a look found suspicious."""
         reader = SpoolReader(self._config.spool.path)
+        self._reach(reader, target, self._subscriptions)
+        for subscription in self._subscriptions:
+            if not self._stop.is_set():
+                self._verify(reader, subscription)
+        # Surface a late capture error, also where nothing was left to receive.
+        ends_by = time.monotonic() + _CAPTURE_END_S
+        while self._capture.check() and time.monotonic() < ends_by:
+            if self._stop.wait(_POLL_S):
+                return
+
+    def _verify(self, reader: SpoolReader, subscription: RunningSubscription) -> None:
+        """Verify the suspicious tables at a position of now, and copy those that differ."""
+        driver = subscription.driver
+
+        def reach(position: Lsn) -> None:
+            self._capture.start_again()
+            self._reach(reader, position, [subscription])
+
+        driver.suspicious.verify_now(reach)
+        if driver.copies.pending():
+            driver.copies.run(stop=self._stop)
+            driver.drain()
+
+    def _reach(
+        self, reader: SpoolReader, target: Lsn, subscriptions: Sequence[RunningSubscription]
+    ) -> None:
+        """Apply up to the target; what does not fit into the spool at once, in turns."""
         before: Lsn | None = None
         while not self._wait_for(reader, target):
             if before == reader.frontier():
@@ -145,13 +173,8 @@ class RunLoop:
                     path=str(self._config.spool.path),
                 )
             before = reader.frontier()
-            self._apply_all()
-        self._apply_all()
-        # Surface a late capture error, also where nothing was left to receive.
-        ends_by = time.monotonic() + _CAPTURE_END_S
-        while self._capture.check() and time.monotonic() < ends_by:
-            if self._stop.wait(_POLL_S):
-                return
+            self._apply_all(subscriptions)
+        self._apply_all(subscriptions)
 
     def _wait_for(self, reader: SpoolReader, target: Lsn) -> bool:
         """Wait until the spool has the target; False when it has no room for it."""
@@ -172,8 +195,8 @@ class RunLoop:
                 return False
         return True
 
-    def _apply_all(self) -> None:
-        for subscription in self._subscriptions:
+    def _apply_all(self, subscriptions: Sequence[RunningSubscription]) -> None:
+        for subscription in subscriptions:
             if self._stop.is_set():
                 return
             driver = subscription.driver
@@ -248,6 +271,7 @@ class RunLoop:
             self._try(subscription, driver.catch_up)
         self._try(subscription, driver.answer_barrier)
         driver.promote_copied()
+        driver.suspicious.tend()
 
     def _copy(self, driver: SubscriptionDriver, *, is_look: bool) -> None:
         if is_look:

@@ -170,6 +170,49 @@ class LookedCopy(_Simple):
 
 
 @dataclass(frozen=True)
+class LookedSuspicious(LookedSame):
+    """A look found what may have changed rows, or may not: the table is marked to be verified.
+
+    Attributes:
+        why: a sentence for people.
+    """
+
+    event = Event.LOOK_VERIFY
+    why: str = ""
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            super().change(table, attempts),
+            to_verify=self.why,
+            verification_number=table.verification_number + 1,
+        )
+
+
+@dataclass(frozen=True)
+class VerifiedEqual(_Simple):
+    """The target equals the source at a position that was taken after the table was marked.
+
+    Attributes:
+        verification_number: the table's when the position was taken; with another one now, a
+            reason came after that, and the table stays marked.
+    """
+
+    event = Event.VERIFIED_EQUAL
+    verification_number: int
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        is_newest = table.verification_number == self.verification_number
+        return replace(table, to_verify="") if is_newest else table
+
+
+@dataclass(frozen=True)
+class VerifiedDifferent(_Simple):
+    """The target differs from the source, or cannot be compared: the table has to be copied."""
+
+    event = Event.VERIFIED_COPY
+
+
+@dataclass(frozen=True)
 class CopyBegun(_Simple):
     """A snapshot is about to be taken; the spool keeps what follows ``position``."""
 
@@ -199,6 +242,7 @@ class CopyPlanned(_Simple):
             fingerprint=self.fingerprint,
             relations=self.relations,
             is_published=True,
+            to_verify="",
             error=None,
         )
 

@@ -1,55 +1,36 @@
 """Compare the tables of a subscription with their targets, all at one position.
 
-1. A temporary slot exports a snapshot of the source; its consistent point is the position.
-   Sessions import the snapshot, and the slot goes.
-2. A barrier at that position (:mod:`pgsluice.subscription.barrier`) makes the subscription's run
-   name the target versions there. Without a run, this process applies up to the position itself.
-3. :mod:`pgsluice.verification` compares each table in the snapshot with its target's version.
-
-Creating the slot waits for open writing transactions, and the run goes on meanwhile. If the run
-was past the position before it saw the barrier, the next attempt holds its batches first.
+How that position is found is said in :mod:`pgsluice.subscription.standing`. Without a run, this
+process applies up to the position itself.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
 
-import psycopg
-from psycopg import sql
-
-from pgsluice.catalog import leaf_filenodes
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import import_snapshot, temporary_snapshot
-from pgsluice.errors import ConfigError, Failure, PgsluiceError, SourceRefused, SpoolBusy
+from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
-from pgsluice.replication import connect_sql, source_errors
-from pgsluice.sinks.target import TableOptions, target_table
+from pgsluice.replication import source_errors
+from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Spool, find_record
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.subscription.barrier import HOLD_S, BarrierAnswer, BarrierOwner, StandingTable
+from pgsluice.subscription.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.discovery import ReplicatedTable, source_tables
 from pgsluice.subscription.options import table_options
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.run import run
-from pgsluice.verification import ComparedTable, Comparison, DeltaRows, compare
+from pgsluice.subscription.standing import Session, compare_standing, failure_reason, standing
+from pgsluice.verification import Comparison, DeltaRows
 
-ATTEMPTS = 5
-"""How often a position is tried that the run has passed already."""
-SNAPSHOT_TIMEOUT_S = 300.0
-LOCK_TIMEOUT_S = 30
 _POLL_S = 0.05
-_SLOT_TIMEOUT_HELD_S = HOLD_S - 2
-"""A slot that takes longer while batches are held would outlast the hold."""
-
-Session = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +101,27 @@ def verify(
         barrier = stack.enter_context(
             BarrierOwner(spool.subscription_folder(subscription.name), options.titles)
         )
-        sessions, position, answer = _stand(config, subscription, options, barrier, stack)
+        stand = stack.enter_context(
+            standing(
+                config.source.dsn,
+                barrier,
+                lambda position: _await_answer(config, subscription, options, barrier, position),
+                sessions=options.sessions,
+                is_stopping=bool if options.stop is None else options.stop.is_set,
+            )
+        )
         rules = PublicationRules.of(config, subscription)
         with source_errors("looking for the published tables"):
-            published = source_tables(sessions[0], spool.identity.publications, rules)
+            published = source_tables(stand.sessions[0], spool.identity.publications, rules)
         comparer = _Comparer(
             subscription.name,
-            position,
+            stand.position,
             {table.facts.oid: table for table in published},
             table_options(subscription),
             options.max_keys,
         )
         idle: SimpleQueue[Session] = SimpleQueue()
-        for session in sessions:
+        for session in stand.sessions:
             idle.put(session)
 
         def one(item: tuple[int, StandingTable]) -> VerifiedTable:
@@ -142,8 +131,8 @@ def verify(
             finally:
                 idle.put(session)
 
-        with ThreadPoolExecutor(len(sessions)) as threads:
-            results = list(threads.map(one, answer.tables.items()))
+        with ThreadPoolExecutor(len(stand.sessions)) as threads:
+            results = list(threads.map(one, stand.answer.tables.items()))
         return sorted(results, key=lambda result: result.title)
 
 
@@ -168,52 +157,6 @@ def _check(config: Config, subscription: SubscriptionConfig, titles: Collection[
 
 
 # The position
-
-
-def _stand(
-    config: Config,
-    subscription: SubscriptionConfig,
-    options: Verification,
-    barrier: BarrierOwner,
-    stack: ExitStack,
-) -> tuple[Sequence[Session], Lsn, BarrierAnswer]:
-    """Sessions in a snapshot, its position, and the targets' versions there."""
-    for attempt in range(ATTEMPTS):
-        with ExitStack() as attempt_stack:
-            if attempt:
-                barrier.hold()
-            timeout_s = _SLOT_TIMEOUT_HELD_S if attempt else SNAPSHOT_TIMEOUT_S
-            sessions, position = _snapshot(config, options, timeout_s, attempt_stack)
-            barrier.move(position)
-            answer = _await_answer(config, subscription, options, barrier, position)
-            if not answer.is_passed:
-                stack.push(attempt_stack.pop_all())
-                return sessions, position, answer
-    raise PgsluiceError(
-        f"the run of {subscription.name} passed {ATTEMPTS} positions before it saw them",
-        hint="its machine may be overloaded; try again, or stop the run and verify without it",
-    )
-
-
-def _snapshot(
-    config: Config, options: Verification, timeout_s: float, stack: ExitStack
-) -> tuple[list[Session], Lsn]:
-    is_stopping = bool if options.stop is None else options.stop.is_set
-    with (
-        temporary_snapshot(config.source.dsn, timeout_s, is_stopping) as snapshot,
-        source_errors("importing a snapshot"),
-    ):
-        sessions = []
-        for _ in range(options.sessions):
-            sessions.append(session := stack.enter_context(_session(config)))
-            import_snapshot(session, snapshot.name)
-        return sessions, snapshot.position
-
-
-@contextmanager
-def _session(config: Config) -> Iterator[Session]:
-    with connect_sql(config.source.dsn, application="verify") as session:
-        yield session
 
 
 def _await_answer(
@@ -285,51 +228,15 @@ class _Comparer:
             reason, is_published = "not published; its target stays as it is", False
         elif reason is None and source is not None:
             try:
-                comparison = self._compare(session, source, table)
+                comparison = compare_standing(
+                    session,
+                    source,
+                    DeltaRows(table.target, table.version),
+                    self.options,
+                    max_keys=self.max_keys,
+                )
             except Exception as error:  # one table's failure is no other's
-                reason = _reason(error)
+                reason = failure_reason(error)
         return VerifiedTable(
             self.subscription, table.title, self.position, comparison, reason, is_published
         )
-
-    def _compare(
-        self, session: Session, source: ReplicatedTable, table: StandingTable
-    ) -> Comparison:
-        facts = source.facts
-        target = target_table(facts, self.options, source.columns)
-        # Rolled back, which gives the table's lock back.
-        with session.transaction(force_rollback=True):
-            _lock(session, source)
-            return compare(
-                session,
-                ComparedTable.named(session, facts.namespace, facts.name, with_generated=True),
-                DeltaRows(table.target, table.version),
-                key=target.key,
-                columns=target.schema.names,
-                row_filter=source.row_filter,
-                max_keys=self.max_keys,
-            )
-
-
-def _lock(session: Session, source: ReplicatedTable) -> None:
-    """Keep the table from being rewritten, and check that the snapshot still sees its rows.
-
-    Raises:
-        PgsluiceError: it was rewritten since.
-    """
-    facts = source.facts
-    session.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
-    name = sql.Identifier(facts.namespace, facts.name)
-    session.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
-    leaves = leaf_filenodes(session, [facts.oid])[facts.oid]
-    if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
-        raise SourceRefused(
-            "rewritten at the source after the snapshot (TRUNCATE, ALTER TABLE, CLUSTER …): "
-            "verify it again"
-        )
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, psycopg.Error):
-        return f"the source cannot be read: {error.diag.message_primary or error}"
-    return Failure.of(error).message

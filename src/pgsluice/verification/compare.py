@@ -112,7 +112,8 @@ def compare(
         row_filter: an SQL condition for the source's rows, of a source that is trusted (the
             server's catalog); None: all rows.
         snapshot: name of an exported snapshot of the source.
-        max_keys: how many keys of each kind are listed.
+        max_keys: how many keys of each kind are listed; 0: none are looked for, so that both
+            sides are read only once.
 
     Raises:
         PgsluiceError: no such table, target or column.
@@ -162,6 +163,8 @@ def _differences(
         bucket: max(ours.get(bucket, _EMPTY).rows, theirs.get(bucket, _EMPTY).rows)
         for bucket in differing
     }
+    if not max_keys:
+        return (), (), (), bool(differing)
     missing: list[Key] = []
     extra: list[Key] = []
     changed: list[Key] = []
