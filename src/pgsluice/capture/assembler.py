@@ -243,7 +243,7 @@ class TransactionAssembler:
         first, chunk = cursor.followed, cursor.chunk
         if first < end:
             oids, xids = chunk.rows(first, end, in_stream=self._machine.in_stream)
-            self._machine.changes(oids, xids)
+            self._machine.changes(oids, xids, count=end - first)
             cursor.followed = end
 
     def _follow(self, cursor: _Cursor, index: int, tag: str) -> Iterator[Command]:

@@ -78,8 +78,14 @@ class Chunk:
         """A message's bytes."""
         return self._data[self._starts[index] + XLOG_DATA_HEADER.size : self._ends[index]]
 
-    def rows(self, first: int, end: int, *, in_stream: bool) -> tuple[list[int], list[int] | None]:
-        """The relation of each row in ``[first, end)``; in a stream its xid, too.
+    def rows(
+        self, first: int, end: int, *, in_stream: bool
+    ) -> tuple[list[int], dict[int, int] | None]:
+        """The relations of the rows ``[first, end)``, in their order.
+
+        Returns:
+            the relations; and in a stream the rows' xids, each with the index (from ``first``)
+            of its first row.
 
         Raises:
             ProtocolError: a row ends before its relation.
@@ -87,9 +93,10 @@ class Chunk:
         needed = XLOG_DATA_HEADER.size + (9 if in_stream else 5)
         if self._shortest_row < needed and bool((self._lengths[first:end] < needed).any()):
             self._refuse_row(first + int((self._lengths[first:end] < needed).argmax()))
-        if in_stream:
-            return self._uint32s(5)[first:end].tolist(), self._uint32s(1)[first:end].tolist()
-        return self._uint32s(1)[first:end].tolist(), None
+        if not in_stream:
+            return list(_first_indexes(self._uint32s(1)[first:end])), None
+        oids, xids = self._uint32s(5)[first:end], self._uint32s(1)[first:end]
+        return list(_first_indexes(oids)), _first_indexes(xids)
 
     def plain_transactions(self, first: int) -> PlainTransactions | None:
         """The plain transactions that follow each other from a Begin on, with only rows inside.
@@ -122,7 +129,7 @@ class Chunk:
             final_lsns=self._read(">i8", starts_of_begins + 1).tolist(),
             commit_lsns=self._read(">i8", starts_of_commits + 2).tolist(),
             end_lsns=self._read(">i8", starts_of_commits + 10).tolist(),
-            oids=self._uint32s(1)[rows][self._is_row[rows]].tolist(),
+            oids=list(_first_indexes(self._uint32s(1)[rows][self._is_row[rows]])),
         )
 
     def _uint32s(self, offset: int) -> npt.NDArray[np.uint32]:
@@ -170,6 +177,19 @@ class Chunk:
         )
 
 
+def _first_indexes(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
+    """The different numbers in their order, each with its first index.
+
+    Rows of one relation mostly come one after another, so only the first of each run is
+    looked at in Python.
+    """
+    starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+    firsts: dict[int, int] = {int(numbers[0]): 0} if len(numbers) else {}
+    for number, index in zip(numbers[starts].tolist(), starts.tolist(), strict=True):
+        firsts.setdefault(number, index)
+    return firsts
+
+
 @dataclass(frozen=True, slots=True)
 class PlainTransactions:
     """Plain transactions that follow each other.
@@ -177,7 +197,7 @@ class PlainTransactions:
     Attributes:
         end: the index behind the last Commit.
         final_lsns, commit_lsns, end_lsns: of each transaction, from its Begin and Commit.
-        oids: the relation of each row of all of them.
+        oids: the relations of their rows.
     """
 
     end: int

@@ -30,7 +30,7 @@ announcements, never with rows.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, NoReturn
 
@@ -178,7 +178,7 @@ class TransactionMachine:
             case Commit():
                 return self._close("C", (message.commit_lsn,), message.end_lsn)
             case Insert() | Update() | Delete():
-                xids = None if message.xid is None else (message.xid,)
+                xids = None if message.xid is None else {message.xid: 0}
                 return self.changes((message.oid,), xids, tag=message.tag)
             case LogicalMessage() if not message.is_transactional:
                 return self._standalone(message)
@@ -205,13 +205,13 @@ class TransactionMachine:
         final_lsns: Sequence[int],
         commit_lsns: Sequence[int],
         end_lsns: Sequence[int],
-        oids: Sequence[int],
+        oids: Collection[int],
     ) -> bool:
         """Follow plain transactions that come one after another, with only rows inside.
 
         Args:
             final_lsns, commit_lsns, end_lsns: of each transaction; at least one.
-            oids: the relation of each row.
+            oids: the relations of their rows.
 
         Returns:
             False when one of them is illegal: nothing was followed, and following message by
@@ -230,13 +230,20 @@ class TransactionMachine:
         return is_legal
 
     def changes(
-        self, oids: Sequence[int], xids: Sequence[int] | None = None, *, tag: str = "I"
+        self,
+        oids: Collection[int],
+        xids: Mapping[int, int] | None = None,
+        *,
+        count: int = 1,
+        tag: str = "I",
     ) -> Step:
         """Follow Insert, Update and Delete messages that come one after another.
 
         Args:
-            oids: the relation of each; at least one.
-            xids: the (sub)transaction of each inside a stream; None outside of streams.
+            oids: their relations; at least one.
+            xids: their (sub)transactions inside a stream, each with the index of its first
+                change; None outside of streams.
+            count: how many changes.
             tag: of the first one, for errors.
 
         Raises:
@@ -250,7 +257,7 @@ class TransactionMachine:
         self._check_announced(tag, oids)
         if xids is not None:
             self._note_subtransactions(xids)
-        current.length += len(oids)
+        current.length += count
         return Step(event, current.xid, current.length)
 
     # ── inside a bracket ────────────────────────────────────────────────────────────────────
@@ -288,7 +295,7 @@ class TransactionMachine:
             if isinstance(message, Truncate):
                 self._check_announced(message.tag, message.oids)
             if message.xid is not None:
-                self._note_subtransactions((message.xid,))
+                self._note_subtransactions({message.xid: 0})
         if isinstance(message, Relation | Type):
             self._serial += 1
             announcement = Announcement(message, self._serial, current.length)
@@ -299,13 +306,13 @@ class TransactionMachine:
         current.length += 1
         return Step(event, current.xid, current.length)
 
-    def _note_subtransactions(self, xids: Sequence[int]) -> None:
+    def _note_subtransactions(self, xids: Mapping[int, int]) -> None:
         """Remember where each subtransaction begins; the messages come next."""
         stream = self._current
         assert isinstance(stream, Stream)
-        for xid in set(xids) - stream.first_index.keys():
+        for xid, index in xids.items():
             if xid != stream.xid:
-                stream.first_index[xid] = stream.length + xids.index(xid)
+                stream.first_index.setdefault(xid, stream.length + index)
 
     def _standalone(self, message: LogicalMessage) -> Step:
         _, event = self._transition(STANDALONE)
@@ -370,7 +377,7 @@ class TransactionMachine:
 
     # ── rules ───────────────────────────────────────────────────────────────────────────────
 
-    def _check_announced(self, name: str, oids: Sequence[int]) -> None:
+    def _check_announced(self, name: str, oids: Collection[int]) -> None:
         announced = self._here().relations.keys()
         if not announced >= set(oids):
             missing = next(oid for oid in oids if oid not in announced)
