@@ -104,8 +104,8 @@ def kill(one: Pipeline, what: str, dice: random.Random) -> bool:
     found = []
     for child in psutil.Process(driver.pid).children(recursive=True):
         with suppress(psutil.Error):
-            arguments = child.cmdline()
-            if "java" not in arguments[0] and any(wanted in a for a in arguments):
+            program, *arguments = child.cmdline() or [""]  # empty: it has just ended
+            if "java" not in program and any(wanted in each for each in arguments):
                 found.append(child)
     if not found:
         return False

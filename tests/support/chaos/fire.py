@@ -118,7 +118,7 @@ def _kill_one(one: Pipeline, victim: str, dice: random.Random) -> bool:
         if process.poll() is None:
             for child in psutil.Process(process.pid).children(recursive=True):
                 with suppress(psutil.Error):
-                    if "java" in child.cmdline()[0]:
+                    if "java" in "".join(child.cmdline()[:1]):  # empty: it has just ended
                         child.kill()
                         return True
     return False
