@@ -10,6 +10,7 @@ import pytest
 
 from pgsluice.errors import Remedy, TableError
 from pgsluice.schema_rules import (
+    ALL_ACTIONS,
     AddColumns,
     ColumnState,
     CopyAgain,
@@ -25,6 +26,7 @@ from pgsluice.schema_rules import (
     reconcile_key_columns,
     reconcile_source,
     reconcile_target,
+    sends_every_change,
 )
 from pgsluice.schema_rules.source import RULES, SUSPICIONS
 
@@ -36,6 +38,7 @@ BEFORE = SourceFingerprint(
     filenodes={7: 100, 8: 100},
     columns=COLUMNS,
     actions=INSERTS,
+    lacking=frozenset({"7:update", "7:delete", "8:update", "8:delete"}),
     rules="f1",
     sent=frozenset({7}),
     attnums=2,
@@ -68,6 +71,13 @@ def test_a_fingerprint_reads_back() -> None:
     assert SourceFingerprint.parse(replace(BEFORE, truncates=None).to_text()) == replace(
         BEFORE, truncates=None
     )
+
+
+def test_every_leaf_has_to_send_all_actions() -> None:
+    whole = replace(BEFORE, actions=ALL_ACTIONS, lacking=frozenset())
+    assert sends_every_change(whole.to_text())
+    assert not sends_every_change(BEFORE.to_text())
+    assert not sends_every_change(replace(whole, lacking=frozenset({"8:delete"})).to_text())
 
 
 @pytest.mark.parametrize("text", [OLD, OLDEST])
@@ -193,6 +203,8 @@ def test_an_added_column(column: ColumnState, now: dict[str, Any], expected: typ
     [
         ({"actions": INSERTS | {"update"}}, set(), CopyAgain),
         ({"actions": frozenset({"insert"})}, set(), Same),
+        ({"lacking": frozenset({"8:update", "8:delete"})}, set(), CopyAgain),
+        ({"lacking": BEFORE.lacking | {"9:update"}}, set(), Same),
         ({"rules": "f2"}, set(), CopyAgain),
         ({"sent": frozenset({7, 8})}, set(), CopyAgain),  # what changed in 8 did not come
         ({"sent": frozenset()}, set(), Same),

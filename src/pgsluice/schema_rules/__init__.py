@@ -10,6 +10,7 @@ or a sink. A new rule is one entry here and its test.
 """
 
 from pgsluice.schema_rules.source import (
+    ALL_ACTIONS,
     ColumnState,
     Look,
     SourceFingerprint,
@@ -36,6 +37,7 @@ from pgsluice.schema_rules.verdicts import (
 )
 
 __all__ = [
+    "ALL_ACTIONS",
     "COPY_AGAIN",
     "AddColumns",
     "ColumnState",

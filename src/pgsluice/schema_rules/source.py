@@ -61,7 +61,7 @@ from pgsluice.schema_rules.verdicts import CopyAgain, Same, Verify
 
 FIRST_WITH_TRUNCATE = 110000
 
-_ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
+ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
 
 
 class ColumnState(NamedTuple):  # a tuple, because a look makes tens of thousands
@@ -92,7 +92,8 @@ class SourceFingerprint:
         filenodes: leaf OID -> file; a plain table is its own leaf.
         columns: attnum -> column.
         attnums: how many columns it has had; 0: not known.
-        actions: what the publications send of it.
+        actions: what the publications send of it, or of some of its leaves.
+        lacking: ``OID:action`` for each action that they do not send of a relation.
         rules: fingerprint of the row filters and columns that act on it, the server's and
             pgsluice's.
         sent: the leaves whose changes the server's publications send.
@@ -111,6 +112,7 @@ class SourceFingerprint:
     filenodes: Mapping[int, int]
     columns: Mapping[int, ColumnState]
     actions: frozenset[str]
+    lacking: frozenset[str] = frozenset()
     rules: str = ""
     sent: frozenset[int] = frozenset()
     attnums: int = 0
@@ -150,6 +152,7 @@ class SourceFingerprint:
             filenodes=_by_oid(raw["filenodes"]),
             columns=_parse_columns(raw),
             actions=frozenset(raw.get("actions", ())),
+            lacking=frozenset(raw.get("lacking", ())),
             rules=raw.get("rules", ""),
             sent=frozenset(raw.get("sent", ())),
             attnums=raw.get("attnums", 0),
@@ -209,10 +212,10 @@ class Look:
 
 @lru_cache(maxsize=10_000)
 def sends_every_change(fingerprint: str) -> bool:
-    """Whether the publications send all actions of a table: then no row that the source has
-    deleted is still at the target."""
+    """Whether the publications send all actions of a table and of each of its leaves: then no row
+    that the source has deleted is still at the target."""
     known = SourceFingerprint.parse(fingerprint)
-    return known is not None and known.actions >= _ALL_ACTIONS
+    return known is not None and known.actions >= ALL_ACTIONS and not known.lacking
 
 
 def added_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
@@ -322,7 +325,9 @@ def _has_changed_type(look: Look) -> bool:
 
 
 def _has_more_actions(look: Look) -> bool:
-    return bool(look.before.actions) and not look.now.actions <= look.before.actions
+    sends_more = not look.now.actions <= look.before.actions
+    of_some_leaf = look.before.lacking - look.now.lacking
+    return bool(look.before.actions) and (sends_more or bool(of_some_leaf))
 
 
 def _has_other_publication_rules(look: Look) -> bool:

@@ -26,7 +26,7 @@ from pgsluice.catalog.published import PublishedBy
 from pgsluice.catalog.tables import Filenode
 from pgsluice.facts import RelationFacts
 from pgsluice.publication import Publisher, fingerprint
-from pgsluice.schema_rules import ColumnState, SourceFingerprint
+from pgsluice.schema_rules import ALL_ACTIONS, ColumnState, SourceFingerprint
 from pgsluice.sql import any_of
 from pgsluice.subscription.copy_query import published_content
 from pgsluice.subscription.publication_rules import PublicationRules
@@ -183,11 +183,7 @@ def _table(
             for oid, publisher in rules.items()
             if publisher.published_as.oid == facts.oid
         }
-    actions = frozenset[str]().union(*(relation.actions for relation in relations))
-    if mine is not None:
-        actions &= {
-            action for publisher in mine.values() for action in publisher.resolution.published
-        }
+    actions = {relation.oid: _actions(relation, mine) for relation in relations}
     content = published_content(facts, relations, leaves)
     columns, rows = content.columns, content.row_filter
     if mine is not None:
@@ -206,7 +202,10 @@ def _table(
     source_fingerprint = SourceFingerprint(
         filenodes={leaf: file.in_snapshot for leaf, file in files.items()},
         columns=_column_states(facts, columns),
-        actions=actions,
+        actions=frozenset[str]().union(*actions.values()),
+        lacking=frozenset(
+            f"{oid}:{action}" for oid, sent in actions.items() for action in ALL_ACTIONS - sent
+        ),
         rules=_rules_fingerprint(facts, relations, mine),
         sent=frozenset[int]().union(
             *(leaves.get(relation.oid, (relation.oid,)) for relation in relations)
@@ -215,6 +214,15 @@ def _table(
         **_witnesses_of(facts, witnesses),
     )
     return ReplicatedTable(facts, columns, rows, source_fingerprint, mine, content.unlisted)
+
+
+def _actions(relation: PublishedRelation, mine: Mapping[int, Publisher] | None) -> frozenset[str]:
+    """What is sent of one relation."""
+    if mine is None:
+        return relation.actions
+    if relation.oid not in mine:
+        return frozenset()
+    return relation.actions & frozenset[str](mine[relation.oid].resolution.published)
 
 
 def _column_states(facts: RelationFacts, columns: tuple[str, ...] | None) -> dict[int, ColumnState]:
