@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +24,8 @@ from tests.support.settling import Settling
 LONG_POLL_S = 12
 """Time for the statements of all rows between two looks at the catalog."""
 _LOAD_PAUSE_S = 0.02
+Errors = Mapping[tuple[str, str], str]
+"""(subscription, table) -> why it is parked."""
 _SPOOL = 'max_bytes = "4 GiB"'
 """What the disk happens to have left is not the question here."""
 _WITNESSES = "witnesses"
@@ -55,6 +57,7 @@ class Batch:
     failed: dict[str, str] = field(default_factory=dict)
     copies: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     columns: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
 
     @property
     def is_of_server(self) -> bool:
@@ -92,7 +95,7 @@ class Batch:
             case Moment.LOST:
                 self._failover.synchronise_slot(self.one.once)
                 self._live(self._lost_by_a_promotion)
-        return self._looks()
+        return self.seen
 
     def _at_once(self) -> None:
         self._each(lambda connection, row: _execute(connection, row, row.before))
@@ -149,9 +152,12 @@ class Batch:
             self.settling.await_settled()
             work()
             self.settling.await_witness()
-            if any(verdict.fails for verdict in judge(self.rows, self._looks(), self.moment)):
+            self.seen = self._looks(self.rows)
+            failed = [v.row for v in judge(self.rows, self.seen, self.moment) if v.fails]
+            if failed:
                 # What takes two looks: capture puts a table into a publication, then it is found.
                 self.settling.await_witness()
+                self.seen |= self._looks(failed)
 
     # What runs
 
@@ -269,27 +275,30 @@ class Batch:
         return [name if "." in name else f"public.{name}" for name in named]
 
     def _target(self, row: Row, title: str) -> DeltaTable | None:
-        lake = _OURS if row.publisher is Publisher.OURS else "lake"
         try:
-            return DeltaTable(str(self.one.folder / lake / title.replace(".", "/")))
+            return DeltaTable(str(self.one.folder / _lake(row) / title.replace(".", "/")))
         except TableNotFoundError:
             return None
 
-    def _looks(self) -> dict[str, Seen]:
-        return {row.name: self._look(row) for row in self.rows}
+    def _looks(self, rows: Sequence[Row]) -> dict[str, Seen]:
+        """By the row's name."""
+        errors = {
+            (subscription, f"{table['schema']}.{table['table']}"): table["error"]
+            for subscription in ("lake", _OURS)
+            for table in self.settling.tables(subscription)
+            if table["state"] == "p"
+        }
+        with self.database.connect() as connection:
+            return {row.name: self._look(connection, row, errors) for row in rows}
 
-    def _look(self, row: Row) -> Seen:
+    def _look(self, connection: psycopg.Connection[Any], row: Row, errors: Errors) -> Seen:
         """What became of a row's targets."""
         if row.name in self.failed:
             return Seen(failure=self.failed[row.name])
         is_undone = self.moment in UNDONE
         tables = row.first if is_undone and row.first is not None else row.tables
-        errors = {
-            f"{table['schema']}.{table['table']}": table["error"]
-            for table in self.settling.tables(_OURS if row.publisher is Publisher.OURS else "lake")
-            if table["state"] == "p"
-        }
-        seen = [self._look_at(row, title, errors) for title in self._titles(row, tables)]
+        titles = self._titles(row, tables)
+        seen = [self._look_at(connection, row, title, errors) for title in titles]
         differences = []
         for title, count in row.standing.items() if not is_undone else ():
             (title,) = self._titles(row, [title])
@@ -304,21 +313,22 @@ class Batch:
         ]
         return Seen(tuple(seen), tuple(differences))
 
-    def _look_at(self, row: Row, title: str, errors: dict[str, str | None]) -> TargetSeen:
+    def _look_at(
+        self, connection: psycopg.Connection[Any], row: Row, title: str, errors: Errors
+    ) -> TargetSeen:
         target = self._target(row, title)
-        error = errors.get(title)
+        error = errors.get((_lake(row), title))
         if target is None:
             return TargetSeen(title, error=error, is_missing=True)
         key = row.publisher.name, title
         copies = _copies(target) - self.copies.get(key, set())
         added = [c for c in _columns(target) if c not in self.columns.get(key, ())]
         difference = ""
-        with self.database.connect() as connection:
-            try:
-                missing, extra = compare_exact(connection, title, str(target.table_uri))
-            except Exception as failed:
-                missing, extra = [], []
-                difference = f"cannot be compared: {str(failed).splitlines()[0]}"
+        try:
+            missing, extra = compare_exact(connection, title, str(target.table_uri))
+        except Exception as failed:
+            missing, extra = [], []
+            difference = f"cannot be compared: {str(failed).splitlines()[0]}"
         if missing:
             difference = f"lacks {len(missing)} or more rows, e.g. {missing[0]}"
         if extra:
@@ -337,6 +347,11 @@ def run_rows(
         what was seen, by the row's name.
     """
     return Batch(database, pipeline(database), rows, moment).run()
+
+
+def _lake(row: Row) -> str:
+    """The row's subscription, and the folder of its targets."""
+    return _OURS if row.publisher is Publisher.OURS else "lake"
 
 
 def _execute(connection: psycopg.Connection[Any], row: Row, *statements: str) -> None:

@@ -61,10 +61,13 @@ class Run:
             for number in range(max(len(scenario.steps) for scenario in self._scenarios)):
                 self._step(number)
                 settling.await_witness()
-            if any(self._compare().values()):
+            faults = self._compare(self._scenarios)
+            failed = [scenario for scenario in self._scenarios if faults[scenario.name]]
+            if failed:
                 # What takes two looks: capture puts a table into a publication, then it is found.
                 settling.await_witness()
-        return self._compare()
+                faults |= self._compare(failed)
+        return faults
 
     # Setting up
 
@@ -134,7 +137,7 @@ class Run:
 
     # Comparing
 
-    def _compare(self) -> dict[str, list[str]]:
+    def _compare(self, scenarios: Sequence[Scenario]) -> dict[str, list[str]]:
         errors = {
             f"{table['schema']}.{table['table']}": str(table["error"])
             for subscription in read_status(self._one.config).to_json()["subscriptions"]
@@ -142,7 +145,7 @@ class Run:
             if table["state"] == "p"
         }
         with self._one.database.connect() as connection:
-            return {one.name: self._faults(connection, one, errors) for one in self._scenarios}
+            return {one.name: self._faults(connection, one, errors) for one in scenarios}
 
     def _faults(
         self, connection: psycopg.Connection[Any], scenario: Scenario, errors: dict[str, str]
