@@ -197,10 +197,8 @@ class Batch:
 
     def _set_up(self) -> None:
         publications = []
+        prepare(self.database)
         with self.database.connect() as connection:
-            for statement in _SETUP:
-                with suppress(psycopg.errors.DuplicateObject):
-                    connection.execute(statement)
             for row in self.rows:
                 try:
                     _execute(connection, row, row.setup)
@@ -336,6 +334,14 @@ class Batch:
                 f"{'; ' * bool(difference)}has {len(extra)} or more other rows, e.g. {extra[0]}"
             )
         return TargetSeen(title, len(copies), tuple(added), error, difference)
+
+
+def prepare(database: Database) -> None:
+    """Make what rows need of the database as a whole, and of its server."""
+    with database.connect() as connection:
+        for statement in _SETUP:
+            with suppress(psycopg.errors.DuplicateObject):
+                connection.execute(statement)
 
 
 def run_rows(

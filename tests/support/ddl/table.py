@@ -149,7 +149,7 @@ COLUMNS = (
     Row("add a column and drop it",
         ("ALTER TABLE {t} ADD c int DEFAULT 7", "ALTER TABLE {t} DROP c"), IN_PLACE),
     Row("add a column equal but for case", ('ALTER TABLE {t} ADD "A" int',), PARKED,
-        words="equal but for upper and lower case"),
+        words="differ only by upper and lower case"),
     Row("add a column equal but for case and rename it",
         ('ALTER TABLE {t} ADD "A" int', CHANGES, 'ALTER TABLE {t} RENAME "A" TO c'), EQUAL),
     Row("drop a column", ("ALTER TABLE {t} DROP a",), NOTHING),

@@ -1,0 +1,117 @@
+"""The table of DDL without a stream: what looks at the catalog make of each row's statements.
+
+A table whose rows the stream explains is left alone by a look; one whose rows it does not
+explain has to be asked for again, or silence follows. No Spark, no capture, no target: all rows
+take seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import psycopg
+from tests.support.databases import Database
+from tests.support.ddl.row import Publisher, Row
+
+from pgsluice.catalog import ensure_publications
+from pgsluice.events import MetricsEvent
+from pgsluice.lsn import Lsn
+from pgsluice.replication import connect_sql
+from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
+from pgsluice.subscription.catalog_look import CatalogLook
+from pgsluice.subscription.discovery import ReplicatedTable, source_tables
+from pgsluice.subscription.tables import SubscriptionTables
+
+_NAME = "pgsluice"
+_IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
+_RECORD = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1))
+
+
+@dataclass
+class _Store:
+    """The record's file, in memory."""
+
+    record: SubscriptionRecord = _RECORD
+
+    def save(self, record: SubscriptionRecord) -> None:
+        self.record = record
+
+
+@dataclass
+class Looks:
+    """Rows of one publisher in an empty database, and what looks say of their tables.
+
+    Attributes:
+        copies: titles of tables that a look asked to copy, after the first look.
+    """
+
+    database: Database
+    rows: Sequence[Row]
+    store: _Store = field(default_factory=_Store)
+    copies: set[str] = field(default_factory=set)
+
+    def run(self, *, looks_between: bool) -> dict[str, bool]:
+        """Execute everything; look at the end, or after each statement.
+
+        Returns:
+            row -> whether a look asked to copy a table of the row.
+        """
+        self._execute(lambda row: row.setup)
+        self._look()
+        self.copies.clear()
+        self._execute(lambda row: row.before)
+        for number in range(max(len(row.ddl) for row in self.rows)):
+            self._execute(lambda row, at=number: "".join(row.ddl[at : at + 1]))
+            if looks_between:
+                self._look()
+        self._execute(lambda row: row.after)
+        self._look()
+        return {row.name: bool(self.copies & self._titles(row)) for row in self.rows}
+
+    def _titles(self, row: Row) -> set[str]:
+        tables = [row.sql(table) for table in (*row.tables, *(row.first or ()))]
+        return {table if "." in table else f"public.{table}" for table in tables}
+
+    def _execute(self, text: Callable[[Row], str]) -> None:
+        """A text of every row."""
+        with self.database.connect() as connection:
+            for row in self.rows:
+                if text(row).strip():
+                    connection.execute(row.sql(text(row)).encode())
+
+    def _look(self) -> None:
+        """One look, and the copies that it asks for."""
+        with connect_sql(self.database.dsn) as connection:
+            publications = self._publications(connection)
+            source = source_tables(connection, publications)
+            tables = SubscriptionTables(self.store, _ignore)
+            look = CatalogLook(connection, _IDENTITY, source, has_rules=False)
+            look.apply(tables, _new_record, copy_data=True)
+        fingerprints = {table.facts.oid: table.fingerprint.to_text() for table in source}
+        record = self.store.record
+        waiting = {oid: table for oid, table in record.tables.items() if table.is_to_copy}
+        self.copies |= {table.title for table in waiting.values()}
+        copied = {
+            oid: replace(
+                table,
+                state=TableState.READY,
+                copy_number=table.copy_number + 1,
+                fingerprint=fingerprints[oid],
+            )
+            for oid, table in waiting.items()
+        }
+        self.store.record = replace(record, tables={**record.tables, **copied})
+
+    def _publications(self, connection: psycopg.Connection[tuple[object, ...]]) -> list[str]:
+        if self.rows[0].publisher is Publisher.SERVER:
+            return [row.sql(name) for row in self.rows for name in row.publications]
+        return list(ensure_publications(connection, [_NAME]).names)
+
+
+def _new_record(table: ReplicatedTable) -> TableRecord:
+    return TableRecord(table.facts.namespace, table.facts.name, relations=table.relations)
+
+
+def _ignore(_: MetricsEvent) -> None:
+    return
