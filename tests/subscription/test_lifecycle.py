@@ -57,7 +57,7 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.DISCOVERED, Discovered(), NONE, "i - - - - - -"),
     (Event.DISCOVERED_WITHOUT_COPY, Discovered(copy_data=False), NONE, "r - - - - - -"),
     (Event.TARGET_TAKEN, TargetTaken(), NONE, "p p - - - - p"),
-    (Event.NOT_SENT, NotSent(), NONE, "- - . . f r ."),
+    (Event.NOT_SENT, NotSent(), NONE, "- - u u f r u"),
     (Event.UNPUBLISHED, Unpublished(), NONE, "- - u u u u u"),
     (Event.PUBLISHED_AGAIN, PublishedAgain(), NONE, "- i . . i i ."),
     (Event.COPY_REQUESTED, CopyRequested(), NONE, "- - i i i i i"),

@@ -37,6 +37,7 @@ from pgsluice.subscription.table_events import (
     CopyOutnumbered,
     CopyPlanned,
     HoldReleased,
+    NotSent,
 )
 from pgsluice.subscription.tables import SubscriptionTables
 
@@ -191,6 +192,9 @@ class Model(RuleBasedStateMachine):
         look.apply(self.tables, self.new_record, copy_data=True)
         for source in sent:
             source.looked_at = self.clock
+        oids = {source.oid for source in sent}
+        for oid, table in self.tables.record.tables.items():
+            assert oid in oids or table.is_active, "it would hold the spool for ever"
 
     def new_record(self, table: ReplicatedTable) -> TableRecord:
         return TableRecord("s", table.facts.name, applied_through=self.tables.position)
@@ -237,7 +241,7 @@ class Model(RuleBasedStateMachine):
         with self.tables.changing():
             for oid in pending:
                 if oid not in sources:
-                    self.tables.apply(oid, CopyFailed(Remedy.PARK, "not sent"))
+                    self.tables.apply(oid, NotSent())
                     continue
                 sources[oid].looked_at = snapshot
                 fingerprint = sources[oid].replicated().fingerprint.to_text()

@@ -198,5 +198,5 @@ class CatalogLook:
         if self._has_rules or known.relations:
             logger.info("%s is not published any more", known.title)
             tables.apply(oid, Unpublished())
-        elif known.is_published:
+        elif known.is_published or not known.is_active:
             tables.apply(oid, NotSent())

@@ -19,6 +19,8 @@ pair that is not in it cannot happen, and is refused. In words:
 - A table that is merely suspicious stays active and is marked to be verified. The mark ends with
   a verification that began after it, or with a copy.
 - A parked table stays parked until it is copied or unpublished. It always has a reason.
+- A table that the server no longer sends is unpublished, but an active one stays active: what was
+  sent before is applied.
 - Looks at the catalog concern active tables: before a copy there is nothing to compare with.
 - A failure counts towards parking only while it repeats: a batch that is applied, and every
   change of state, begin the count anew.
@@ -93,13 +95,13 @@ IGNORED = None
 """The event is legal and changes nothing."""
 
 _FOR_ALL: Mapping[Event, Step | None] = {
+    Event.NOT_SENT: (_U, None),
     Event.UNPUBLISHED: (_U, None),
     Event.COPY_REQUESTED: (_I, None),
     Event.HOLD_RELEASED: (_I, None),
 }
 _IGNORED_UNLESS_ACTIVE: Mapping[Event, Step | None] = dict.fromkeys(
     [
-        Event.NOT_SENT,
         Event.PUBLISHED_AGAIN,
         Event.TIMELINE_LEFT,
         Event.LOOK_SAME,

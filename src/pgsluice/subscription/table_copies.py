@@ -42,6 +42,7 @@ from pgsluice.subscription.table_events import (
     CopyFinished,
     CopyOutnumbered,
     CopyPlanned,
+    NotSent,
 )
 from pgsluice.subscription.tables import SubscriptionTables
 
@@ -184,8 +185,7 @@ class TableCopies:
                     continue
                 table = source.get(oid)
                 if table is None:
-                    reason = "the server's publications do not send this table any more"
-                    self._tables.apply(oid, CopyFailed(Remedy.PARK, reason))
+                    self._tables.apply(oid, NotSent())
                     continue
                 # A table that is newer than the snapshot is refused by the copy's task.
                 fingerprint = fingerprints.get(oid, table.fingerprint)

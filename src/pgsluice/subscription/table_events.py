@@ -85,7 +85,8 @@ class NotSent(_Simple):
     event = Event.NOT_SENT
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, is_published=False)
+        error = table.error if table.is_active else None
+        return replace(table, is_published=False, error=error)
 
 
 @dataclass(frozen=True)
