@@ -33,14 +33,13 @@ def spool(tmp_path):
 def read(reader, start=BEGINNING, end=None):
     """(position, message) of all rows in (start, end]."""
     rows = []
-    for info in reader.segments(start, end):
-        for view in reader.views(info, start, end):
-            block = view.block
-            rows += [
-                (int(block.positions[i]), block.message(i))
-                for i in range(len(block))
-                if block.tags[i] == ord("I")
-            ]
+    for view in reader.views_between(start, end):
+        block = view.block
+        rows += [
+            (int(block.positions[i]), block.message(i))
+            for i in range(len(block))
+            if block.tags[i] == ord("I")
+        ]
     return rows
 
 
@@ -166,12 +165,9 @@ def test_overlapping_segments_are_read_once(spool):
     target = spool.path / info.name
     (other.path / overlapping.name).rename(target.with_name(overlapping.name.rpartition("/")[2]))
     reader = SpoolReader(spool.path)
-    positions, reached = [], BEGINNING
-    for info in reader.segments(BEGINNING):
-        for view in reader.views(info, reached):
-            positions += view.block.positions[view.block.tags == ord("I")].tolist()
-        reached = info.end
-    assert positions == [2000, 3000]
+    assert [position for position, _ in read(reader)] == [2000, 3000]
+    assert [position for position, _ in read(reader, BEGINNING, Lsn(2000))] == [2000]
+    assert [position for position, _ in read(reader, Lsn(2000), Lsn(3000))] == [3000]
 
 
 def test_a_reader_sees_each_new_segment(spool):

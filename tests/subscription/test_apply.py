@@ -10,7 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.support.spools import INT4, OID, ORDERS, START, TEXT, SpoolMaker, orders
+from tests.support.spools import (
+    INT4,
+    OID,
+    ORDERS,
+    START,
+    TEXT,
+    SpoolMaker,
+    orders,
+    transactions,
+)
 
 from pgsluice.errors import Remedy
 from pgsluice.facts import ColumnFacts, RelationFacts
@@ -19,10 +28,11 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
+from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.spool.block import FACTS_TAG
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.planning import TableWork
-from pgsluice.wire import TupleData, Update
+from pgsluice.wire import Insert, TupleData, Update
 
 FACTS = RelationFacts(
     OID, "public", "orders", "r", OID, "public", "orders", ("id",), ("id",), "d", 1,
@@ -102,6 +112,26 @@ def test_work_is_done_once_and_a_repeat_says_where_the_target_is(
     assert (again.error, again.skipped) == (None, True)
     assert (again.through, again.committed, again.version) == (quiet, end, 1)
     assert ids(lake) == [0, 1]
+
+
+def test_segments_that_overlap_are_applied_once(
+    maker: SpoolMaker, lake: Path, tmp_path: Path
+) -> None:
+    """An old writer may write a segment that a new one has written, too."""
+    copied(maker, lake)
+    shutil.copytree(maker.path, tmp_path / "copy")
+    first = inserted(maker, 1)
+    writer = SpoolWriter(Spool.open(tmp_path / "copy"))
+    relation, row = orders(1)
+    both = [(relation, Facts(), row), (Insert(OID, TupleData.of("2", "note 2")),)]
+    with writer:
+        info = writer.append(transactions(START, both))  # type: ignore[arg-type]
+    (segment,) = maker.path.glob("segments/*/*")
+    shutil.move(tmp_path / "copy" / info.name, segment.parent)
+    result = task(maker, lake).run(work(info.end).to_bytes())
+    assert (result.error, result.changes, result.rows_inserted) == (None, 2, 2)
+    assert (info.start, info.end > first) == (START, True)
+    assert ids(lake) == [0, 1, 2]
 
 
 def test_rows_that_the_target_lacks_are_skipped_and_counted(maker: SpoolMaker, lake: Path) -> None:

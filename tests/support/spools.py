@@ -89,20 +89,11 @@ class SpoolMaker:
         """Give the writer's lock back."""
         self.writer.close()
 
-    def segment(self, *transactions: Sequence[Message]) -> Lsn:
+    def segment(self, *changes_of: Sequence[Message]) -> Lsn:
         """Write transactions as one segment; its end."""
-        pairs: list[tuple[int, bytes]] = []
-        for changes in transactions:
-            self.xid += 1
-            begin = self.at
-            body = [change.encode() for change in changes]
-            end = begin + 0x100
-            pairs.append((begin, Begin(Lsn(end - 8), self.xid * 1_000_000, self.xid).encode()))
-            pairs += [(begin + 1 + number, message) for number, message in enumerate(body)]
-            commit = Commit(0, Lsn(end - 8), Lsn(end), self.xid * 1_000_000)
-            pairs.append((end - 8, commit.encode()))
-            self.at = end
-        self.writer.append(RawMessages.from_messages(pairs))
+        self.writer.append(transactions(self.at, changes_of, self.xid))
+        self.at += 0x100 * len(changes_of)
+        self.xid += len(changes_of)
         return Lsn(self.at)
 
     def message(self, prefix: str, content: bytes) -> Lsn:
@@ -111,6 +102,26 @@ class SpoolMaker:
         self.writer.append(RawMessages.from_messages([(self.at, alone.encode())]))
         self.at += 1
         return Lsn(self.at)
+
+
+def transactions(
+    start: int, changes_of: Sequence[Sequence[Message]], xid: int = 700
+) -> RawMessages:
+    """Transactions with the given changes, each 0x100 bytes of WAL long, as one segment has them.
+
+    Args:
+        start: where the first one begins.
+        changes_of: the changes of each.
+        xid: the one before the first transaction's.
+    """
+    pairs: list[tuple[int, bytes]] = []
+    for number, changes in enumerate(changes_of):
+        begin, xid = start + 0x100 * number, xid + 1
+        end, time_us = begin + 0x100, xid * 1_000_000
+        pairs.append((begin, Begin(Lsn(end - 8), time_us, xid).encode()))
+        pairs += [(begin + 1 + n, change.encode()) for n, change in enumerate(changes)]
+        pairs.append((end - 8, Commit(0, Lsn(end - 8), Lsn(end), time_us).encode()))
+    return RawMessages.from_messages(pairs)
 
 
 def transactional(prefix: str, content: bytes) -> LogicalMessage:

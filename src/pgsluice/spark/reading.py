@@ -78,12 +78,8 @@ class RowReader:
     def read(self, partition: ChangePartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows; the rows of each table are in commit order."""
         reader = SpoolReader(self.spool)
-        reached, through = Lsn(partition.after), Lsn(partition.through)
-        for info in reader.segments(reached, through):
-            # Segments may overlap: read each position only once.
-            for view in reader.views(info, reached, through):
-                yield from self._rows(view)
-            reached = info.end
+        for view in reader.views_between(Lsn(partition.after), Lsn(partition.through)):
+            yield from self._rows(view)
 
     def _rows(self, view: SegmentView) -> Iterator[pa.RecordBatch]:
         if self.table is None:

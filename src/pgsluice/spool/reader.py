@@ -249,6 +249,23 @@ class SpoolReader:
                 reached = following.end
         return chosen
 
+    def views_between(self, start: Lsn, end: Lsn | None = None) -> Iterator[SegmentView]:
+        """The messages with positions in (start, end], ready to decode.
+
+        Each comes once, although segments may overlap.
+
+        Args:
+            start: the open end of the range.
+            end: the closed end of the range; None: the end of the chain.
+
+        Raises:
+            SpoolHole: as :meth:`segments`, or a file is gone or unreadable.
+        """
+        reached = start
+        for info in self.segments(start, end):
+            yield from self.views(info, reached, end)
+            reached = info.end
+
     def views(
         self, info: SegmentInfo, after: Lsn | None = None, through: Lsn | None = None
     ) -> Iterator[SegmentView]:

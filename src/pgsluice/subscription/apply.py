@@ -189,9 +189,8 @@ class ApplyTables:
     ) -> Iterator[RelationChanges]:
         reader = SpoolReader(Path(self.spool_path))
         overrides = self.options.column_overrides(work.namespace, work.name)
-        for info in reader.segments(after, work.through):
-            for view in reader.views(info, after, work.through):
-                yield from decode_segment(view, work.oids, self.options.types, overrides, texts)
+        for view in reader.views_between(after, work.through):
+            yield from decode_segment(view, work.oids, self.options.types, overrides, texts)
 
 
 def _result(
