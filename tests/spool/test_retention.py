@@ -18,6 +18,7 @@ from pgsluice.spool import (
     TableRecord,
     TableState,
 )
+from pgsluice.spool.layout import record_path
 from pgsluice.spool.retention import Retention, RetentionPolicy, used_share
 
 NO_LIMIT = 2**60
@@ -107,6 +108,47 @@ def test_the_size_limit_drops_holds_of_parked_tables_first(writer):
     RecordStore.create(path, record("a", 11000, ready=11000, new=0))
     step(writer, configured={"a": True, "off": False})
     assert writer.spool.released() == {}
+
+
+def test_a_record_that_cannot_be_read_holds_everything(writer):
+    """One damaged file must not stop capture."""
+    path = writer.spool.path
+    RecordStore.create(path, record("a", 6500))
+    RecordStore.create(path, record("b", 9000, parked=4000))
+    writer.spool.write_released({"b": {"10": "0/FA0"}})
+    file = record_path(path, "b")
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"position", b"positiom"))
+    for max_bytes in (NO_LIMIT, 1):
+        state, warnings = step(writer, configured={"a": True, "b": False}, max_bytes=max_bytes)
+        assert (start(writer), state.is_full, warnings) == (1000, max_bytes == 1, [])
+        assert str(file) in str(state.problem)
+    file.write_bytes(whole)
+    state, _ = step(writer, configured={"a": True, "b": True})
+    assert (start(writer), state.problem) == (6000, None)
+    assert writer.spool.released() == {"b": {"10": "0/FA0"}}
+
+
+@pytest.mark.parametrize(
+    ("held_by", "disabled", "dropped"), [(5200, 5100, ["off"]), (5000, 9000, [])]
+)
+def test_no_hold_is_dropped_that_frees_nothing(writer, held_by, disabled, dropped):
+    """It would count as settled, return, and be dropped again with the next step."""
+    path = writer.spool.path
+    RecordStore.create(path, record("a", held_by))
+    RecordStore.create(path, record("off", disabled))
+    RecordStore.create(path, record("b", 9000, parked=6000))
+    configured = {"a": True, "off": False, "b": True}
+    for _ in range(2):
+        state, warnings = step(writer, configured=configured, max_bytes=1)
+        assert (start(writer), state.is_full, warnings) == (5000, True, [])
+    # Once a segment can be deleted, the lowest is dropped, and no more than needed.
+    RecordStore.create(path, record("a", 11000))
+    limit = writer.size_bytes() - 1
+    for _ in range(2):
+        state, _ = step(writer, configured=configured, max_bytes=limit)
+        assert (start(writer), state.is_full) == (6000, False)
+        assert list(writer.spool.released()) == dropped
 
 
 def test_the_size_limit_drops_disabled_subscriptions_next_and_then_the_spool_is_full(writer):

@@ -49,7 +49,7 @@ class CaptureReporter:
         if retained is not None:
             self._health = replace(self._health, spool_bytes=retained.size_bytes)
         if retained is None or not retained.is_full:
-            self.report(CapturePhase.STREAMING)
+            self.report(CapturePhase.STREAMING, None if retained is None else retained.problem)
             return
         message = "the spool is at its size limit; nothing more is acknowledged"
         if retained.waiting_bytes:
@@ -57,6 +57,8 @@ class CaptureReporter:
                 f". {retained.waiting_bytes} bytes of it are transactions in progress, whose end "
                 "cannot be read: raise spool.max_bytes if nothing else makes room"
             )
+        if retained.problem:
+            message += f". {retained.problem}"
         self.report(CapturePhase.WAITING, message)
 
     def report(

@@ -4,22 +4,26 @@ A *hold* keeps every change after its LSN. Each subscription has a hold at its o
 one at the ``applied_through`` of each of its tables. A table that waits for a copy (``i``) has no
 hold, because its snapshot is taken later. A subscription of the configuration holds everything
 until its first start. A subscription that the configuration does not name has holds only if it
-belongs to the ``pgoutput`` source. Without any hold, only the size limit deletes segments.
+belongs to the ``pgoutput`` source. A record that cannot be read holds everything. Without any
+hold, only the size limit deletes segments.
 
-At the size limit, holds are dropped: those of parked tables first, then those of disabled
-subscriptions. ``released.json`` lists dropped holds until the subscription's driver, the only
-writer of its record, has turned them into copies: the tables become ``i``. If dropping holds
-does not make room, the spool is full, and capture stops receiving and acknowledging.
+At the size limit, holds of parked tables and of disabled subscriptions are dropped, the lowest
+first, and only if that lets a segment be deleted. ``released.json`` lists dropped holds until the
+subscription's driver, the only writer of its record, has turned them into copies: the tables
+become ``i``. If dropping holds does not make room, the spool is full, and capture stops receiving
+and acknowledging.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
+from pgsluice.spool.layout import subscription_names
 from pgsluice.spool.record import Owner, SubscriptionRecord, TableState
 from pgsluice.spool.writer import SpoolWriter
 
@@ -46,6 +50,11 @@ class Hold:
     is_parked: bool = False
     is_disabled: bool = False
 
+    @property
+    def is_droppable(self) -> bool:
+        """May the size limit drop it?"""
+        return self.is_parked or self.is_disabled
+
     def __str__(self) -> str:
         table = "" if self.table == ALL_TABLES else f" table {self.table}"
         state = " (parked)" if self.is_parked else " (disabled)" if self.is_disabled else ""
@@ -69,17 +78,22 @@ def used_share(used_bytes: int, free_bytes: int) -> float:
 
 
 def find_holds(
-    records: Sequence[SubscriptionRecord], configured: Mapping[str, bool], released: Released
+    records: Sequence[SubscriptionRecord],
+    configured: Mapping[str, bool],
+    released: Released,
+    unreadable: Collection[str] = (),
 ) -> list[Hold]:
     """All holds that are in effect.
 
     Args:
-        records: of every subscription that registered.
+        records: of the subscriptions that registered.
         configured: whether each subscription of the configuration is enabled, by name.
         released: dropped holds, as ``released.json`` lists them.
+        unreadable: subscriptions whose record cannot be read.
     """
-    known = {record.name for record in records}
-    holds = [
+    known = {*unreadable, *(record.name for record in records)}
+    holds = [Hold(name, ALL_TABLES, Lsn(0)) for name in unreadable]
+    holds += [
         Hold(name, ALL_TABLES, Lsn(0), is_disabled=not enabled)
         for name, enabled in configured.items()
         if name not in known and (enabled or ALL_TABLES not in released.get(name, {}))
@@ -107,12 +121,17 @@ def _holds_of(
 
 
 def still_released(
-    records: Sequence[SubscriptionRecord], released: Released, floor: Lsn
+    records: Sequence[SubscriptionRecord],
+    released: Released,
+    floor: Lsn,
+    unreadable: Collection[str] = (),
 ) -> dict[str, dict[str, str]]:
-    """Dropped holds that the driver has not yet turned into copies."""
+    """Dropped holds that the driver has not yet turned into copies, as far as is known."""
     by_name = {record.name: record for record in records}
-    result: dict[str, dict[str, str]] = {}
+    result = {name: dict(released[name]) for name in unreadable if name in released}
     for name, entries in released.items():
+        if name in unreadable:
+            continue
         record = by_name.get(name)
         kept = {
             table: lsn
@@ -161,12 +180,14 @@ class RetentionState:
         waiting_bytes: how much of the size belongs to open and prepared transactions. It is
             freed only when they end, and a full spool receives no commit or abort.
         lowest: the hold with the lowest LSN; None without any.
+        problem: why nothing can be deleted; None: nothing is wrong.
     """
 
     size_bytes: int
     is_full: bool
     lowest: Hold | None
     waiting_bytes: int = 0
+    problem: str | None = None
 
 
 class Retention:
@@ -191,14 +212,14 @@ class Retention:
         """Delete what no hold needs; at the size limit, drop holds and delete more.
 
         Raises:
-            SpoolError: a record or file cannot be read or deleted.
+            SpoolError: a file of the spool's writer cannot be read or deleted.
         """
-        records = self._spool.subscriptions()
+        records, errors = self._read_records()
         released = self._spool.released()
-        kept = still_released(records, released, self._writer.reader.start())
+        kept = still_released(records, released, self._writer.reader.start(), errors)
         if kept != released:
             self._spool.write_released(kept)
-        holds = find_holds(records, self._policy.configured, kept)
+        holds = find_holds(records, self._policy.configured, kept, errors)
         if holds:
             self._writer.release(
                 min(hold.lsn for hold in holds),
@@ -208,8 +229,29 @@ class Retention:
             holds = self._drop_holds(holds, kept)
         self._is_full = self._is_over_limit()
         lowest = min(holds, key=lambda hold: hold.lsn, default=None)
-        waiting_bytes = self._writer.parts.waiting_bytes
-        return RetentionState(self._writer.size_bytes(), self._is_full, lowest, waiting_bytes)
+        return RetentionState(
+            self._writer.size_bytes(),
+            self._is_full,
+            lowest,
+            self._writer.parts.waiting_bytes,
+            "; ".join(f"nothing is deleted: {error.what}" for error in errors.values()) or None,
+        )
+
+    def _read_records(self) -> tuple[list[SubscriptionRecord], dict[str, SpoolError]]:
+        """The records, and by subscription the errors of those that cannot be read.
+
+        A damaged record must not stop capture: the server's WAL would grow.
+        """
+        records: list[SubscriptionRecord] = []
+        errors: dict[str, SpoolError] = {}
+        for name in subscription_names(self._spool.path):
+            try:
+                record = self._spool.subscription(name)
+            except SpoolError as error:
+                errors[name] = error
+            else:
+                records += [] if record is None else [record]
+        return records, errors
 
     def _is_over_limit(self) -> bool:
         share = _ROOM_SHARE if self._is_full else 1.0
@@ -224,7 +266,7 @@ class Retention:
         if holds:  # first give up retention_s: delete what no hold needs, however young it is
             self._writer.release(min(hold.lsn for hold in holds))
         while self._is_over_limit():
-            victim = _next_droppable(holds)
+            victim = self._next_droppable(holds)
             if victim is None:
                 break
             dropped = entries.setdefault(victim.subscription, {})
@@ -247,17 +289,22 @@ class Retention:
             self._drop_oldest()
         return holds
 
+    def _next_droppable(self, holds: Sequence[Hold]) -> Hold | None:
+        """The lowest hold, if a segment can be deleted once it and perhaps others are dropped.
+
+        Dropping a higher one frees nothing. A hold that is dropped without freeing anything
+        would count as settled, return, and be dropped again.
+        """
+        oldest = next(iter(self._writer.reader.all_segments()), None)
+        needed = min((hold.lsn for hold in holds if not hold.is_droppable), default=None)
+        if oldest is None or (needed is not None and oldest.end > needed):
+            return None
+        droppable = [hold for hold in holds if hold.is_droppable]
+        return min(droppable, key=lambda hold: hold.lsn, default=None)
+
     def _drop_oldest(self) -> None:
         """Delete the oldest segments until there is room; called when there is no hold."""
         for info in list(self._writer.reader.all_segments()):
             if not self._is_over_limit():
                 return
             self._writer.release(info.end)
-
-
-def _next_droppable(holds: Sequence[Hold]) -> Hold | None:
-    """The hold to drop next: a parked table's, else a disabled subscription's; lowest LSN first."""
-    parked = [hold for hold in holds if hold.is_parked and not hold.is_disabled]
-    disabled = [hold for hold in holds if hold.is_disabled]
-    candidates = parked or disabled
-    return min(candidates, key=lambda hold: hold.lsn) if candidates else None
