@@ -21,7 +21,6 @@ from tests.support.capturing import (
 from tests.support.databases import Database
 
 from pgsluice.capture import prepare_source, read_health, run_capture
-from pgsluice.capture.flush_limit import UNCHECKED_BYTES
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.errors import (
     ForeignSource,
@@ -36,7 +35,7 @@ from pgsluice.errors import (
 from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
-from pgsluice.spool import SpoolReader, SpoolWriter, relations_after
+from pgsluice.spool import Spool, SpoolReader, SpoolWriter, relations_after
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ def test_a_jump_of_the_wal_is_believed_as_far_as_the_server_has_flushed_it(db, c
     for n in range(3):
         db.execute(insert(n, n), "SELECT pg_switch_wal()")
     run_capture(config, once=True)
-    assert confirmed(db) - start > 2 * UNCHECKED_BYTES
+    assert confirmed(db) - start > 2 * config.spool.segment_bytes
     assert inserted(config) == numbers(0, 2)
 
 
@@ -222,6 +221,25 @@ def test_a_first_start_cut_off_after_the_slot_is_done_again(db, config):
     db.execute(insert(2, 2))
     run_capture(config, once=True)
     assert inserted(config) == numbers(2, 2)
+
+
+@pytest.mark.pg(">= 14")  # the option messages
+def test_an_intent_has_what_the_configuration_says_at_the_last_attempt(db, config):
+    child = CHILDREN.Process(target=killed, args=(config, "slot.before_create=kill"))
+    child.start()
+    child.join()
+    intent = Spool.open(config.spool.path).identity
+    source = config.source.model_copy(update={"publications": ("other",), "messages": True})
+    changed = config.model_copy(update={"source": source})
+    with prepare_source(changed, export_snapshot=False) as prepared:
+        identity = prepared.spool.identity
+    assert identity.spool_id == intent.spool_id
+    assert (intent.publications[0], intent.options["messages"]) == ("pgsluice", "false")
+    assert identity.publications[0] == "other"
+    assert identity.options["messages"] == "true"
+    db.execute(insert(1, 2))
+    run_capture(changed, once=True)
+    assert inserted(changed) == numbers(1, 2)
 
 
 @pytest.mark.pg(">= 14")  # pg_stat_replication_slots

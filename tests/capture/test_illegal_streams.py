@@ -221,10 +221,13 @@ def test_the_server_is_asked_only_for_a_jump_past_what_is_known(tmp_path):
         return asked[-1]
 
     steps = [keepalive(end) for end in range(2**20, 2**27, 2**20)]
-    receive_frames(tmp_path / "near", steps[:10], facts=NoFacts(flush_lsn))
+    facts, size = NoFacts(flush_lsn), 16 * 2**20
+    receive_frames(tmp_path / "near", steps[:10], facts=facts, segment_bytes=size)
     assert not asked
-    receive_frames(tmp_path / "far", steps, facts=NoFacts(flush_lsn))
+    receive_frames(tmp_path / "far", steps, facts=facts, segment_bytes=size)
     assert len(asked) == 1
+    receive_frames(tmp_path / "small", steps[:1], facts=facts, segment_bytes=2**20 - 16)
+    assert len(asked) == 2
 
 
 def test_a_relation_is_announced_once_for_the_connection(tmp_path):

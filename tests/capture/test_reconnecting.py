@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+from contextlib import nullcontext
 
 import pytest
-from tests.support.capturing import await_that, configure, insert, inserted, numbers, running
+from tests.support.capturing import (
+    await_that,
+    configure,
+    insert,
+    inserted,
+    numbers,
+    phase,
+    running,
+)
 from tests.support.databases import Database
+from tests.support.scripted_server import NoFacts, Played
+from tests.support.transactions import new_spool
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.capture.facts import FactsSource
+from pgsluice.capture.receiver import Pace, Receiver
+from pgsluice.capture.store import Store
 from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
-from pgsluice.spool import Spool, SpoolReader
+from pgsluice.spool import Spool, SpoolReader, SpoolWriter
+from pgsluice.wire import Keepalive, StandbyStatusUpdate
 
 
 @pytest.fixture
@@ -63,6 +80,65 @@ def test_a_slot_that_is_held_after_the_first_start_is_waited_for(db, tmp_path, m
             assert thread.is_alive()
         db.execute(insert(11, 20))
         await_that(lambda: inserted(config) == numbers(1, 20))
+
+
+class Silent(Played):
+    """A server that says nothing, or only what it is asked for."""
+
+    def __init__(self, replies: int, ended: threading.Event) -> None:
+        super().__init__([], threading.Event())
+        self._replies = replies
+        self._ended_by_us = ended
+        self.asked = 0
+
+    def wait(self, timeout_s: float) -> None:
+        threading.Event().wait(min(timeout_s, 0.01))
+
+    def send_status(self, status: StandbyStatusUpdate) -> None:
+        super().send_status(status)
+        if not status.reply_requested:
+            return
+        self.asked += 1
+        if self.asked <= self._replies:
+            frame = Keepalive(Lsn(10), 0, reply_requested=False).encode()
+            self._frames = iter([frame])
+        elif self._replies:
+            self._ended_by_us.set()
+
+
+def test_a_silent_server_is_asked_for_a_reply_before_it_is_given_up(tmp_path):
+    pace = Pace(2048, 3600, silence_s=0.1)
+    for replies in (0, 5):
+        stop = threading.Event()
+        server = Silent(replies, stop)
+        with (
+            SpoolWriter(new_spool(tmp_path / f"spool{replies}", Lsn(10))) as writer,
+            Store(writer, None) as store,
+            nullcontext() if replies else pytest.raises(SourceUnreachable, match=r"for 0\.1 s"),
+        ):
+            Receiver(server, store, NoFacts(), pace, stop=stop).run()
+        # At the beginning, and once for each half of the time.
+        assert server.asked == max(2, replies + 1)
+
+
+def test_a_connection_that_broke_unseen_is_replaced(db, tmp_path):
+    config = configure(db, tmp_path / "spool")
+    source = config.source.model_copy(update={"silence_timeout_s": 1.0})
+    config = config.model_copy(update={"source": source})
+    with running(config):
+        await_that(lambda: phase(config) == "streaming")
+        db.execute(insert(2, 2))
+        await_that(lambda: inserted(config) == numbers(2, 2))
+        ((walsender,),) = db.execute(
+            f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{db.name}'"
+        )
+        os.kill(walsender, signal.SIGSTOP)
+        try:
+            db.execute(insert(3, 3))
+            await_that(lambda: "nothing for 1 s" in (read_health(config.spool.path).message or ""))
+        finally:
+            os.kill(walsender, signal.SIGCONT)
+        await_that(lambda: inserted(config) == numbers(2, 3))
 
 
 def test_other_publications_join_when_the_spool_is_past_their_making(db, tmp_path):

@@ -2,8 +2,9 @@
 
 The child gets the configuration as one line of JSON on its standard input, which keeps the
 dsn off the command line, and ends cleanly when that pipe closes: also when its parent was
-killed. It prints why it ended, as JSON, on its standard output. A child that was killed is
-started again; a child that ended with an error is not.
+killed. It prints why it ended, as a line of JSON, on its standard output; what else is printed
+there goes to its standard error. A child that was ended by somebody else is started again; a
+child that ended with an error is not.
 """
 
 from __future__ import annotations
@@ -74,10 +75,10 @@ class CaptureProcess:
         return read_health(self._config.spool.path)
 
     def check(self) -> bool:
-        """See whether the child works; start it again if it was killed.
+        """See whether the child works; start it again if it was killed or asked to end.
 
         Returns:
-            whether it still works; false after the clean end of ``once``.
+            whether it works, or will again; false after the clean end of ``once``.
 
         Raises:
             PgsluiceError: what it ended by.
@@ -89,10 +90,10 @@ class CaptureProcess:
         code = self._process.poll()
         if code is None:
             return True
-        if code == 0 and self._once:
+        if code == 0:
             return False
-        if code >= 0:
-            self._raise_ended(code)
+        if code > 0:
+            raise self._ended_by(code)
         if time.monotonic() - self._started_at > 60:
             self._restarts = 0
         self._discard()
@@ -126,13 +127,15 @@ class CaptureProcess:
                 with suppress(subprocess.TimeoutExpired):
                     self._process.wait(0.1)
 
-    def _raise_ended(self, code: int) -> None:
+    def _ended_by(self, code: int) -> PgsluiceError:
         assert self._process is not None
         assert self._process.stdout is not None
-        said = self._process.stdout.read()
-        if said:
-            raise error_of(json.loads(said))
-        raise PgsluiceError(f"capture ended with exit code {code}")
+        for line in reversed(self._process.stdout.read().splitlines()):
+            with suppress(ValueError):
+                facts = json.loads(line)
+                if isinstance(facts, dict) and "kind" in facts:
+                    return error_of(facts)
+        return PgsluiceError(f"capture ended with exit code {code}")
 
     def close(self) -> None:
         """End the child cleanly; by force when it takes too long."""
@@ -159,8 +162,13 @@ class CaptureProcess:
 def main() -> int:
     """The child's whole life; its exit code."""
     stop = threading.Event()
+    signals: list[int] = []
+    # Nothing but the error may come to the parent, which reads the pipe only at the end.
+    answer = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def end(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
         stop.set()
 
     signal.signal(signal.SIGTERM, end)
@@ -170,8 +178,11 @@ def main() -> int:
     try:
         run_capture(config, once="--once" in sys.argv[1:], stop=stop)
     except PgsluiceError as error:
-        sys.stdout.write(json.dumps(error_facts(error)))
+        os.write(answer, b"\n" + json.dumps(error_facts(error)).encode() + b"\n")
         return error.exit_code
+    if signals:  # the parent did not ask for this end, and sees by the signal that it did not
+        signal.signal(signals[0], signal.SIG_DFL)
+        os.kill(os.getpid(), signals[0])
     return 0
 
 

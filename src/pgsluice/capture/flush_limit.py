@@ -2,8 +2,9 @@
 
 The server does not send again what was acknowledged. An LSN that is too high, from a broken
 server or proxy, would become the spool's frontier, and the server would then delete WAL that was
-never received. So for an LSN that is far past the last known flush LSN the server is asked over
-SQL how far its WAL is flushed (on a standby: replayed), after the LSN was received.
+never received. So for an LSN that is more than a segment's bytes past the last known flush LSN the
+server is asked over SQL how far its WAL is flushed (on a standby: replayed), after the LSN was
+received. A smaller error is believed: asking for each LSN would cost a query for each commit.
 """
 
 from __future__ import annotations
@@ -13,10 +14,6 @@ from collections.abc import Callable
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 
-UNCHECKED_BYTES = 16 * 2**20
-"""How far an LSN may be past the last one that is known before the server is asked: one
-segment of WAL."""
-
 
 class FlushLimit:
     """Checks LSNs of one connection.
@@ -24,11 +21,14 @@ class FlushLimit:
     Args:
         known: an LSN that the server has flushed.
         ask: asks the server for its flush LSN.
+        unchecked_bytes: how far an LSN may be past the last one that is known before the server
+            is asked.
     """
 
-    def __init__(self, known: Lsn, ask: Callable[[], Lsn]) -> None:
+    def __init__(self, known: Lsn, ask: Callable[[], Lsn], unchecked_bytes: int) -> None:
         self._known = known
         self._ask = ask
+        self._unchecked_bytes = unchecked_bytes
 
     def check(self, lsn: int) -> None:
         """Check that the server has flushed its WAL up to ``lsn``.
@@ -37,7 +37,7 @@ class FlushLimit:
             ProtocolError: it has not; facts ``lsn``, ``flush_lsn``.
             SourceUnreachable, SourceRefused: it could not be asked.
         """
-        if lsn <= self._known + UNCHECKED_BYTES:
+        if lsn <= self._known + self._unchecked_bytes:
             return
         self._known = max(self._known, self._ask())
         if lsn > self._known:

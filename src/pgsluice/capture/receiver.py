@@ -23,6 +23,7 @@ from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.flush_limit import FlushLimit
 from pgsluice.capture.frames import Chunk
 from pgsluice.capture.store import Store
+from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
 from pgsluice.spool.retention import RetentionState
@@ -49,11 +50,14 @@ class Pace:
         segment_bytes: at this size.
         segment_s: at this age.
         status_s: the longest time between two status updates.
+        silence_s: a server that sends nothing for half of it is asked for a reply, and the
+            connection is given up at its end; 0: never.
     """
 
     segment_bytes: int
     segment_s: float
     status_s: float = 10.0
+    silence_s: float = 60.0
 
 
 class Receiver:
@@ -92,13 +96,14 @@ class Receiver:
         self._stop = stop
         self._until = until
         self._on_progress = on_progress
-        self._limit = FlushLimit(store.durable, facts.flush_lsn)
+        self._limit = FlushLimit(store.durable, facts.flush_lsn, pace.segment_bytes)
         self._assembler = TransactionAssembler(
             facts, store.prepared_relations, self._limit, parallel=parallel
         )
         self._policy = AckPolicy(store.durable, status_s=pace.status_s, is_eager=until is not None)
         self._progress_at = 0.0
         self._requested_at = 0.0
+        self._silent_s = 0.0
         self._server_end = Lsn(0)
 
     def run(self) -> None:
@@ -120,7 +125,7 @@ class Receiver:
                 self._cut(now)
                 self._look_after(now)
                 if is_drained:
-                    self._connection.wait(self._patience(now))
+                    self._wait_for_server(self._patience(now))
         finally:
             self._hand_over_all(self._assembler.take_whole())
         self._store.drain()
@@ -144,6 +149,8 @@ class Receiver:
             append(frame)
             if size >= _LARGE_FRAME_BYTES:
                 break
+        if frames or size > 0:
+            self._silent_s = 0.0
         if frames:
             self._follow(Chunk(frames))
         if 0 < size <= header_bytes:
@@ -151,6 +158,30 @@ class Receiver:
         elif size < 0:
             self._connection.raise_ended()
         return size == 0
+
+    def _wait_for_server(self, timeout_s: float) -> None:
+        """Wait for the socket, and see that the server is still there.
+
+        A connection that broke without a word looks like one on which nothing happens: TCP may
+        need a quarter of an hour to notice. Only the time in here counts as the server's
+        silence, because nothing is read while the spool is full or slow. PostgreSQL's own
+        subscribers do the same (wal_receiver_timeout).
+
+        Raises:
+            SourceUnreachable: the connection broke, or the server was silent for too long.
+        """
+        began, limit_s = time.monotonic(), self._pace.silence_s
+        self._connection.wait(timeout_s)
+        now = time.monotonic()
+        before_s, self._silent_s = self._silent_s, self._silent_s + now - began
+        if limit_s and self._silent_s >= limit_s:
+            raise SourceUnreachable(
+                f"the server has sent nothing for {limit_s:g} s, although it was asked to reply",
+                hint="look at the network between pgsluice and the server. If the server is only "
+                "slow to decode a long transaction, raise source.silence_timeout_s",
+            )
+        if before_s < limit_s / 2 <= self._silent_s:
+            self._send_status(now, asks=True)
 
     def _follow(self, chunk: Chunk) -> None:
         self._server_end = max(self._server_end, chunk.server_end)

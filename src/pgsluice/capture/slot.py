@@ -5,9 +5,10 @@
 3. The slot.
 4. The spool's beginning, registered durably at the slot's consistent point.
 
-A crash between 2 and 4 leaves an intent. A slot that then stands at or past the intent's LSN was
-made for this intent, and nothing has been read from it. It is dropped and made again, because its
-snapshot is gone.
+A crash between 2 and 4 leaves an intent, and so does a server that refuses the slot. A slot that
+then stands at or past the intent's LSN was made for this intent, and nothing has been read from
+it. It is dropped and made again, because its snapshot is gone. The intent is written anew, because
+the configuration may have changed.
 
 A slot that somebody made beforehand (a DBA) is used as it is if it was never read: a pgoutput slot
 of our database, inactive, newer than the publications, and without transactions sent in the
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import psycopg
@@ -164,14 +165,12 @@ def _first_start(
                 "it: it cannot decode them",
                 hint=_drop_hint(existing),
             )
-        return _adopt(config, sql, existing, system, report.names, keeper, options)
+        keeper.close()
+        identity = _identity(source, system, report.names, options, _ADOPTED)
+        return _adopt(config, sql, existing, spool, identity)
     if existing is not None:
         keeper.drop_slot(existing.name, wait=True, timeout_s=STALE_WALSENDER_TIMEOUT_S)
-    if spool is None:
-        spool = Spool.create(
-            config.spool.path,
-            _identity(source, system, report.names, options, intended_at),
-        )
+    spool = _intend(config, spool, _identity(source, system, report.names, options, intended_at))
     failpoint("slot.before_create")
     slot = keeper.create_slot(
         source.slot,
@@ -199,18 +198,23 @@ def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
     )
 
 
+def _intend(config: Config, spool: Spool | None, identity: SpoolIdentity) -> Spool:
+    """The intent of a spool; one of an earlier attempt gets what the configuration says now."""
+    if spool is None:
+        return Spool.create(config.spool.path, identity)
+    spool.replace_identity(replace(identity, spool_id=spool.identity.spool_id))
+    return spool
+
+
 def _adopt(
     config: Config,
     sql: psycopg.Connection[Any],
     slot: SlotInfo,
-    system: SystemIdentity,
-    publications: tuple[str, ...],
-    keeper: ReplicationConnection,
-    options: PgoutputOptions,
+    spool: Spool | None,
+    identity: SpoolIdentity,
 ) -> PreparedSource:
     """Begin a spool at a slot that somebody made for us."""
-    keeper.close()
-    check_slot_kind(slot, system.dbname, two_phase=options.two_phase)
+    check_slot_kind(slot, identity.database, two_phase=config.source.two_phase)
     if slot.is_active:
         raise SlotInUse(
             f"slot {slot.name!r} is in use by process {slot.active_pid}",
@@ -222,11 +226,7 @@ def _adopt(
             f"{config.spool.path} is new",
             hint=_drop_hint(slot),
         )
-    identity = _identity(config.source, system, publications, options, _ADOPTED)
-    if Spool.exists(config.spool.path):
-        spool = Spool.open(config.spool.path)
-    else:
-        spool = Spool.create(config.spool.path, identity)
+    spool = _intend(config, spool, identity)
     spool.register_start(slot.confirmed_flush_lsn)
     return PreparedSource(spool, slot.confirmed_flush_lsn)
 

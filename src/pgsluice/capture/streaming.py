@@ -142,6 +142,7 @@ class SlotStream:
             segment_bytes=self._config.spool.segment_bytes,
             segment_s=self._config.spool.segment_ms / 1000,
             status_s=source.status_s,
+            silence_s=config.silence_timeout_s,
         )
         receiver = Receiver(
             connection,

@@ -108,6 +108,7 @@ class SourceConfig(Section):
         proto_version: None for the newest that the server supports.
         streaming: None for ``parallel`` from 16 on, ``on`` in 14 and 15, ``off`` before, and
             ``off`` with ``messages``.
+        silence_timeout_s: how long the server may send nothing while it streams; 0: for ever.
     """
 
     dsn: Dsn = Field(repr=False)
@@ -121,6 +122,7 @@ class SourceConfig(Section):
     origin: Literal["any", "none"] = "any"
     catalog_poll_s: Seconds = Field(default=10.0, gt=0)
     connect_timeout_s: Seconds = Field(default=30.0, ge=0)
+    silence_timeout_s: Seconds = Field(default=60.0, ge=0)
 
     @property
     def shown_dsn(self) -> str:

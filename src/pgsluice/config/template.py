@@ -22,6 +22,7 @@ publications = [{publication}]
 # origin = "any"             # "none": not what the source itself received by replication (16+)
 # catalog_poll_s = 10        # seconds between looks at the server's catalog
 # connect_timeout_s = 30     # seconds that connecting may take
+# silence_timeout_s = 60     # connect again when the server has sent nothing for so long (0: never)
 
 [spool]
 # Changes that were received and not yet applied: a folder on a durable local disk.

@@ -1,0 +1,61 @@
+"""Capture as a child process: how it ends, and what its parent makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.support.capturing import await_that, configure, insert, inserted, numbers, phase
+from tests.support.databases import MakeDatabase
+
+from pgsluice.capture import CaptureProcess, read_health
+from pgsluice.config import Config, SourceConfig, SpoolConfig
+from pgsluice.errors import PgsluiceError, SourceUnreachable
+
+
+def nowhere(tmp_path: Path) -> Config:
+    source = SourceConfig(dsn="host=127.0.0.1 port=1", slot="s", connect_timeout_s=0)
+    return Config(source=source, spool=SpoolConfig(path=tmp_path / "spool"))
+
+
+@pytest.mark.parametrize(
+    "said", ["something else", "42", "x" * 1_000_000], ids=["text", "a number", "a lot of text"]
+)
+def test_other_text_on_its_standard_output_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    """A library may print when it is imported, or when the process ends."""
+    code = f"import atexit\nprint({said!r}[:60000])\natexit.register(print, {said!r})\n"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with CaptureProcess(nowhere(tmp_path)) as capture, pytest.raises(SourceUnreachable):
+        capture.wait(60)
+
+
+def test_an_end_without_a_word_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os\nos._exit(7)")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with (
+        CaptureProcess(nowhere(tmp_path)) as capture,
+        pytest.raises(PgsluiceError, match="exit code 7"),
+    ):
+        capture.wait(60)
+
+
+def test_it_is_started_again_when_another_ends_it(database: MakeDatabase, tmp_path: Path) -> None:
+    db = database()
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    config = configure(db, tmp_path / "spool")
+    with CaptureProcess(config) as capture:
+        await_that(lambda: capture.check() and phase(config) == "streaming")
+        assert capture.pid is not None
+        os.kill(capture.pid, signal.SIGTERM)
+        first = capture.pid
+        await_that(lambda: capture.check() and capture.pid not in (None, first))
+        db.execute(insert(1, 3))
+        await_that(lambda: capture.check() and inserted(config) == numbers(1, 3))
+    health = read_health(config.spool.path)
+    assert health is not None
+    assert health.phase == "stopped"
