@@ -316,19 +316,18 @@ class TestFilesOfASpool:
         self, pgsluice: Command, tmp_path: Path
     ) -> None:
         spool = new_spool(tmp_path / "spool")
-        row = Insert(7, TupleData.of("findme")).encode()
+        row = bytearray(Insert(7, TupleData.of("findme")).encode())
+        row[row.index(b"findme") - 5] = ord("?")
         with SpoolWriter(spool) as writer:
-            writer.append(raw(transaction(2000, [relation(7), row])))
+            writer.append(raw(transaction(2000, [relation(7), bytes(row)])))
         (info,) = SpoolReader(spool).all_segments()
-        path = tmp_path / "damaged"
-        content = bytearray((spool.path / info.name).read_bytes())
-        kind = content.index(b"findme") - 5
-        content[kind] = ord("?")
-        path.write_bytes(content)
+        path = spool.path / info.name
+        kind = path.read_bytes().index(b"findme") - 5
         outcome = pgsluice("decode", path)
         assert outcome.code == 1
         assert f"byte {kind}: Insert message ('I'), offset 8: expected the kind" in outcome.err
 
+        content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2])
         outcome = pgsluice("decode", path)
         assert outcome.code == 1

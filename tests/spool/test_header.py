@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,11 +24,15 @@ from pgsluice.spool import (
     RelationInForce,
     SegmentHeader,
 )
+from pgsluice.spool.formats import encode_json
 from pgsluice.spool.header import decode_header, encode_header
-from pgsluice.spool.segment import expect_kind, read_header, write_segment
+from pgsluice.spool.objects import expect_kind
+from pgsluice.spool.segment import read_header, write_segment
 
 # Written by the first version that wrote format 2.
 GOLDEN = json.loads((Path(__file__).parent / "headers_format_2.json").read_text())
+# The keys that format 3 has in addition, as its first version wrote them.
+ADDED = json.loads((Path(__file__).parent / "headers_format_3.json").read_text())
 NAMES = {
     "part": "parts/2026010100/00000001-p1-000003.arrow",
     "part in a stream": "parts/2026010100/00000001-s1-000001.arrow",
@@ -88,16 +93,17 @@ def expected(kind: str):
 
 
 @pytest.mark.parametrize("kind", NAMES)
-@pytest.mark.parametrize("written_format", [1, 2])
-def test_a_header_of_another_version_is_read(kind, written_format):
-    raw = {**GOLDEN[NAMES[kind]], "format": written_format}
-    assert decode_header(json.dumps(raw).encode(), "f") == expected(kind)
+def test_a_header_of_the_format_before_is_read(kind):
+    assert decode_header(json.dumps(GOLDEN[NAMES[kind]]).encode(), "f") == expected(kind)
 
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_header_is_readable_for_other_versions_of_the_format(kind):
     """Other versions read every key, and need the keys that have no default."""
-    old, new = GOLDEN[NAMES[kind]], json.loads(encode_header(expected(kind)))
+    old = {**GOLDEN[NAMES[kind]], "format": 3, **ADDED[kind]}
+    number = {"number": ADDED[kind]["number"]} if "part" in kind else {}
+    header = replace(expected(kind), **number, checksums=ADDED[kind]["checksums"])
+    new = json.loads(encode_header(header))
     defaults = {
         "start": "0/0", "end": "0/0", "transactions": 0, "first_commit_timestamp": None,
         "last_commit_timestamp": None, "body": 1, "transaction": "", "sequence": 0, "xid": 0,
@@ -108,7 +114,9 @@ def test_a_header_is_readable_for_other_versions_of_the_format(kind):
     assert {name: read[name] for name in old.keys() - unread} == {
         name: value for name, value in old.items() if name not in unread
     }
-    assert new.keys() <= old.keys()
+    assert new.keys() - {"crc32"} <= old.keys()
+    assert decode_header(encode_json(old), "f") == header
+    assert decode_header(encode_json(old), "f").checksums == ADDED[kind]["checksums"]
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -125,8 +133,18 @@ def test_a_file_of_another_kind_or_format_is_refused(tmp_path):
     with pytest.raises(SpoolError, match=r"file\.arrow is a file of another kind: PreparedHeader"):
         expect_kind(header, SegmentHeader, "file.arrow")
     raw = GOLDEN[NAMES["segment"]]
-    with pytest.raises(ForeignSpool, match="format 3"):
-        decode_header(json.dumps({**raw, "format": 3}).encode(), "f")
-    for wrong in ({**raw, "kind": "other"}, {**raw, "counts": None}, [], {}):
+    for other in (1, 4):
+        with pytest.raises(ForeignSpool, match=f"format {other}"):
+            decode_header(encode_json({**raw, "format": other}), "f")
+    for wrong in ({**raw, "kind": "other"}, {**raw, "counts": None}):
         with pytest.raises(SpoolError, match="no readable header"):
             decode_header(json.dumps(wrong).encode(), "f")
+    for wrong in (b"[1]", b"", b"{"):
+        with pytest.raises(SpoolError, match="not a JSON object"):
+            decode_header(wrong, "f")
+    with pytest.raises(ForeignSpool, match="format None"):
+        decode_header(b"{}", "f")
+    with pytest.raises(SpoolError, match="no checksum"):
+        decode_header(json.dumps({**raw, "format": 3}).encode(), "f")
+    with pytest.raises(SpoolError, match="checksum is wrong"):
+        decode_header(encode_json({**raw, "format": 3}).replace(b"commit", b"abort"), "f")

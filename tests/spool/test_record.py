@@ -28,7 +28,8 @@ from pgsluice.spool import (
     find_record,
     load_record,
 )
-from pgsluice.spool.record_codec import RecordBuilder, decode_line, encode_change, encode_line
+from pgsluice.spool.formats import decode_json, encode_json
+from pgsluice.spool.record_codec import RecordBuilder, encode_change
 
 LSNS = st.integers(0, 2**63 - 1).map(Lsn)
 FEW_LSNS = st.integers(0, 3).map(Lsn)  # few, so that many are equal
@@ -69,8 +70,8 @@ def written(path: Path, name: str = "lake") -> Path:
 def test_the_lines_give_the_last_record(records):
     builder, before = RecordBuilder(), None
     for record in records:
-        line = encode_line({"key": 0, **encode_change(before, record)})
-        change = decode_line(line)
+        line = encode_json({"key": 0, **encode_change(before, record)})
+        change = decode_json(line)
         assert change is not None
         del change["key"]
         builder.apply(change)
@@ -151,8 +152,8 @@ def test_keys_of_a_newer_version_are_kept(tmp_path):
 def test_a_newer_format_is_refused(tmp_path):
     RecordStore.create(tmp_path, a_record())
     path = written(tmp_path)
-    path.write_bytes(encode_line({"format": 4, "file": "0" * 16}) + b"\n")
-    with pytest.raises(ForeignSpool, match="format 4"):
+    path.write_bytes(encode_json({"format": 5, "file": "0" * 16}) + b"\n")
+    with pytest.raises(ForeignSpool, match="format 5"):
         load_record(tmp_path, "lake")
 
 
@@ -213,7 +214,7 @@ def test_a_record_of_an_older_format_is_read_and_replaced(tmp_path, written_form
     assert written(tmp_path).read_text() == old, "nothing changed yet"
     store.save(replace(expected, position=Lsn(0x65)))
     assert load_record(tmp_path, "lake") == replace(expected, position=Lsn(0x65))
-    assert decode_line(written(tmp_path).read_bytes().rstrip(b"\n")) is not None
+    assert decode_json(written(tmp_path).read_bytes().rstrip(b"\n")) is not None
 
 
 # How much is written
@@ -348,7 +349,7 @@ def test_after_a_kill_a_save_is_whole_or_absent(tmp_path, place):
     for record in records[saved + 1 :]:
         store.save(record)
         assert load_record(tmp_path, "lake") == RecordStore.open(tmp_path, "lake").record == record
-    assert not [line for line in _lines(tmp_path) if decode_line(line) is None]
+    assert not [line for line in _lines(tmp_path) if decode_json(line) is None]
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -402,4 +403,4 @@ def test_a_full_disk_leaves_the_record_as_it_was(tmp_path, place):
 
 
 def test_a_line_ends_with_the_checksum_of_its_content(tmp_path):
-    assert encode_line({"a": 1}) == b'{"a":1,"crc32":%d}' % zlib.crc32(b'{"a":1')
+    assert encode_json({"a": 1}) == b'{"a":1,"crc32":%d}' % zlib.crc32(b'{"a":1')

@@ -9,10 +9,8 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import InForce
 from pgsluice.spool.header import ChainHeader, Origin
-from pgsluice.spool.layout import SegmentName, new_object
 from pgsluice.spool.reader import SegmentInfo
 from pgsluice.spool.scan import RawMessages
-from pgsluice.spool.segment import write_segment
 from pgsluice.spool.spool import Spool
 
 
@@ -32,7 +30,7 @@ class ChainEnd:
 
     def __init__(self, spool: Spool, epoch: int, position: Lsn) -> None:
         self.spool = spool
-        self.storage = spool.storage
+        self.objects = spool.objects
         self.epoch = epoch
         self.mutex = threading.RLock()
         self.position = position
@@ -56,8 +54,7 @@ class ChainEnd:
         """
         if header.end <= self.position:
             raise ProtocolError(f"a segment would end at {header.end}, not past {self.position}")
-        name = new_object(SegmentName(header.start, header.end, self.epoch, header.is_reference))
-        size = self.storage.put(name, lambda file: write_segment(file, header, messages))
+        name, size = self.objects.put(header, messages)
         failpoint("spool.after_segment")
         self.position = header.end
         return SegmentInfo(
@@ -68,6 +65,6 @@ class ChainEnd:
             header.is_reference,
             0.0,
             size,
-            self.storage,
+            self.objects,
             header,
         )

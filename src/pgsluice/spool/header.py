@@ -13,16 +13,15 @@ A header is JSON under one key of the Arrow schema's metadata.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
-from pgsluice.errors import SpoolError
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import RelationInForce, body_offset
-from pgsluice.spool.identity import FORMAT, check_format
+from pgsluice.spool.formats import FORMAT, damaged, decode_file, encode_json
+from pgsluice.spool.layout import PartName, PreparedName, SegmentName
 from pgsluice.spool.scan import Counts, RelationCounts
 
 
@@ -72,11 +71,14 @@ class _Header:
         relations: by OID, the definitions of the changed relations before the first message; in
             a reference or prepared file, after the last message. The facts in a reference hold
             for all of its parts. If a reference has no relations, those of each part hold.
+        checksums: of the file's blocks, by name; None in a file of format 2, and before the file
+            is written.
     """
 
     origin: Origin
     counts: Counts
     relations: Mapping[int, RelationInForce]
+    checksums: Mapping[str, int] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +108,13 @@ class PartHeader(_Header):
         in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
         transaction: the transaction's key.
         sequence: the part's number in its transaction, from 0.
+        number: the part's number among all parts of its writer, as in its name; None in format 2.
     """
 
     in_stream: bool
     transaction: str
     sequence: int
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +178,17 @@ _OWN_FIELDS = {
 }
 
 
+def name_of(header: Header) -> SegmentName | PartName | PreparedName:
+    """The name of the header's file. A part of format 2 does not say its number: that is 0."""
+    match header:
+        case SegmentHeader() | ReferenceHeader():
+            return SegmentName(header.start, header.end, header.origin.epoch, header.is_reference)
+        case PartHeader():
+            return PartName(header.origin.epoch, header.transaction, header.number or 0)
+        case PreparedHeader():
+            return PreparedName(header.prepare_lsn, header.xid)
+
+
 def encode_header(header: Header) -> bytes:
     """The metadata's value; :func:`decode_header` reads it back."""
     raw: dict[str, Any] = {
@@ -187,6 +202,7 @@ def encode_header(header: Header) -> bytes:
         "changes": header.counts.changes,
         "roots": {},  # other versions of this format expect these two keys in every kind
         "parts": [],
+        "checksums": dict(header.checksums or {}),
         "format": FORMAT,
     }
     for name in _OWN_FIELDS[type(header)]:
@@ -202,7 +218,7 @@ def encode_header(header: Header) -> bytes:
                 raw[name] = [asdict(part) for part in value]
             case _:
                 raw[name] = str(value) if isinstance(value, Lsn) else value
-    return json.dumps(raw, separators=(",", ":")).encode()
+    return encode_json(raw)
 
 
 def decode_header(data: bytes, path: str) -> Header:
@@ -210,11 +226,10 @@ def decode_header(data: bytes, path: str) -> Header:
 
     Raises:
         ForeignSpool: of a format that this version does not read.
-        SpoolError: not a header.
+        SpoolError: it is damaged, or not a header.
     """
+    raw = decode_file(data, path)
     try:
-        raw: dict[str, Any] = json.loads(data)
-        check_format(raw["format"], path)
         kind = _KINDS[raw["kind"]]
         own = {name: _decode_field(name, raw) for name in _OWN_FIELDS[kind]}
         counts = {int(oid): RelationCounts(**count) for oid, count in raw["counts"].items()}
@@ -223,10 +238,11 @@ def decode_header(data: bytes, path: str) -> Header:
             Origin(raw["spool_id"], raw["epoch"], tuple(raw["publications"]), dict(raw["options"])),
             Counts(counts, raw["messages"], raw["changes"]),
             relations,
+            raw.get("checksums"),
             **own,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SpoolError(f"{path} has no readable header", path=path) from error
+        raise damaged(path, "it has no readable header") from error
 
 
 def _decode_field(name: str, raw: Mapping[str, Any]) -> Any:
@@ -235,6 +251,8 @@ def _decode_field(name: str, raw: Mapping[str, Any]) -> Any:
             return raw["body"] == body_offset(in_stream=True)
         case "commit_timestamp":
             return raw["last_commit_timestamp"]
+        case "number":
+            return raw.get(name)
         case "start" | "end" | "prepare_lsn":
             return Lsn.parse(raw[name])
         case "roots":

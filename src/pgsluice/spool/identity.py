@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
 
-from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
-
-FORMAT = 2
-"""The format that is written. FORMAT and FORMAT - 1 are read.
-
-2: prepared transactions, and references with the relations of their transaction.
-"""
+from pgsluice.spool.formats import FORMAT, RESTORE_STATE, damaged, decode_file, encode_json
+from pgsluice.spool.layout import IDENTITY
+from pgsluice.spool.storage import LocalStorage
 
 _NOWHERE = Lsn(0)
 
@@ -35,7 +30,6 @@ class SpoolIdentity:
         options: pgoutput's options, as requested.
         intended_at: the server's flush LSN when this file was written, before its slot was
             created: see :mod:`pgsluice.capture.slot`.
-        format: the spool's format.
     """
 
     spool_id: str
@@ -46,7 +40,6 @@ class SpoolIdentity:
     publications: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     intended_at: Lsn = _NOWHERE
-    format: int = FORMAT
     history: tuple[tuple[int, Lsn], ...] = ()
 
     @classmethod
@@ -83,48 +76,45 @@ class SpoolIdentity:
 
     def to_json(self) -> bytes:
         """The file's content; :meth:`from_json` reads it back."""
-        return json.dumps(
+        return encode_json(
             {
+                "format": FORMAT,
+                "file": IDENTITY,
                 **asdict(self),
                 "options": dict(self.options),
                 "intended_at": str(self.intended_at),
                 "history": [[timeline, str(lsn)] for timeline, lsn in self.history],
-            },
-            indent=1,
-        ).encode()
+            }
+        )
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> SpoolIdentity:
         """Read the file's content.
 
         Raises:
-            ForeignSpool: a newer format than this version reads.
-            SpoolError: not an identity.
+            ForeignSpool: of a format that this version does not read.
+            SpoolError: it is damaged, or another file of a spool.
         """
+        raw = decode_file(data, path, RESTORE_STATE)
+        del raw["format"]
         try:
-            raw: dict[str, Any] = json.loads(data)
-            check_format(raw["format"], path)
+            if raw.pop("file", IDENTITY) != IDENTITY:
+                raise ValueError
             raw["publications"] = tuple(raw["publications"])
             raw["intended_at"] = Lsn.parse(raw["intended_at"])
             history = raw.get("history", ())
             raw["history"] = tuple((int(timeline), Lsn.parse(lsn)) for timeline, lsn in history)
             return cls(**raw)
         except (ValueError, KeyError, TypeError) as error:
-            raise SpoolError(f"{path} is not the identity of a spool", path=path) from error
+            raise damaged(path, "it is not the identity of a spool", RESTORE_STATE) from error
 
 
-def check_format(
-    written_format: object, path: str, *, oldest: int = FORMAT - 1, newest: int = FORMAT
-) -> None:
-    """Refuse a file of a format that this version does not read.
+def read_identity(spool_path: str | Path) -> SpoolIdentity | None:
+    """The identity of a spool; None when the folder has none.
 
     Raises:
-        ForeignSpool: the format is newer or older than what is read.
+        ForeignSpool: of a format that this version does not read.
+        SpoolError: the file cannot be read, or is damaged.
     """
-    if not isinstance(written_format, int) or not oldest <= written_format <= newest:
-        raise ForeignSpool(
-            f"{path} has format {written_format}; this pgsluice reads {oldest} to {newest}",
-            hint="use the version of pgsluice that wrote it, or a newer one",
-            path=path,
-            format=written_format,
-        )
+    data = LocalStorage(Path(spool_path)).read(IDENTITY)
+    return None if data is None else SpoolIdentity.from_json(data, str(Path(spool_path) / IDENTITY))

@@ -17,12 +17,10 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool.block import InForce, RelationInForce, relations_of
 from pgsluice.spool.chain import ChainEnd
 from pgsluice.spool.header import PartHeader, PreparedHeader, ReferenceHeader
-from pgsluice.spool.layout import PartName, new_object
 from pgsluice.spool.parts import TransactionInParts, WrittenPart
 from pgsluice.spool.prepared import PreparedTransactions
 from pgsluice.spool.reader import SegmentInfo, relations_after, roots_of
 from pgsluice.spool.scan import Counts, RawMessages, count_changes, part_block
-from pgsluice.spool.segment import read_segment, write_segment
 
 Facts = Mapping[int, RelationFacts | None]
 
@@ -36,10 +34,11 @@ class PartsWriter:
 
     def __init__(self, chain: ChainEnd) -> None:
         self._chain = chain
-        self._storage = chain.spool.storage
+        self._objects = chain.objects
+        self._storage = chain.objects.storage
         self._open: dict[str, TransactionInParts] = {}
         self._written = 0
-        self._prepared = PreparedTransactions(self._storage)
+        self._prepared = PreparedTransactions(self._objects)
 
     def load(self, committed: Collection[str]) -> set[str]:
         """Read the prepared transactions; see :meth:`PreparedTransactions.load`."""
@@ -80,6 +79,9 @@ class PartsWriter:
             state = self._open.setdefault(transaction, TransactionInParts(in_stream))
             before = state.in_force if in_stream else chain.in_force
             counts, in_force = _measure(messages, in_stream, before)
+            # The number counts the parts of all transactions, because a transaction that is
+            # resent has the same key as before, and if it was prepared, its old parts exist.
+            self._written += 1
             header = PartHeader(
                 chain.origin(),
                 counts,
@@ -87,12 +89,9 @@ class PartsWriter:
                 in_stream=in_stream,
                 transaction=transaction,
                 sequence=state.sequence,
+                number=self._written,
             )
-            # The number counts the parts of all transactions, because a transaction that is
-            # resent has the same key as before, and if it was prepared, its old parts exist.
-            self._written += 1
-            name = new_object(PartName(chain.epoch, transaction, self._written))
-            size = self._storage.put(name, lambda file: write_segment(file, header, messages))
+            name, size = self._objects.put(header, messages)
             if not in_stream:
                 chain.in_force = in_force
             kept = len(messages)
@@ -118,9 +117,8 @@ class PartsWriter:
                 self._storage.delete(part.name)
 
     def _shorten(self, state: TransactionInParts, part: WrittenPart, kept: int) -> WrittenPart:
-        with self._storage.open(part.name) as file:
-            _, messages = read_segment(file, part.name)
-            counts, in_force = _measure(messages.first(kept), state.in_stream, state.in_force)
+        _, messages = self._objects.read(part.name, PartHeader)
+        counts, in_force = _measure(messages.first(kept), state.in_stream, state.in_force)
         return WrittenPart(part.name, part.size_bytes, part.messages, kept, counts, in_force)
 
     def commit(

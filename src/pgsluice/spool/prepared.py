@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from pgsluice.spool.header import PartReference, PreparedHeader
-from pgsluice.spool.layout import PREPARED, PreparedName, new_object
-from pgsluice.spool.segment import expect_kind, read_header, write_segment
-from pgsluice.spool.storage import LocalStorage
+from pgsluice.spool.layout import PREPARED, PreparedName
+from pgsluice.spool.objects import Objects
 
 
 class PreparedTransactions:
     """The prepared transactions of one spool.
 
     Args:
-        storage: the spool's.
+        objects: the spool's.
     """
 
-    def __init__(self, storage: LocalStorage) -> None:
-        self._storage = storage
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._storage = objects.storage
         self._kept: dict[tuple[str, int], tuple[str, PreparedHeader]] = {}
 
     def load(self, committed: Collection[str]) -> set[str]:
@@ -46,8 +46,7 @@ class PreparedTransactions:
         for entry in self._storage.entries(PREPARED):
             if PreparedName.parse(entry.base) is None:
                 continue
-            with self._storage.open(entry.name) as file:
-                header = expect_kind(read_header(file, entry.name), PreparedHeader, entry.name)
+            header = self._objects.header(entry.name, PreparedHeader)
             if header.transaction in committed:
                 self._storage.delete(entry.name)
             else:
@@ -71,8 +70,7 @@ class PreparedTransactions:
             # The gid was free again: the older transaction ended while nobody was connected.
             for part in self.end(header.gid, header.xid):
                 self._storage.delete(part.name)
-        name = new_object(PreparedName(header.prepare_lsn, header.xid))
-        self._storage.put(name, lambda file: write_segment(file, header, None))
+        name, _ = self._objects.put(header)
         self._kept[header.gid, header.xid] = (name, header)
         return True
 

@@ -24,6 +24,7 @@ from pgsluice.spool.block import (
     RelationInForce,
     SegmentView,
 )
+from pgsluice.spool.formats import RESTORE_OBJECT
 from pgsluice.spool.header import (
     ChainHeader,
     PartHeader,
@@ -33,9 +34,8 @@ from pgsluice.spool.header import (
 )
 from pgsluice.spool.identity import SpoolIdentity
 from pgsluice.spool.layout import SEGMENTS, SegmentName
+from pgsluice.spool.objects import Objects, expect_kind
 from pgsluice.spool.scan import RELATION, RawMessages, part_block, plain_block
-from pgsluice.spool.segment import expect_kind, read_header
-from pgsluice.spool.segment import read_segment as read_segment_file
 from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Entry, Storage
 
@@ -59,7 +59,7 @@ class SegmentInfo:
     is_reference: bool
     written_at: float
     _file_bytes: int
-    _storage: Storage
+    _objects: Objects
     _header: ChainHeader | None = field(default=None, repr=False)
 
     @property
@@ -70,13 +70,12 @@ class SegmentInfo:
             SpoolHole: the file is gone or unreadable.
         """
         if self._header is None:
-            with _reading(self.name), self._storage.open(self.name) as file:
-                header = read_header(file, self.name)
-            self._header = (
-                expect_kind(header, ReferenceHeader, self.name)
-                if self.is_reference
-                else expect_kind(header, SegmentHeader, self.name)
-            )
+            with _reading(self.name):
+                self._header = (
+                    self._objects.header(self.name, ReferenceHeader)
+                    if self.is_reference
+                    else self._objects.header(self.name, SegmentHeader)
+                )
         return self._header
 
     @property
@@ -110,9 +109,10 @@ class _reading:  # noqa: N801 - a context manager reads as a verb
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError | SpoolError | ProtocolError):
+            why = error if isinstance(error, OSError) else error.what
             raise SpoolHole(
-                f"the spool's file {self.name} cannot be read: {error}",
-                hint="restore the file; without it the tables have to be copied again",
+                f"the spool's file {self.name} cannot be read: {why}",
+                hint=RESTORE_OBJECT,
                 path=self.name,
             ) from error
 
@@ -130,6 +130,7 @@ class SpoolReader:
     def __init__(self, path: str | Path | Spool) -> None:
         self.spool = path if isinstance(path, Spool) else Spool.open(path)
         self._storage: Storage = self.spool.storage
+        self._objects = self.spool.objects
         self._infos: dict[str, SegmentInfo] = {}
         self._entries: list[Entry] = []
         self._chain: list[SegmentInfo] = []
@@ -189,7 +190,7 @@ class SpoolReader:
             return None
         return SegmentInfo(
             entry.name, name.start, name.end, name.epoch, name.is_reference,
-            entry.written_at, entry.size_bytes, self._storage,
+            entry.written_at, entry.size_bytes, self._objects,
         )  # fmt: skip
 
     def segments(self, start: Lsn, end: Lsn | None = None) -> list[SegmentInfo]:
@@ -283,8 +284,8 @@ class SpoolReader:
             if first_end < info.end <= last:
                 yield from self._part_views(info, info.reference)
             return
-        with _reading(info.name), self._storage.open(info.name) as file:
-            header, messages = read_segment_file(file, info.name)
+        with _reading(info.name):
+            header, messages = self._objects.read(info.name, SegmentHeader)
             block = _plain(messages)
         relations = header.relations
         if first_end > info.start or last < info.end:
@@ -300,9 +301,8 @@ class SpoolReader:
     def _part_views(self, info: SegmentInfo, reference: ReferenceHeader) -> Iterator[SegmentView]:
         known = reference.relations
         for part in reference.parts:
-            with _reading(part.name), self._storage.open(part.name) as file:
-                content, messages = read_segment_file(file, part.name)
-                header = expect_kind(content, PartHeader, part.name)
+            with _reading(part.name):
+                header, messages = self._objects.read(part.name, PartHeader)
                 block = _part(messages, header, reference, part)
             relations = header.relations
             if known:

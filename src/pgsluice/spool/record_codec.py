@@ -1,8 +1,7 @@
 """The lines of a subscription's record file: the changes from one record to the next.
 
-The first line has a whole record; each later line has the changes of one save. A line is one JSON
-object whose last key is the CRC-32 of the bytes before that key. A line has only the keys that
-changed:
+The first line has a whole record; each later line has the changes of one save. A line is JSON
+with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that changed:
 
 * ``name``, ``owner``, ``mode``, ``sink``, ``registered``, ``position``;
 * ``tables`` and ``unpublished``: each changed table by relation OID, without fields that have
@@ -17,8 +16,6 @@ changed:
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
@@ -27,11 +24,10 @@ from typing import Any, TypeVar
 from pgsluice.lsn import Lsn
 from pgsluice.spool.record import Cut, Owner, SubscriptionRecord, TableRecord, TableState
 
-RECORD_FORMAT = 3
-"""The format that is written. 3: a line for each save; 1 and 2, one JSON document for all, are
-read and replaced at the next save."""
+RECORD_FORMAT = 4
+"""The format that is written. 4: the first line says the spool's id; 3: a line for each save; 1 and
+2, one JSON document for all, are read and replaced at the next save."""
 
-_CHECKSUM = b',"crc32":'
 T = TypeVar("T")
 _DEFAULTS = {field.name: field.default for field in fields(TableRecord)}
 _all_but_position = attrgetter(*(name for name in _DEFAULTS if name != "applied_through"))
@@ -143,20 +139,6 @@ class RecordBuilder:
             cuts=self._cuts,
             extra=raw,
         )
-
-
-def encode_line(raw: Mapping[str, Any]) -> bytes:
-    """One line of the file, without its newline: JSON with the checksum as its last key."""
-    content = json.dumps(raw, separators=(",", ":")).encode()[:-1]
-    return b"%s%s%d}" % (content, _CHECKSUM, zlib.crc32(content))
-
-
-def decode_line(line: bytes) -> dict[str, Any] | None:
-    """Read a line; None when it is truncated or its checksum is wrong."""
-    content, separator, checksum = line.rpartition(_CHECKSUM)
-    if not separator or checksum != b"%d}" % zlib.crc32(content):
-        return None
-    return dict(json.loads(content + b"}"))
 
 
 def _simple_fields(record: SubscriptionRecord) -> dict[str, Any]:

@@ -25,15 +25,14 @@ from typing import Any
 
 from pgsluice.errors import SpoolError
 from pgsluice.failpoints import failpoint
-from pgsluice.spool.identity import check_format
+from pgsluice.spool.formats import check_format, decode_json, encode_json
+from pgsluice.spool.identity import read_identity
 from pgsluice.spool.layout import record_path
 from pgsluice.spool.record import SubscriptionRecord
 from pgsluice.spool.record_codec import (
     RECORD_FORMAT,
     RecordBuilder,
-    decode_line,
     encode_change,
-    encode_line,
 )
 from pgsluice.spool.storage import LocalStorage, spool_error, write_all
 
@@ -75,6 +74,12 @@ def _registered(
     return record
 
 
+def _spool_id(spool_path: str | Path) -> str | None:
+    """The id of the spool; None for a folder that is no spool."""
+    identity = read_identity(spool_path)
+    return None if identity is None else identity.spool_id
+
+
 @dataclass(slots=True)
 class _Content:
     """What a reader has read of one file.
@@ -112,6 +117,8 @@ class RecordReader:
     def __init__(self, spool_path: str | Path, name: str, *, is_owner: bool = False) -> None:
         self.path = record_path(spool_path, name)
         self.content: _Content | None = None
+        self._spool_path = spool_path
+        self._name = name
         self._is_owner = is_owner
         self._status: tuple[int, int, int] | None = None
         self._record: SubscriptionRecord | None = None
@@ -148,18 +155,25 @@ class RecordReader:
             *lines, unfinished = data.split(b"\n")
             for line in lines:
                 self._apply(content, line)
-            if self._is_owner and (change := decode_line(unfinished)) is not None:
+            if self._is_owner and (change := decode_json(unfinished)) is not None:
                 content.builder.apply(change)
+            if unfinished[-1:] != b"\0" and decode_json(unfinished[:-1]) is not None:
+                raise ValueError("the newline of the last line is damaged")
             record = content.builder.build()
         except _NOT_A_RECORD as error:
-            raise SpoolError(
-                f"{self.path} is not a subscription's record, or it is damaged",
-                hint="restore the file; without it, `pgsluice drop` the subscription and start "
-                "again: its tables are copied again",
-                path=str(self.path),
-            ) from error
+            raise self._refused("is not a subscription's record, or it is damaged") from error
+        if record.name != self._name:
+            raise self._refused(f"is the record of the subscription {record.name}")
         self.content = content
         return record
+
+    def _refused(self, why: str) -> SpoolError:
+        return SpoolError(
+            f"{self.path} {why}",
+            hint="restore the file; without it, `pgsluice drop --subscription "
+            f"{self._name}` and start again: its tables are copied again",
+            path=str(self.path),
+        )
 
     def _read_document(self, raw: dict[str, Any]) -> SubscriptionRecord:
         self._check_format(raw)
@@ -168,17 +182,23 @@ class RecordReader:
         return builder.build()
 
     def _apply(self, content: _Content, line: bytes) -> None:
-        change = decode_line(line)
+        change = decode_json(line)
         if change is None:
             raise ValueError("the checksum of a line is wrong")
         size = len(line) + 1
         if not content.whole_bytes:
             self._check_format(change)
             del change["file"]
+            self._check_spool(change.pop("spool_id", None))
             content.head = line[:_HEAD_BYTES]
             content.first_bytes = size
         content.builder.apply(change)
         content.whole_bytes += size
+
+    def _check_spool(self, spool_id: str | None) -> None:
+        own = _spool_id(self._spool_path)
+        if None not in (spool_id, own) and spool_id != own:
+            raise self._refused(f"is a record of the spool {spool_id}, not of {own}")
 
     def _check_format(self, raw: dict[str, Any]) -> None:
         check_format(raw.pop("format"), str(self.path), oldest=1, newest=RECORD_FORMAT)
@@ -193,6 +213,7 @@ class RecordStore:
 
     def __init__(self, spool_path: str | Path, record: SubscriptionRecord) -> None:
         self.record = record
+        self._spool_path = spool_path
         self._path = record_path(spool_path, record.name)
         self._first_bytes = 0
         self._status: tuple[int, int] | None = None
@@ -235,7 +256,7 @@ class RecordStore:
             SpoolError: it could not be written; readers see the previous record.
         """
         change = encode_change(self.record, record)
-        if change and not self._append(encode_line(change)):
+        if change and not self._append(encode_json(change)):
             self._replace(record)
         self.record = record
 
@@ -268,8 +289,12 @@ class RecordStore:
     def _replace(self, record: SubscriptionRecord) -> None:
         """Replace the file with one that has a single line."""
         self._status = None
-        first = {"format": RECORD_FORMAT, "file": secrets.token_hex(8)}
-        line = encode_line({**first, **encode_change(None, record)}) + b"\n"
+        first = {
+            "format": RECORD_FORMAT,
+            "file": secrets.token_hex(8),
+            "spool_id": _spool_id(self._spool_path),
+        }
+        line = encode_json({**first, **encode_change(None, record)}) + b"\n"
         LocalStorage(self._path.parent).replace(self._path.name, line)
         self._first_bytes = len(line)
         self._status = (self._path.stat().st_ino, len(line))

@@ -3,22 +3,27 @@
 Columns: ``lsn`` (int64, WAL start of the message's frame) and ``message`` (large_binary, the
 pgoutput message without its frame header). Everything else is in the header
 (:mod:`pgsluice.spool.header`), under the key ``pgsluice`` of the schema's metadata.
+
+The columns are three *blocks*: the LSNs, the messages' offsets, and their bytes. The header has the
+checksum and, by the number of messages, the size of each. Readers take nothing else from Arrow's
+own metadata than where a block lies, so damage there is found by the checksums too.
 """
 
 from __future__ import annotations
 
-from typing import BinaryIO, TypeVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from pgsluice.errors import SpoolError
 from pgsluice.spool.block import Int64s
+from pgsluice.spool.formats import RESTORE_OBJECT, checksum, damaged
 from pgsluice.spool.header import (
     Header,
     PartHeader,
-    PreparedHeader,
-    ReferenceHeader,
     SegmentHeader,
     decode_header,
     encode_header,
@@ -27,7 +32,9 @@ from pgsluice.spool.scan import RawMessages
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("message", pa.large_binary())])
 _METADATA_KEY = b"pgsluice"
-H = TypeVar("H", SegmentHeader, PartHeader, ReferenceHeader, PreparedHeader)
+_LSNS, _OFFSETS, _BYTES = "lsns", "offsets", "bytes"
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, IndexError, MemoryError)
+Blocks = Mapping[str, memoryview]
 
 
 def _message_array(messages: RawMessages) -> pa.Array:
@@ -52,11 +59,16 @@ def _int64_array(values: Int64s) -> pa.Array:
 
 def write_segment(file: BinaryIO, header: Header, messages: RawMessages | None) -> None:
     """Write one file: the header, and the messages if it has any."""
-    schema = SCHEMA.with_metadata({_METADATA_KEY: encode_header(header)})
-    sink = pa.PythonFile(file, mode="w")
-    with pa.ipc.new_file(sink, schema) as writer:
-        if messages is not None and len(messages):
-            columns = [_int64_array(messages.lsns), _message_array(messages)]
+    columns: list[pa.Array] = []
+    checksums: dict[str, int] = {}
+    if messages is not None and len(messages):
+        columns = [_int64_array(messages.lsns), _message_array(messages)]
+        blocks = _blocks(columns, len(messages))
+        checksums = {name: checksum(block) for name, block in blocks.items()}
+    metadata = encode_header(replace(header, checksums=checksums))
+    schema = SCHEMA.with_metadata({_METADATA_KEY: metadata})
+    with pa.ipc.new_file(pa.PythonFile(file, mode="w"), schema) as writer:
+        if columns:
             writer.write_batch(pa.record_batch(columns, schema=schema))
 
 
@@ -64,55 +76,83 @@ def read_header(file: pa.NativeFile, path: str) -> Header:
     """Read the header only.
 
     Raises:
-        SpoolError: the file is not a segment, or it is truncated.
+        ForeignSpool: of a format that this version does not read.
+        SpoolError: the file is not a segment, or it is damaged.
     """
     return _header(_open(file, path), path)
 
 
-def expect_kind(header: Header, kind: type[H], path: str) -> H:
-    """Return the header if it is of the expected kind.
-
-    Raises:
-        SpoolError: the file is of another kind.
-    """
-    if not isinstance(header, kind):
-        raise SpoolError(f"{path} is a file of another kind: {type(header).__name__}", path=path)
-    return header
-
-
-def read_segment(file: pa.NativeFile, path: str) -> tuple[Header, RawMessages]:
+def read_segment(
+    file: pa.NativeFile, path: str, *, is_checked: bool = False
+) -> tuple[Header, RawMessages]:
     """Read the header and the messages; a memory-mapped file's bytes are not copied.
 
+    Args:
+        file: the opened file.
+        path: names it in errors.
+        is_checked: this process has compared the blocks with their checksums before.
+
     Raises:
-        SpoolError: the file is not a segment, or it is truncated.
+        ForeignSpool: of a format that this version does not read.
+        SpoolError: the file is not a segment, or it is damaged.
     """
     reader = _open(file, path)
     header = _header(reader, path)
+    count = header.counts.messages if isinstance(header, SegmentHeader | PartHeader) else 0
+    if count == 0:
+        nothing = np.zeros(0, dtype=np.int64)
+        return header, RawMessages(np.zeros(0, dtype=np.uint8), nothing, nothing, nothing)
     try:
-        if reader.num_record_batches == 0:
-            nothing = np.zeros(0, dtype=np.int64)
-            return header, RawMessages(np.zeros(0, dtype=np.uint8), nothing, nothing, nothing)
-        batch = reader.get_batch(0)
-        array = batch.column(1)
-        _, offsets, data = array.buffers()
-        bounds = np.frombuffer(offsets, dtype=np.int64, count=len(array) + 1)
-        if len(array) != header.counts.messages or bounds[-1] > data.size:
-            raise SpoolError(f"{path} does not have the messages that its header counts", path=path)
-        lsns = batch.column(0).to_numpy()
-    except (pa.ArrowInvalid, OSError, ValueError, AttributeError, IndexError) as error:
-        raise SpoolError(f"{path} cannot be read: {error}", path=path) from error
-    return header, RawMessages(np.frombuffer(data, dtype=np.uint8), bounds[:-1], bounds[1:], lsns)
+        blocks = _blocks(reader.get_batch(0).columns, count)
+    except _UNREADABLE as error:
+        raise damaged(path, f"its messages cannot be read: {error}") from error
+    if header.checksums is not None and not is_checked:
+        for name, block in blocks.items():
+            if header.checksums.get(name) != checksum(block):
+                raise damaged(path, f"the checksum of its messages' {name} is wrong")
+    bounds = np.frombuffer(blocks[_OFFSETS], dtype=np.int64)
+    lsns = np.frombuffer(blocks[_LSNS], dtype=np.int64)
+    data = np.frombuffer(blocks[_BYTES], dtype=np.uint8)
+    return header, RawMessages(data, bounds[:-1], bounds[1:], lsns)
+
+
+def _blocks(columns: list[pa.Array], count: int) -> Blocks:
+    """The blocks of ``count`` messages, without the padding that Arrow adds.
+
+    Raises:
+        ValueError: a block is shorter than that many messages need.
+    """
+    lsns, messages = columns
+    _, offsets, data = messages.buffers()
+    offsets = _first(offsets, 8 * (count + 1))
+    size = int.from_bytes(offsets[-8:], "little", signed=True)
+    return {
+        _LSNS: _first(lsns.buffers()[1], 8 * count),
+        _OFFSETS: offsets,
+        _BYTES: _first(data, size),
+    }
+
+
+def _first(buffer: pa.Buffer | None, size: int) -> memoryview:
+    block = memoryview(b"" if buffer is None else buffer)
+    if not 0 <= size <= len(block):
+        raise ValueError(f"a block has {len(block)} of {size} bytes")
+    return block[:size]
 
 
 def _open(file: pa.NativeFile, path: str) -> pa.RecordBatchFileReader:
     try:
         return pa.ipc.open_file(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SpoolError(f"{path} is not a readable segment: {error}", path=path) from error
+    except _UNREADABLE as error:
+        raise SpoolError(
+            f"{path} is not a readable segment: {error}", hint=RESTORE_OBJECT, path=path
+        ) from error
 
 
 def _header(reader: pa.RecordBatchFileReader, path: str) -> Header:
     metadata = reader.schema.metadata or {}
     if _METADATA_KEY not in metadata:
-        raise SpoolError(f"{path} is not a segment of pgsluice", path=path)
+        raise SpoolError(f"{path} is not a segment of pgsluice", hint=RESTORE_OBJECT, path=path)
+    if not reader.schema.equals(SCHEMA):
+        raise damaged(path, "its columns are not those of a segment")
     return decode_header(metadata[_METADATA_KEY], path)

@@ -6,15 +6,18 @@ its slot was not created yet.
 
 from __future__ import annotations
 
-import json
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool.identity import FORMAT, SpoolIdentity, check_format
+from pgsluice.spool.formats import FORMAT, RESTORE_STATE, damaged, decode_file, encode_json
+from pgsluice.spool.identity import SpoolIdentity, read_identity
 from pgsluice.spool.layout import (
+    EPOCH,
     FRONTIER,
     IDENTITY,
     RELEASED,
@@ -23,9 +26,12 @@ from pgsluice.spool.layout import (
     subscription_folder,
     subscription_names,
 )
+from pgsluice.spool.objects import Objects
 from pgsluice.spool.record import SubscriptionRecord
 from pgsluice.spool.record_file import RecordReader
 from pgsluice.spool.storage import LocalStorage, make_folder
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +55,14 @@ class Spool:
         path: the folder.
         identity: the source it belongs to, as read when it was opened or last replaced.
         storage: stores its files.
+        objects: its segments, parts, references and prepared files.
     """
 
     def __init__(self, path: Path, identity: SpoolIdentity) -> None:
         self.path = path
         self.identity = identity
         self.storage = LocalStorage(path)
+        self.objects = Objects(self.storage, identity.spool_id)
         self._records: dict[str, RecordReader] = {}
 
     @classmethod
@@ -91,15 +99,15 @@ class Spool:
             ForeignSpool: this version does not read its format.
         """
         folder = Path(path)
-        data = LocalStorage(folder).read(IDENTITY)
-        if data is None:
+        identity = read_identity(folder)
+        if identity is None:
             raise SpoolError(
                 f"{folder} is not a spool",
                 hint="`pgsluice run` or `pgsluice capture` makes it at the first start; "
                 "check the path",
                 path=str(folder),
             )
-        return cls(folder, SpoolIdentity.from_json(data, str(folder / IDENTITY)))
+        return cls(folder, identity)
 
     @staticmethod
     def exists(path: str | Path) -> bool:
@@ -132,13 +140,9 @@ class Spool:
 
     def chain_start(self) -> ChainStart | None:
         """Where the chain begins; None while the spool is an intent."""
-        raw = self._read(START)
-        if raw is None:
-            return None
-        try:
-            return ChainStart(Lsn.parse(raw["registered"]), Lsn.parse(raw["floor"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise SpoolError(f"{self.path / START} cannot be read") from error
+        return self._read(
+            START, lambda raw: ChainStart(Lsn.parse(raw["registered"]), Lsn.parse(raw["floor"]))
+        )
 
     def register_start(self, lsn: Lsn) -> None:
         """Turn an intent into a spool whose chain begins at ``lsn``, the slot's consistent point.
@@ -159,15 +163,17 @@ class Spool:
 
     def frontier_file(self) -> Lsn:
         """The frontier in its file, 0 without one; see ``SpoolReader.frontier``."""
-        raw = self._read(FRONTIER)
-        try:
-            return Lsn(0) if raw is None else Lsn.parse(raw["frontier"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise SpoolError(f"{self.path / FRONTIER} cannot be read") from error
+        return self._read(FRONTIER, lambda raw: Lsn.parse(raw["frontier"])) or Lsn(0)
 
     def write_frontier(self, lsn: Lsn) -> None:
         """Make the frontier durable; called by the writer only."""
         self._write(FRONTIER, {"frontier": str(lsn)})
+
+    def raise_epoch(self) -> int:
+        """Make the number of a new writer durable; higher than those before it."""
+        epoch = (self._read(EPOCH, lambda raw: int(raw["epoch"])) or 0) + 1
+        self._write(EPOCH, {"epoch": epoch, "pid": os.getpid()})
+        return epoch
 
     def subscriptions(self) -> list[SubscriptionRecord]:
         """The records of every subscription that ever registered, by name."""
@@ -188,23 +194,37 @@ class Spool:
 
         The subscription's driver turns them into copies: the table, or all tables, become ``i``.
         """
-        raw = self._read(RELEASED)
-        return {} if raw is None else dict(raw["released"])
+        return self._read(RELEASED, lambda raw: dict(raw["released"])) or {}
 
     def write_released(self, released: dict[str, dict[str, str]]) -> None:
         """Replace the list of dropped holds; called by the writer only."""
         self._write(RELEASED, {"released": released})
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, decode: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """Read a state file of this spool; None if there is none.
+
+        Raises:
+            SpoolError: it is damaged, of another spool, or another file under this name.
+        """
         data = self.storage.read(name)
         if data is None:
             return None
+        path = str(self.path / name)
+        raw = decode_file(data, path, RESTORE_STATE)
+        own = {"file": name, "spool_id": self.identity.spool_id}
+        says = {key: raw.get(key, own[key]) for key in own}  # format 2 does not say it
+        if says != own:
+            raise SpoolError(
+                f"{path} is {says['file']} of the spool {says['spool_id']}, not {name} of "
+                f"{own['spool_id']}",
+                hint=RESTORE_STATE,
+                path=path,
+            )
         try:
-            raw = json.loads(data)
-        except ValueError as error:
-            raise SpoolError(f"{self.path / name} cannot be read", path=name) from error
-        check_format(raw.get("format"), str(self.path / name))
-        return dict(raw)
+            return decode(raw)
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged(path, f"it is not a spool's {name}", RESTORE_STATE) from error
 
-    def _write(self, name: str, raw: dict[str, Any]) -> None:
-        self.storage.replace(name, json.dumps({"format": FORMAT, **raw}, indent=1).encode())
+    def _write(self, name: str, raw: Mapping[str, Any]) -> None:
+        own = {"format": FORMAT, "file": name, "spool_id": self.identity.spool_id}
+        self.storage.replace(name, encode_json({**own, **raw}))

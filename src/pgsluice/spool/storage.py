@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -62,6 +62,9 @@ class Storage(Protocol):
     def open(self, name: str) -> pa.NativeFile:
         """Open an object for random access, memory-mapped if possible."""
 
+    def version(self, name: str) -> Hashable:
+        """Differs for each file that an object's name has had."""
+
     def entries(self, folder: str) -> list[Entry]:
         """Objects in the shards of ``folder``, sorted by shard and name."""
 
@@ -107,6 +110,10 @@ class LocalStorage:
 
     def open(self, name: str) -> pa.NativeFile:
         return pa.memory_map(str(self.root / name), "rb")
+
+    def version(self, name: str) -> Hashable:
+        status = (self.root / name).stat()
+        return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def entries(self, folder: str) -> list[Entry]:
         try:

@@ -12,9 +12,6 @@ the transaction. The writer drops a resent transaction whose commit is in the sp
 
 from __future__ import annotations
 
-import json
-import os
-
 import numpy as np
 
 from pgsluice.errors import SpoolError
@@ -23,8 +20,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool.block import FACTS_TAG, InForce, MessageBlock, relations_of
 from pgsluice.spool.chain import ChainEnd
 from pgsluice.spool.header import SegmentHeader
-from pgsluice.spool.identity import FORMAT
-from pgsluice.spool.layout import EPOCH, PARTS, PREPARED, SEGMENTS, PartName
+from pgsluice.spool.layout import PARTS, PREPARED, SEGMENTS, PartName
 from pgsluice.spool.lock import writer_lock
 from pgsluice.spool.parts_writer import PartsWriter
 from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after, roots_of
@@ -55,7 +51,7 @@ class SpoolWriter:
         try:
             self.reader = SpoolReader(spool)
             self.reader.start()
-            self._chain = ChainEnd(spool, self._raise_epoch(), self.reader.position())
+            self._chain = ChainEnd(spool, spool.raise_epoch(), self.reader.position())
             self.parts = PartsWriter(self._chain)
             self._clean_up()
             self._frontier = self.reader.frontier()
@@ -98,13 +94,6 @@ class SpoolWriter:
         """The end of the last commit, or a place inside the record of a later PREPARE."""
         prepared = (Lsn(header.prepare_lsn + 1) for header in self.parts.prepared())
         return max([self.position, *prepared])
-
-    def _raise_epoch(self) -> int:
-        data = self.spool.storage.read(EPOCH)
-        epoch = 1 if data is None else int(json.loads(data)["epoch"]) + 1
-        content = json.dumps({"format": FORMAT, "epoch": epoch, "pid": os.getpid()})
-        self.spool.storage.replace(EPOCH, content.encode())
-        return epoch
 
     def _clean_up(self) -> None:
         """Delete what an earlier writer left: temporary files, parts that no file names, and

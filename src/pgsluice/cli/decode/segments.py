@@ -27,7 +27,8 @@ from pgsluice.spool import (
 )
 from pgsluice.spool.header import Header
 from pgsluice.spool.layout import spool_of
-from pgsluice.spool.segment import expect_kind, read_segment
+from pgsluice.spool.objects import expect_kind
+from pgsluice.spool.segment import read_segment
 from pgsluice.wire import Relation
 
 

@@ -1,0 +1,118 @@
+"""The objects of one spool: its Arrow files, which are checked when they are read.
+
+An object is refused if it is damaged, of another spool, or under another file's name. A process
+compares the blocks of a file with their checksums once: objects never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import TypeVar
+
+from pgsluice.errors import SpoolError
+from pgsluice.spool.formats import RESTORE_OBJECT
+from pgsluice.spool.header import (
+    Header,
+    PartHeader,
+    PreparedHeader,
+    ReferenceHeader,
+    SegmentHeader,
+    name_of,
+)
+from pgsluice.spool.layout import PartName, new_object
+from pgsluice.spool.scan import RawMessages
+from pgsluice.spool.segment import read_header, read_segment, write_segment
+from pgsluice.spool.storage import Storage
+
+H = TypeVar("H", SegmentHeader, PartHeader, ReferenceHeader, PreparedHeader)
+_REMEMBERED = 10_000
+_checked: dict[Hashable, None] = {}
+"""The files whose blocks this process has checked, the oldest first."""
+
+
+class Objects:
+    """The objects of one spool.
+
+    Args:
+        storage: stores them.
+        spool_id: the spool's.
+    """
+
+    def __init__(self, storage: Storage, spool_id: str) -> None:
+        self.storage = storage
+        self._spool_id = spool_id
+
+    def put(self, header: Header, messages: RawMessages | None = None) -> tuple[str, int]:
+        """Store a new object durably.
+
+        Returns:
+            its name with its folders, and its size in bytes.
+
+        Raises:
+            SpoolFull, SpoolError: it could not be written.
+        """
+        name = new_object(name_of(header))
+        return name, self.storage.put(name, lambda file: write_segment(file, header, messages))
+
+    def header(self, name: str, kind: type[H]) -> H:
+        """Read an object's header.
+
+        Raises:
+            OSError: the file cannot be opened.
+            SpoolError: it is damaged, of another kind or spool, or under another file's name.
+        """
+        with self.storage.open(name) as file:
+            return self._expect(read_header(file, name), kind, name)
+
+    def read(self, name: str, kind: type[H]) -> tuple[H, RawMessages]:
+        """Read an object; the messages lie over a memory-mapped file.
+
+        Raises:
+            OSError: the file cannot be opened.
+            SpoolError: it is damaged, of another kind or spool, or under another file's name.
+        """
+        version = self.storage.version(name)
+        with self.storage.open(name) as file:
+            header, messages = read_segment(file, name, is_checked=version in _checked)
+        own = self._expect(header, kind, name)
+        _checked[version] = None
+        if len(_checked) > _REMEMBERED:
+            _checked.pop(next(iter(_checked)), None)
+        return own, messages
+
+    def _expect(self, header: Header, kind: type[H], name: str) -> H:
+        header = expect_kind(header, kind, name)
+        if header.origin.spool_id != self._spool_id:
+            raise SpoolError(
+                f"{name} is a file of the spool {header.origin.spool_id}, not of {self._spool_id}",
+                hint=RESTORE_OBJECT,
+                path=name,
+            )
+        says = name_of(header)
+        named = type(says).parse(name.rpartition("/")[2])
+        is_of_format_2 = isinstance(header, PartHeader) and header.number is None
+        if is_of_format_2 and isinstance(named, PartName):
+            named = replace(named, number=0)  # the header does not say it
+        if says != named:
+            raise SpoolError(
+                f"{name} is another file of this spool: its header says {says}",
+                hint=RESTORE_OBJECT,
+                path=name,
+            )
+        return header
+
+
+def expect_kind(header: Header, kind: type[H], path: str) -> H:
+    """Return the header if it is of the expected kind.
+
+    Raises:
+        SpoolError: the file is of another kind.
+    """
+    if not isinstance(header, kind):
+        raise SpoolError(
+            f"{path} is a file of another kind: {type(header).__name__}",
+            hint=RESTORE_OBJECT,
+            path=path,
+        )
+    return header
