@@ -1,7 +1,8 @@
 """The table of DDL, whole, as looks at the catalog see it: what do they ask to copy?
 
-A row whose outcome is a copy has to be asked for by a look, unless the stream parks it; a row
-that costs nothing must not be. Targets and streams are in ``make soak AREA=ddl``.
+A row whose outcome is a copy has to be asked for by a look, or marked to be verified, which
+finds the difference. A row that costs nothing must not be. ``make soak AREA=ddl`` has streams
+and targets.
 """
 
 from __future__ import annotations
@@ -14,25 +15,41 @@ from tests.support.ddl.looking import Looks
 from tests.support.ddl.row import Moment, Outcome, Publisher
 from tests.support.ddl.table import ROWS
 
-KEEPS = (Outcome.NOTHING, Outcome.ADDED, Outcome.IN_PLACE, Outcome.VERIFIED)
+FITS = {
+    Outcome.NOTHING: {Outcome.NOTHING},
+    Outcome.ADDED: {Outcome.NOTHING},
+    Outcome.IN_PLACE: {Outcome.NOTHING},
+    Outcome.VERIFIED: {Outcome.VERIFIED},
+    Outcome.COPIED: {Outcome.COPIED, Outcome.VERIFIED},
+}
+"""Outcome of a row -> what looks may ask for; anything where the outcome is not here."""
+
+VERIFIED_FOR_NOTHING = frozenset(
+    {
+        "vacuum full of an older missing value",
+        "vacuum full and another default",
+        "vacuum full and a grant",
+        "vacuum full of a partition",
+        "cluster of an older missing value",
+    }
+)
+"""Known gaps: one read of the table that the catalog could spare."""
 
 
 @pytest.mark.pg(">= 12")
 @pytest.mark.parametrize("moment", [Moment.ONE_POLL, Moment.SEVERAL_POLLS])
-@pytest.mark.parametrize("publisher", [Publisher.PGSLUICE, Publisher.SERVER])
+@pytest.mark.parametrize("publisher", Publisher)
 def test_what_looks_copy(publisher: Publisher, moment: Moment, database: MakeDatabase) -> None:
     source = database()
     prepare(source)
     version = int(source.server.version.partition(".")[0])
     rows = [r for r in ROWS if r.publisher is publisher and r.runs_at(moment, version)]
-    copied = Looks(source, rows).run(looks_between=moment is Moment.SEVERAL_POLLS)
+    seen = Looks(source, rows).run(looks_between=moment is Moment.SEVERAL_POLLS)
     wrong = [
-        f"{row.name}: {row.outcome(moment).value}, {'' if copied[row.name] else 'not '}copied"
+        f"{row.name}: {row.outcome(moment).value}, but {seen[row.name].value}"
         for row in rows
         if known_gap(row.name, moment)[0] is None
-        and (
-            (row.outcome(moment) is Outcome.COPIED and not copied[row.name])
-            or (row.outcome(moment) in KEEPS and copied[row.name])
-        )
+        and not (row.name in VERIFIED_FOR_NOTHING and seen[row.name] is Outcome.VERIFIED)
+        and seen[row.name] not in FITS.get(row.outcome(moment), Outcome)
     ]
     assert not wrong, "\n".join(wrong)

@@ -63,7 +63,8 @@ class Settling:
         return name
 
     def await_settled(self) -> None:
-        """Until everything that the server has now is applied, and no table waits for a copy."""
+        """Until everything that the server has now is applied, and no table waits for a copy or
+        to be verified."""
         self.await_received()
         position = _number(self._status()["spool"]["position"])  # a load goes on past it
 
@@ -73,6 +74,10 @@ class Settling:
                 or (table["state"] in "fr" and _number(table["applied_through"]) >= position)
                 for subscription in self._status()["subscriptions"]
                 for table in subscription["tables"]
+            ) and not any(
+                table.is_active and table.to_verify
+                for subscription in self._pipeline.config.subscriptions
+                for table in self._pipeline.record(subscription.name).tables.values()
             )
 
         self._pipeline.wait_until(is_settled, timeout_s=_TIMEOUT_S, why="all is applied")

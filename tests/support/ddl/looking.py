@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import psycopg
 from tests.support.databases import Database
-from tests.support.ddl.row import Publisher, Row
+from tests.support.ddl.row import Outcome, Publisher, Row
 
 from pgsluice.catalog import ensure_publications
+from pgsluice.config.model import PublicationsConfig, SubscriptionConfig
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable, source_tables
+from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.tables import SubscriptionTables
 
 _NAME = "pgsluice"
@@ -43,23 +46,26 @@ class Looks:
     """Rows of one publisher in an empty database, and what looks say of their tables.
 
     Attributes:
-        copies: titles of tables that a look asked to copy, after the first look.
+        copied, marked: titles of tables that a look, after the first one, asked to copy or
+            marked to be verified.
     """
 
     database: Database
     rows: Sequence[Row]
     store: _Store = field(default_factory=_Store)
-    copies: set[str] = field(default_factory=set)
+    copied: set[str] = field(default_factory=set)
+    marked: set[str] = field(default_factory=set)
 
-    def run(self, *, looks_between: bool) -> dict[str, bool]:
+    def run(self, *, looks_between: bool) -> dict[str, Outcome]:
         """Execute everything; look at the end, or after each statement.
 
         Returns:
-            row -> whether a look asked to copy a table of the row.
+            row -> ``COPIED`` if a look asked to copy a table of the row, else ``VERIFIED`` if one
+            marked it to be verified, else ``NOTHING``.
         """
         self._execute(lambda row: row.setup)
         self._look()
-        self.copies.clear()
+        self.copied.clear()
         self._execute(lambda row: row.before)
         for number in range(max(len(row.ddl) for row in self.rows)):
             self._execute(lambda row, at=number: "".join(row.ddl[at : at + 1]))
@@ -67,7 +73,12 @@ class Looks:
                 self._look()
         self._execute(lambda row: row.after)
         self._look()
-        return {row.name: bool(self.copies & self._titles(row)) for row in self.rows}
+        return {row.name: self._outcome(self._titles(row)) for row in self.rows}
+
+    def _outcome(self, titles: set[str]) -> Outcome:
+        if self.copied & titles:
+            return Outcome.COPIED
+        return Outcome.VERIFIED if self.marked & titles else Outcome.NOTHING
 
     def _titles(self, row: Row) -> set[str]:
         tables = [row.sql(table) for table in (*row.tables, *(row.first or ()))]
@@ -84,14 +95,15 @@ class Looks:
         """One look, and the copies that it asks for."""
         with connect_sql(self.database.dsn) as connection:
             publications = self._publications(connection)
-            source = source_tables(connection, publications)
+            source = source_tables(connection, publications, self._rules)
             tables = SubscriptionTables(self.store, _ignore)
-            look = CatalogLook(connection, _IDENTITY, source, has_rules=False)
+            look = CatalogLook(connection, _IDENTITY, source, has_rules=self._rules is not None)
             look.apply(tables, _new_record, copy_data=True)
         fingerprints = {table.facts.oid: table.fingerprint.to_text() for table in source}
         record = self.store.record
         waiting = {oid: table for oid, table in record.tables.items() if table.is_to_copy}
-        self.copies |= {table.title for table in waiting.values()}
+        self.copied |= {table.title for table in waiting.values()}
+        self.marked |= {table.title for table in record.tables.values() if table.to_verify}
         copied = {
             oid: replace(
                 table,
@@ -102,6 +114,18 @@ class Looks:
             for oid, table in waiting.items()
         }
         self.store.record = replace(record, tables={**record.tables, **copied})
+
+    @cached_property
+    def _rules(self) -> PublicationRules | None:
+        if self.rows[0].publisher is not Publisher.OURS:
+            return None
+        subscription = SubscriptionConfig(
+            name="lake",
+            sink={"type": "delta", "path": "lake/{table}"},
+            publications=tuple(row.slug for row in self.rows),
+        )
+        statements = ";".join(row.sql(row.statement) for row in self.rows)
+        return PublicationRules(PublicationsConfig(sql=statements), subscription)
 
     def _publications(self, connection: psycopg.Connection[tuple[object, ...]]) -> list[str]:
         if self.rows[0].publisher is Publisher.SERVER:
