@@ -8,28 +8,22 @@ binary form too). The same transactions are read from the slot twice, with ``bin
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import psycopg
 import pyarrow as pa
 import pyarrow.types as pt
 import pytest
-from tests.columnar.type_cases import CASES, NAMES_OF_OIDS, USER_TYPES, Case
-from tests.support.databases import Database, Servers
-from tests.support.segments import facts_message, segment
+from tests.columnar.type_cases import CASES, NAMES_OF_OIDS
+from tests.support.databases import MakeDatabase, Servers
+from tests.support.segments import segment
+from tests.support.typed_tables import Slot, fill, slot_of
 
-from pgsluice.catalog import fetch_relation_facts
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import ConversionError
-from pgsluice.replication import connect_sql
 from pgsluice.types import ENTRIES, TypeOptions
 from pgsluice.wire import Relation, decode_message
-
-MakeDatabase = Callable[..., Database]
 
 
 def test_every_type_of_the_registry_has_a_case() -> None:
@@ -49,91 +43,10 @@ def binary_server(
     return server if request.param is None else servers(request.param)
 
 
-@dataclass(frozen=True)
-class Slot:
-    """A database with a publication of all tables and a slot, read as capture reads."""
-
-    database: Database
-    connection: psycopg.Connection[Any]
-    version: int
-
-    def messages(self, *, binary: bool) -> list[bytes]:
-        rows = self.connection.execute(
-            "SELECT data FROM pg_logical_slot_peek_binary_changes('s', NULL, NULL,"
-            f" 'proto_version', '1', 'publication_names', 'p', 'binary', '{binary}')"
-        )
-        return [bytes(data) for (data,) in rows]
-
-    def facts(self) -> list[bytes]:
-        """The messages with facts that capture would have written."""
-        oids = "SELECT oid::bigint FROM pg_class WHERE relkind = 'r' AND relname LIKE 't\\_%'"
-        fetched = [
-            (oid, fetch_relation_facts(self.connection, oid))
-            for (oid,) in self.connection.execute(oids).fetchall()
-        ]
-        return [facts_message(oid, facts) for oid, facts in fetched]
-
-    def decode(self, messages: list[bytes], **options: Any) -> dict[str, RelationChanges]:
-        view = segment([*self.facts(), *messages])
-        return {changes.relation.name: changes for changes in decode_segment(view, **options)}
-
-
 @pytest.fixture
 def slot(database: MakeDatabase, binary_server: EmbeddedServer) -> Iterator[Slot]:
-    db = database(binary_server)
-    db.execute(
-        "CREATE PUBLICATION p FOR ALL TABLES",
-        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
-        USER_TYPES,
-    )
-    with connect_sql(db.dsn) as connection:
-        yield Slot(db, connection, connection.info.server_version // 10000)
-
-
-def fill(slot: Slot) -> dict[str, Case]:
-    """A table for each case that the server can have; by the tables' names."""
-    (user,) = slot.connection.execute("SELECT current_user").fetchone() or ("",)
-    tables = {}
-    for number, case in enumerate(CASES):
-        if slot.version < case.since or not has(slot, case):
-            continue
-        tables[f"t_{number}"] = case
-        values = [value.replace("{user}", user) for value in case.values]
-        of_array = f"{case.type}[]" if case.has_array else "int[]"
-        short = f"ARRAY[v::{case.type}, NULL]" if case.has_array else "NULL"
-        deep = f"array_fill(v::{case.type}, ARRAY[2,1], ARRAY[0,-1])" if case.has_array else "NULL"
-        inner = case.type if case.has_send else "text"
-        slot.connection.execute(f"CREATE TYPE public.c_{number} AS (v {inner}, a {of_array})")
-        slot.connection.execute(
-            f"CREATE TABLE public.t_{number}"
-            f" (id int PRIMARY KEY, v {case.type}, a {of_array}, c public.c_{number})"
-        )
-        slot.connection.execute(
-            f"INSERT INTO public.t_{number} SELECT n, v::{case.type}, {short}::{of_array},"
-            f" ROW(v::{inner}, {deep})::public.c_{number}"
-            " FROM unnest(%s::text[]) WITH ORDINALITY AS u (v, n)",
-            [[*values, None]],
-        )
-        if case.has_array:
-            slot.connection.execute(
-                f"INSERT INTO public.t_{number}"
-                f" SELECT -1, NULL, array_agg(v ORDER BY id), NULL FROM public.t_{number}"
-                if "words" not in case.type
-                else f"INSERT INTO public.t_{number} VALUES (-1, NULL, '{{}}', NULL)"
-            )
-    return tables
-
-
-def has(slot: Slot, case: Case) -> bool:
-    """Was this server built with the libraries that the type needs?"""
-    try:
-        if case.needs:
-            slot.connection.execute(f"CREATE EXTENSION IF NOT EXISTS {case.needs} SCHEMA public")
-        if case.type == "xml":
-            slot.connection.execute("SELECT '<a/>'::xml")
-    except (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile):
-        return False
-    return True
+    with slot_of(database(binary_server)) as slot:
+        yield slot
 
 
 def assert_identical(first: pa.Array, second: pa.Array) -> None:

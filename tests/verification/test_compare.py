@@ -323,3 +323,16 @@ def test_nothing_here_is_the_decoders() -> None:
             ours = {one for one in names if one.split(".")[0] == "pgsluice"}
             allowed = ("pgsluice.verification", "pgsluice.errors")
             assert all(one.startswith(allowed) for one in ours), module.name
+
+
+def test_a_column_that_a_leaf_does_not_send_counts_as_null(connection: Connection) -> None:
+    connection.execute("""
+        CREATE TABLE parted (id int4 PRIMARY KEY, v text) PARTITION BY RANGE (id);
+        CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (10);
+        CREATE TABLE high PARTITION OF parted FOR VALUES FROM (10) TO (20);
+        INSERT INTO parted VALUES (1, 'sent'), (11, 'not sent')
+    """)
+    oid = connection.execute("SELECT 'high'::regclass::oid::bigint").fetchall()[0][0]
+    rows = ArrowRows(pa.table({"id": pa.array([1, 11], pa.int32()), "v": ["sent", None]}))
+    assert compare(connection, "public.parted", rows, unlisted={"v": (oid,)}).equal
+    assert not compare(connection, "public.parted", rows).equal

@@ -144,6 +144,7 @@ def compare_standing(
             key=target.key,
             columns=target.schema.names,
             row_filter=source.row_filter,
+            unlisted=source.unlisted,
             max_keys=max_keys,
         )
 

@@ -8,7 +8,7 @@ and further ones only while fewer keys were found than may be listed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +93,7 @@ def compare(
     key: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     row_filter: str | None = None,
+    unlisted: Mapping[str, Collection[int]] | None = None,
     snapshot: str | None = None,
     max_keys: int = 10,
 ) -> Comparison:
@@ -111,6 +112,7 @@ def compare(
         columns: the columns to compare; None: all of ``table``.
         row_filter: an SQL condition for the source's rows, of a source that is trusted (the
             server's catalog); None: all rows.
+        unlisted: column -> OIDs of the leaves in whose rows it is NULL at the target.
         snapshot: name of an exported snapshot of the source.
         max_keys: how many keys of each kind are listed; 0: none are looked for, so that both
             sides are read only once.
@@ -134,7 +136,7 @@ def compare(
         forms = {
             name: TextForm(by_name[name].delimiter, shortest_floats=not is_old) for name in names
         }
-        ours = SourceSide(connection, facts, rows.schema, names, key_names, row_filter)
+        ours = SourceSide(connection, facts, rows.schema, names, key_names, row_filter, unlisted)
         theirs = TargetSide(rows, names, key_names, forms)
         # The server works while the target's rows are hashed here.
         with ThreadPoolExecutor(1) as source_thread:

@@ -145,7 +145,9 @@ def _shortest(number: np.floating) -> str:
         return text
     kind = type(number)
     value = Fraction(float(number))
-    low, high = ((value + _exact(np.nextafter(number, kind(end)))) / 2 for end in ("-inf", "inf"))
+    with np.errstate(over="ignore"):  # above the largest number there is infinity
+        neighbours = [np.nextafter(number, kind(end)) for end in ("-inf", "inf")]
+    low, high = ((value + _exact(neighbour)) / 2 for neighbour in neighbours)
     digits = len(text.partition("e")[0].replace("-", "").replace(".", ""))
     while not low < Fraction(text) < high:
         text = f"{float(number):.{digits}e}"

@@ -7,7 +7,7 @@ read with. If row-level security would hide rows, that is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, LiteralString
@@ -192,6 +192,7 @@ class SourceSide:
         columns: names of the columns to compare.
         key: names of the key's columns; empty: rows are identified by their content.
         row_filter: an SQL condition; None: all rows.
+        unlisted: column -> OIDs of the leaves in whose rows it counts as NULL.
     """
 
     def __init__(
@@ -202,9 +203,10 @@ class SourceSide:
         columns: Sequence[str],
         key: Sequence[str],
         row_filter: str | None = None,
+        unlisted: Mapping[str, Collection[int]] | None = None,
     ) -> None:
         self._connection = connection
-        self._hashes = _hashes(table, target_schema, columns, key, row_filter)
+        self._hashes = _hashes(table, target_schema, columns, key, row_filter, unlisted or {})
 
     def buckets(self, count: int) -> dict[int, Digest]:
         """The digest of each bucket that has rows."""
@@ -245,14 +247,16 @@ def _hashes(
     columns: Sequence[str],
     key: Sequence[str],
     row_filter: str | None,
+    unlisted: Mapping[str, Collection[int]],
 ) -> sql.Composable:
     """The subquery (hash, key, key_hash) of every row."""
     by_name = {column.name: column for column in table.columns}
     # An alias for each column, independent of its name.
     alias = {name: sql.Identifier(f"c{number}") for number, name in enumerate(columns)}
     texts: list[sql.Composable] = [
-        sql.SQL("CASE WHEN num_nulls({0}) = 0 THEN concat({1}) END AS {2}").format(
+        sql.SQL("CASE WHEN num_nulls({0}) = 0 {1} THEN concat({2}) END AS {3}").format(
             sql.Identifier(name),
+            _outside(unlisted.get(name, ())),
             by_name[name].expression(_type_of(target_schema, name)),
             alias[name],
         )
@@ -276,6 +280,15 @@ def _hashes(
     names = [alias[name] for name in key]
     return sql.SQL("(SELECT {} AS hash, ARRAY[{}] AS key, {} AS key_hash FROM {})").format(
         row_hash, sql.SQL(", ").join(names), _md5_of(names), rows
+    )
+
+
+def _outside(leaves: Collection[int]) -> sql.Composable:
+    """The condition that a row is in none of these leaves, after others."""
+    if not leaves:
+        return sql.SQL("")
+    return sql.SQL("AND tableoid NOT IN ({})").format(
+        sql.SQL(", ").join(map(sql.Literal, sorted(leaves)))
     )
 
 
