@@ -7,6 +7,7 @@ import random
 
 import pytest
 from tests.soak.report import Report
+from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import pipeline as pipeline
 
 
@@ -21,3 +22,10 @@ def seed() -> int:
 def report(request: pytest.FixtureRequest) -> Report:
     """The page's part of the test's module: tests/soak/test_<area>.py."""
     return Report(request.module.__name__.rpartition("test_")[2])
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> None:
+    """Spark; with ``PGSLUICE_SOAK_ENGINE=local``, its tasks run in this process."""
+    is_local = os.environ.get("PGSLUICE_SOAK_ENGINE") == "local"
+    request.getfixturevalue("local_spark" if is_local else "spark")

@@ -24,7 +24,7 @@ from tests.support.standby import Standby
 
 from pgsluice.embedded import EmbeddedServer
 
-pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("engine")]
 
 _SETTINGS = {"fsync": "off", "autovacuum": "off", "max_prepared_transactions": "20"}
 PUBLISHERS = {

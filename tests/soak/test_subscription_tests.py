@@ -18,7 +18,7 @@ from tests.support.subscription_tests.known_gaps import known_gap
 from tests.support.subscription_tests.runner import Run
 from tests.support.subscription_tests.scenario import Scenario, read_scenarios
 
-pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("engine")]
 
 STREAMED = ("debug_logical_replication_streaming = immediate",)
 

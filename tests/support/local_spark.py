@@ -1,0 +1,165 @@
+"""What a subscription needs of Spark, in this process: frames of tasks, and a streaming query.
+
+Without a JVM and its workers, many tables are applied in the time of a few. What is left out is
+Spark: checkpoints, processes, its own failures. Tests of those use Spark. Functions are pickled
+as Spark pickles them, so that tasks share nothing with the driver.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import Row
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+Batches = Callable[[], Iterator[pa.RecordBatch]]
+
+
+class LocalFrame:
+    """A DataFrame: partitions, and what maps them."""
+
+    def __init__(self, partitions: Sequence[Batches]) -> None:
+        self._partitions = partitions
+
+    def mapInArrow(self, function: Any, _: str) -> LocalFrame:  # noqa: N802 - Spark's name
+        pickled = cloudpickle.dumps(function)
+
+        def mapped(batches: Batches) -> Iterator[pa.RecordBatch]:
+            yield from cloudpickle.loads(pickled)(batches())
+
+        return LocalFrame([partial(mapped, batches) for batches in self._partitions])
+
+    def collect(self) -> list[Row]:
+        return [
+            Row(**values)
+            for batches in self._partitions
+            for batch in batches()
+            for values in batch.to_pylist()
+        ]
+
+
+class LocalQuery:
+    """A streaming query, in a thread; a batch begins where the one before it ended."""
+
+    def __init__(self, reader: Any, apply: Any, *, once: bool) -> None:
+        self._reader = reader
+        self._apply = apply
+        self._once = once
+        self._is_to_stop = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name, like those below
+        return self._thread.is_alive()
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
+        self._thread.join(timeout)
+        return not self.isActive
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def stop(self) -> None:
+        self._is_to_stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._run_batches()
+        except Exception as error:
+            self._error = error
+
+    def _run_batches(self) -> None:
+        start, number = self._reader.initialOffset(), 0
+        if self._once:
+            self._reader.prepareForTriggerAvailableNow()
+        while not self._is_to_stop.is_set():
+            end = self._reader.latestOffset(start, ReadAllAvailable())
+            if end == start and self._once:
+                return
+            if end != start:
+                partitions = self._reader.partitions(start, end)
+                reads = [partial(self._reader.read, partition) for partition in partitions]
+                self._apply(LocalFrame(reads), number)
+                start, number = end, number + 1
+
+
+class LocalSession:
+    """A session: the calls that pgsluice's subscriptions make."""
+
+    def __init__(self) -> None:
+        self.dataSource = self
+        self.readStream = self
+        self._sources: dict[str, type[DataSource]] = {}
+
+    def register(self, source: type[DataSource]) -> None:
+        self._sources[source.name()] = source
+
+    def range(self, start: int, end: int, step: int, partitions: int) -> LocalFrame:
+        numbers = range(start, end, step)
+
+        def part(index: int) -> Iterator[pa.RecordBatch]:
+            yield pa.record_batch([pa.array(numbers[index::partitions], pa.int64())], names=["id"])
+
+        return LocalFrame([partial(part, index) for index in range(partitions)])
+
+    def format(self, name: str) -> _Stream:
+        return _Stream(self._sources[name])
+
+    def interruptAll(self) -> None:  # noqa: N802 - Spark's name
+        """Tasks end by themselves."""
+
+
+class _Stream:
+    """A stream from its source to its start; each call returns the same object."""
+
+    def __init__(self, source: type[DataSource]) -> None:
+        self.writeStream = self
+        self._source = source
+        self._options: dict[str, str] = {}
+        self._apply: Any = None
+        self._once = False
+
+    def option(self, name: str, value: str) -> _Stream:
+        self._options[name] = value
+        return self
+
+    def load(self) -> _Stream:
+        return self
+
+    def queryName(self, _: str) -> _Stream:  # noqa: N802 - Spark's name, like that below
+        return self
+
+    def foreachBatch(self, apply: Any) -> _Stream:  # noqa: N802
+        self._apply = apply
+        return self
+
+    def trigger(self, *, availableNow: bool) -> _Stream:  # noqa: N803
+        self._once = availableNow
+        return self
+
+    def start(self) -> LocalQuery:
+        source = self._source(self._options)
+        reader = source.streamReader(source.schema())
+        return LocalQuery(reader, self._apply, once=self._once)
+
+
+@pytest.fixture
+def local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process use a :class:`LocalSession`."""
+
+    @contextmanager
+    def session(*_: object) -> Iterator[LocalSession]:
+        yield LocalSession()
+
+    monkeypatch.setattr("pgsluice.subscription.run._session", session)
