@@ -6,9 +6,11 @@ import os
 import random
 
 import pytest
-from tests.soak.report import Report
+from tests.soak.report import PAGE, Report
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import pipeline as pipeline
+
+_IS_LOCAL = os.environ.get("PGSLUICE_SOAK_ENGINE") == "local"
 
 
 @pytest.fixture
@@ -19,13 +21,16 @@ def seed() -> int:
 
 
 @pytest.fixture(scope="module")
-def report(request: pytest.FixtureRequest) -> Report:
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """The page's part of the test's module: tests/soak/test_<area>.py."""
-    return Report(request.module.__name__.rpartition("test_")[2])
+    area = request.module.__name__.rpartition("test_")[2]
+    if _IS_LOCAL:
+        return Report(area, tmp_path_factory.mktemp("report") / PAGE.name)
+    return Report(area)
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> None:
-    """Spark; with ``PGSLUICE_SOAK_ENGINE=local``, its tasks run in this process."""
-    is_local = os.environ.get("PGSLUICE_SOAK_ENGINE") == "local"
-    request.getfixturevalue("local_spark" if is_local else "spark")
+    """Spark; with ``PGSLUICE_SOAK_ENGINE=local``, tasks run in this process, and the page of
+    results stays as it is."""
+    request.getfixturevalue("local_spark" if _IS_LOCAL else "spark")

@@ -17,6 +17,7 @@ from tests.support.subscription_tests.scenario import Scenario, is_about_publica
 
 from pgsluice.config import Config
 from pgsluice.monitor.status import read_status
+from pgsluice.subscription.run import run
 
 _WITNESSES = "witnesses"
 _PUBLICATION = f"CREATE PUBLICATION {_WITNESSES} FOR TABLES IN SCHEMA {_WITNESSES}"
@@ -54,7 +55,7 @@ class Run:
             scenario -> what is wrong with its targets.
         """
         self._set_up()
-        self._one.once()
+        run(self._one.config, once=True)
         settling = Settling(self._one, schema=_WITNESSES)
         with self._one.live(reread=self._reread):
             settling.await_settled()
