@@ -7,6 +7,7 @@ are qualified, and nothing is written except by :func:`ensure_publications` and
 otherwise; ``replication.source_errors`` maps them.
 """
 
+from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.managed_publications import (
     PublicationReport,
     drop_publications,
@@ -24,6 +25,7 @@ from pgsluice.catalog.witnesses import (
 )
 
 __all__ = [
+    "CatalogChanges",
     "CatalogWitnesses",
     "Filenode",
     "PublicationInfo",

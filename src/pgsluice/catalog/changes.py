@@ -1,0 +1,147 @@
+"""Whether the catalog has changed since it was last asked, by one query that returns few rows.
+
+Who polls the catalog reads it whole only if it changed: for 5,000 tables that is tens of
+thousands of rows, and nothing changes most of the time. What is compared, of each catalog table
+that looks and facts are made of:
+
+- the number of rows: rows were deleted;
+- the rows by transactions that were not over at the last question, by their identity and xmin:
+  rows were written. A row that became visible since then has such a transaction, because its
+  transaction, or that of which it is a subtransaction, was running or had not begun.
+
+Two things make a comparison void: another server process (its history may be another one), and
+time (:data:`FULL_EVERY_S`), because what is decided from the catalog also depends on a few
+things that are not compared, such as roles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+
+Connection = psycopg.Connection[Any]
+
+FULL_EVERY_S = 600.0
+"""The catalog is read whole at least this often."""
+
+# Temporary tables, indexes, TOAST tables and views come and go, and nobody asks for them.
+_OURS = """
+SELECT c.oid, c.xmin AS version FROM pg_catalog.pg_class c
+WHERE c.relkind IN ('r', 'p', 'f', 'c') AND c.relpersistence <> 't' AND c.oid >= 16384
+"""
+# Name, and the rows' identity (two columns) and xmin.
+_CATALOGS = {
+    "class": "SELECT oid::bigint, 0, version FROM ours",
+    "attribute": """
+SELECT a.attrelid::bigint, a.attnum, a.xmin
+FROM pg_catalog.pg_attribute a JOIN ours ON ours.oid = a.attrelid WHERE a.attnum > 0
+""",
+    "index": """
+SELECT i.indexrelid::bigint, 0, i.xmin
+FROM pg_catalog.pg_index i JOIN ours ON ours.oid = i.indrelid
+""",
+    "inherits": "SELECT inhrelid::bigint, inhseqno, xmin FROM pg_catalog.pg_inherits",
+    "namespace": "SELECT oid::bigint, 0, xmin FROM pg_catalog.pg_namespace WHERE nspname !~ '^pg_'",
+    "type": """
+SELECT t.oid::bigint, 0, t.xmin
+FROM pg_catalog.pg_type t LEFT JOIN ours ON ours.oid = t.typrelid
+WHERE t.oid >= 16384 AND t.typelem = 0 AND (t.typrelid = 0 OR ours.oid IS NOT NULL)
+""",
+    "enum": "SELECT oid::bigint, 0, xmin FROM pg_catalog.pg_enum",
+    "publication": "SELECT oid::bigint, 0, xmin FROM pg_catalog.pg_publication",
+    "publication_rel": "SELECT oid::bigint, 0, xmin FROM pg_catalog.pg_publication_rel",
+}
+_CATALOGS_15 = {
+    **_CATALOGS,
+    "publication_namespace": "SELECT oid::bigint, 0, xmin FROM pg_catalog.pg_publication_namespace",
+}
+_SERVER = """
+SELECT pg_catalog.txid_snapshot_xmin(pg_catalog.txid_current_snapshot())::text,
+       pg_catalog.pg_postmaster_start_time()::text || pg_catalog.pg_is_in_recovery()::text
+           || pg_catalog.current_database()::text
+"""
+_XIDS = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What one question saw.
+
+    Attributes:
+        server: which server process answered.
+        xmin: no transaction before it was running; 64 bits.
+        counts: rows of each catalog table.
+        recent: rows of transactions from ``xmin`` on.
+        until: when a comparison becomes void, by the monotonic clock.
+    """
+
+    server: str
+    xmin: int
+    counts: Mapping[str, int]
+    recent: frozenset[tuple[str, int]]
+    until: float
+
+
+class CatalogChanges:
+    """Compares the catalog with what it was at the last question."""
+
+    def __init__(self) -> None:
+        self._seen: _Seen | None = None
+
+    def forget(self) -> None:
+        """What followed from the last answer was not done: the next answer is yes."""
+        self._seen = None
+
+    def have_come(self, connection: Connection) -> bool:
+        """Whether the catalog may have changed since the last call.
+
+        To be asked *before* the catalog is read: what changes in between is seen twice, never
+        missed.
+        """
+        before = self._seen
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            ((xmin, server),) = connection.execute(_SERVER).fetchall()
+            since = int(xmin) if before is None else before.xmin
+            rows = connection.execute(_query(connection), {"since": str(since % _XIDS)}).fetchall()
+        counts = {catalog: count for catalog, count, _ in rows}
+        written = frozenset(
+            (f"{catalog}:{row}", int(row.rpartition(":")[2]))
+            for catalog, _, recent in rows
+            for row in recent or ()
+        )
+        now = _Seen(
+            server=server,
+            xmin=int(xmin),
+            counts=counts,
+            recent=frozenset(row for row in written if not _is_before(row[1], int(xmin))),
+            until=time.monotonic() + FULL_EVERY_S,
+        )
+        if before is None or before.server != server or time.monotonic() >= before.until:
+            self._seen = now
+            return True
+        self._seen = replace(now, until=before.until)
+        return before.counts != counts or before.recent != written
+
+
+def _is_before(xid: int, other: int) -> bool:
+    """Whether a transaction's 32-bit ID comes before a 64-bit one."""
+    return 0 < (other - xid) % _XIDS < _XIDS // 2
+
+
+def _query(connection: Connection) -> bytes:
+    catalogs = _CATALOGS_15 if connection.info.server_version >= 150000 else _CATALOGS
+    parts = " UNION ALL ".join(
+        f"""
+SELECT '{name}', count(*), array_agg(id || ':' || part || ':' || version::text)
+    FILTER (WHERE pg_catalog.age(version) <= since.age)
+FROM ({query}) AS {name} (id, part, version), since GROUP BY since.age
+"""  # noqa: S608 - fragments are constants of ours
+        for name, query in catalogs.items()
+    )
+    since = "SELECT pg_catalog.age(%(since)s::xid) AS age"
+    return f"WITH ours AS ({_OURS}), since AS ({since}) {parts}".encode()
