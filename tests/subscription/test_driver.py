@@ -344,7 +344,7 @@ def test_a_look_that_fails_is_still_needed(maker: SpoolMaker) -> None:
     driver = driver_of(maker)
     driver.tables.apply(OID, BatchFailed(Remedy.LOOK, "a new partition", 0.0))
     with pytest.raises(SourceUnreachable):
-        driver.copies.look()
+        driver.looks.look()
     assert driver.tables.needs_look
 
 

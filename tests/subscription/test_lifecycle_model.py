@@ -187,7 +187,11 @@ class Model(RuleBasedStateMachine):
     def look(self) -> None:
         sent = [source for source in self.sources if source.is_sent]
         look = CatalogLook(
-            CONNECTION, IDENTITY, [source.replicated() for source in sent], has_rules=self.has_rules
+            CONNECTION,
+            IDENTITY,
+            [source.replicated() for source in sent],
+            self.tables.durable.tables,
+            has_rules=self.has_rules,
         )
         look.apply(self.tables, self.new_record, copy_data=True)
         for source in sent:

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from pgsluice.capture.commands import FactsByOid
-from pgsluice.catalog import fetch_many, fetch_relation_facts, flush_lsn
+from pgsluice.catalog import CatalogChanges, fetch_many, flush_lsn
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
@@ -137,7 +137,8 @@ class CatalogWatch:
         dsn: of the source.
         facts: takes what changed.
         every_s: how often.
-        keep_publications: brings the publications into step; given a connection.
+        keep_publications: brings the publications into step, given a connection; says whether
+            nothing is left to do until the catalog changes.
         warn: called with a sentence when the catalog could not be asked.
     """
 
@@ -146,7 +147,7 @@ class CatalogWatch:
         dsn: str,
         facts: FactsSource,
         every_s: float,
-        keep_publications: Callable[[psycopg.Connection[Any]], None],
+        keep_publications: Callable[[psycopg.Connection[Any]], bool],
         warn: Callable[[str], None],
     ) -> None:
         self._dsn = dsn
@@ -154,6 +155,7 @@ class CatalogWatch:
         self._every_s = every_s
         self._keep_publications = keep_publications
         self._warn = warn
+        self._changes = CatalogChanges()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pgsluice catalog", daemon=True)
 
@@ -170,16 +172,19 @@ class CatalogWatch:
             try:
                 self._poll()
             except PgsluiceError as error:
+                self._changes.forget()
                 self._warn(error.what)
 
     def _poll(self) -> None:
         with connect_sql(self._dsn, application="watch") as connection:
-            with source_errors("keeping the publications in step"):
-                self._keep_publications(connection)
-            for oid, known in self._facts.known().items():
-                if self._ended.is_set():
+            with source_errors("asking whether the catalog has changed"):
+                if not self._changes.have_come(connection):
                     return
-                with source_errors("reading the catalog"):
-                    facts = fetch_relation_facts(connection, oid)
-                if facts is not None:  # changes of a dropped table may still come
-                    self._facts.offer(oid, known, facts.to_json())
+            with source_errors("keeping the publications in step"):
+                if not self._keep_publications(connection):
+                    self._changes.forget()
+            known = self._facts.known()
+            with source_errors("reading the catalog"):
+                facts = fetch_many(connection, known)
+            for oid, now in facts.items():  # changes of a dropped table may still come
+                self._facts.offer(oid, known[oid], now.to_json())

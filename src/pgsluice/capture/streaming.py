@@ -181,8 +181,8 @@ class SlotStream:
             finally:
                 self._store.guard = None
 
-    def _keep_publications(self, connection: psycopg.Connection[Any]) -> None:
-        ensure_publications(connection, self._config.source.publications)
+    def _keep_publications(self, connection: psycopg.Connection[Any]) -> bool:
+        return not ensure_publications(connection, self._config.source.publications).left
 
     def _publications_to_request(self) -> tuple[tuple[str, ...], Lsn | None]:
         """The publications to ask for, and the LSN at which another one can be added.

@@ -64,6 +64,7 @@ class CatalogLook:
         connection: to the source.
         identity: the spool's, with the timelines that it followed.
         source: the tables that the publications send now.
+        known: the tables that the subscription has.
         has_rules: whether publications of pgsluice choose from what the server sends.
     """
 
@@ -72,6 +73,7 @@ class CatalogLook:
         connection: psycopg.Connection[Any],
         identity: SpoolIdentity,
         source: Sequence[ReplicatedTable],
+        known: Mapping[int, TableRecord],
         *,
         has_rules: bool,
     ) -> None:
@@ -79,6 +81,8 @@ class CatalogLook:
         self._identity = identity
         self._source = {table.facts.oid: table for table in source}
         self._has_rules = has_rules
+        # Asks the server, and is not to be done under the tables' lock.
+        self._differences = self._look_closer(known)
 
     def apply(
         self,
@@ -96,7 +100,6 @@ class CatalogLook:
         """
         with tables.changing():
             before = tables.record
-            differences = self._differences(before.tables)
             names = defaultdict(list)
             for oid, known in {**before.unpublished, **before.tables}.items():
                 names[known.namespace, known.name].append((oid, known))
@@ -104,7 +107,7 @@ class CatalogLook:
                 if oid in before.unpublished:
                     tables.apply(oid, PublishedAgain())
                 elif oid in before.tables:
-                    tables.apply(oid, self._compare(before.tables[oid], table, differences))
+                    tables.apply(oid, self._compare(before.tables[oid], table))
                 else:
                     record = new_record(table)
                     owners = dict(names[record.namespace, record.name])
@@ -136,7 +139,7 @@ class CatalogLook:
             copy_number=max((owner.copy_number for owner in owners.values()), default=0),
         )
 
-    def _differences(self, known: Mapping[int, TableRecord]) -> _Differences:
+    def _look_closer(self, known: Mapping[int, TableRecord]) -> _Differences:
         """Look closer at the tables that differ, one query for all of them."""
         added: set[int] = set()
         leaves: set[int] = set()
@@ -153,9 +156,7 @@ class CatalogLook:
             missing=missing_columns(self._connection, leaves),
         )
 
-    def _compare(
-        self, known: TableRecord, table: ReplicatedTable, differences: _Differences
-    ) -> TableEvent:
+    def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
         """What the table's fingerprint says. Before a copy there is none to compare with; a
         harmless difference, such as a new file after VACUUM FULL, becomes the new baseline."""
         if not known.is_published:
@@ -168,10 +169,10 @@ class CatalogLook:
             before,
             now,
             server_version=self._connection.info.server_version,
-            created_empty=differences.created_empty,
+            created_empty=self._differences.created_empty,
             has_some_leaves=bool(known.relations),
             missing=frozenset[str]().union(
-                *(differences.missing.get(leaf, ()) for leaf in now.filenodes)
+                *(self._differences.missing.get(leaf, ()) for leaf in now.filenodes)
             ),
         )
         match reconcile_source(look):

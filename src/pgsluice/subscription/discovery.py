@@ -65,7 +65,7 @@ class ReplicatedTable:
 # Made by the transaction that made them partitions. (ATTACH writes pg_class and pg_attribute
 # anew; the row type in pg_type is as old as the table.)
 _CREATED_AS_PARTITIONS = """
-SELECT i.inhrelid, i.xmin::text, n.nspname, c.relname
+SELECT i.inhrelid, i.xmin::text, i.cmin::text, n.nspname, c.relname
 FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -79,21 +79,29 @@ def leaves_created_empty(
 ) -> frozenset[int]:
     """Which tables were empty when they became partitions: all rows came with the stream.
 
-    A table that was made, filled and attached in one transaction has rows of that transaction
-    (savepoints inside it would hide them, and are not looked for).
+    A table that was made, filled and attached in one transaction has rows that an earlier command
+    of that transaction inserted (a savepoint inside it would hide them, and is not looked for). A
+    row that somebody locked or tried to delete since may have lost the number of its command, so
+    that it counts as one of these.
     """
     if not leaves:
         return frozenset()
     created_empty = set()
     candidates = connection.execute(_CREATED_AS_PARTITIONS, [list(leaves)]).fetchall()
-    for oid, xid, namespace, name in candidates:
-        filled = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE xmin::text = {})").format(
-            sql.Identifier(namespace, name), sql.Literal(xid)
-        )
+    for oid, xid, command, namespace, name in candidates:
+        filled = sql.SQL(
+            "SELECT EXISTS (SELECT FROM {} WHERE xmin::text = {} AND"
+            " (cmin::text::bigint < {} OR xmax::text <> '0'))"
+        ).format(sql.Identifier(namespace, name), sql.Literal(xid), sql.Literal(int(command)))
         try:
-            (row,) = connection.execute(filled).fetchall()
-        except psycopg.errors.InsufficientPrivilege:
-            continue  # it may have rows: the copy then says which right is missing
+            with connection.transaction():
+                (row,) = connection.execute(filled).fetchall()
+        except (
+            psycopg.errors.InsufficientPrivilege,  # the copy says which right is missing
+            psycopg.errors.LockNotAvailable,
+            psycopg.errors.QueryCanceled,
+        ):
+            continue  # it may have rows
         if not row[0]:
             created_empty.add(int(oid))
     return frozenset(created_empty)

@@ -37,6 +37,7 @@ from pgsluice.subscription.barrier import (
 )
 from pgsluice.subscription.batch_results import BatchResults
 from pgsluice.subscription.cadence import kept_versions
+from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.planning import NO_TABLE, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
@@ -64,7 +65,8 @@ class SubscriptionDriver:
 
     Attributes:
         tables: its tables.
-        copies: finds the tables to copy, and copies them.
+        looks: finds new tables, and those that have to be copied or verified.
+        copies: copies the tables that wait for it.
         suspicious: verifies the tables that may differ from the source.
         query: its streaming query.
     """
@@ -85,7 +87,8 @@ class SubscriptionDriver:
         self._folder = subscription_folder(config.spool.path, subscription.name)
         self._rules = PublicationRules.of(config, subscription)
         self._results = BatchResults(subscription, self.tables, self._reader, report)
-        self.copies = TableCopies(spark, config, subscription, self.tables, self._rules, report)
+        self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
+        self.copies = TableCopies(spark, config, subscription, self.tables, self.looks, report)
         self.suspicious = SuspiciousTables(
             config, subscription, self.tables, self._rules, self.log_once
         )
@@ -100,6 +103,7 @@ class SubscriptionDriver:
         """
         if self._rules is not None:
             self._rules.reload(config, self.subscription.name)
+            self.looks.look_anew()
 
     # Batches
 

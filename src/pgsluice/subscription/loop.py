@@ -127,7 +127,7 @@ class RunLoop:
             driver = subscription.driver
             driver.copy_released()
             driver.tables.report_parked()
-            driver.copies.look()
+            driver.looks.look()
             driver.copies.run(first=snapshot, stop=self._stop)
         prepared.close()
 
@@ -201,7 +201,7 @@ class RunLoop:
                 return
             driver = subscription.driver
             # Capture may have added tables to the publications since the first look.
-            driver.copies.look()
+            driver.looks.look()
             driver.copies.run(stop=self._stop)
             driver.catch_up(with_deferred=True)
             driver.query.start(once=True)
@@ -211,7 +211,7 @@ class RunLoop:
             driver.raise_failure()
             driver.query.raise_failure()
             if driver.tables.needs_look:
-                driver.copies.look()
+                driver.looks.look()
             # What the cadence deferred during the query, what failed once, and what the stream
             # could not tell.
             driver.drain()
@@ -275,7 +275,7 @@ class RunLoop:
 
     def _copy(self, driver: SubscriptionDriver, *, is_look: bool) -> None:
         if is_look:
-            driver.copies.look()
+            driver.looks.look()
             driver.log_once(None)
         if driver.copies.pending():
             driver.copies.run(stop=self._stop)

@@ -8,11 +8,10 @@ while rows are copied.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-import psycopg
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import (
@@ -26,15 +25,14 @@ from pgsluice.copy import (
 from pgsluice.errors import Remedy, SourceUnreachable
 from pgsluice.events import CopyProgress, MetricsEvent
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.sinks import make_sink
+from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.spark.tasks import run_tasks
 from pgsluice.spool import Spool, TableRecord, TableState
-from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.copy_progress import report_progress
-from pgsluice.subscription.discovery import ReplicatedTable, source_tables
+from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import TableEvent
+from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.table_events import (
     COPY_ATTEMPTS,
     CopyBegun,
@@ -52,15 +50,28 @@ if TYPE_CHECKING:
 SNAPSHOT_TIMEOUT_S = 300.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What the publications send.
+
+    Attributes:
+        now: the tables by OID.
+        fingerprints: those of the tables that a copy's snapshot has.
+    """
+
+    now: Mapping[int, ReplicatedTable]
+    fingerprints: Mapping[int, SourceFingerprint]
+
+
 class TableCopies:
-    """Looks at the catalog, and copies the tables that wait for it.
+    """Copies the tables that wait for it.
 
     Args:
         spark: the session that runs the tasks.
         config: the whole configuration.
         subscription: which subscription of it.
         tables: its tables; their lock is held while rows are copied.
-        rules: of pgsluice's publications; None: all that the server sends is taken.
+        looks: reads what the publications send.
         report: takes events.
     """
 
@@ -70,38 +81,15 @@ class TableCopies:
         config: Config,
         subscription: SubscriptionConfig,
         tables: SubscriptionTables,
-        rules: PublicationRules | None,
+        looks: CatalogLooks,
         report: Callable[[MetricsEvent], None],
     ) -> None:
         self._spark = spark
         self._config = config
         self._subscription = subscription
         self._tables = tables
-        self._rules = rules
+        self._looks = looks
         self._report = report
-
-    def look(self) -> None:
-        """Look at the catalog: find new tables, and those whose rows changed without the
-        stream telling.
-
-        Raises:
-            SourceUnreachable, SourceRefused: the server cannot be asked.
-            ConfigError, TableError: see :func:`source_tables`.
-        """
-        with (
-            self._tables.looking(),
-            connect_sql(self._config.source.dsn) as connection,
-            source_errors("looking for tables"),
-        ):
-            identity = Spool.open(self._config.spool.path).identity
-            source = self._source_tables(connection)
-            look = CatalogLook(connection, identity, source, has_rules=self._rules is not None)
-            with self._tables.lock:
-                look.apply(self._tables, self._new_record, copy_data=self._subscription.copy_data)
-                for table in source:
-                    known = self._tables.get(table.facts.oid)
-                    if known is not None and known.is_active:
-                        self._set_rules(table)
 
     def pending(self) -> list[int]:
         """The tables that wait for a copy."""
@@ -123,11 +111,10 @@ class TableCopies:
             if not self.pending() or (stop is not None and stop.is_set()):
                 return
             self._begin()
-            with (
-                self._snapshot(first if attempt == 1 else None, stop) as snapshot,
-                self._tables.lock,
-            ):
-                self._copy(snapshot, is_last=attempt == COPY_ATTEMPTS)
+            with self._snapshot(first if attempt == 1 else None, stop) as snapshot:
+                source = self._published(snapshot)
+                with self._tables.lock:
+                    self._copy(snapshot, source, is_last=attempt == COPY_ATTEMPTS)
 
     def _begin(self) -> None:
         """Have the spool keep what follows the snapshot that is to come."""
@@ -146,8 +133,8 @@ class TableCopies:
         ) as snapshot:
             yield snapshot
 
-    def _copy(self, snapshot: Snapshot, *, is_last: bool) -> None:
-        works = self._plan(snapshot)
+    def _copy(self, snapshot: Snapshot, source: _Published, *, is_last: bool) -> None:
+        works = self._plan(source)
         dsn, name = self._config.source.dsn, self._subscription.name
         task = CopyTables(
             dsn,
@@ -166,32 +153,37 @@ class TableCopies:
             )
         self._record(results, snapshot, is_last=is_last)
 
-    def _plan(self, snapshot: Snapshot) -> list[CopyWork]:
-        """The work of one attempt, with what the catalog says of the tables now."""
+    def _published(self, snapshot: Snapshot) -> _Published:
+        """What is sent now, and the fingerprints under the snapshot."""
         with (
             connect_sql(self._config.source.dsn) as connection,
             source_errors("looking at the tables to copy"),
         ):
-            source = {table.facts.oid: table for table in self._source_tables(connection)}
+            now = {table.facts.oid: table for table in self._looks.source_tables(connection)}
             # What changes after the snapshot has to be seen by the next look.
             import_snapshot(connection, snapshot.name)
             fingerprints = {
-                table.facts.oid: table.fingerprint for table in self._source_tables(connection)
+                table.facts.oid: table.fingerprint
+                for table in self._looks.source_tables(connection)
             }
+            return _Published(now, fingerprints)
+
+    def _plan(self, source: _Published) -> list[CopyWork]:
+        """The work of one attempt."""
         works = []
         with self._tables.changing():
             for oid, record in self._tables.record.tables.items():
                 if record.state is not TableState.DATA_COPY:
                     continue
-                table = source.get(oid)
+                table = source.now.get(oid)
                 if table is None:
                     self._tables.apply(oid, NotSent())
                     continue
                 # A table that is newer than the snapshot is refused by the copy's task.
-                fingerprint = fingerprints.get(oid, table.fingerprint)
+                fingerprint = source.fingerprints.get(oid, table.fingerprint)
                 planned = CopyPlanned(fingerprint.to_text(), table.relations)
                 works.append(_work(table, self._tables.apply(oid, planned).table))
-                self._set_rules(table)
+                self._looks.set_rules(table)
         return works
 
     def _record(self, results: Sequence[CopyResult], snapshot: Snapshot, *, is_last: bool) -> None:
@@ -226,26 +218,6 @@ class TableCopies:
         self._tables.raise_failure()
         if unreachable is not None:
             raise SourceUnreachable(unreachable)
-
-    def _source_tables(self, connection: psycopg.Connection[Any]) -> list[ReplicatedTable]:
-        # The publications that the stream is asked for now: those of pgsluice may have a second
-        # one, and a new one joins only when the spool has passed its creation.
-        publications = Spool.open(self._config.spool.path).identity.publications
-        return source_tables(connection, publications, self._rules)
-
-    def _new_record(self, table: ReplicatedTable) -> TableRecord:
-        namespace, name = table.facts.namespace, table.facts.name
-        return TableRecord(
-            namespace,
-            name,
-            applied_through=self._tables.position,
-            target=make_sink(sink_options(self._subscription)).location(namespace, name),
-            relations=table.relations,
-        )
-
-    def _set_rules(self, table: ReplicatedTable) -> None:
-        if self._rules is not None and table.rules is not None:
-            self._rules.in_force[table.facts.oid] = table.rules
 
 
 def copy_event(result: CopyResult, copy_number: int, snapshot: Snapshot) -> TableEvent:

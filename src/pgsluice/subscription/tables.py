@@ -120,15 +120,15 @@ class SubscriptionTables:
             self._carry_out()
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
+    def looking(self) -> Iterator[bool]:
         """Look at the catalog in the block, from reading it to applying what it says.
 
-        A table that needs a look meanwhile needs another one, and so do all when the block
-        raises.
+        The block is told whether a table needs the look. A table that needs one meanwhile needs
+        another one, and so do all when the block raises.
         """
         was_needed, self.needs_look = self.needs_look, False
         try:
-            yield
+            yield was_needed
         except BaseException:
             self.needs_look = self.needs_look or was_needed
             raise

@@ -1,0 +1,135 @@
+"""Looks at the source's catalog: when it is read, in which session, and with which limits.
+
+A look first asks whether the catalog has changed since the last one
+(:mod:`pgsluice.catalog.changes`), and reads it only then, or when the subscription itself has
+changed. It reads everything in one snapshot. What it means for each table is said in
+:mod:`pgsluice.subscription.catalog_look`. While the server is asked, the tables' lock is free:
+batches go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog import CatalogChanges
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.sinks import make_sink
+from pgsluice.spool import Spool, SpoolIdentity, SubscriptionRecord, TableRecord
+from pgsluice.subscription.catalog_look import CatalogLook
+from pgsluice.subscription.discovery import ReplicatedTable, source_tables
+from pgsluice.subscription.options import sink_options
+from pgsluice.subscription.publication_rules import PublicationRules
+from pgsluice.subscription.tables import SubscriptionTables
+
+_LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
+"""A look must not wait behind a migration; the next poll looks again."""
+
+
+class CatalogLooks:
+    """The looks of one subscription.
+
+    Args:
+        config: the whole configuration.
+        subscription: which subscription of it.
+        tables: its tables.
+        rules: of pgsluice's publications; None: all that the server sends is taken.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        subscription: SubscriptionConfig,
+        tables: SubscriptionTables,
+        rules: PublicationRules | None,
+    ) -> None:
+        self._config = config
+        self._subscription = subscription
+        self._tables = tables
+        self._rules = rules
+        self._changes = CatalogChanges()
+        self._looked_for: object = None
+
+    def look(self) -> None:
+        """Look at the catalog: find new tables, and those whose rows changed without the
+        stream telling.
+
+        Raises:
+            SourceUnreachable, SourceRefused: the server cannot be asked.
+            ConfigError, TableError: see :func:`source_tables`.
+        """
+        with (
+            self._tables.looking() as is_needed,
+            connect_sql(self._config.source.dsn, application="look") as connection,
+            source_errors("looking for tables"),
+        ):
+            connection.execute(_LIMITS)
+            identity = Spool.open(self._config.spool.path).identity
+            has_changed = self._changes.have_come(connection)
+            if not (is_needed or has_changed or self._looked_for != self._subject(identity)):
+                return
+            try:
+                self._look(connection, identity)
+            except BaseException:
+                self.look_anew()
+                raise
+            self._looked_for = self._subject(identity)
+
+    def look_anew(self) -> None:
+        """Have the next look read the whole catalog."""
+        self._changes.forget()
+
+    def source_tables(self, connection: psycopg.Connection[Any]) -> list[ReplicatedTable]:
+        """The tables that the publications send, in the connection's snapshot.
+
+        Raises:
+            ConfigError, TableError: see :func:`source_tables`.
+        """
+        # The publications that the stream is asked for now: those of pgsluice may have a second
+        # one, and a new one joins only when the spool has passed its creation.
+        publications = Spool.open(self._config.spool.path).identity.publications
+        return source_tables(connection, publications, self._rules)
+
+    def set_rules(self, table: ReplicatedTable) -> None:
+        """Apply a table's changes by these rules from now on."""
+        if self._rules is not None and table.rules is not None:
+            self._rules.in_force[table.facts.oid] = table.rules
+
+    def _look(self, connection: psycopg.Connection[Any], identity: SpoolIdentity) -> None:
+        known = self._tables.durable.tables
+        has_rules = self._rules is not None
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            source = self.source_tables(connection)
+            look = CatalogLook(connection, identity, source, known, has_rules=has_rules)
+        with self._tables.lock:
+            look.apply(self._tables, self._new_record, copy_data=self._subscription.copy_data)
+            for table in source:
+                now = self._tables.get(table.facts.oid)
+                if now is not None and now.is_active:
+                    self.set_rules(table)
+
+    def _subject(self, identity: SpoolIdentity) -> object:
+        """What a look depends on besides the catalog."""
+        record = self._tables.durable
+        return identity.publications, identity.timeline, _standing_of(record)
+
+    def _new_record(self, table: ReplicatedTable) -> TableRecord:
+        namespace, name = table.facts.namespace, table.facts.name
+        return TableRecord(
+            namespace,
+            name,
+            applied_through=self._tables.position,
+            target=make_sink(sink_options(self._subscription)).location(namespace, name),
+            relations=table.relations,
+        )
+
+
+def _standing_of(record: SubscriptionRecord) -> Mapping[int, tuple[object, ...]]:
+    return {
+        oid: (table.is_active, table.is_parked, table.is_published, table.copy_number)
+        for oid, table in {**record.unpublished, **record.tables}.items()
+    }
