@@ -6,13 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import copying, decoders, filtered, filters, live, streams
+from bench import copying, decoders, filtered, filters, live, looks, streams
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
 LIVE = ("latency", "idle", "ten")
 WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
-NAMES = (*WITH_SESSION, "decoder", "filters", *LIVE)
+NAMES = (*WITH_SESSION, "decoder", "filters", "looks", *LIVE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +57,8 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
         take(decoders.measure())
     if "filters" in names:
         take(filters.measure(stage.rows))
+    if "looks" in names:
+        take(looks.measure(stage))
     take(live.measure(stage, latency="latency" in names, ten="ten" in names, idle="idle" in names))
     return lines
 
