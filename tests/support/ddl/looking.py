@@ -97,7 +97,9 @@ class Looks:
             publications = self._publications(connection)
             source = source_tables(connection, publications, self._rules)
             tables = SubscriptionTables(self.store, _ignore)
-            look = CatalogLook(connection, _IDENTITY, source, has_rules=self._rules is not None)
+            known = self.store.record.tables
+            has_rules = self._rules is not None
+            look = CatalogLook(connection, _IDENTITY, source, known, has_rules=has_rules)
             look.apply(tables, _new_record, copy_data=True)
         fingerprints = {table.facts.oid: table.fingerprint.to_text() for table in source}
         record = self.store.record
