@@ -1,11 +1,11 @@
-"""Decoding speed of the object decoder, beside others that decode pgoutput in pure Python.
+"""The speed of the object decoder, compared with other decoders in pure Python.
 
     python -m bench.decoders [MESSAGES]
 
 :func:`pgsluice.wire.decode_message` and the decoders on PyPI read the same bytes: Insert and
-Update messages of seven columns. The others are installed for the run into a temporary
-folder, without their dependencies (drivers, of which decoding needs none); one that cannot be
-had is left out with a notice. CPU time of one core, the best of some runs.
+Update messages of seven columns. The others are installed into a temporary folder, without their
+dependencies (drivers, which decoding does not need). A package that cannot be installed is left out
+with a notice. The figures are CPU times of one core, the best of some runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REPEATS = 7
 
 
 def _pgoutput(folder: Path) -> Decode:
-    """``pgoutput``: one decoder a connection, which has to know the relation."""
+    """``pgoutput``: one decoder for each connection; it must know the relation."""
     with _importable(folder):
         decode: Decode = importlib.import_module("pgoutput").Decoder().decode
     decode(RELATION.encode())
@@ -40,7 +40,7 @@ def _pgoutput(folder: Path) -> Decode:
 
 
 def _pypgoutput(folder: Path) -> Decode:
-    """``pypgoutput``: a class a message, chosen by the tag. (``pypg-cdc`` has the same code.)"""
+    """``pypgoutput``: one class for each tag. (``pypg-cdc`` has the same code.)"""
     # Its package imports a database driver; the module that decodes does not.
     module = _load(folder / "pypgoutput" / "decoders.py")
     kinds = {ord("I"): module.Insert, ord("U"): module.Update}
@@ -48,7 +48,7 @@ def _pypgoutput(folder: Path) -> Decode:
 
 
 OTHERS: dict[str, Callable[[Path], Decode]] = {"pgoutput": _pgoutput, "pypgoutput": _pypgoutput}
-"""Packages on PyPI that decode pgoutput in pure Python, and how each is called."""
+"""Packages on PyPI that decode pgoutput in pure Python, and how to call each."""
 
 
 @contextmanager
@@ -72,7 +72,11 @@ def _load(path: Path) -> ModuleType:
 
 
 def install(package: str, folder: Path) -> str | None:
-    """Put a package into a folder; why that was not possible, or None."""
+    """Install a package into a folder.
+
+    Returns:
+        why that was not possible, or None.
+    """
     command = [
         *(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps"),
         *("--python", sys.executable, "--target", str(folder), package),
@@ -85,7 +89,7 @@ def install(package: str, folder: Path) -> str | None:
 
 
 def microseconds(decode: Decode, messages: Sequence[bytes]) -> float:
-    """CPU time a message."""
+    """The CPU time for one message."""
     best = float("inf")
     for _ in range(_REPEATS):
         start = time.process_time()
@@ -96,7 +100,7 @@ def microseconds(decode: Decode, messages: Sequence[bytes]) -> float:
 
 
 def measure(count: int = MESSAGES) -> list[Line]:
-    """A line a workload and another decoder; alone, ours is a line by itself."""
+    """A line for each workload and other decoder; without others, one for each workload."""
     workloads = {"insert": list(inserts(count)), "update": list(updates(count))}
     ours = {name: microseconds(decode_message, raw) for name, raw in workloads.items()}
     lines: list[Line] = []

@@ -1,8 +1,7 @@
 """``pgsluice run`` as users start it, while pgbench writes: latency, ten tables, idling.
 
-A transaction's latency is the time from its commit at the source to the Delta commit that
-made it visible; the seconds after the start of the load, while everything warms up, are left
-out.
+A transaction's latency is the time from its commit at the source to the Delta commit that made it
+visible. The first seconds of the load, in which everything warms up, do not count.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""When a position was committed at the source, and when in the target.
+"""The times at which positions were committed at the source and in the target.
 
-The source's commits are read from the spool, which has each transaction's commit timestamp;
-the target's from the Delta log: a commit file's modification time is when it became visible.
-Both are clocks of this machine.
+The source's times come from the spool, which has the commit timestamp of each transaction. The
+target's times come from the Delta log: a commit is visible from the modification time of its file.
+Both are times of the same machine's clock.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ def changes_received(reader: SpoolReader) -> int:
 def commits_of(
     table: Path, known: dict[str, tuple[int, float]] | None = None
 ) -> list[tuple[int, float]]:
-    """The commits of a Delta table that brought it to a position, in order.
+    """The commits of a Delta table that have a position, in order.
 
     Args:
-        known: what earlier calls read; kept up to date.
+        table: the table's folder.
+        known: the commits that earlier calls read; this call adds the new ones.
 
     Returns:
-        (position, when it became visible in seconds since 1970).
+        pairs of a position and the time at which it became visible, in seconds since 1970.
     """
     known = {} if known is None else known
     for path in (table / "_delta_log").glob("*.json"):
         if path.name not in known:
             known[path.name] = (_position(path), path.stat().st_mtime)
-    return sorted(one for one in known.values() if one[0] >= 0)
+    return sorted(commit for commit in known.values() if commit[0] >= 0)
 
 
 def _position(path: Path) -> int:

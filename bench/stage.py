@@ -1,12 +1,12 @@
-"""What every benchmark stands on: a server, databases, tables of orders, configurations.
+"""What all benchmarks use: a server, databases, tables of orders, and configurations.
 
 Rules:
 
-- Everything runs on the same cores: server, capture, Spark, and what they are compared with.
-- Connections go over TCP. Server and spool keep their durability; only autovacuum and timed
-  checkpoints are off, so that no run meets one by chance.
-- Rates count from the moment the slot is in use (START_REPLICATION), for pg_recvlogical as for
-  us: the start of a process is no part of a stream.
+- Everything runs on the same cores: the server, capture, Spark, and the other programs.
+- Connections use TCP. The server and the spool stay durable; only autovacuum and timed checkpoints
+  are off, so that no run has one by chance.
+- Rates count from the moment when the slot is in use (START_REPLICATION), for pg_recvlogical and
+  for capture: the start of a process does not count.
 """
 
 from __future__ import annotations
@@ -46,22 +46,25 @@ FROM generate_series({first}::bigint, {last}) AS i
 """
 
 
-def wait_for(what: Callable[[], bool], why: str, pause_s: float = 0.01) -> float:
-    """Wait until something holds; when it did (``time.time()``).
+def wait_for(condition: Callable[[], bool], description: str, pause_s: float = 0.01) -> float:
+    """Wait until a condition is true.
+
+    Returns:
+        when it was, as ``time.time()`` has it.
 
     Raises:
-        TimeoutError: it never did.
+        TimeoutError: it never was.
     """
     deadline = time.monotonic() + TIMEOUT_S
-    while not what():
+    while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited in vain: {why}")
+            raise TimeoutError(f"waited in vain for: {description}")
         time.sleep(pause_s)
     return time.time()
 
 
 class Shop:
-    """One database with tables of orders, seven typed columns each."""
+    """A database with tables of orders; each has seven typed columns."""
 
     def __init__(self, server: EmbeddedServer, name: str) -> None:
         self.server = server
@@ -72,23 +75,23 @@ class Shop:
         self.connection = psycopg.connect(self.dsn, autocommit=True)
 
     def execute(self, *statements: str) -> list[tuple[object, ...]]:
-        """Run statements; the rows of the last one."""
+        """Run statements, and return the rows of the last one."""
         for statement in statements:
             cursor = self.connection.execute(statement)
         return cursor.fetchall() if cursor.description else []
 
     def make_table(self, name: str, rows: int = 0) -> None:
-        """A table of orders with ids from 1 to ``rows``."""
+        """Create a table of orders with ids from 1 to ``rows``."""
         self.execute(_TABLE.format(name=name))
         if rows:
             self.execute(_ROWS.format(name=name, first=1, last=rows), f"ANALYZE {name}")
 
     def insert(self, name: str, rows: int) -> None:
-        """All rows in one transaction."""
+        """Insert all rows in one transaction."""
         self.execute(_ROWS.format(name=name, first=1, last=rows))
 
     def insert_in_transactions(self, name: str, rows: int, size: int) -> None:
-        """The same rows, ``size`` a transaction; not flushed one by one."""
+        """Insert the same rows, ``size`` in each transaction; do not flush each commit."""
         insert = _ROWS.format(name=name, first="f", last=f"least(f + {size - 1}, {rows})")
         self.execute(
             "SET synchronous_commit = off",
@@ -97,23 +100,23 @@ class Shop:
         )
 
     def end(self) -> Lsn:
-        """Where the write-ahead log ends, flushed."""
+        """Flush the WAL, and return where it ends."""
         self.execute("SET synchronous_commit = on", "SELECT pg_logical_emit_message(true, '', '')")
         ((lsn,),) = self.execute("SELECT pg_current_wal_flush_lsn()::text")
         return Lsn.parse(str(lsn))
 
     def wait_active(self, slot: str) -> float:
-        """When the slot was taken into use."""
+        """Wait until the slot is in use, and return when that was."""
         query = f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{slot}'"
         return wait_for(
             lambda: any(pid for (pid,) in self.execute(query)), f"slot {slot} in use", 0.005
         )
 
     def close(self) -> None:
-        """Drop the database's slots, so that they hold no log for what follows."""
+        """Drop the database and its slots, which would keep WAL."""
         wait_for(
             lambda: not self.execute("SELECT 1 FROM pg_replication_slots WHERE active"),
-            "the slots are let go",
+            "no slot is in use",
         )
         self.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
@@ -125,7 +128,7 @@ class Shop:
 
 
 class Stage:
-    """A server and a folder, for the length of all benchmarks."""
+    """A server and a folder, for all benchmarks."""
 
     def __init__(self, rows: int, seconds: int) -> None:
         self.rows = rows
@@ -152,7 +155,7 @@ class Stage:
 
     @contextmanager
     def shop(self) -> Iterator[Shop]:
-        """A database of its own."""
+        """A new database."""
         self._names += 1
         shop = Shop(self.server, f"shop{self._names}")
         try:
@@ -161,10 +164,10 @@ class Stage:
             shop.close()
 
     def config(self, shop: Shop, slot: str, row_filter: str | None = None) -> Config:
-        """A configuration with a slot and a folder of its own; its file is ``config.path``.
+        """A configuration with its own slot and folder; its file is ``config.path``.
 
         Args:
-            row_filter: of a publication of ours of ``orders``; None: everything that is sent.
+            row_filter: of a publication of pgsluice's own for ``orders``; None: without one.
         """
         own, names = "", ""
         if row_filter is not None:
@@ -182,7 +185,7 @@ slot = "{slot}"
 publications = ["{PUBLICATION}"]
 [spool]
 path = "spool"
-retention = "1h"    # what was received is read again, to see when it was committed
+retention = "1h"    # the commit times are read from the spool afterwards
 {own}
 [[subscription]]
 name = "lake"
@@ -198,17 +201,17 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
         return config.path.parent / "lake" / "public" / table
 
     def program(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start one of PostgreSQL's own programs; what it writes goes to a log and nowhere."""
+        """Start a program of PostgreSQL; its errors go to a log, its output is dropped."""
         with (self.folder / "programs.log").open("ab") as log:
             return subprocess.Popen(
                 [str(self.server.program(name)), *arguments], stdout=subprocess.DEVNULL, stderr=log
             )
 
     def finish(self, program: subprocess.Popen[bytes]) -> float:
-        """Wait for its end; when that was.
+        """Wait until a program has ended, and return when that was.
 
         Raises:
-            RuntimeError: it failed; with the end of the log.
+            RuntimeError: it failed; the message has the end of the log.
         """
         if program.wait(TIMEOUT_S) != 0:
             log = (self.folder / "programs.log").read_text()
@@ -217,8 +220,8 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
 
     @contextmanager
     def warm_session(self) -> Iterator[None]:
-        """A Spark session that copied and merged before, for all that runs in the block."""
-        # As a run of its own starts it.
+        """A Spark session that has copied and merged before, for the runs in the block."""
+        # `pgsluice run` starts its session with the same daemon.
         daemon = {"spark.python.daemon.module": "pgsluice.subscription.daemon"}
         spark = build_session(daemon, "bench")
         try:

@@ -1,6 +1,6 @@
-"""A backlog through one slot: pg_recvlogical, capture, and the whole way into Delta.
+"""A backlog of one slot: read by pg_recvlogical, by capture, and by a run into Delta.
 
-The same changes, each reader with a slot of its own that was made before them.
+All read the same changes; each has its own slot, created before the changes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pgsluice.spool import Spool, SpoolReader
 from pgsluice.subscription.run import run
 
 ROUNDS = 2
-"""The best of so many counts, for pg_recvlogical as for capture."""
+"""The best of this many runs counts, for pg_recvlogical and for capture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the backlog is made of.
+    """The changes of a backlog.
 
     Attributes:
         name: for messages.
-        rows_before: whether the table is full when the slots are made.
+        rows_before: does the table have its rows when the slots are created?
         write: makes the changes.
     """
 
@@ -60,7 +60,7 @@ def void(_: object) -> None:
 
 
 def measure(stage: Stage, name: str) -> list[Line]:
-    """All figures of one workload."""
+    """All lines of one workload."""
     workload, rows = WORKLOADS[name], stage.rows
     with stage.shop() as shop:
         shop.make_table("orders", rows if workload.rows_before else 0)
@@ -118,7 +118,7 @@ def measure(stage: Stage, name: str) -> list[Line]:
 
 
 def pg_recvlogical(stage: Stage, shop: Shop, number: int, config: Config, end: Lsn) -> float:
-    """Rows a second of PostgreSQL's own client, to /dev/null, with capture's options."""
+    """Rows a second that pg_recvlogical writes to /dev/null, with capture's options."""
     identity = Spool.open(config.spool.path).identity
     options = {**identity.options, "publication_names": ",".join(identity.publications)}
     wanted = ("proto_version", "publication_names", "streaming")
@@ -137,7 +137,7 @@ def pg_recvlogical(stage: Stage, shop: Shop, number: int, config: Config, end: L
 
 
 def capture(stage: Stage, shop: Shop, config: Config) -> tuple[float, float]:
-    """Rows a second of capture, all durable at the end, and its CPU seconds for that."""
+    """Rows a second that capture makes durable, and the CPU seconds that it needs."""
     with CaptureProcess(config) as process:
         began = shop.wait_active(config.source.slot)
         assert process.pid is not None
@@ -149,19 +149,25 @@ def capture(stage: Stage, shop: Shop, config: Config) -> tuple[float, float]:
     return stage.rows / (ended - began), cpu_s
 
 
-def wait_received(config: Config, rows: int, is_well: Callable[[], object] = lambda: None) -> float:
-    """When the spool had so many changes; ``is_well`` raises when that will never be."""
+def wait_received(config: Config, rows: int, check: Callable[[], object] = lambda: None) -> float:
+    """Wait until the spool has that many changes, and return when it had them.
+
+    Args:
+        config: its spool.
+        rows: the number of changes.
+        check: raises an error if they will never come.
+    """
     reader = SpoolReader(config.spool.path)
 
     def received() -> bool:
-        is_well()
+        check()
         return changes_received(reader) >= rows
 
     return wait_for(received, f"{rows} changes in {config.spool.path}", 0.02)
 
 
 def into_delta(stage: Stage, shop: Shop, config: Config) -> float:
-    """Rows a second from the slot into Delta, by a run with a warm session."""
+    """Rows a second that a run with a warm session brings from the slot into Delta."""
     stop = threading.Event()
     times: list[float] = []
     failures: list[BaseException] = []
@@ -189,19 +195,19 @@ def into_delta(stage: Stage, shop: Shop, config: Config) -> float:
 
 
 def wait_visible(stage: Stage, config: Config, table: str) -> float:
-    """When the target had what the spool holds now."""
+    """Wait until the target has all that the spool has now, and return when it had it."""
     position = int(SpoolReader(config.spool.path).position())
     lake, known = stage.lake(config, table), dict[str, tuple[int, float]]()
 
     def reached() -> bool:
-        return any(one >= position for one, _ in commits_of(lake, known))
+        return any(reached >= position for reached, _ in commits_of(lake, known))
 
     wait_for(reached, f"{table} in Delta at {Lsn(position)}")
-    return min(when for one, when in commits_of(lake, known) if one >= position)
+    return min(when for reached, when in commits_of(lake, known) if reached >= position)
 
 
 def decoding(config: Config) -> float:
-    """Rows a second that one core decodes from the spool."""
+    """Rows of the spool that one core decodes in a second."""
     reader = SpoolReader(config.spool.path)
     views = [view for info in reader.segments(reader.start()) for view in reader.views(info)]
     oids = {oid for info in reader.all_segments() for oid in info.header.counts.relations}

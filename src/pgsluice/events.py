@@ -1,8 +1,8 @@
-"""What happens while it runs, as values: what the working rooms report through a callback.
+"""Events that capture, copies and subscriptions report while they run, through a callback.
 
-The rooms below know no view and no file of metrics: they call what they were given with one of
-these. ``cli`` wires the callback to a :class:`~pgsluice.monitor.live.LiveView`. Events are
-facts of the moment; nothing is decided by them, and losing one loses nothing.
+Those rooms do not know who shows the events: ``cli`` connects the callback to a
+:class:`~pgsluice.monitor.live.LiveView`. Events are only shown: nothing is decided by them, so a
+lost event does no harm.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ class CapturePhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CaptureState:
-    """Capture's state, on each change of it and about once a second.
+    """Capture's state, reported at each change and about once a second.
 
     Attributes:
+        phase: what capture is doing.
         position: end LSN of the last transaction in the spool; None before the first.
-        frontier: up to where all is received and durable.
-        lag_bytes: the server's flush LSN less the frontier; None: not known.
-        spool_bytes: what the spool weighs; None: not known.
-        message: why, when something is in the way.
+        frontier: everything up to this LSN is received and durable.
+        lag_bytes: the server's flush LSN minus the frontier; None: not known.
+        spool_bytes: the size of the spool; None: not known.
+        message: why capture cannot go on, or None.
     """
 
     phase: CapturePhase
@@ -46,15 +47,16 @@ class CaptureState:
 
 @dataclass(frozen=True, slots=True)
 class BatchFinished:
-    """A micro-batch of a subscription is applied to every table that it covers.
+    """A micro-batch of a subscription was applied to all of its tables.
 
     Attributes:
+        subscription: its name.
         position: the batch's end.
-        rows: changes applied to all tables.
+        rows: the number of changes, over all tables.
         seconds: from planning to the last table's commit.
-        tables: how many tables had work.
-        lag_bytes: what the server has beyond the position; 0: nothing waits.
-        lag_s: age of the oldest change that waits; 0: nothing waits.
+        tables: how many tables had changes.
+        lag_bytes: WAL on the server past the position; 0: no change waits.
+        lag_s: the age of the oldest change that waits; 0: none waits.
     """
 
     subscription: str
@@ -68,13 +70,14 @@ class BatchFinished:
 
 @dataclass(frozen=True, slots=True)
 class TableApplied:
-    """One table's task is done.
+    """A batch was applied to one table.
 
     Attributes:
+        subscription, schema, table: names.
         applied_through: the table's position now.
-        rows: changes that it applied.
-        seconds: its task's time.
-        rows_skipped: rows that were updated or deleted and that the target lacks.
+        rows: the number of applied changes.
+        seconds: the duration of its task.
+        rows_skipped: rows that changes updated or deleted, but that the target did not have.
     """
 
     subscription: str
@@ -88,7 +91,8 @@ class TableApplied:
 
 @dataclass(frozen=True, slots=True)
 class TableStateChanged:
-    """A table's relation state changed: ``i d f s r`` or ``p`` (parked, with the error)."""
+    """A table's state changed; the letters are those of
+    :class:`~pgsluice.spool.record.TableState`. ``error``: why it is parked."""
 
     subscription: str
     schema: str
@@ -99,11 +103,12 @@ class TableStateChanged:
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """How far the copy of a table is.
+    """The progress of a table's copy.
 
     Attributes:
-        rows: copied so far.
-        expected_rows: the server's estimate; None: unknown. Never exact.
+        subscription, schema, table: names.
+        rows: the number of rows copied so far.
+        expected_rows: the server's estimate, never exact; None: not known.
         is_done: the copy is committed at the target.
     """
 

@@ -94,7 +94,7 @@ def test_each_segment_has_the_relations_in_force_before_it(spool):
 def test_a_new_connection_forgets_relations(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [relation(5), insert(5)])))
-        writer.forget_relations()
+        writer.forget_connection()
         info = writer.append(raw(tx(3000, [insert(5)])))
     assert info.header.relations == {}
 
@@ -224,7 +224,7 @@ def test_parts_without_a_reference_are_deleted_at_the_next_start(spool):
     with SpoolWriter(spool) as writer:
         assert len(list((spool.path / "parts").glob("*/*"))) == 3
         parts(writer, "broken")
-        writer.forget_relations()
+        writer.forget_connection()
         assert len(list((spool.path / "parts").glob("*/*"))) == 3
     assert len(read(SpoolReader(spool.path))) == 4
 

@@ -156,7 +156,7 @@ class Store:
     def forget_connection(self) -> None:
         """The connection ended: the server sends its open transactions again from their start."""
         self.drain()
-        self._writer.forget_relations()
+        self._writer.forget_connection()
 
     def _run(self) -> None:
         looked, commands = time.monotonic() - _RETENTION_S, 0

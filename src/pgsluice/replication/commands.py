@@ -1,7 +1,7 @@
-"""A walsender that takes commands, one at a time, each as a simple query.
+"""A connection to a walsender for commands: one at a time, each as a simple query.
 
-libpq's ``pq`` layer with a poll loop of our own, so that a wait can end by time or by request.
-What the server refuses, and a connection that breaks, becomes one of our errors here.
+It uses libpq's ``pq`` layer with its own poll loop, so that a wait can end by a timeout or a
+request to stop. Refusals of the server and broken connections become errors of pgsluice here.
 Source: the manual, section "Streaming Replication Protocol".
 """
 
@@ -46,12 +46,12 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
-    """What IDENTIFY_SYSTEM answers.
+    """The answer to IDENTIFY_SYSTEM.
 
     Attributes:
         system_id: the cluster's identifier, the same on its standbys.
         timeline: the current timeline.
-        dbname: the database that we are connected to.
+        dbname: the connection's database.
     """
 
     system_id: str
@@ -99,8 +99,8 @@ class Walsender:
 
     @property
     def server_dsn(self) -> str:
-        """The dsn narrowed to the server that answered: a dsn may name several hosts, and what
-        one says of its slot must not be taken for what another will send."""
+        """The dsn with only the server that answered. A dsn may name several hosts, and facts about
+        a slot of one server do not hold for another."""
         info = self._connection.info
         return make_conninfo(self._dsn, host=info.host, hostaddr=info.hostaddr, port=info.port)
 
@@ -108,7 +108,7 @@ class Walsender:
         return self.pgconn.socket
 
     def close(self) -> None:
-        """Close the socket, whatever is under way."""
+        """Close the socket, also while a command runs."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -129,16 +129,16 @@ class Walsender:
 
         Args:
             text: the command.
-            doing: what it is for, in errors.
+            doing: what the command does, for errors.
             timeout_s: how long to wait for its end.
-            is_stopping: asked a few times a second; the wait ends when it says so.
+            is_stopping: called a few times a second; True ends the wait.
 
         Returns:
             the rows of the last statement, values as text.
 
         Raises:
-            TimeoutError: no answer in time, or asked to stop; the command still runs.
-            SourceRefused, SourceUnreachable: by what the server answered.
+            TimeoutError: the time is over, or ``is_stopping`` is True; the command still runs.
+            SourceRefused, SourceUnreachable: the server refused, or the connection broke.
         """
         doing = doing or text.partition(" ")[0]
         self._send_query(text, doing)
@@ -167,7 +167,7 @@ class Walsender:
 
         Raises:
             SourceRefused: the server does not have that timeline's history.
-            ProtocolError: what it has cannot be read.
+            ProtocolError: the history cannot be read.
         """
         if timeline == 1:
             return ()
@@ -196,14 +196,15 @@ class Walsender:
     ) -> CreatedSlot:
         """CREATE_REPLICATION_SLOT for pgoutput.
 
-        An exported snapshot can be imported until the next command on this connection; who
-        imported it keeps it. The server waits for all open writing transactions, which can take
-        minutes: after a few seconds they are logged.
+        An exported snapshot can be imported until the next command on this connection; a session
+        that imported it keeps it. The server waits for all open writing transactions, which can
+        take minutes. After a few seconds they are logged.
 
         Raises:
-            SourceRefused: wal_level, no free slot, the name is taken, no privilege; or open
-                transactions held it up for ``timeout_s`` (fact ``blockers`` names them).
-            PgsluiceError: ``is_stopping`` said so; no slot is left behind.
+            SourceRefused: wal_level is too low, no slot is free, the name is taken, a privilege is
+                missing, or the server waited for open transactions longer than ``timeout_s`` (the
+                fact ``blockers`` names them).
+            PgsluiceError: ``is_stopping`` returned True; no slot is left behind.
         """
         text = create_command(
             name,
@@ -244,7 +245,7 @@ class Walsender:
         try:
             blockers = self._blockers()
         except (PgsluiceError, psycopg.Error):
-            return  # only a log line: the command itself shows what is wrong with the server
+            return  # it is only a log line: the command itself fails if the server has a problem
         if blockers:
             logger.warning("%s waits for the end of: %s", doing, "; ".join(blockers))
 
@@ -281,7 +282,7 @@ class Walsender:
     def _get_result(
         self, doing: str, deadline: float, is_stopping: Callable[[], bool] = _never
     ) -> pq.abc.PGresult | None:
-        """The next result of the command under way; None when it is complete."""
+        """The next result of the running command; None when it is complete."""
         poll = select.poll()
         try:
             while True:
@@ -299,7 +300,7 @@ class Walsender:
             raise self._broken(doing, error) from None
 
     def _cancel(self, doing: str) -> None:
-        """Cancel the command under way and wait for its end."""
+        """Cancel the running command and wait for its end."""
         self._connection.cancel_safe(timeout=10)
         deadline = time.monotonic() + 10
         try:

@@ -1,14 +1,16 @@
 """A replication connection: commands, and one copy stream.
 
-Two phases, as the protocol has them:
+The protocol has two phases:
 
 * commands (:class:`~pgsluice.replication.commands.Walsender`), each answered before the next;
-* after :meth:`~ReplicationConnection.start_replication` the copy stream, both ways, until
-  :meth:`~ReplicationConnection.finish`. Then commands again, but no second stream: a walsender
-  that ended one by CopyDone ends the next at once (10 to 18; it forgets to reset its flags).
+* after :meth:`~ReplicationConnection.start_replication`, the copy stream in both directions, until
+  :meth:`~ReplicationConnection.finish`. Then commands are possible again, but no second stream: a
+  walsender that ended one stream by CopyDone ends the next at once (10 to 18: it does not reset
+  its flags).
 
-The stream is not interpreted here: frames are bytes as they came (``w``, ``k``), status is
-sent when the caller says so and with the positions that it says. Nothing acknowledges by itself.
+This module does not interpret the stream: frames are bytes as received (``w``, ``k``), and a status
+is sent only when the caller asks for it, with the caller's positions. Nothing acknowledges by
+itself.
 
 The hot loop belongs to the caller, who uses libpq directly, at about 1 µs a message::
 
@@ -20,9 +22,9 @@ The hot loop belongs to the caller, who uses libpq directly, at about 1 µs a me
         elif size == 0:
             connection.wait(0.2)        # nothing left: wait, then read the socket
         else:
-            connection.raise_ended()    # the server ended the stream: why
+            connection.raise_ended()    # the server ended the stream; the error says why
 
-:meth:`~ReplicationConnection.receive` is the same with less to know.
+:meth:`~ReplicationConnection.receive` does the same in one call.
 Source: the manual, section "Streaming Replication Protocol".
 """
 
@@ -44,7 +46,7 @@ from pgsluice.wire import StandbyStatusUpdate
 
 
 class ReplicationConnection(Walsender):
-    """One walsender of ours, and its stream. Make it by ``connect``; a context manager."""
+    """A walsender and its stream; a context manager, made by :meth:`connect`."""
 
     def __init__(self, connection: psycopg.Connection[Any], dsn: str) -> None:
         super().__init__(connection, dsn)
@@ -61,13 +63,13 @@ class ReplicationConnection(Walsender):
     def start_replication(
         self, slot: str, start: Lsn, options: PgoutputOptions, *, timeout_s: float = 60
     ) -> None:
-        """START_REPLICATION; afterwards frames come.
+        """Send START_REPLICATION; afterwards the server sends frames.
 
-        The server skips what committed before the slot's confirmed_flush_lsn, and does not
-        check that ``start`` is not past its own WAL: the caller does.
+        The server skips transactions that committed before the slot's confirmed_flush_lsn. It does
+        not check whether ``start`` is past its own WAL: the caller does.
 
         Raises:
-            SlotInUse, SlotLost, ForeignSource, SourceRefused: by what the server answered.
+            SlotInUse, SlotLost, ForeignSource, SourceRefused: the server refused.
         """
         doing = f"starting replication of slot {slot!r}"
         if self._has_streamed:
@@ -179,7 +181,7 @@ class ReplicationConnection(Walsender):
     def _put(self, frame: bytes) -> None:
         try:
             while self.pgconn.put_copy_data(frame) == 0:
-                # libpq's buffer is full because the server does not read: let it drain.
+                # libpq's buffer is full, because the server does not read: wait until it does.
                 self._low_water.wait(SHORT_WAIT_S, wants_write=True)
                 self.pgconn.flush()
                 self.pgconn.consume_input()

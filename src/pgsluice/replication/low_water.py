@@ -1,9 +1,9 @@
-"""How the stream waits on its socket: for a heap of bytes while data flows, else for the first.
+"""Waits on the stream's socket: for many bytes while data flows, otherwise for the first one.
 
-A reader that wakes for each small send slows the walsender down, which pays for each wake-up.
-``SO_RCVLOWAT`` makes poll() report a TCP socket only when so much has come; it is raised while
-data flows and put back when the stream falls silent, so an idle stream costs no wake-ups and
-its first bytes are seen at once.
+A reader that wakes up for each small packet slows the walsender down, which pays for each wake-up.
+``SO_RCVLOWAT`` makes poll() report a TCP socket only when that many bytes have arrived. It is
+raised while data flows, and reset when the stream is idle: then a stream costs no wake-ups, and its
+first bytes are seen at once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import termios
 from psycopg import pq
 
 _LOW_WATER_BYTES = 64 * 1024
-#: How long bytes below the mark may lie in the socket.
+#: How long bytes below the mark may wait in the socket.
 SHORT_WAIT_S = 0.02
 
 
 class LowWater:
     """Waits for one connection's socket.
 
-    Unix sockets do not know the mark; under TLS it is left alone, because there libpq may
-    hold bytes that poll() cannot see (then the wait is short instead).
+    Unix sockets do not support the mark. Under TLS it is not used, because libpq may hold bytes
+    that poll() cannot see; there each wait is short.
     """
 
     def __init__(self, pgconn: pq.abc.PGconn) -> None:

@@ -1,4 +1,4 @@
-"""The options of START_REPLICATION that pgoutput takes, and which server knows which.
+"""The options that pgoutput takes in START_REPLICATION, and the servers that support them.
 
 Source: the manual, section "Logical Streaming Replication Parameters";
 src/backend/replication/pgoutput/pgoutput.c (``parse_output_parameters``).
@@ -16,26 +16,30 @@ Origin = Literal["any", "none"]
 
 
 def newest_proto_version(server_version: int) -> int:
-    """The newest pgoutput protocol that a server speaks (version as libpq's, 180004)."""
+    """The newest version of pgoutput's protocol that a server supports.
+
+    Args:
+        server_version: as libpq has it, such as 180004.
+    """
     major = server_version // 10000
     return 4 if major >= 16 else 3 if major >= 15 else 2 if major >= 14 else 1
 
 
 @dataclass(frozen=True, slots=True)
 class PgoutputOptions:
-    """What is asked of pgoutput.
+    """The options that pgsluice requests.
 
     Attributes:
-        publication_names: as they are, unquoted; at least one.
-        proto_version: None: the newest that the server knows.
-        streaming: None: ``parallel`` from 16, ``on`` in 14 and 15, else ``off``; always
-            ``off`` where a lower ``proto_version`` was chosen that cannot, and with
-            ``messages``: in a stream a message carries the top-level transaction's xid
-            only, so that one of a savepoint that is rolled back cannot be told from others.
-        two_phase: prepared transactions at PREPARE; the slot must have been made for it.
-        binary: values in binary form where their type has one.
-        messages: send what pg_logical_emit_message wrote.
-        origin: ``none`` leaves away what itself came by replication.
+        publication_names: unquoted; at least one.
+        proto_version: None: the newest that the server supports.
+        streaming: None: ``parallel`` from 16, ``on`` in 14 and 15, else ``off``. It is ``off`` if
+            the chosen ``proto_version`` is too low, and with ``messages``: in a stream a message
+            carries only the top-level transaction's xid, so a message of a rolled-back savepoint
+            cannot be told from the others.
+        two_phase: send prepared transactions at PREPARE; the slot must be a two-phase one.
+        binary: send values in binary form where their type has one.
+        messages: send the messages of pg_logical_emit_message.
+        origin: ``none``: do not send changes that came to the server by replication.
     """
 
     publication_names: tuple[str, ...]
@@ -50,7 +54,7 @@ class PgoutputOptions:
         """Fill in the defaults for a server.
 
         Raises:
-            SourceRefused: the server, or the chosen protocol version, cannot do what is asked.
+            SourceRefused: the server, or the chosen protocol version, does not support an option.
         """
         major = server_version // 10000
         newest = newest_proto_version(server_version)
@@ -70,9 +74,9 @@ class PgoutputOptions:
             (self.origin == "none" and major < 16, "origin = none", "it needs PostgreSQL 16"),
             (not self.publication_names, "a stream without publications", "name at least one"),
         )
-        for fails, what, why in checks:
-            if fails:
-                raise SourceRefused(f"PostgreSQL {major} cannot do {what}", hint=why)
+        for is_refused, option, why in checks:
+            if is_refused:
+                raise SourceRefused(f"PostgreSQL {major} cannot do {option}", hint=why)
         return replace(self, proto_version=proto, streaming=streaming)
 
     def _default_streaming(self, proto: int) -> Streaming:
@@ -81,10 +85,10 @@ class PgoutputOptions:
         return "parallel" if proto >= 4 else "on"
 
     def to_command(self, server_version: int) -> str:
-        """The bracketed list of options, with those only that the server knows.
+        """The list of options in parentheses, without those that the server does not know.
 
         Raises:
-            SourceRefused: as :meth:`resolve`.
+            SourceRefused: see :meth:`resolve`.
         """
         resolved = self.resolve(server_version)
         names = ",".join(quote_identifier(name) for name in resolved.publication_names)
@@ -99,14 +103,18 @@ class PgoutputOptions:
                 options[name] = "true"
         if resolved.origin != "any":
             options["origin"] = resolved.origin
-        return "(" + ", ".join(f"{k} {quote_literal(v)}" for k, v in options.items()) + ")"
+        return (
+            "("
+            + ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
+            + ")"
+        )
 
 
 def quote_identifier(name: str) -> str:
-    """As an identifier of replication commands and of publication_names."""
+    """Quote an identifier for replication commands and for publication_names."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_literal(text: str) -> str:
-    """As a string of replication commands, which know no backslash escapes."""
+    """Quote a string for replication commands, which have no backslash escapes."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,10 +1,10 @@
-"""What the server or libpq said, as an error of ours with what to do next.
+"""Turns errors of the server and of libpq into errors of pgsluice, with what to do next.
 
-Decided by SQLSTATE where there is one. libpq gives none for a connection that fails, so
-there the text decides: whether the server answered at all, and whether its answer is one that
-passes (starting up, shutting down, too many clients).
+The SQLSTATE decides which error it is. libpq has no SQLSTATE for a connection that fails; there the
+text shows whether the server answered, and whether its answer is temporary (starting up, shutting
+down, too many clients).
 
-Kept is the primary message only: DETAIL and CONTEXT may hold a row's values. Source: the
+Only the primary message is kept, because DETAIL and CONTEXT may hold a row's values. Source: the
 manual, appendix "PostgreSQL Error Codes"; src/backend/replication/slot.c and logical.c.
 """
 
@@ -29,7 +29,7 @@ from pgsluice.errors import (
 
 # An answer of the server in libpq's words: "FATAL:  text", the severity in its language.
 _ANSWER = re.compile(r"(?:^|failed: |\n)\w+:  (?P<message>[^\n]*)")
-_PASSING = re.compile(
+_TEMPORARY = re.compile(
     r"starting up|shutting down|recovery mode|not yet accepting|not accepting connections"
     r"|too many (clients|connections)|connection slots are reserved|terminating connection",
     re.IGNORECASE,
@@ -67,7 +67,7 @@ def refused_connection(text: str) -> PgsluiceError:
         return ConfigError(f"the source's dsn cannot be used: {_first_line(text)}")
     answer = _ANSWER.search(text)
     message = answer["message"].strip() if answer else _last_line(text)
-    if answer and not _PASSING.search(message):
+    if answer and not _TEMPORARY.search(message):
         return SourceRefused(f"the server refuses the connection: {message}", hint=_hint(message))
     if not answer and _CLIENT_REFUSALS.search(text):
         return SourceRefused(f"the connection was refused: {message}", hint=_hint(message))
@@ -81,37 +81,39 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
     """The error for a command that the server answered with an error.
 
     Args:
-        doing: what we did, e.g. ``creating slot "s"``.
+        doing: what pgsluice did, such as ``creating slot "s"``.
         sqlstate: None when the connection broke instead.
         message: the primary message.
-        detail: used for errors about slots only, which have no values in it.
+        detail: DETAIL; used only in errors about slots, where it has no values.
     """
     if sqlstate is None or sqlstate.startswith(("08", "57P")):
         return SourceUnreachable(f"{doing}: {message}", sqlstate=sqlstate)
-    said = f"{doing}: {message}"
+    text = f"{doing}: {message}"
     match sqlstate:
         case "55006":
             return SlotInUse(
-                said,
+                text,
                 hint="another process reads this slot: stop it, or use a slot of your own",
                 sqlstate=sqlstate,
             )
         case "42704" if "publication" not in message:
-            return SlotLost(said, hint="was the slot dropped?", sqlstate=sqlstate)
+            return SlotLost(text, hint="was the slot dropped?", sqlstate=sqlstate)
         case "42704":
             return SourceRefused(
-                said,
-                hint="a publication must exist before the slot's position: make it, and when that "
-                "does not help, drop the slot and start anew",
+                text,
+                hint="a publication must exist before the slot's position: create it; if that does "
+                "not help, `pgsluice drop` and start again",
                 sqlstate=sqlstate,
             )
         case "58P01":
-            return SlotLost(said, hint=_COPY_AGAIN, sqlstate=sqlstate)
+            return SlotLost(text, hint=_COPY_AGAIN, sqlstate=sqlstate)
         case "55000" if "not created in this database" in message:
-            return ForeignSource(said, hint="the slot is another database's", sqlstate=sqlstate)
+            return ForeignSource(
+                text, hint="the slot belongs to another database", sqlstate=sqlstate
+            )
         case "55000" if re.search(r"no longer|cannot read from|invalidated", message + detail):
-            said = f"{said} ({detail})" if detail else said
-            return SlotLost(said, hint=_COPY_AGAIN, sqlstate=sqlstate)
+            text = f"{text} ({detail})" if detail else text
+            return SlotLost(text, hint=_COPY_AGAIN, sqlstate=sqlstate)
         case "55000" if "wal_level" in message:
             hint = "ALTER SYSTEM SET wal_level = logical, and restart the server"
         case "53400":
@@ -121,8 +123,8 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
         case "42710":
             hint = "choose another name for the slot, or drop the one that is there"
         case _:
-            return SourceRefused(said, hint=_hint(message), sqlstate=sqlstate)
-    return SourceRefused(said, hint=hint, sqlstate=sqlstate)
+            return SourceRefused(text, hint=_hint(message), sqlstate=sqlstate)
+    return SourceRefused(text, hint=hint, sqlstate=sqlstate)
 
 
 _COPY_AGAIN = "the changes are gone from the server: `pgsluice drop`, then copy again"
@@ -143,10 +145,10 @@ def refused_result(doing: str, result: pq.abc.PGresult) -> PgsluiceError:
 
 @contextmanager
 def source_errors(doing: str) -> Iterator[None]:
-    """Turn psycopg's errors inside the block into ours.
+    """Turn psycopg's errors inside the block into errors of pgsluice.
 
     Args:
-        doing: what the block does, as the start of the sentence: ``reading the catalog``.
+        doing: what the block does; begins the message: ``reading the catalog``.
     """
     try:
         yield
@@ -168,6 +170,6 @@ def _first_line(text: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    """libpq writes one line an address that it tried; hints are indented by a tab."""
+    """libpq writes one line for each address that it tried, and indents hints by a tab."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
     return lines[-1].strip() if lines else "no reason given"

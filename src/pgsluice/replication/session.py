@@ -1,11 +1,10 @@
-"""Sessions on the source: how we connect, and the settings that make text lossless.
+"""Sessions on the source: how pgsluice connects, and the settings that make text lossless.
 
 The text of a value depends on the session: dates on ``datestyle``, floats on
-``extra_float_digits``, ``regclass`` on ``search_path``. Stream and copy must agree, so both
-use the one set of settings here; it holds PostgreSQL's own subscriber's
-(libpqwalreceiver.c, ``libpqrcv_connect``) and what else changes what is read. They are SET after
-the connection is made, which leaves the user's own ``options`` (dsn, service file, PGOPTIONS)
-alone.
+``extra_float_digits``, ``regclass`` on ``search_path``. The stream and the copies must agree, so
+both use the settings here: those of PostgreSQL's own subscriber (libpqwalreceiver.c,
+``libpqrcv_connect``), and others that change the text. They are SET after connecting, so the user's
+own ``options`` (dsn, service file, PGOPTIONS) stay in force.
 
 Connection strings are libpq's: service files, .pgpass, PG* variables and TLS options work.
 """
@@ -33,7 +32,7 @@ _SETTINGS = {
     # A policy must make a statement fail, never hide rows from it.
     "row_security": "off",
 }
-# A session that keeps a snapshot, or waits for a slot, must not be ended from behind.
+# The server must not end a session that keeps a snapshot or waits for a slot.
 _TIMEOUTS_OFF = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 
@@ -53,8 +52,8 @@ def connect_sql(
 
     Raises:
         ConfigError: the dsn is not a connection string.
-        SourceUnreachable: no server there, or it is starting or stopping.
-        SourceRefused: it refuses us, or is older than PostgreSQL 10.
+        SourceUnreachable: no server answers, or it is starting or stopping.
+        SourceRefused: the server refuses the connection, or is older than PostgreSQL 10.
     """
     connection = open_session(dsn, timeout_s=timeout_s, application=application)
     try:
@@ -69,7 +68,7 @@ def connect_sql(
 def open_session(
     dsn: str, *, timeout_s: float, application: str, **parameters: str
 ) -> psycopg.Connection[tuple[Any, ...]]:
-    """Connect, without the settings; raises as :func:`connect_sql`."""
+    """Connect without the settings; it raises what :func:`connect_sql` raises."""
     try:
         conninfo = make_conninfo(
             dsn,
@@ -79,7 +78,7 @@ def open_session(
             **parameters,
         )
     except psycopg.ProgrammingError:
-        # libpq's sentence may quote the dsn, and with it a password: leave it away.
+        # libpq's message may quote the dsn, and with it a password: leave it out.
         raise ConfigError(
             "the source's dsn is not a connection string",
             hint="write it as postgresql://user@host:5432/database or host=… dbname=…",

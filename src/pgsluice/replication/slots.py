@@ -1,8 +1,8 @@
-"""Making and dropping slots: the commands' forms, and what a creation waits for.
+"""The command that creates a slot, and the transactions that its creation waits for.
 
-A logical slot is consistent from the moment on when all transactions have ended that were
-writing when its creation began; ``statement_timeout`` does not end that wait. So creation has
-a timeout of ours, and says who held it up.
+The creation of a logical slot waits until all transactions have ended that were writing when it
+began, and ``statement_timeout`` does not end that wait. So pgsluice has a timeout of its own, and
+its error names those transactions.
 Source: the manual, section "Streaming Replication Protocol".
 """
 
@@ -27,12 +27,13 @@ _OLD_SNAPSHOTS: dict[SnapshotAction, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CreatedSlot:
-    """What CREATE_REPLICATION_SLOT answers.
+    """The answer to CREATE_REPLICATION_SLOT.
 
     Attributes:
-        consistent_point: the position of the snapshot: what commits later is streamed.
-        snapshot_name: to import, until the next command on the creating connection; None
-            unless it was exported.
+        name: the slot's.
+        consistent_point: the position of the snapshot: transactions that commit later are streamed.
+        snapshot_name: of the exported snapshot, which can be imported until the next command on the
+            connection that created the slot; None if none was exported.
     """
 
     name: str
@@ -49,7 +50,7 @@ def create_command(
     two_phase: bool,
     failover: bool,
 ) -> str:
-    """CREATE_REPLICATION_SLOT as the server's version spells it.
+    """CREATE_REPLICATION_SLOT in the syntax of the server's version.
 
     Raises:
         SourceRefused: the server is too old for two_phase or failover.
@@ -70,15 +71,15 @@ def create_command(
 
 
 def takes_failover(server_version: int, *, is_standby: bool, two_phase: bool) -> bool:
-    """Can a new slot be one that standbys keep in step? (docs/adr/0009.)
+    """Can a new slot be a failover slot, which standbys synchronize? (docs/adr/0009.)
 
-    From 17 on, on a primary; 17 refuses it together with two_phase.
+    Yes on a primary from 17 on; but 17 refuses it together with two_phase.
     """
     major = server_version // 10000
     return major >= 17 and not is_standby and not (two_phase and major == 17)
 
 
-# Locks on transaction ids are seen by every user, pg_stat_activity's details are not.
+# Every user may see the locks on transaction ids, but not the details in pg_stat_activity.
 _BLOCKERS = """
 SELECT DISTINCT ON (l.virtualtransaction)
        l.pid, coalesce(a.application_name, ''), coalesce(a.datname, p.database, ''), p.gid,
@@ -91,15 +92,15 @@ WHERE l.locktype = 'transactionid' AND l.granted AND l.pid IS DISTINCT FROM pg_b
 
 
 def name_blockers(connection: psycopg.Connection[Any]) -> list[str]:
-    """The open writing transactions, oldest first, each in a few words."""
+    """The open transactions that have written, oldest first, each in a few words."""
     rows = connection.execute(_BLOCKERS).fetchall()
     rows.sort(key=lambda row: -float(row[4]))
     blockers = []
     for pid, application, dbname, gid, age_s in rows:
         who = f"prepared transaction {gid!r}" if pid is None else f"pid {pid}"
-        named = f" ({application})" if application else ""
+        program = f" ({application})" if application else ""
         where = f" in {dbname}" if dbname else ""
-        blockers.append(f"{who}{named}{where}, open for {float(age_s):.0f} s")
+        blockers.append(f"{who}{program}{where}, open for {float(age_s):.0f} s")
     return blockers
 
 

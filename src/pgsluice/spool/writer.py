@@ -116,8 +116,9 @@ class SpoolWriter:
             if entry.name not in named and PartName.parse(entry.base) is not None:
                 storage.delete(entry.name)
 
-    def forget_relations(self) -> None:
-        """Begin a new connection: the server announces each relation again before its changes."""
+    def forget_connection(self) -> None:
+        """Begin a new connection: the server announces each relation again before its changes, and
+        sends open transactions again, so their parts are deleted."""
         with self._chain.mutex:
             self._chain.in_force = {}
             self.parts.abandon_all()

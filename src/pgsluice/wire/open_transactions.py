@@ -1,4 +1,4 @@
-"""What the transaction machine remembers: announcements, and each transaction that is open."""
+"""The state of the transaction machine: announcements, and the open transactions."""
 
 from __future__ import annotations
 

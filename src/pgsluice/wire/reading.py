@@ -1,11 +1,11 @@
-"""Reading fields out of bytes that nobody has checked yet, and writing them.
+"""Reads fields from bytes that were not checked before, and writes them.
 
 Rules:
-- every length is checked before anything is read, so that a wrong byte costs no more memory
-  than the input's own size;
-- what does not fit is a :class:`~pgsluice.errors.ProtocolError` with ``tag``, ``offset`` (of
-  the field in the message) and ``expected``; it never carries the message's content;
-- a :class:`Writer` refuses with ``ValueError`` what its reader could not give back.
+- Every length is checked before anything is read, so a wrong byte never costs more memory than the
+  size of the input.
+- A field that cannot be read raises :class:`~pgsluice.errors.ProtocolError` with ``tag``,
+  ``offset`` (of the field in the message) and ``expected``. The error never has the message's
+content. - A :class:`Writer` raises ``ValueError`` for a value that its reader could not read back.
 
 All integers are big-endian (the manual, section "Message Data Types").
 """
@@ -30,7 +30,7 @@ MAX_LSN = 2**63 - 1
 
 
 class Reader:
-    """One message and how far it is read.
+    """Reads one message, field by field.
 
     Attributes:
         data: the whole message, its tag first.
@@ -50,12 +50,12 @@ class Reader:
         self.parallel = parallel
 
     def wrong(self, expected: str, *, offset: int | None = None, got: str) -> ProtocolError:
-        """The one error of this room, to be raised.
+        """The error, to be raised, for bytes that are not as expected.
 
         Args:
             expected: what should stand there.
             offset: where, from the message's first byte; the next field's by default.
-            got: what stands there instead, in words, never the content.
+            got: what stands there, in words, never the content.
         """
         start = self.offset if offset is None else offset
         tag = chr(self.data[0])
@@ -70,8 +70,8 @@ class Reader:
         left = len(self.data) - self.offset
         return self.wrong(f"{size} bytes of {field}", got=f"{left} up to the message's end")
 
-    # struct checks the bounds before it reads; an exception that does not happen is free,
-    # unlike a check of our own, and these methods are most of what a message costs.
+    # struct checks the bounds before it reads. An exception that is not raised costs nothing, a
+    # check of our own would, and these methods take most of a message's time.
 
     def u8(self, field: str) -> int:
         start = self.offset
@@ -116,7 +116,7 @@ class Reader:
         return value
 
     def lsn(self, field: str) -> Lsn:
-        """An LSN: unsigned on the wire; beyond 2^63 - 1 no server ever gets."""
+        """An LSN: unsigned on the wire, but no server gets past 2^63 - 1."""
         start = self.offset
         try:
             value: int = _unpack_i64(self.data, start)[0]
@@ -142,12 +142,12 @@ class Reader:
         return self.flags(field, 1) == 1
 
     def count(self, layout_size: int, field: str, least: int) -> int:
-        """A number of things, each at least ``least`` bytes long, all in what follows.
+        """A number of items, all in the bytes that follow.
 
         Args:
             layout_size: 2 or 4, the width of the number itself.
             field: its name.
-            least: the least size of one thing; the claim is checked against what is left.
+            least: the smallest size of an item; the number is checked against the bytes left.
         """
         start = self.offset
         value = self.i16(field) if layout_size == 2 else self.i32(field)
@@ -179,7 +179,7 @@ class Reader:
         return self.data[start : start + size]
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """All bytes that are left."""
         return self.take(len(self.data) - self.offset)
 
     def string(self, field: str) -> str:
@@ -216,7 +216,7 @@ class Reader:
         return self.u32("xid") if self.in_stream else None
 
     def part(self, allowed: bytes, field: str) -> int:
-        """A byte that says what comes next, or which of a few kinds something is.
+        """A byte that says which of a few kinds something is, or what follows.
 
         Args:
             allowed: the bytes that may stand here.
@@ -232,7 +232,7 @@ class Reader:
         return self.wrong(f"{parts} for {field}", offset=self.offset - 1, got=f"byte {value:#04x}")
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Refuse bytes after the last field."""
         left = len(self.data) - self.offset
         if left:
             raise self.wrong("the message's end", got=f"{left} more bytes")

@@ -34,7 +34,7 @@ class _Unchanged(Enum):
 
 
 UNCHANGED: Final = _Unchanged.UNCHANGED
-"""Stands for a value that the server did not send, in :meth:`TupleData.of`."""
+"""In :meth:`TupleData.of`: a value that the server did not send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ class TupleData:
 
     @classmethod
     def read(cls, reader: Reader) -> TupleData:
-        """Read a tuple where the reader stands.
+        """Read the tuple at the reader's offset.
 
         Raises:
-            ProtocolError: as everywhere.
+            ProtocolError: the bytes are no tuple.
         """
-        # The one hot loop of this room: local names, and kind and length in one read. Where
-        # the kind has no length, or what is left is too short for one, it means nothing.
+        # The only hot loop of this package: it has local names, and reads kind and length at once.
+        # For a kind without a length, or at the message's end, that length is not used.
         data = reader.data
         size = len(data)
         last = size - _HEAD.size
@@ -236,4 +236,4 @@ NewTuple = Annotated[TupleData, Field(_read_new, _write_new)]
 OldTuple = Annotated[OldKey | OldRow, Field(_read_old, _write_old)]
 """``K`` and the old key, or ``O`` and the old row."""
 OldTupleIfAny = Annotated[OldKey | OldRow | None, Field(_read_old_if_any, _write_old_if_any)]
-"""The same, or nothing: the new tuple comes next."""
+"""The same, or nothing if the new tuple follows at once."""
