@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,12 @@ class Run:
         settling = Settling(self._one, schema=_WITNESSES)
         with self._one.live(reread=self._reread):
             settling.await_settled()
-            for number in range(max(len(scenario.steps) for scenario in self._scenarios)):
-                self._step(number)
-                settling.await_witness()
+            prepared = [scenario for scenario in self._scenarios if scenario.prepares]
+            others = [scenario for scenario in self._scenarios if not scenario.prepares]
+            self._take_steps(others, settling.await_witness)
+            # No table can be copied while a prepared transaction is open: a slot waits for it.
+            self._take_steps(prepared, settling.await_settled)
+            settling.await_witness()
             faults = self._compare(self._scenarios)
             failed = [scenario for scenario in self._scenarios if faults[scenario.name]]
             if failed:
@@ -106,14 +109,23 @@ class Run:
 
     # Steps
 
-    def _step(self, number: int) -> None:
-        for scenario in self._scenarios:
-            for step in scenario.steps[number : number + 1]:
-                if self._is_own and is_about_publications(step):
-                    self._publications += map(scenario.sql, step)
-                    self._is_to_reread.set()
-                else:
-                    self._execute(scenario, step)
+    def _take_steps(self, scenarios: Sequence[Scenario], settle: Callable[[], None]) -> None:
+        for number in range(max((len(one.steps) for one in scenarios), default=0)):
+            for scenario in scenarios:
+                for step in scenario.steps[number : number + 1]:
+                    self._take(scenario, step)
+            self._publish()
+            settle()
+
+    def _take(self, scenario: Scenario, step: list[str]) -> None:
+        if self._is_own and is_about_publications(step):
+            self._publications += map(scenario.sql, step)
+            self._is_to_reread.set()
+        else:
+            self._execute(scenario, step)
+
+    def _publish(self) -> None:
+        """Have the run read changed publications of pgsluice's own."""
         if self._is_to_reread.is_set():
             self._write_publications()
             self._one.wait_until(

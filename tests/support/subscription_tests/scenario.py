@@ -67,6 +67,11 @@ class Scenario:
         made = (re.match(r"CREATE PUBLICATION (\S+)", text) for text in self.publications)
         return [self.sql(found[1]) for found in made if found]
 
+    @property
+    def prepares(self) -> bool:
+        """Whether a step leaves a prepared transaction open."""
+        return any("PREPARE TRANSACTION" in text for step in self.steps for text in step)
+
     def expected(self, *, is_own: bool) -> dict[str, str]:
         """Table -> query, for the server's publications or for pgsluice's own; "": its rows."""
         return (self.own_rows if is_own else {}) or self.rows
