@@ -167,9 +167,9 @@ class Run:
         for table, query in scenario.expected(is_own=self._is_own).items():
             title = scenario.title(table)
             if title in errors:
-                faults.append(f"{table} is parked: {errors[title]}")
+                faults.append(f"{title} is parked: {errors[title]}")
             elif not self._target(title).exists():
-                faults.append(f"{table} has no target")
+                faults.append(f"{title} has no target")
             else:
                 faults += self._differences(connection, scenario, title, query)
         for table, words in scenario.parked.items():
