@@ -34,61 +34,43 @@ def test_once_ends_where_only_unpublished_tables_were_written_and_finds_no_gap(
     one.assert_equal("t")
 
 
-def test_a_lost_checkpoint_and_other_limits_change_nothing(
-    database: MakeDatabase, pipeline: MakePipeline
+def test_checkpoints_lost_and_restored_and_a_copy_that_was_cut_off(
+    database: MakeDatabase, pipeline: MakePipeline, tmp_path: Path
 ) -> None:
     one = pipeline(shop := database())
     shop.execute(
         "CREATE TABLE busy (id int PRIMARY KEY, n int)",
         "CREATE TABLE quiet (id int PRIMARY KEY, n int)",
+        "CREATE TABLE cut_off (id int PRIMARY KEY)",
         "INSERT INTO busy SELECT i, 0 FROM generate_series(1, 100) i",
         "INSERT INTO quiet VALUES (1, 1)",
+        "INSERT INTO cut_off VALUES (1)",
     )
+    checkpoint = one.spool / "subscriptions" / "lake" / "checkpoint"
     one.once()
+    assert not checkpoint.exists(), "where nothing was received, no query starts"
+    shop.execute("UPDATE busy SET n = n + 1")
+    one.once()
+    shutil.copytree(checkpoint, tmp_path / "old")
+
+    # Lost, and other limits on a batch.
     for limit in ("max_rows_per_batch = 10", "max_bytes_per_batch = 1"):
         shop.execute("UPDATE busy SET n = n + 1", "UPDATE busy SET n = n + 1 WHERE id < 50")
         shop.execute("INSERT INTO busy SELECT max(id) + 1, 0 FROM busy")
-        shutil.rmtree(one.spool / "subscriptions" / "lake" / "checkpoint")
+        shutil.rmtree(checkpoint)
         one.write(limit)
         one.once()
         one.assert_equal("busy", "quiet")
-    shop.execute("UPDATE quiet SET n = 2")
-    one.once()
-    one.assert_equal("busy", "quiet")
 
-
-def test_a_restored_checkpoint_changes_nothing(
-    database: MakeDatabase, pipeline: MakePipeline, tmp_path: Path
-) -> None:
-    one = pipeline(shop := database())
-    shop.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 0)")
-    one.once()
-    shop.execute("UPDATE t SET n = 1")
-    one.once()
-    checkpoint = one.spool / "subscriptions" / "lake" / "checkpoint"
-    shutil.copytree(checkpoint, tmp_path / "old")
-    for n in (2, 3):
-        shop.execute(f"UPDATE t SET n = {n}")
-        one.once()
+    # Restored: older than the record. The record says that a copy is under way, and whose
+    # process is gone.
     shutil.rmtree(checkpoint)
     shutil.copytree(tmp_path / "old", checkpoint)
-    shop.execute("INSERT INTO t VALUES (2, 0)")
-    one.once()
-    one.assert_equal("t")
-
-
-def test_a_copy_that_was_cut_off_is_made_again(
-    database: MakeDatabase, pipeline: MakePipeline
-) -> None:
-    """The record says that a copy is under way, and whose process is gone."""
-    one = pipeline(shop := database())
-    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    one.once()
     store = RecordStore.open(one.spool, "lake")
-    (oid,) = store.record.tables
+    (oid,) = (oid for oid, table in store.record.tables.items() if table.name == "cut_off")
     table = replace(store.record.tables[oid], state=TableState.DATA_COPY)
-    store.save(replace(store.record, tables={oid: table}))
-    shop.execute("INSERT INTO t VALUES (2)")
+    store.save(replace(store.record, tables={**store.record.tables, oid: table}))
+    shop.execute("UPDATE quiet SET n = 2", "INSERT INTO cut_off VALUES (2)")
     one.once()
-    one.assert_equal("t")
-    assert one.table("t").copy_number == 2
+    one.assert_equal("busy", "quiet", "cut_off")
+    assert one.table("cut_off").copy_number == 2

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pgsluice.config import Config, load_config
 from pgsluice.errors import ConfigError
-from pgsluice.events import MetricsEvent
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pgsluice.config import Config
+    from pgsluice.events import MetricsEvent
 
 __all__ = ["Subscription"]
 
@@ -28,6 +32,10 @@ class Subscription:
     """
 
     def __init__(self, config: Config | Path | str, name: str | None = None) -> None:
+        # Each query starts a process that imports this room to plan batches: it needs no
+        # configuration, and its models take longer to load than all else of ours.
+        from pgsluice.config import Config, load_config
+
         self.config = config if isinstance(config, Config) else load_config(config)
         names = [subscription.name for subscription in self.config.subscriptions]
         if name is None:

@@ -143,6 +143,14 @@ class SubscriptionDriver:
                 results = run_tasks(self._spark, self._task().run, payloads, TaskResult)
                 self._results.record(tables.position, results, started)
 
+    def has_waiting_segments(self) -> bool:
+        """Whether the spool has segments past the subscription's position.
+
+        Raises:
+            SpoolHole: what follows the position cannot be read.
+        """
+        return bool(self._reader.segments(self.tables.position))
+
     def is_behind(self) -> bool:
         """Whether a table that may be merged now has work up to the position."""
         with self.tables.lock:

@@ -204,10 +204,11 @@ class RunLoop:
             driver.looks.look()
             driver.copies.run(stop=self._stop)
             driver.catch_up(with_deferred=True)
-            driver.query.start(once=True)
-            while not driver.query.await_end(1):
-                self._capture.check()
-                driver.answer_barrier()
+            if driver.has_waiting_segments():  # a query takes seconds to start
+                driver.query.start(once=True)
+                while not driver.query.await_end(1):
+                    self._capture.check()
+                    driver.answer_barrier()
             driver.raise_failure()
             driver.query.raise_failure()
             if driver.tables.needs_look:
