@@ -461,6 +461,9 @@ def test_a_transaction_that_streams_ends_with_its_primary(synchronised) -> None:
         connection.execute("BEGIN")
         connection.execute(insert(1001, 6000, "repeat('x', 100)"))
         await_that(lambda: any((config.spool.path / "parts").rglob("*.arrow")))
+        # A commit flushes the page with the open transaction's last row, which nobody else does
+        # for 15 s: until then the standby cannot replay up to the flush position.
+        pair.on_primary.execute("CREATE TABLE u (i int)")
         pair.await_replay()
         pair.crash()
         pair.standby.promote()
