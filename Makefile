@@ -6,7 +6,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-JOBS   ?= 2
+# One more than the cores that the tests are measured on: a third of their time they wait, for servers
+# and for processes that start.
+JOBS   ?= 3
 
 .PHONY: help env demo test soak fuzz lint format matrix corpus bench lock clean java
 
