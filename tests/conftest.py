@@ -191,6 +191,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.driver.defaultJavaOptions": f"{java} -Dderby.system.home={folder}",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
+            # As in a session that `run` starts: workers are forked with their imports done.
+            "spark.python.daemon.module": "pgsluice.subscription.daemon",
             "spark.sql.streaming.numRecentProgressUpdates": "20",
         },
         "pgsluice tests",

@@ -96,23 +96,3 @@ def test_attempted_twice_at_once_and_once_more_late(
     one.once()
     assert one.delta("t").version() == version + 1
     assert one.table("t").committed == end
-
-
-def test_a_target_that_was_rolled_back_is_parked_and_copied_again(
-    database: MakeDatabase, pipeline: MakePipeline
-) -> None:
-    one = pipeline(shop := database())
-    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    one.once()
-    shop.execute("INSERT INTO t VALUES (2)")
-    one.once()
-    # As if the lake had been put back from a backup: the newest commit is gone.
-    log = one.lake / "public" / "t" / "_delta_log"
-    newest = max(log.glob("*.json"))
-    assert '"add"' in newest.read_text()
-    newest.unlink()
-    shop.execute("INSERT INTO t VALUES (3)")
-    with pytest.raises(Exception, match="rolled back"):
-        one.once()
-    one.copy("t")
-    one.assert_equal("t")

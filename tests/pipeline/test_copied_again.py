@@ -50,22 +50,3 @@ def test_columns_renamed_tables_not_sent_for_a_while_and_a_lost_record(
     shop.execute("UPDATE renamed SET b = 'd'")
     one.once()
     one.assert_equal(*tables)
-
-
-def test_a_table_that_was_without_its_key_for_a_while_and_a_new_one(
-    database: MakeDatabase, pipeline: MakePipeline
-) -> None:
-    one = pipeline(shop := database())
-    shop.execute("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1)")
-    one.once()
-    shop.execute(
-        "CREATE TABLE added (id int PRIMARY KEY)",
-        "INSERT INTO added VALUES (1)",
-        "ALTER TABLE t DROP CONSTRAINT t_pkey",
-    )
-    one.once()
-    one.assert_equal("added")
-    # Nobody is told of this one: pgsluice saw to it that the application may do it.
-    shop.execute("UPDATE t SET a = 2", "ALTER TABLE t ADD PRIMARY KEY (id)")
-    one.once()
-    one.assert_equal("t")

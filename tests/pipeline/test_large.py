@@ -9,9 +9,9 @@ from tests.support.pipeline import MakePipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-ROWS = 200_000
+ROWS = 50_000
 
 
 def test_a_large_transaction_comes_in_parts(database: MakeDatabase, pipeline: MakePipeline) -> None:
     one = pipeline(database())
-    assert replicate(one, ROWS, segment_bytes=2**20) < CAPTURE_BYTES
+    assert replicate(one, ROWS, segment_bytes=2**18) < CAPTURE_BYTES

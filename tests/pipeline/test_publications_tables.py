@@ -50,9 +50,7 @@ DELETE FROM inserted WHERE id = 2;
 """
 
 
-@pytest.mark.parametrize(
-    ("version", "binary"), [(18, False), (18, True), (12, False)], ids=["18", "18 binary", "12"]
-)
+@pytest.mark.parametrize(("version", "binary"), [(18, True), (12, False)], ids=["18 binary", "12"])
 def test_identities_lists_and_actions(
     version: int, binary: bool, servers: Servers, database: MakeDatabase, pipeline: MakePipeline
 ) -> None:

@@ -11,7 +11,7 @@ from tests.support.large_transaction import CAPTURE_BYTES, replicate
 from tests.support.pipeline import MakePipeline
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.pg(">= 16")]
-ROWS = 200_000
+ROWS = 100_000
 
 
 @pytest.mark.parametrize("streaming", ["on", "parallel"])
@@ -21,7 +21,7 @@ def test_a_large_transaction_is_streamed_and_capture_killed_in_it(
     shop = database()
     shop.execute(f"ALTER DATABASE \"{shop.name}\" SET logical_decoding_work_mem = '64kB'")
     one = pipeline(shop, source=f'streaming = "{streaming}"')
-    assert replicate(one, ROWS, segment_bytes=2**20, kills=1) < CAPTURE_BYTES
+    assert replicate(one, ROWS, segment_bytes=2**18, kills=1) < CAPTURE_BYTES
 
 
 def test_interleaved_transactions_with_savepoints(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.pipeline.stories import Story, tell
 from tests.support.databases import MakeDatabase
-from tests.support.pipeline import MakePipeline
+from tests.support.pipeline import MakePipeline, Pipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -77,43 +78,189 @@ MOVE = "UPDATE parts SET region = 'us' WHERE id = 4"
 """A row that moves to another partition (from 11 on) is a delete and an insert."""
 
 
-def test_every_table_equals_its_source_after_a_copy_and_after_changes(
-    database: MakeDatabase, pipeline: MakePipeline
-) -> None:
-    one = pipeline(shop := database())
+def test_changes_of_tables_arrive(database: MakeDatabase, pipeline: MakePipeline) -> None:
+    tell(
+        pipeline(database()),
+        every_table_equals_its_source_after_a_copy_and_after_changes,
+        two_keys_swapped_while_their_big_columns_stay,
+        an_added_nullable_column_is_followed_and_a_dropped_one_turns_null,
+        one_bad_table_stops_no_other,
+        an_application_that_updates_a_table_without_identity_is_never_stopped,
+        what_the_stream_cannot_tell_is_seen_in_the_catalog,
+        a_table_that_was_without_its_key_for_a_while_and_a_new_one,
+        a_target_that_was_rolled_back_is_parked_and_copied_again,
+    )
+
+
+def every_table_equals_its_source_after_a_copy_and_after_changes(one: Pipeline) -> Story:
+    shop = one.database
     is_keyed = shop.server.programs.major >= 11
     shop.execute(SHOP, PARTS if is_keyed else PARTS_OF_10, BEFORE)
-    one.once()
+    yield
     one.assert_equal(*SHOP_TABLES)
     shop.execute(*WORK, *([MOVE] if is_keyed else []))
-    one.once()
+    yield
     one.assert_equal(*SHOP_TABLES)
     versions = {table: one.delta(table).version() for table in SHOP_TABLES}
     applied = {table: one.table(table).rows for table in SHOP_TABLES}
-    one.once()
+    yield
     assert {table: one.delta(table).version() for table in SHOP_TABLES} == versions
     assert {table: one.table(table).rows for table in SHOP_TABLES} == applied
 
 
-def test_two_keys_swapped_while_their_big_columns_stay(
-    database: MakeDatabase, pipeline: MakePipeline
-) -> None:
-    one = pipeline(shop := database())
-    shop.execute(
-        "CREATE TABLE t (id int PRIMARY KEY DEFERRABLE, big text)",
-        "ALTER TABLE t ALTER big SET STORAGE EXTERNAL",
-        f"INSERT INTO t SELECT i, {BIG} || i FROM generate_series(1, 4) i",
+def two_keys_swapped_while_their_big_columns_stay(one: Pipeline) -> Story:
+    one.database.execute(
+        "CREATE TABLE swapped (id int PRIMARY KEY DEFERRABLE, big text)",
+        "ALTER TABLE swapped ALTER big SET STORAGE EXTERNAL",
+        f"INSERT INTO swapped SELECT i, {BIG} || i FROM generate_series(1, 4) i",
         # A deferrable key is no replica identity.
-        "CREATE UNIQUE INDEX t_id ON t (id)",
-        "ALTER TABLE t REPLICA IDENTITY USING INDEX t_id",
+        "CREATE UNIQUE INDEX swapped_id ON swapped (id)",
+        "ALTER TABLE swapped REPLICA IDENTITY USING INDEX swapped_id",
     )
-    one.once()
+    yield
+    one.database.execute(
+        "BEGIN; UPDATE swapped SET id = -1 WHERE id = 1; UPDATE swapped SET id = 1 WHERE id = 2;"
+        "UPDATE swapped SET id = 2 WHERE id = -1; COMMIT"
+    )
+    yield
+    one.assert_equal("swapped")
+
+
+def an_added_nullable_column_is_followed_and_a_dropped_one_turns_null(one: Pipeline) -> Story:
+    one.database.execute(
+        "CREATE TABLE altered (id int PRIMARY KEY, a text)", "INSERT INTO altered VALUES (1, 'x')"
+    )
+    yield
+    one.database.execute(
+        "INSERT INTO altered VALUES (2, 'y')",
+        "ALTER TABLE altered ADD COLUMN b numeric(6,2)",
+        "INSERT INTO altered VALUES (3, 'z', 1.5)",
+        "UPDATE altered SET b = 2 WHERE id = 1",
+    )
+    yield
+    one.assert_equal("altered")
+    one.database.execute("ALTER TABLE altered DROP COLUMN a", "INSERT INTO altered VALUES (4, 9)")
+    yield
+    rows = {row["id"]: row for row in one.delta("altered").to_pyarrow_table().to_pylist()}
+    assert rows[2]["a"] == "y"
+    assert rows[4]["a"] is None
+    assert one.table("altered").copy_number == 1
+
+
+def one_bad_table_stops_no_other(one: Pipeline) -> Story:
+    shop = one.database
     shop.execute(
-        "BEGIN; UPDATE t SET id = -1 WHERE id = 1; UPDATE t SET id = 1 WHERE id = 2;"
-        "UPDATE t SET id = 2 WHERE id = -1; COMMIT"
+        "CREATE TABLE good (id int PRIMARY KEY)",
+        "CREATE TABLE bad (id int PRIMARY KEY, d date)",
+        "INSERT INTO good VALUES (1)",
+        "INSERT INTO bad VALUES (1, '2024-01-01')",
     )
-    one.once()
-    one.assert_equal("t")
+    yield
+    shop.execute("INSERT INTO bad VALUES (2, 'infinity')", "INSERT INTO good VALUES (2)")
+    yield {"bad": "1 value.* of column .d. .* fit"}
+    one.assert_equal("good")
+    assert one.table("bad").state == "p"
+    shop.execute("DELETE FROM bad WHERE id = 2", "INSERT INTO bad VALUES (3, NULL)")
+    one.copy("public.bad")
+    one.assert_equal("good", "bad")
+    yield
+    one.assert_equal("good", "bad")
+
+
+def an_application_that_updates_a_table_without_identity_is_never_stopped(one: Pipeline) -> Story:
+    shop = one.database
+    shop.execute("CREATE TABLE nokey (a int)", "CREATE TABLE k (id int PRIMARY KEY)")
+    yield
+    shop.execute("INSERT INTO nokey VALUES (1), (2)", "INSERT INTO k VALUES (1)")
+    yield
+    one.assert_equal("nokey", "k")
+    shop.execute("UPDATE nokey SET a = a + 1", "DELETE FROM nokey WHERE a = 2")
+    shop.execute("ALTER TABLE k DROP CONSTRAINT k_pkey")
+    yield
+    # Ours are kept in step: the table without its key may be updated as well.
+    shop.execute("UPDATE k SET id = 2")
+
+
+def what_the_stream_cannot_tell_is_seen_in_the_catalog(one: Pipeline) -> Story:
+    shop = one.database
+    major = shop.server.programs.major
+    # Up to 10 a partitioned table has no key.
+    root_key, leaf_key = (" PRIMARY KEY", "") if major >= 11 else ("", " (PRIMARY KEY (id))")
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int)",
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 10) i",
+        f"CREATE TABLE p (id int{root_key}) PARTITION BY RANGE (id)",
+        f"CREATE TABLE p1 PARTITION OF p{leaf_key} FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO p SELECT generate_series(1, 20)",
+        "CREATE TABLE p3 (id int PRIMARY KEY)",
+        "INSERT INTO p3 SELECT generate_series(200, 210)",
+    )
+    yield
+    copies = {name: one.table(name).copy_number for name in ("t", "p")}
+    # Neither a new file nor a new empty partition is a reason to copy again.
+    shop.execute(
+        "VACUUM FULL t",
+        f"CREATE TABLE p2 PARTITION OF p{leaf_key} FOR VALUES FROM (100) TO (200)",
+        "INSERT INTO p VALUES (150)",
+    )
+    yield
+    one.assert_equal("t", "p")
+    again = {name: one.table(name).copy_number - number for name, number in copies.items()}
+    # But 10 sends no TRUNCATE, and there a new file may be one. Before 13 a new partition has to
+    # be added to the publication: what is written to it until then does not come.
+    assert again == {"t": int(major < 11), "p": int(major < 13)}
+    # A partition that comes or goes with its rows is; so is one that is truncated.
+    shop.execute("ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (200) TO (300)")
+    # Every value is another, and no message says so.
+    shop.execute("ALTER TABLE t ALTER a TYPE int USING a * 2", "INSERT INTO t VALUES (11, 11)")
+    yield
+    one.assert_equal("t", "p")
+    shop.execute(
+        "BEGIN; CREATE TABLE p4 (LIKE p1 INCLUDING ALL); INSERT INTO p4 VALUES (300);"
+        "ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (300) TO (400); COMMIT"
+    )
+    yield
+    one.assert_equal("p")
+    shop.execute("ALTER TABLE p DETACH PARTITION p4", "TRUNCATE p1", "INSERT INTO p VALUES (5)")
+    yield
+    one.assert_equal("p")
+
+
+def a_table_that_was_without_its_key_for_a_while_and_a_new_one(one: Pipeline) -> Story:
+    shop = one.database
+    shop.execute(
+        "CREATE TABLE keyless (id int PRIMARY KEY, a int)", "INSERT INTO keyless VALUES (1, 1)"
+    )
+    yield
+    shop.execute(
+        "CREATE TABLE added (id int PRIMARY KEY)",
+        "INSERT INTO added VALUES (1)",
+        "ALTER TABLE keyless DROP CONSTRAINT keyless_pkey",
+    )
+    yield
+    one.assert_equal("added")
+    # Nobody is told of this one: pgsluice saw to it that the application may do it.
+    shop.execute("UPDATE keyless SET a = 2", "ALTER TABLE keyless ADD PRIMARY KEY (id)")
+    yield
+    one.assert_equal("keyless")
+
+
+def a_target_that_was_rolled_back_is_parked_and_copied_again(one: Pipeline) -> Story:
+    shop = one.database
+    shop.execute("CREATE TABLE restored (id int PRIMARY KEY)", "INSERT INTO restored VALUES (1)")
+    yield
+    shop.execute("INSERT INTO restored VALUES (2)")
+    yield
+    # As if the lake had been put back from a backup: the newest commit is gone.
+    log = one.lake / "public" / "restored" / "_delta_log"
+    newest = max(log.glob("*.json"))
+    assert '"add"' in newest.read_text()
+    newest.unlink()
+    shop.execute("INSERT INTO restored VALUES (3)")
+    yield {"restored": "rolled back"}
+    one.copy("restored")
+    one.assert_equal("restored")
+    yield
 
 
 def test_updates_of_rows_that_were_not_copied_are_skipped(
@@ -156,108 +303,3 @@ def test_an_insert_replaces_a_row_whose_delete_is_not_published(
     one.once()
     rows = one.delta("t").to_pyarrow_table().to_pylist()
     assert sorted((row["id"], row["a"]) for row in rows) == [(1, 1), (2, 0), (3, 1)]
-
-
-def test_an_added_nullable_column_is_followed_and_a_dropped_one_turns_null(
-    database: MakeDatabase, pipeline: MakePipeline
-) -> None:
-    one = pipeline(shop := database())
-    shop.execute("CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1, 'x')")
-    one.once()
-    shop.execute(
-        "INSERT INTO t VALUES (2, 'y')",
-        "ALTER TABLE t ADD COLUMN b numeric(6,2)",
-        "INSERT INTO t VALUES (3, 'z', 1.5)",
-        "UPDATE t SET b = 2 WHERE id = 1",
-    )
-    one.once()
-    one.assert_equal("t")
-    shop.execute("ALTER TABLE t DROP COLUMN a", "INSERT INTO t VALUES (4, 9)")
-    one.once()
-    rows = {row["id"]: row for row in one.delta("t").to_pyarrow_table().to_pylist()}
-    assert rows[2]["a"] == "y"
-    assert rows[4]["a"] is None
-
-
-def test_one_bad_table_stops_no_other(database: MakeDatabase, pipeline: MakePipeline) -> None:
-    one = pipeline(shop := database())
-    shop.execute(
-        "CREATE TABLE good (id int PRIMARY KEY)",
-        "CREATE TABLE bad (id int PRIMARY KEY, d date)",
-        "INSERT INTO good VALUES (1)",
-        "INSERT INTO bad VALUES (1, '2024-01-01')",
-    )
-    one.once()
-    shop.execute("INSERT INTO bad VALUES (2, 'infinity')", "INSERT INTO good VALUES (2)")
-    with pytest.raises(Exception, match=r"1 table is parked:\nlake: public\.bad: "):
-        one.once()
-    one.assert_equal("good")
-    assert one.table("bad").state == "p"
-    shop.execute("DELETE FROM bad WHERE id = 2", "INSERT INTO bad VALUES (3, NULL)")
-    one.copy("public.bad")
-    one.assert_equal("good", "bad")
-
-
-def test_an_application_that_updates_a_table_without_identity_is_never_stopped(
-    database: MakeDatabase, pipeline: MakePipeline
-) -> None:
-    one = pipeline(shop := database())
-    shop.execute("CREATE TABLE nokey (a int)", "CREATE TABLE k (id int PRIMARY KEY)")
-    one.once()
-    shop.execute("INSERT INTO nokey VALUES (1), (2)", "INSERT INTO k VALUES (1)")
-    one.once()
-    one.assert_equal("nokey", "k")
-    shop.execute("UPDATE nokey SET a = a + 1", "DELETE FROM nokey WHERE a = 2")
-    shop.execute("ALTER TABLE k DROP CONSTRAINT k_pkey")
-    one.once()
-    # Ours are kept in step: the table without its key may be updated as well.
-    shop.execute("UPDATE k SET id = 2")
-
-
-def test_what_the_stream_cannot_tell_is_seen_in_the_catalog(
-    database: MakeDatabase, pipeline: MakePipeline
-) -> None:
-    one = pipeline(shop := database())
-    major = shop.server.programs.major
-    # Up to 10 a partitioned table has no key.
-    root_key, leaf_key = (" PRIMARY KEY", "") if major >= 11 else ("", " (PRIMARY KEY (id))")
-    shop.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, a int)",
-        "INSERT INTO t SELECT i, i FROM generate_series(1, 10) i",
-        f"CREATE TABLE p (id int{root_key}) PARTITION BY RANGE (id)",
-        f"CREATE TABLE p1 PARTITION OF p{leaf_key} FOR VALUES FROM (0) TO (100)",
-        "INSERT INTO p SELECT generate_series(1, 20)",
-        "CREATE TABLE p3 (id int PRIMARY KEY)",
-        "INSERT INTO p3 SELECT generate_series(200, 210)",
-    )
-    one.once()
-    copies = {name: one.table(name).copy_number for name in ("t", "p")}
-    # Neither a new file nor a new empty partition is a reason to copy again.
-    shop.execute(
-        "VACUUM FULL t",
-        f"CREATE TABLE p2 PARTITION OF p{leaf_key} FOR VALUES FROM (100) TO (200)",
-        "INSERT INTO p VALUES (150)",
-    )
-    one.once()
-    one.assert_equal("t", "p")
-    again = {name: one.table(name).copy_number - number for name, number in copies.items()}
-    # But 10 sends no TRUNCATE, and there a new file may be one. Before 13 a new partition has to
-    # be added to the publication: what is written to it until then does not come.
-    assert again == {"t": int(major < 11), "p": int(major < 13)}
-    # A partition that comes or goes with its rows is; so is one that is truncated.
-    shop.execute("ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (200) TO (300)")
-    one.once()
-    one.assert_equal("p")
-    shop.execute(
-        "BEGIN; CREATE TABLE p4 (LIKE p1 INCLUDING ALL); INSERT INTO p4 VALUES (300);"
-        "ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (300) TO (400); COMMIT"
-    )
-    one.once()
-    one.assert_equal("p")
-    shop.execute("ALTER TABLE p DETACH PARTITION p4", "TRUNCATE p1", "INSERT INTO p VALUES (5)")
-    one.once()
-    one.assert_equal("p")
-    # Every value is another, and no message said so.
-    shop.execute("ALTER TABLE t ALTER a TYPE int USING a * 2", "INSERT INTO t VALUES (11, 11)")
-    one.once()
-    one.assert_equal("t")

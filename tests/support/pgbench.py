@@ -25,9 +25,12 @@ def pgbench() -> str:
     return str(find_programs(18, Account.choose()).path("pgbench"))
 
 
-def initialise(database: Database) -> None:
-    """pgbench's four tables; pgbench_history has no key and only takes inserts."""
-    command = [pgbench(), "-i", "-q", "-s", str(SCALE)]
+def initialise(database: Database, scale: int = SCALE) -> None:
+    """pgbench's four tables, 100,000 accounts for each step of the scale.
+
+    pgbench_history has no key and only takes inserts.
+    """
+    command = [pgbench(), "-i", "-q", "-s", str(scale)]
     subprocess.run([*command, database.dsn], check=True, capture_output=True, timeout=120)
 
 
@@ -75,7 +78,9 @@ def fire(one: Pipeline, *, seconds: int, kills: int, seed: int, restart: bool = 
     assert running.returncode == 0, output
     one.wait_applied(timeout_s=180)
     one.assert_equal(*TABLES)
+    last = one.processes[-1]
     one.stop()
+    assert last.returncode == 143
     return victims
 
 

@@ -34,7 +34,12 @@ MakePipeline = Callable[..., "Pipeline"]
 
 
 class Pipeline:
-    """One configuration on one database."""
+    """One configuration on one database.
+
+    Attributes:
+        publications: pgsluice's own, by name: what follows ``CREATE PUBLICATION name``. For the
+            stories of tests/pipeline.
+    """
 
     def __init__(self, folder: Path, database: Database, extra: str = "", source: str = "") -> None:
         self.folder = folder
@@ -43,6 +48,7 @@ class Pipeline:
         self.lake = folder / "lake"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.errors: list[BaseException] = []
+        self.publications: dict[str, str] = {}
         self.source = source
         self.write(extra)
 
