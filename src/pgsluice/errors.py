@@ -21,7 +21,8 @@
     │   └── ForeignSpool          the folder holds a spool of something else
     ├── TableError                parks one table, and no other
     │   └── EvaluationError       a row filter fails for a row, as it would on the server
-    └── SinkError                 the target as a whole cannot be used
+    ├── SinkError                 the target as a whole cannot be used
+    └── SparkEnded                Spark's JVM is gone
 
 An error says what happened, where, and what to do next (``hint``). Facts are attributes, so
 that callers decide by them and never by parsing a sentence. It never carries a row's values
@@ -186,6 +187,10 @@ class SinkError(PgsluiceError):
     """The target as a whole cannot be used."""
 
     remedy = Remedy.STOP
+
+
+class SparkEnded(PgsluiceError):
+    """Spark's JVM has ended while it was needed: it was killed, or it crashed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,11 @@ def driver_of(
     maker: SpoolMaker,
     tables: Mapping[int, TableRecord] | None = None,
     report: Callable[[MetricsEvent], None] = lambda _: None,
+    config: Config | None = None,
     **keys: Any,
 ) -> SubscriptionDriver:
     """A driver of a subscription with two tables; ``orders`` has all the changes."""
-    config = config_of(maker, **keys)
+    config = config or config_of(maker, **keys)
     known = {OID: ready("orders"), QUIET: ready("quiet"), **(tables or {})}
     record = SubscriptionRecord(
         "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), known

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +11,26 @@ from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkRuntimeError, StreamingQueryException
-from tests.subscription.test_driver import config_of, driver_of
-from tests.support.spools import SpoolMaker
+from tests.subscription.test_driver import QUIET, config_of, driver_of, ready
+from tests.support.capturing import await_that, configure, insert, inserted, numbers, phase
+from tests.support.databases import MakeDatabase
+from tests.support.spools import OID, START, SpoolMaker, orders
 
-from pgsluice.errors import PgsluiceError, SinkError, SourceRefused, SourceUnreachable
-from pgsluice.subscription.loop import RunLoop, RunningSubscription
+from pgsluice.capture import CaptureProcess
+from pgsluice.config import PublicationsConfig
+from pgsluice.errors import (
+    ConfigError,
+    ForeignSource,
+    PgsluiceError,
+    SinkError,
+    SourceRefused,
+    SourceUnreachable,
+)
+from pgsluice.lsn import Lsn
+from pgsluice.spool import TableState
+from pgsluice.subscription.loop import RunLoop
+from pgsluice.subscription.run import raise_unfinished
+from pgsluice.subscription.running import RunningSubscription
 
 
 @pytest.fixture
@@ -31,24 +48,55 @@ def failing(error: Exception) -> Any:
 
 
 def test_what_passes_is_waited_for(maker: SpoolMaker) -> None:
-    one = RunningSubscription(driver_of(maker))
-    stop = threading.Event()
-    nothing = cast(Any, None)
-    loop = RunLoop(config_of(maker), nothing, nothing, [one], stop, lambda: None)
+    ending = threading.Event()
+    one = RunningSubscription(config_of(maker), driver_of(maker), ending)
     broken = PySparkRuntimeError("a worker was killed")
     for error in (SourceUnreachable("away"), SourceRefused("no free slot"), broken):
-        one.retry_at = 0.0
-        loop._try(one, failing(error))
-        assert one.retry_at > 0
-    one.retry_at = 0.0
-    loop._try(one, lambda: None)
-    assert one.retry_at == 0
+        one._retry_at = 0.0
+        one._try(failing(error))
+        assert one._retry_at > 0
+    one._retry_at = 0.0
+    one._try(lambda: None)
+    assert one._retry_at == 0
     with pytest.raises(SinkError):
-        loop._try(one, failing(SinkError("no lake")))
+        one._try(failing(SinkError("no lake")))
     # What is cut off by the end of the run is no news.
-    stop.set()
+    ending.set()
     with pytest.raises(PySparkRuntimeError):
-        loop._try(one, failing(broken))
+        one._try(failing(broken))
+
+
+def test_once_says_which_tables_are_not_at_the_position(maker: SpoolMaker) -> None:
+    target = maker.segment(orders(1))
+    states: dict[str, dict[str, Any]] = {
+        "done": {},
+        "copied": {"state": TableState.COPIED},
+        "waits": {"state": TableState.INITIALISE, "error": "public.waits: it is locked"},
+        "cut_off": {"state": TableState.DATA_COPY},
+        "behind": {"applied_through": Lsn(START), "error": "the disk is full"},
+        "parked": {"state": TableState.PARKED, "error": "public.parked: no key"},
+    }
+    tables = {
+        OID + 2 + number: ready(name, **{"applied_through": target, **more})
+        for number, (name, more) in enumerate(states.items())
+    }
+    far = {OID: ready("orders", applied_through=target), QUIET: ready("q", applied_through=target)}
+    driver_of(maker, far)
+    raise_unfinished(config_of(maker), ["lake"], target)
+    maker.segment(orders(2))  # what came later is not asked for
+    raise_unfinished(config_of(maker), ["lake"], target)
+    driver_of(maker, {**far, **tables})
+    with pytest.raises(PgsluiceError) as raised:
+        raise_unfinished(config_of(maker), ["lake"], target)
+    assert str(raised.value).splitlines() == [
+        "1 table is parked:",
+        "lake: public.parked: no key",
+        f"3 tables are not at {target} yet:",
+        "lake: public.waits: waits for a copy: it is locked",
+        "lake: public.cut_off: waits for a copy",
+        f"lake: public.behind: applied through {Lsn(START)}: the disk is full",
+        "  → run again: it goes on where it stopped",
+    ]
 
 
 class FailedQuery:
@@ -72,6 +120,37 @@ def test_a_query_that_failed_has_ended_and_says_why(maker: SpoolMaker) -> None:
         query.raise_failure()
 
 
+class Working:
+    """A capture that works."""
+
+    def check(self) -> bool:
+        return True
+
+
+def loop_of(
+    maker: SpoolMaker,
+    session: Session,
+    capture: CaptureProcess,
+    stop: threading.Event | None = None,
+    *,
+    subscriptions: int = 1,
+    file: Path | None = None,
+) -> RunLoop:
+    """A loop of subscriptions with the same configuration, without Spark."""
+    keys = {} if file is None else {"publications": ("p",)}
+    config = config_of(maker, **keys)
+    if file is not None:
+        config = config.model_copy(update={"publications": PublicationsConfig(file=file)})
+    drivers = [driver_of(maker, config=config) for _ in range(subscriptions)]
+    return RunLoop(
+        config, cast(Any, session), capture, drivers, stop or threading.Event(), lambda: None
+    )
+
+
+def wait_for(event: threading.Event) -> None:
+    assert event.wait(60)
+
+
 class Session:
     """A Spark session that counts interrupts."""
 
@@ -82,20 +161,95 @@ class Session:
         self.interrupts += 1
 
 
-class Unreachable:
-    """A source that cannot be copied from: the run ends at once."""
+def ended(session: Session, before: list[threading.Thread]) -> int:
+    """No thread of the run is left; how often the session was interrupted."""
+    mine = [thread for thread in threading.enumerate() if thread not in before]
+    assert [thread.name for thread in mine if thread.name.startswith("pgsluice")] == []
+    return session.interrupts
 
-    @property
-    def snapshot_name(self) -> str:
-        raise SourceUnreachable("away")
+
+def test_capture_is_looked_after_while_a_subscription_works(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    """A copy may take hours; nobody else would start capture again."""
+    db = database()
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    config = configure(db, tmp_path / "spool")
+    session, before = Session(), threading.enumerate()
+    maker = SpoolMaker(tmp_path / "other")
+    maker.close()
+    with CaptureProcess(config) as capture:
+
+        def works(subscription: RunningSubscription) -> None:
+            await_that(lambda: phase(config) == "streaming")
+            first = capture.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            await_that(lambda: capture.pid not in (None, first))
+            db.execute(insert(1, 2))
+            await_that(lambda: inserted(config) == numbers(1, 2))
+
+        loop = loop_of(maker, session, capture)
+        loop._side_by_side(works)
+        assert ended(session, before) == 0
+
+
+def test_an_error_of_capture_ends_what_a_subscription_does(maker: SpoolMaker) -> None:
+    session, before = Session(), threading.enumerate()
+    with CaptureProcess(config_of(maker)) as capture:
+        loop = loop_of(maker, session, capture)
+        with pytest.raises(ForeignSource):  # the spool is another slot's
+            loop._side_by_side(lambda subscription: wait_for(loop._ending))
+    assert ended(session, before) > 0
+
+
+def test_an_error_of_one_subscription_ends_the_others(maker: SpoolMaker) -> None:
+    session, before = Session(), threading.enumerate()
+    loop = loop_of(maker, session, cast(Any, Working()), subscriptions=3)
+    last = loop._subscriptions[-1]
+
+    def works(subscription: RunningSubscription) -> None:
+        if subscription is last:
+            raise SinkError("no lake")
+        wait_for(loop._ending)
+
+    with pytest.raises(SinkError):
+        loop._side_by_side(works)
+    assert ended(session, before) > 0
 
 
 def test_a_run_that_has_ended_does_not_interrupt_the_session(maker: SpoolMaker) -> None:
     session, stop, before = Session(), threading.Event(), threading.enumerate()
-    nothing = cast(Any, None)
-    loop = RunLoop(config_of(maker), cast(Any, session), nothing, [], stop, lambda: None)
-    with pytest.raises(SourceUnreachable):
-        loop.run(cast(Any, Unreachable()), None)
-    assert [thread for thread in threading.enumerate() if thread not in before] == []
+    loop = loop_of(maker, session, cast(Any, Working()), stop)
+    loop._side_by_side(lambda subscription: None)
     stop.set()
-    assert session.interrupts == 0
+    assert ended(session, before) == 0
+    loop._side_by_side(failing(AssertionError("it was asked to stop")))
+
+
+def test_publications_are_taken_over_by_all_subscriptions_or_by_none(
+    maker: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "publications.sql"
+    file.write_text("CREATE PUBLICATION p FOR TABLE t")
+    loop = loop_of(maker, Session(), cast(Any, Working()), subscriptions=2, file=file)
+    loop._reread = lambda: loop._config
+
+    def taken_over() -> list[tuple[Any, bool]]:
+        return [
+            (running.driver._rules._chosen, running._is_look_due.is_set())  # type: ignore[union-attr]
+            for running in loop._subscriptions
+        ]
+
+    before = taken_over()
+    file.write_text("CREATE PUBLICATION p FOR TABLE u")
+    with monkeypatch.context() as patch:
+        # The file is removed before the second subscription has read it.
+        gone = failing(ConfigError("the file cannot be read"))
+        patch.setattr(loop._subscriptions[1].driver, "reread_publications", lambda _: gone())
+        loop._reload_publications()
+    assert taken_over() == before
+    loop._reload_publications()
+    for (old, _), (new, is_look_due) in zip(before, taken_over(), strict=True):
+        assert new != old
+        assert is_look_due

@@ -28,7 +28,7 @@ from pgsluice.cli.app import run_command
 from pgsluice.config import Config, load_config
 from pgsluice.errors import SpoolError
 from pgsluice.spool import SubscriptionRecord, TableRecord, load_record
-from pgsluice.subscription.run import raise_parked, run
+from pgsluice.subscription.run import run
 
 MakePipeline = Callable[..., "Pipeline"]
 
@@ -89,7 +89,6 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
     def once(self, **options: Any) -> None:
         """``pgsluice run --once``, in this process."""
         run(self.config, once=True, **options)
-        raise_parked(self.config)
 
     @contextmanager
     def live(self, **options: Any) -> Iterator[None]:

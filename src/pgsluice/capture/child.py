@@ -29,7 +29,7 @@ _RESTART_S = (0.0, 0.2, 1.0, 5.0)
 
 
 class CaptureProcess:
-    """A capture that runs as a child process; a context manager.
+    """A capture that runs as a child process; a context manager. Threads may share it.
 
     Args:
         config: the whole configuration.
@@ -43,6 +43,8 @@ class CaptureProcess:
         self._restarts = 0
         self._restart_at = 0.0
         self._started_at = 0.0
+        self._lock = threading.RLock()
+        self._error: PgsluiceError | None = None
 
     @property
     def pid(self) -> int | None:
@@ -83,23 +85,26 @@ class CaptureProcess:
         Raises:
             PgsluiceError: what it ended by.
         """
-        if self._process is None:
-            if time.monotonic() >= self._restart_at:
-                self._start()
+        with self._lock:
+            if self._process is None:
+                if time.monotonic() >= self._restart_at:
+                    self._start()
+                return True
+            code = self._process.poll()
+            if code is None:
+                return True
+            if code == 0:
+                return False
+            if code > 0:
+                self._error = self._error or self._ended_by(code)
+                raise self._error
+            if time.monotonic() - self._started_at > 60:
+                self._restarts = 0
+            self._discard()
+            pause_s = _RESTART_S[min(self._restarts, len(_RESTART_S) - 1)]
+            self._restart_at = time.monotonic() + pause_s
+            self._restarts += 1
             return True
-        code = self._process.poll()
-        if code is None:
-            return True
-        if code == 0:
-            return False
-        if code > 0:
-            raise self._ended_by(code)
-        if time.monotonic() - self._started_at > 60:
-            self._restarts = 0
-        self._discard()
-        self._restart_at = time.monotonic() + _RESTART_S[min(self._restarts, len(_RESTART_S) - 1)]
-        self._restarts += 1
-        return True
 
     def start_again(self) -> None:
         """Receive once more, up to the server's position now; ``once`` ends first.
@@ -109,8 +114,9 @@ class CaptureProcess:
             PgsluiceError: what it ended by.
         """
         self.wait(_END_S)
-        self._discard()
-        self._start()
+        with self._lock:
+            self._discard()
+            self._start()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the end of a ``once``.
@@ -123,9 +129,9 @@ class CaptureProcess:
         while self.check():
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"capture did not end within {timeout_s} s")
-            if self._process is not None:
+            if (process := self._process) is not None:
                 with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(0.1)
+                    process.wait(0.1)
 
     def _ended_by(self, code: int) -> PgsluiceError:
         assert self._process is not None

@@ -47,7 +47,6 @@ def replicate(config: Config, *, once: bool, names: list[str] | None = None) -> 
         PgsluiceError: as :func:`pgsluice.subscription.run.run`.
     """
     from pgsluice.monitor.live import LiveView
-    from pgsluice.subscription.run import raise_parked
     from pgsluice.subscription.run import run as run_subscriptions
 
     with (
@@ -64,8 +63,6 @@ def replicate(config: Config, *, once: bool, names: list[str] | None = None) -> 
             stop=request.event,
             reread=lambda: _reread(config, sighup),
         )
-    if once and not request.exit_code:
-        raise_parked(config, names)
     return request.exit_code
 
 

@@ -6,14 +6,19 @@ On a cluster the platform starts the session, and only :func:`require_spark` is 
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pgsluice.errors import ConfigError, PgsluiceError
+from pgsluice.errors import ConfigError, PgsluiceError, SparkEnded
 from pgsluice.spark.java import require_java
 
 if TYPE_CHECKING:
@@ -193,11 +198,55 @@ def _launch(settings: Mapping[str, str], app_name: str, log: Path) -> None:
         return  # a process has one JVM, and an earlier session has started it
     if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES:
         log.replace(f"{log}.1")
+    # Tracebacks of calls that fail once the JVM has ended: the error says it.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
     log.touch(mode=0o600)
     with log.open("ab") as file:
         gateway = launch_gateway(conf, popen_kwargs={"stderr": file})  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
+
+
+def raise_if_ended(within_s: float = 0.0) -> None:
+    """Check that Spark's JVM works, if PySpark started it in this process.
+
+    Args:
+        within_s: how long to wait for its end, which its connections show a little earlier.
+
+    Raises:
+        SparkEnded: it has ended.
+    """
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return
+    try:
+        code = process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return
+    how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    raise SparkEnded(
+        f"Spark's JVM (process {process.pid}) has ended by {how}",
+        hint="start again: nothing is lost. If the system ended it for lack of memory (dmesg says "
+        'so), give the machine more, or Spark less: "spark.driver.memory" in [spark]',
+    )
+
+
+def forget_session(spark: SparkSession) -> None:
+    """Let this process start another session after the JVM of this one has ended."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
+    with suppress(Exception), warnings.catch_warnings():  # most of it asks the JVM
+        warnings.simplefilter("ignore")
+        spark.stop()
+    with suppress(Exception):
+        gateway.shutdown()
+    # What PySpark keeps for the whole process, and clears only if the JVM answers.
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def merged_settings(settings: Mapping[str, str]) -> dict[str, str]:

@@ -57,12 +57,9 @@ class Subscription:
         """Replicate until ``stop`` is set; with ``once``, to the source's position now.
 
         Raises:
-            PgsluiceError: see :func:`pgsluice.subscription.run.run`; with ``once`` also when a
-                table is parked.
+            PgsluiceError: see :func:`pgsluice.subscription.run.run`.
         """
         # Spark is imported by who runs, not by who names a subscription.
-        from pgsluice.subscription.run import raise_parked, run
+        from pgsluice.subscription.run import run
 
         run(self.config, once=once, names=[self.name], report=report, stop=stop)
-        if once:
-            raise_parked(self.config, [self.name])

@@ -95,15 +95,18 @@ class SubscriptionDriver:
         self.query = SubscriptionQuery(spark, config, subscription, self._apply)
         self._logged: str | None = None
 
-    def reload_publications(self, config: Config) -> None:
-        """Take the statements of pgsluice's publications from another configuration.
+    def reread_publications(self, config: Config) -> Callable[[], None]:
+        """Read the statements of pgsluice's publications from another configuration.
+
+        Returns:
+            what takes them over, for the next look at the catalog.
 
         Raises:
             ConfigError: they cannot be read.
         """
-        if self._rules is not None:
-            self._rules.reload(config, self.subscription.name)
-            self.looks.look_anew()
+        if self._rules is None:
+            return lambda: None
+        return self._rules.reread(config, self.subscription.name)
 
     # Batches
 

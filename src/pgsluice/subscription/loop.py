@@ -1,58 +1,42 @@
-"""The loop around the subscriptions of a run: once up to a position, or until it is stopped."""
+"""The loop around the subscriptions of a run: once up to a position, or until it is stopped.
+
+The loop itself never waits for a subscription: each works in a thread of its own
+(:mod:`pgsluice.subscription.running`). So capture that was killed is started again, and an error
+of capture ends the run, also while rows are copied for hours.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pgsluice.capture import CaptureProcess, PreparedSource
 from pgsluice.config import Config
 from pgsluice.copy import Snapshot
-from pgsluice.errors import (
-    ConfigError,
-    SourceRefused,
-    SourceUnreachable,
-    SpoolFull,
-    TableError,
-)
+from pgsluice.errors import ConfigError, PgsluiceError, SpoolFull
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
-from pgsluice.spark.errors import summarize_error
+from pgsluice.spark.session import raise_if_ended
 from pgsluice.spool import SpoolReader
-from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.driver import SubscriptionDriver
-from pgsluice.subscription.requests import pending_requests
+from pgsluice.subscription.running import POLL_S, RunningSubscription
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_POLL_S = 0.1
+logger = logging.getLogger(__name__)
+
 _FULL_S = 3.0
 """How long the spool has to be full: capture looks for room each second."""
 _CAPTURE_END_S = 30.0
-_RETRY_S = 5.0
-"""The pause after the source could not be asked for tables or copies."""
-_RESTARTS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-
-
-@dataclass(slots=True)
-class RunningSubscription:
-    """One subscription at work.
-
-    Attributes:
-        driver: runs it.
-        restarts: how often in a row its query was started again without finishing a batch.
-        restart_at: when its query is started again, by the monotonic clock; 0: it runs.
-        retry_at: until when the source is not asked again.
-    """
-
-    driver: SubscriptionDriver
-    restarts: int = 0
-    restart_at: float = 0.0
-    retry_at: float = 0.0
+_JVM_END_S = 2.0
+_END_S = 1.0
+"""How long a subscription may need to end before it is interrupted again."""
 
 
 class RunLoop:
@@ -62,7 +46,7 @@ class RunLoop:
         config: what is replicated.
         spark: the session.
         capture: receives into the spool.
-        subscriptions: what runs.
+        drivers: of the subscriptions that run.
         stop: ends the loop.
         reread: a configuration whose publications are to be taken over, if there is one.
     """
@@ -72,7 +56,7 @@ class RunLoop:
         config: Config,
         spark: SparkSession,
         capture: CaptureProcess,
-        subscriptions: Sequence[RunningSubscription],
+        drivers: Sequence[SubscriptionDriver],
         stop: threading.Event,
         reread: Callable[[], Config | None],
     ) -> None:
@@ -80,9 +64,11 @@ class RunLoop:
         self._config = config
         self._spark = spark
         self._capture = capture
-        self._subscriptions = subscriptions
         self._stop = stop
-        self._polled = time.monotonic()
+        self._ending = threading.Event()
+        self._subscriptions = [
+            RunningSubscription(config, driver, self._ending) for driver in drivers
+        ]
 
     def run(self, prepared: PreparedSource, target: Lsn | None) -> None:
         """Copy, then apply.
@@ -90,60 +76,109 @@ class RunLoop:
         Args:
             prepared: the source; its snapshot serves the first copies.
             target: where to end; None: run until stopped.
+
+        Raises:
+            PgsluiceError: what ended capture, a subscription, or Spark.
         """
-        has_ended = threading.Event()
-        interrupter = threading.Thread(target=self._interrupt, args=(has_ended,), daemon=True)
-        interrupter.start()
-        try:
-            self._copy_first(prepared)
-            if target is not None:
-                self._run_once(target)
-            else:
-                self._run_until_stopped()
-        finally:
-            for subscription in self._subscriptions:
-                subscription.driver.suspicious.stop()
-                subscription.driver.query.stop()
-            has_ended.set()
-            interrupter.join()
-
-    def _interrupt(self, has_ended: threading.Event) -> None:
-        """A Spark job that runs in the main thread ends when the stop is asked for.
-
-        After the run's end the session is its owner's, and no job of it is interrupted.
-        """
-        while not has_ended.is_set():
-            if self._stop.wait(_POLL_S):
-                self._spark.interruptAll()
-                return
-
-    def _copy_first(self, prepared: PreparedSource) -> None:
-        """The first copies, under the new slot's snapshot while it is there."""
         snapshot = None
         if prepared.snapshot_name is not None:
             timeline = prepared.spool.identity.timeline
             snapshot = Snapshot(prepared.snapshot_name, prepared.consistent_point, timeline)
-        for subscription in self._subscriptions:
-            driver = subscription.driver
-            driver.copy_released()
-            driver.tables.report_parked()
-            driver.looks.look()
-            driver.copies.run(first=snapshot, stop=self._stop)
+
+        def begin(subscription: RunningSubscription) -> None:
+            subscription.copy_first(snapshot)
+            if target is None:
+                subscription.run_until_ending()
+
+        def watch() -> None:
+            if all(subscription.has_copied for subscription in self._subscriptions):
+                prepared.close()
+            self._reload_publications()
+
+        self._side_by_side(begin, watch)
         prepared.close()
+        if target is not None and not self._stop.is_set():
+            self._run_once(target)
+
+    def _side_by_side(
+        self,
+        work: Callable[[RunningSubscription], None],
+        watch: Callable[[], None] = lambda: None,
+        subscriptions: Sequence[RunningSubscription] | None = None,
+    ) -> None:
+        """Do work for each subscription in its own thread, and look after capture meanwhile.
+
+        Args:
+            work: ends soon after ``_ending`` is set.
+            watch: called several times a second.
+            subscriptions: those to work for; None: all.
+
+        Raises:
+            BaseException: the first error of capture, of Spark or of the work.
+        """
+        if self._stop.is_set():
+            return
+        threads = [_Thread(work, running) for running in subscriptions or self._subscriptions]
+        for thread in threads:
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in threads):
+                self._look_after(threads)
+                watch()
+                if self._stop.wait(POLL_S):
+                    return
+            self._look_after(threads)
+        except BaseException:
+            self._ending.set()
+            raise
+        finally:
+            self._end(threads)
+
+    def _look_after(self, threads: Sequence[_Thread]) -> None:
+        raise_if_ended()
+        self._capture.check()
+        for thread in threads:
+            if thread.error is not None:
+                if not isinstance(thread.error, PgsluiceError):
+                    raise_if_ended(_JVM_END_S)  # the cause of any failed call of Spark
+                raise thread.error
+
+    def _end(self, threads: Sequence[_Thread]) -> None:
+        """Interrupt what still runs, and wait for its end."""
+        if any(thread.is_alive() for thread in threads):
+            self._ending.set()
+        if not self._ending.is_set():
+            return
+        while True:
+            # Only jobs of this run's threads: afterwards, the session is its owner's again.
+            with suppress(Exception):  # Spark has ended, or cannot be reached any more
+                if any(thread.is_alive() for thread in threads):
+                    self._spark.interruptAll()
+            deadline = time.monotonic() + _END_S
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+            for subscription in self._subscriptions:
+                with suppress(Exception):
+                    subscription.driver.query.stop()
+                subscription.driver.suspicious.stop()
+            if not any(thread.is_alive() for thread in threads):
+                break
+        for subscription in self._subscriptions:
+            with subscription.driver.tables.lock:
+                pass  # a batch that has its results may still record them
 
     # Once
 
     def _run_once(self, target: Lsn) -> None:
         """Apply up to the target, and verify what a look found suspicious."""
         reader = SpoolReader(self._config.spool.path)
-        self._reach(reader, target, self._subscriptions)
-        for subscription in self._subscriptions:
-            if not self._stop.is_set():
-                self._verify(reader, subscription)
+        self._reach(reader, target, lambda: self._side_by_side(RunningSubscription.apply_once))
+        for subscription in self._subscriptions:  # one by one: each needs capture once more
+            self._side_by_side(partial(self._verify, reader), subscriptions=[subscription])
         # Surface a late capture error, also where nothing was left to receive.
         ends_by = time.monotonic() + _CAPTURE_END_S
         while self._capture.check() and time.monotonic() < ends_by:
-            if self._stop.wait(_POLL_S):
+            if self._stop.wait(POLL_S):
                 return
 
     def _verify(self, reader: SpoolReader, subscription: RunningSubscription) -> None:
@@ -152,17 +187,15 @@ class RunLoop:
 
         def reach(position: Lsn) -> None:
             self._capture.start_again()
-            self._reach(reader, position, [subscription])
+            self._reach(reader, position, subscription.apply_once)
 
         driver.suspicious.verify_now(reach)
         if driver.copies.pending():
-            driver.copies.run(stop=self._stop)
+            driver.copies.run(stop=self._ending)
             driver.drain()
 
-    def _reach(
-        self, reader: SpoolReader, target: Lsn, subscriptions: Sequence[RunningSubscription]
-    ) -> None:
-        """Apply up to the target; what does not fit into the spool at once, in turns."""
+    def _reach(self, reader: SpoolReader, target: Lsn, apply: Callable[[], None]) -> None:
+        """Apply up to the target, in several rounds if the spool cannot hold all of it at once."""
         before: Lsn | None = None
         while not self._wait_for(reader, target):
             if before == reader.frontier():
@@ -173,19 +206,19 @@ class RunLoop:
                     path=str(self._config.spool.path),
                 )
             before = reader.frontier()
-            self._apply_all(subscriptions)
-        self._apply_all(subscriptions)
+            apply()
+        apply()
 
     def _wait_for(self, reader: SpoolReader, target: Lsn) -> bool:
         """Wait until the spool has the target; False when it has no room for it."""
         full_since: float | None = None
-        while reader.frontier() < target and not self._stop.wait(_POLL_S):
+        while reader.frontier() < target and not self._stop.wait(POLL_S):
             if not self._capture.check():
                 return True  # a standby was promoted meanwhile, and capture has all it had then
             health = self._capture.health()
             if (
                 health is None
-                or health.pid != self._capture.pid  # an earlier one's, that was killed
+                or health.pid != self._capture.pid  # of a capture that was killed
                 or health.phase is not CapturePhase.WAITING
             ):
                 full_since = None
@@ -195,125 +228,42 @@ class RunLoop:
                 return False
         return True
 
-    def _apply_all(self, subscriptions: Sequence[RunningSubscription]) -> None:
-        for subscription in subscriptions:
-            if self._stop.is_set():
-                return
-            driver = subscription.driver
-            # Capture may have added tables to the publications since the first look.
-            driver.looks.look()
-            driver.copies.run(stop=self._stop)
-            driver.catch_up(with_deferred=True)
-            if driver.has_waiting_segments():  # a query takes seconds to start
-                driver.query.start(once=True)
-                while not driver.query.await_end(1):
-                    self._capture.check()
-                    driver.answer_barrier()
-            driver.raise_failure()
-            driver.query.raise_failure()
-            if driver.tables.needs_look:
-                driver.looks.look()
-            # What the cadence deferred during the query, what failed once, and what the stream
-            # could not tell.
-            driver.drain()
-            driver.copies.run(stop=self._stop)
-            driver.drain()
-            driver.answer_barrier()
-
     # Until stopped
 
-    def _run_until_stopped(self) -> None:
-        for subscription in self._subscriptions:
-            subscription.driver.catch_up()
-            subscription.driver.query.start(once=False)
-        while not self._stop.wait(_POLL_S):
-            self._capture.check()
-            is_poll = self._reload_publications() or (
-                time.monotonic() - self._polled >= self._config.source.catalog_poll_s
-            )
-            for subscription in self._subscriptions:
-                self._tend(subscription, is_poll=is_poll)
-            if is_poll:
-                self._polled = time.monotonic()
+    def _reload_publications(self) -> None:
+        """Read the publications of pgsluice again when the user asks for it (SIGHUP).
 
-    def _reload_publications(self) -> bool:
-        """Take other publications of pgsluice over, when that is asked for."""
+        All subscriptions take them over, or none.
+        """
         try:
             config = self._reread()
             if config is None:
-                return False
-            for subscription in self._subscriptions:
-                subscription.driver.reload_publications(config)
+                return
+            take_over = [
+                subscription.driver.reread_publications(config)
+                for subscription in self._subscriptions
+            ]
         except ConfigError as error:
-            for subscription in self._subscriptions:
-                subscription.driver.log_once(str(error))
-            return False
-        for subscription in self._subscriptions:
-            subscription.retry_at = 0.0
-        return True
-
-    def _tend(self, subscription: RunningSubscription, *, is_poll: bool) -> None:
-        """One turn for one subscription: its query, requests, copies and deferred tables."""
-        driver = subscription.driver
-        if not driver.query.is_active():
-            self._restart(subscription)
-        elif subscription.restarts and driver.query.has_applied_batch():
-            subscription.restarts = 0
-        folder = subscription_folder(self._config.spool.path, driver.subscription.name)
-        for path, oid in pending_requests(folder):
-            driver.tables.request_copy(oid)
-            path.unlink()
-        if is_poll:
-            driver.copy_released()
-        if time.monotonic() >= subscription.retry_at:
-            is_look = is_poll or driver.tables.needs_look
-            self._try(subscription, lambda: self._copy(driver, is_look=is_look))
-        if time.monotonic() >= subscription.retry_at and driver.is_behind():
-            self._try(subscription, driver.catch_up)
-        self._try(subscription, driver.answer_barrier)
-        driver.promote_copied()
-        driver.suspicious.tend()
-
-    def _copy(self, driver: SubscriptionDriver, *, is_look: bool) -> None:
-        if is_look:
-            driver.looks.look()
-            driver.log_once(None)
-        if driver.copies.pending():
-            driver.copies.run(stop=self._stop)
-
-    def _try(self, subscription: RunningSubscription, work: Callable[[], None]) -> None:
-        """Do work whose failure only delays it, and does not end the run."""
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        try:
-            work()
-        except (SourceUnreachable, SourceRefused, ConfigError, TableError) as error:
-            # The server is away, or has no snapshot now (no free slot, a transaction that stays
-            # open): capture says what ends the run, and copies wait. Or publications of
-            # pgsluice cannot be resolved any more: those that were in force stay.
-            message = str(error)
-        except (PySparkException, Py4JJavaError) as error:
-            # A job broke, with its workers perhaps; a query would be started again, too.
-            if self._stop.is_set():
-                raise
-            message = f"a Spark job failed and is tried again: {summarize_error(error)}"
-        else:
+            logger.warning("the publications stay as they were: %s", error)
             return
-        subscription.driver.log_once(message)
-        subscription.retry_at = time.monotonic() + _RETRY_S
+        for subscription, take in zip(self._subscriptions, take_over, strict=True):
+            take()
+            subscription.look_soon()
 
-    def _restart(self, subscription: RunningSubscription) -> None:
-        """A query that broke is started again, a little later each time."""
-        driver, now = subscription.driver, time.monotonic()
-        if not subscription.restart_at:
-            driver.raise_failure()
-            failure = driver.query.failure()
-            if failure is not None:
-                driver.log_once(f"the query failed and is started again: {failure}")
-            pause_s = _RESTARTS_S[min(subscription.restarts, len(_RESTARTS_S) - 1)]
-            subscription.restarts += 1
-            subscription.restart_at = now + pause_s
-        elif now >= subscription.restart_at:
-            subscription.restart_at = 0.0
-            driver.query.start(once=False)
+
+class _Thread(threading.Thread):
+    """Works for one subscription; keeps the error that ended it."""
+
+    def __init__(
+        self, work: Callable[[RunningSubscription], None], subscription: RunningSubscription
+    ) -> None:
+        super().__init__(name=f"pgsluice {subscription.driver.subscription.name}", daemon=True)
+        self._work = work
+        self._subscription = subscription
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._work(self._subscription)
+        except BaseException as error:
+            self.error = error

@@ -8,7 +8,7 @@ under its filter parks by itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import psycopg
@@ -35,8 +35,7 @@ class PublicationRules:
 
     def __init__(self, section: PublicationsConfig, subscription: SubscriptionConfig) -> None:
         # The file is read now and on request, not while somebody writes it.
-        self._statements = Statements.read(section)
-        self._names = subscription.publications or ()
+        self._chosen = Statements.read(section), subscription.publications or ()
         self.in_force: dict[int, Mapping[int, Publisher]] = {}
 
     @classmethod
@@ -50,21 +49,29 @@ class PublicationRules:
             return None
         return cls(config.publications, subscription)
 
-    def reload(self, config: Config, name: str) -> None:
-        """Take the subscription's statements from another configuration.
+    def reread(self, config: Config, name: str) -> Callable[[], None]:
+        """Read the subscription's statements from another configuration.
 
         Rules in force stay until the next look. A subscription that has publications keeps some
         until the next start: without them, rows would pass that should not.
 
+        Returns:
+            what takes them over.
+
         Raises:
             ConfigError: the file cannot be read.
         """
+        chosen = self._chosen
         for subscription in config.subscriptions:
             if subscription.name != name:
                 continue
             if config.publications is not None and subscription.publications is not None:
-                self._statements = Statements.read(config.publications)
-                self._names = subscription.publications
+                chosen = Statements.read(config.publications), subscription.publications
+
+        def take() -> None:
+            self._chosen = chosen
+
+        return take
 
     def publishers(
         self, connection: psycopg.Connection[Any], sent: Collection[int]
@@ -84,7 +91,8 @@ class PublicationRules:
                 has rules of its own.
         """
         catalog = source_catalog(connection)
-        publications = subscribed(self._statements.publications(catalog), self._names)
+        statements, names = self._chosen
+        publications = subscribed(statements.publications(catalog), names)
         publishers = {}
         for oid, table in catalog.tables.items():
             if not table.is_publishable or (table.is_partitioned and oid not in sent):

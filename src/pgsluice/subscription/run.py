@@ -8,28 +8,42 @@ start. Everything is safe to be cut off anywhere: the next start finds what is m
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from pgsluice.capture import CaptureProcess, prepare_source
 from pgsluice.catalog import flush_lsn
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import ConfigError, PgsluiceError
+from pgsluice.errors import ConfigError, PgsluiceError, SparkEnded
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.spark.java import require_java
-from pgsluice.spark.session import build_session, require_spark, start_session
+from pgsluice.spark.session import (
+    build_session,
+    forget_session,
+    require_spark,
+    start_session,
+)
 from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
 from pgsluice.spool.layout import SPARK_LOG
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.driver import SubscriptionDriver
-from pgsluice.subscription.loop import RunLoop, RunningSubscription
+from pgsluice.subscription.loop import RunLoop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+_SESSIONS = 3
+"""How often in a row Spark's JVM may end before the run does."""
+_LONG_SESSION_S = 300.0
+"""A session that lasted longer counts as one that worked."""
 
 
 def _ignore(_: MetricsEvent) -> None:
@@ -61,7 +75,8 @@ def run(
         SourceRefused: the source is not fit, or is not the spool's.
         SourceUnreachable: no connection before the first START_REPLICATION.
         SinkError: a target as a whole cannot be used.
-        PgsluiceError: ``once``, and a table is parked.
+        SparkEnded: Spark's JVM ended, again and again.
+        PgsluiceError: ``once``, and a table is parked, or not at that position.
     """
     chosen = _chosen(config, names)
     require_spark()
@@ -91,7 +106,7 @@ def _run(
         prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
     )
     stores = [_registered(config, subscription) for subscription in chosen]
-    target = _flush_lsn(config)
+    target = _flush_lsn(config) if once else None
     capture = stack.enter_context(CaptureProcess(config, once=once))
 
     def look() -> None:
@@ -99,21 +114,28 @@ def _run(
             raise PgsluiceError("asked to stop while Spark started")
         capture.check()
 
-    spark = stack.enter_context(_session(config, look))
-    subscriptions = [
-        RunningSubscription(SubscriptionDriver(spark, config, subscription, store, report))
-        for subscription, store in zip(chosen, stores, strict=True)
-    ]
-    loop = RunLoop(config, spark, capture, subscriptions, stop, reread)
-    loop.run(prepared, target if once else None)
+    def apply(spark: SparkSession) -> None:
+        drivers = [
+            SubscriptionDriver(spark, config, subscription, store, report)
+            for subscription, store in zip(chosen, stores, strict=True)
+        ]
+        RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
+
+    _with_session(config, look, apply)
+    if target is not None and not stop.is_set():
+        raise_unfinished(config, [subscription.name for subscription in chosen], target)
 
 
-@contextmanager
-def _session(config: Config, look: Callable[[], object]) -> Iterator[SparkSession]:
-    """The session that runs already (a notebook's, a platform's), else one for this run.
+def _with_session(
+    config: Config, look: Callable[[], object], work: Callable[[SparkSession], None]
+) -> None:
+    """Work with the session that runs already (a notebook's, a platform's), else with a new one.
+
+    A new one is started again when its JVM ends: whatever was cut off is done again.
 
     Raises:
-        PgsluiceError: what ``look`` raises before it is up; it ends when it is.
+        PgsluiceError: what ``look`` raises before the session is up, or what ``work`` raises.
+        SparkEnded: the JVM ended, several times in a row if the session is ours.
     """
     from pyspark.sql import SparkSession
 
@@ -121,13 +143,26 @@ def _session(config: Config, look: Callable[[], object]) -> Iterator[SparkSessio
     running = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
     settings = {"spark.python.daemon.module": "pgsluice.subscription.daemon", **config.spark}
     if running is not None:
-        yield build_session(settings, "pgsluice")
+        work(build_session(settings, "pgsluice"))
         return
-    spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, look)
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    failures = 0
+    while True:
+        spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, look)
+        began = time.monotonic()
+        try:
+            work(spark)
+        except SparkEnded as error:
+            forget_session(spark)
+            failures = 1 if time.monotonic() - began > _LONG_SESSION_S else failures + 1
+            if failures >= _SESSIONS:
+                raise
+            logger.warning("%s: it is started again", error.what)
+        except BaseException:
+            spark.stop()
+            raise
+        else:
+            spark.stop()
+            return
 
 
 def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionConfig]:
@@ -170,24 +205,39 @@ def _flush_lsn(config: Config) -> Lsn:
         return flush_lsn(connection)
 
 
-def raise_parked(config: Config, names: Sequence[str] | None = None) -> None:
-    """Say which tables are parked, as an error.
+def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
+    """Say which tables are parked, or are not applied up to a position, as an error.
+
+    Args:
+        config: the configuration.
+        names: of the subscriptions.
+        target: the position.
 
     Raises:
         PgsluiceError: at least one is.
     """
-    parked = [
-        (record.name, table)
-        for subscription in _chosen(config, names)
-        if (record := find_record(config.spool.path, subscription.name)) is not None
-        for table in record.tables.values()
-        if table.is_parked
-    ]
-    if parked:
-        lines = "\n".join(
-            f"{subscription}: {(title := f'{table.namespace}.{table.name}')}: "
-            f"{(table.error or '').removeprefix(f'{title}: ')}"
-            for subscription, table in parked
-        )
-        count = "1 table is" if len(parked) == 1 else f"{len(parked)} tables are"
-        raise PgsluiceError(f"{count} parked:\n{lines}")
+    reader = SpoolReader(config.spool.path)
+    last = max((info.end for info in reader.all_segments() if info.end <= target), default=Lsn(0))
+    parked, behind = [], []
+    for name in names:
+        record = find_record(config.spool.path, name)
+        for table in record.tables.values() if record is not None else ():
+            title = f"{table.namespace}.{table.name}"
+            why = (table.error or "").removeprefix(f"{title}: ")
+            if table.is_parked:
+                parked.append(f"{name}: {title}: {why}")
+            elif table.is_to_copy:
+                behind.append(f"{name}: {title}: waits for a copy" + (why and f": {why}"))
+            elif table.applied_through < last:
+                where = f"applied through {table.applied_through}"
+                behind.append(f"{name}: {title}: {where}" + (why and f": {why}"))
+    if not parked and not behind:
+        return
+    lines = [_count(parked, "parked"), *parked] if parked else []
+    lines += [_count(behind, f"not at {target} yet"), *behind] if behind else []
+    hint = "run again: it goes on where it stopped" if behind else None
+    raise PgsluiceError("\n".join(lines), hint=hint)
+
+
+def _count(tables: Sequence[str], what: str) -> str:
+    return f"{len(tables)} table{' is' if len(tables) == 1 else 's are'} {what}:"

@@ -1,0 +1,181 @@
+"""One subscription at work, in a thread of its own: copies first, then turns until the end.
+
+What takes long (a copy, a batch, a server that does not answer) delays only this subscription.
+The lock of its tables is held while rows are copied and while a batch runs, so only this thread
+and Spark's callbacks wait for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from pgsluice.config import Config
+from pgsluice.copy import Snapshot
+from pgsluice.errors import ConfigError, SourceRefused, SourceUnreachable, TableError
+from pgsluice.spark.errors import summarize_error
+from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription.driver import SubscriptionDriver
+from pgsluice.subscription.requests import pending_requests
+
+POLL_S = 0.1
+_RETRY_S = 5.0
+"""The pause after the source could not be asked for tables or copies."""
+_RESTARTS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class RunningSubscription:
+    """Runs one subscription.
+
+    Args:
+        config: the whole configuration.
+        driver: the subscription's.
+        ending: set when the run ends.
+
+    Attributes:
+        has_copied: the first copies are done, and no snapshot is needed for them any more.
+    """
+
+    def __init__(self, config: Config, driver: SubscriptionDriver, ending: threading.Event) -> None:
+        self.driver = driver
+        self.has_copied = False
+        self._ending = ending
+        self._poll_s = config.source.catalog_poll_s
+        self._folder = subscription_folder(config.spool.path, driver.subscription.name)
+        self._is_look_due = threading.Event()
+        self._looked_at = time.monotonic()
+        self._restarts = 0
+        """How often in a row the query was started again without finishing a batch."""
+        self._restart_at = 0.0
+        """When the query is started again, by the monotonic clock; 0: it runs."""
+        self._retry_at = 0.0
+        """Until when the source is not asked again."""
+
+    def look_soon(self) -> None:
+        """Have the next turn read the whole catalog; from any thread."""
+        self._is_look_due.set()
+
+    def copy_first(self, snapshot: Snapshot | None) -> None:
+        """Make the first copies.
+
+        Args:
+            snapshot: a new slot's own, while it is there.
+
+        Raises:
+            SinkError, SourceRefused, SourceUnreachable, ConfigError: the run cannot start.
+        """
+        driver = self.driver
+        driver.copy_released()
+        driver.tables.report_parked()
+        driver.looks.look()
+        driver.copies.run(first=snapshot, stop=self._ending)
+        self.has_copied = True
+
+    def apply_once(self) -> None:
+        """Apply all that the spool holds now.
+
+        Raises:
+            PgsluiceError: what cannot be helped by waiting.
+        """
+        driver = self.driver
+        # Capture may have added tables to the publications since the first look.
+        driver.looks.look()
+        driver.copies.run(stop=self._ending)
+        driver.catch_up(with_deferred=True)
+        if driver.has_waiting_segments():  # a query takes seconds to start
+            driver.query.start(once=True)
+            while not driver.query.await_end(1) and not self._ending.is_set():
+                driver.answer_barrier()
+        driver.raise_failure()
+        driver.query.raise_failure()
+        if driver.tables.needs_look:
+            driver.looks.look()
+        # What the cadence deferred during the query, what failed once, and what the stream
+        # could not tell.
+        driver.drain()
+        driver.copies.run(stop=self._ending)
+        driver.drain()
+        driver.answer_barrier()
+
+    def run_until_ending(self) -> None:
+        """Apply what comes until the run ends.
+
+        Raises:
+            PgsluiceError: what cannot be helped by waiting.
+        """
+        self.driver.catch_up()
+        self.driver.query.start(once=False)
+        while not self._ending.wait(POLL_S):
+            self._turn()
+
+    def _turn(self) -> None:
+        """Look after the query, requests, copies and deferred tables once."""
+        driver = self.driver
+        if not driver.query.is_active():
+            self._restart()
+        elif self._restarts and driver.query.has_applied_batch():
+            self._restarts = 0
+        for path, oid in pending_requests(self._folder):
+            driver.tables.request_copy(oid)
+            path.unlink()
+        is_poll = time.monotonic() - self._looked_at >= self._poll_s
+        if self._is_look_due.is_set():
+            self._is_look_due.clear()
+            driver.looks.look_anew()
+            is_poll, self._retry_at = True, 0.0
+        if is_poll:
+            self._looked_at = time.monotonic()
+            driver.copy_released()
+        if time.monotonic() >= self._retry_at:
+            is_look = is_poll or driver.tables.needs_look
+            self._try(lambda: self._copy(is_look=is_look))
+        if time.monotonic() >= self._retry_at and driver.is_behind():
+            self._try(driver.catch_up)
+        self._try(driver.answer_barrier)
+        driver.promote_copied()
+        driver.suspicious.tend()
+
+    def _copy(self, *, is_look: bool) -> None:
+        if is_look:
+            self.driver.looks.look()
+            self.driver.log_once(None)
+        if self.driver.copies.pending():
+            self.driver.copies.run(stop=self._ending)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        """Do work whose failure only delays it, and does not end the run."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        try:
+            work()
+        except (SourceUnreachable, SourceRefused, ConfigError, TableError) as error:
+            # The server is away, or has no snapshot now (no free slot, a transaction that stays
+            # open): capture says what ends the run, and copies wait. Or publications of
+            # pgsluice cannot be resolved any more: those that were in force stay.
+            message = str(error)
+        except (PySparkException, Py4JJavaError) as error:
+            # A job broke, with its workers perhaps; a query would be started again, too.
+            if self._ending.is_set():
+                raise
+            message = f"a Spark job failed and is tried again: {summarize_error(error)}"
+        else:
+            return
+        self.driver.log_once(message)
+        self._retry_at = time.monotonic() + _RETRY_S
+
+    def _restart(self) -> None:
+        """Start a query that broke again, a little later each time."""
+        driver, now = self.driver, time.monotonic()
+        if not self._restart_at:
+            driver.raise_failure()
+            failure = driver.query.failure()
+            if failure is not None:
+                driver.log_once(f"the query failed and is started again: {failure}")
+            pause_s = _RESTARTS_S[min(self._restarts, len(_RESTARTS_S) - 1)]
+            self._restarts += 1
+            self._restart_at = now + pause_s
+        elif now >= self._restart_at:
+            self._restart_at = 0.0
+            driver.query.start(once=False)

@@ -1,0 +1,93 @@
+"""What takes long, or ends, in one part of a run: the other parts go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+import pytest
+from deltalake.exceptions import TableNotFoundError
+from tests.pipeline.own_publications import lake, publishing
+from tests.support.databases import Database, MakeDatabase
+from tests.support.pipeline import MakePipeline, Pipeline
+
+from pgsluice.capture import read_health
+from pgsluice.subscription.requests import request_copy
+
+
+@contextmanager
+def stopped_copy(one: Pipeline, shop: Database, table: str) -> Iterator[None]:
+    """The server's process that copies a table stands still while the block runs."""
+    backends: list[Any] = []
+
+    def copies() -> bool:
+        backends[:] = shop.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            f" AND query LIKE 'COPY%' AND application_name = 'pgsluice copy public.{table}'"
+        )
+        return bool(backends)
+
+    one.wait_until(copies, why=f"{table} is copied")
+    ((backend,),) = backends
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(backend, signal.SIGCONT)
+
+
+@pytest.mark.xdist_group("processes")
+def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute(
+        "CREATE TABLE big (id int PRIMARY KEY, note text)",
+        "INSERT INTO big SELECT id, repeat('x', 100) FROM generate_series(1, 200000) id",
+        "CREATE TABLE small (id int PRIMARY KEY)",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        "INSERT INTO small VALUES (1)",
+        "INSERT INTO other VALUES (1)",
+    )
+    one = pipeline(shop)
+    publishing(one, "CREATE PUBLICATION p FOR TABLE small", slow=None, quick=("p",))
+    process = one.start()
+
+    def holds(subscription: str, table: str, *ids: int) -> bool:
+        with suppress(TableNotFoundError):
+            return lake(one, subscription, table) == [(id_,) for id_ in ids]
+        return False
+
+    with stopped_copy(one, shop, "big"):
+        one.wait_until(lambda: holds("quick", "small", 1))
+        # Capture is looked after.
+        health = read_health(one.spool)
+        assert health is not None
+        os.kill(health.pid, signal.SIGKILL)
+        shop.execute("INSERT INTO small VALUES (2)")
+        one.wait_until(lambda: holds("quick", "small", 1, 2))
+        # Requests and the configuration of other subscriptions are taken up.
+        (oid,) = one.record("quick").tables
+        request = request_copy(one.spool / "subscriptions" / "quick", oid)
+        one.wait_until(lambda: one.record("quick").tables[oid].copy_number == 2)
+        assert not request.exists()
+        (one.folder / "publications.sql").write_text("CREATE PUBLICATION p FOR TABLE small, other")
+        process.send_signal(signal.SIGHUP)
+        one.wait_until(lambda: holds("quick", "other", 1))
+        assert all(table.is_to_copy for table in one.record("slow").tables.values())
+    one.wait_until(lambda: holds("slow", "small", 1, 2))
+    (java,) = (child for child in psutil.Process(process.pid).children() if child.name() == "java")
+    java.kill()
+    shop.execute("INSERT INTO small VALUES (3)", "DELETE FROM big WHERE id > 3")
+    one.wait_until(lambda: holds("slow", "small", 1, 2, 3) and holds("quick", "small", 1, 2, 3))
+    one.wait_until(lambda: [row[0] for row in lake(one, "slow", "big")] == [1, 2, 3])
+    assert (
+        f"Spark's JVM (process {java.pid}) has ended by SIGKILL: it is started again" in one.log()
+    )
+    assert "Traceback" not in one.log()
+    one.stop()
+    assert process.returncode == 143
