@@ -136,6 +136,25 @@ def test_a_batch_moves_every_table_and_makes_a_cut(maker: SpoolMaker) -> None:
     assert (record.cut.lsn, record.cut.versions) == (end, {OID: 1, QUIET: 0})
 
 
+def test_a_copied_table_is_ready_when_nothing_in_the_spool_waits_for_it(maker: SpoolMaker) -> None:
+    end = maker.segment(orders(1))
+    copied = {"state": TableState.COPIED}
+    driver = driver_of(
+        maker,
+        {
+            OID: ready("orders", **copied),
+            QUIET: ready("quiet", **copied),
+            GONE: ready("later", **copied, applied_through=Lsn(int(end) + 1)),
+        },
+    )
+    driver.promote_copied()
+    states = {oid: table.state for oid, table in driver.tables.durable.tables.items()}
+    assert states == {OID: "f", QUIET: "r", GONE: "f"}, "orders has changes; later is not received"
+    assert driver.tables.durable.tables[QUIET].applied_through == end
+    record = take(driver, end, applied(end))
+    assert record.tables[OID].state == "r"
+
+
 def test_a_table_that_was_left_out_stays_where_it_is(maker: SpoolMaker) -> None:
     end = maker.segment(orders(1))
     record = take(driver_of(maker), end)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pgsluice.config import SubscriptionConfig
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
@@ -73,7 +73,7 @@ class BatchResults:
                     logger.warning("%s: %s", known[result.relation_oid].title, result.details)
                 tables.apply(result.relation_oid, self._event(result, now))
             tables.advance(end)
-            self._advance_quiet_tables()
+            self._advance_quiet_tables(tables.position, tables.record.tables)
             cut = next_cut(tables.record, now, self._subscription.cut_retention_s)
             if cut is not None:
                 self._last_cut = time.monotonic()
@@ -94,30 +94,27 @@ class BatchResults:
 
     def promote_copied(self) -> None:
         """Copied tables for which nothing waits are ready, also while the source is idle."""
-        tables = self._tables
-        with tables.lock:
-            record = tables.record
+        with self._tables.lock:
             copied = [
-                (oid, table)
-                for oid, table in record.tables.items()
+                (oid, table.applied_through)
+                for oid, table in self._tables.record.tables.items()
                 if table.state is TableState.COPIED
             ]
             if not copied:
                 return
-            end, frontier = self._reader.position(), self._reader.frontier()
-            with tables.changing():
-                for oid, table in copied:
-                    reached = max(record.position, table.applied_through)
-                    if end <= reached and table.applied_through <= frontier:
-                        tables.apply(oid, CaughtUp(table.applied_through))
+            frontier = self._reader.frontier()
+            received = [oid for oid, applied_through in copied if applied_through <= frontier]
+            with self._tables.changing():
+                self._advance_quiet_tables(self._reader.position(), received)
 
-    def _advance_quiet_tables(self) -> None:
+    def _advance_quiet_tables(self, end: Lsn, oids: Iterable[int]) -> None:
+        """Tables that have no changes up to a position are applied through it."""
         record = self._tables.record
-        works = plan_tables(self._reader, record, record.position, with_deferred=True)
+        works = plan_tables(self._reader, record, end, with_deferred=True)
         behind = {work.relation_oid for work in works}
-        caught_up = CaughtUp(record.position)
-        for oid, table in record.tables.items():
-            if table.is_active and oid not in behind:
+        caught_up = CaughtUp(end)
+        for oid in oids:
+            if record.tables[oid].is_active and oid not in behind:
                 self._tables.apply(oid, caught_up)
 
     def _event(self, result: TaskResult, now: float) -> TableEvent:

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.spool_stream import LONG_POLL_S, SpoolStreamReader
-from pgsluice.spool import Owner, load_record
+from pgsluice.spool import Owner, SubscriptionRecord
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import HOLD_S, BarrierWait
 
@@ -100,6 +100,10 @@ class TableWorkReader(SpoolStreamReader):
             SpoolError: the subscription is not registered.
             ConfigError: a query of the pgoutput source owns the name.
         """
+        return self._record().position
+
+    def _record(self) -> SubscriptionRecord:
+        # Read again only if the file has changed, and then only its new lines.
         record = self.reader().spool.subscription(self._subscription)
         if record is None:
             raise SpoolError(
@@ -112,7 +116,7 @@ class TableWorkReader(SpoolStreamReader):
                 hint="choose another name",
                 option="subscription",
             )
-        return record.position
+        return record
 
     def hold(self, start: Lsn) -> Lsn:
         """Read from the spool's first segment at the earliest.
@@ -134,8 +138,7 @@ class TableWorkReader(SpoolStreamReader):
         """One partition for each table with work; one that only names the end if none has."""
         from pgsluice.subscription.planning import TableWork, plan_tables
 
-        record = load_record(self._path, self._subscription)
-        works = plan_tables(self.reader(), record, end) or [TableWork.none(end)]
+        works = plan_tables(self.reader(), self._record(), end) or [TableWork.none(end)]
         return [InputPartition(work.to_bytes()) for work in works]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
