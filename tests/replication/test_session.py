@@ -75,6 +75,16 @@ def test_the_users_own_options_stay(server: EmbeddedServer) -> None:
     close()
 
 
+@pytest.mark.parametrize(("given", "idle_s"), [("", "30"), (" keepalives_idle=7", "7")])
+def test_a_server_that_went_away_is_noticed(
+    server: EmbeddedServer, given: str, idle_s: str
+) -> None:
+    with connect_sql(server.dsn() + given) as connection:
+        options = {option.keyword: option.val for option in connection.pgconn.info}
+    assert options[b"keepalives_idle"] == idle_s.encode()
+    assert options[b"keepalives_count"] == b"3"
+
+
 def test_a_service_file_is_enough(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

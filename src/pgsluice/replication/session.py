@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgsluice.errors import ConfigError, SourceRefused
 from pgsluice.replication.refusals import refused_connection, source_errors
@@ -32,6 +32,9 @@ _SETTINGS = {
     # A policy must make a statement fail, never hide rows from it.
     "row_security": "off",
 }
+# A server that went away without a word is noticed within a minute by a session that waits for it;
+# with the system's defaults, after two hours.
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 # The server must not end a session that keeps a snapshot or waits for a slot.
 _TIMEOUTS_OFF = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
@@ -70,8 +73,11 @@ def open_session(
 ) -> psycopg.Connection[tuple[Any, ...]]:
     """Connect without the settings; it raises what :func:`connect_sql` raises."""
     try:
+        given: dict[str, Any] = conninfo_to_dict(dsn)
+        if "service" not in given:  # its file may have them
+            given = {**_KEEPALIVES, **given}
         conninfo = make_conninfo(
-            dsn,
+            make_conninfo(**given),
             connect_timeout=max(2, math.ceil(timeout_s)),
             client_encoding="UTF8",
             fallback_application_name=f"pgsluice {application}",
