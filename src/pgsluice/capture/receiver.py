@@ -123,9 +123,9 @@ class Receiver:
                 is_drained = self._receive_chunk()
                 now = time.monotonic()
                 self._cut(now)
-                self._look_after(now)
+                self._send_due(now)
                 if is_drained:
-                    self._wait_for_server(self._patience(now))
+                    self._wait_for_server(self._due_in(now))
         finally:
             self._hand_over_all(self._assembler.take_whole())
         self._store.drain()
@@ -213,9 +213,9 @@ class Receiver:
         for command in commands:
             self._policy.wrote()
             while not self._store.offer(command, _STORE_WAIT_S):
-                self._look_after(time.monotonic(), is_storing=True)
+                self._send_due(time.monotonic(), is_storing=True)
 
-    def _look_after(self, now: float, *, is_storing: bool = False) -> None:
+    def _send_due(self, now: float, *, is_storing: bool = False) -> None:
         """Frontier and status, when they are due."""
         self._store.raise_error()
         durable = self._store.durable
@@ -264,7 +264,7 @@ class Receiver:
     def _report_progress(self) -> None:
         self._on_progress(self._server_end, self._store.retained)
 
-    def _patience(self, now: float) -> float:
+    def _due_in(self, now: float) -> float:
         """How long to wait for the socket."""
         due = [self._policy.next_event_in(now), _STORE_WAIT_S]
         if self._assembler.whole_since is not None:

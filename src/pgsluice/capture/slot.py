@@ -71,14 +71,14 @@ class PreparedSource:
     spool: Spool
     consistent_point: Lsn
     snapshot_name: str | None = None
-    _keeper: ReplicationConnection | None = None
+    _snapshot_holder: ReplicationConnection | None = None
 
     def close(self) -> None:
         """Drop the snapshot."""
         self.snapshot_name = None
-        if self._keeper is not None:
-            self._keeper.close()
-            self._keeper = None
+        if self._snapshot_holder is not None:
+            self._snapshot_holder.close()
+            self._snapshot_holder = None
 
     def __enter__(self) -> PreparedSource:
         return self
@@ -117,11 +117,11 @@ def prepare_source(
             source.connect_timeout_s,
             is_stopping,
         ) as sql:
-            keeper = ReplicationConnection.connect(source.dsn, source.connect_timeout_s)
+            connection = ReplicationConnection.connect(source.dsn, source.connect_timeout_s)
             try:
-                return _first_start(config, sql, keeper, export_snapshot, is_stopping)
+                return _first_start(config, sql, connection, export_snapshot, is_stopping)
             except BaseException:
-                keeper.close()
+                connection.close()
                 raise
 
 
@@ -143,18 +143,18 @@ def _ready(config: Config) -> PreparedSource | None:
 def _first_start(
     config: Config,
     sql: psycopg.Connection[Any],
-    keeper: ReplicationConnection,
+    connection: ReplicationConnection,
     export_snapshot: bool,
     is_stopping: Callable[[], bool],
 ) -> PreparedSource:
     source = config.source
-    options = pgoutput_options(source, source.publications, keeper.server_version)
+    options = pgoutput_options(source, source.publications, connection.server_version)
     with source_errors("reading the catalog"):
         existing = slot_info(sql, source.slot)
         report = ensure_publications(sql, source.publications)
         intended_at = flush_lsn(sql)
         is_standby = server_info(sql).is_standby
-    system = keeper.identify_system()
+    system = connection.identify_system()
     spool = Spool.open(config.spool.path) if Spool.exists(config.spool.path) else None
     if spool is not None:
         check_identity(spool.identity, system)
@@ -165,28 +165,28 @@ def _first_start(
                 "it: it cannot decode them",
                 hint=_drop_hint(existing),
             )
-        keeper.close()
+        connection.close()
         identity = _identity(source, system, report.names, options, _ADOPTED)
         return _adopt(config, sql, existing, spool, identity)
     if existing is not None:
-        keeper.drop_slot(existing.name, wait=True, timeout_s=STALE_WALSENDER_TIMEOUT_S)
+        connection.drop_slot(existing.name, wait=True, timeout_s=STALE_WALSENDER_TIMEOUT_S)
     spool = _intend(config, spool, _identity(source, system, report.names, options, intended_at))
     failpoint("slot.before_create")
-    slot = keeper.create_slot(
+    slot = connection.create_slot(
         source.slot,
         snapshot="export" if export_snapshot else "nothing",
         two_phase=source.two_phase,
         failover=takes_failover(
-            keeper.server_version, is_standby=is_standby, two_phase=source.two_phase
+            connection.server_version, is_standby=is_standby, two_phase=source.two_phase
         ),
         is_stopping=is_stopping,
     )
     failpoint("slot.after_create")
     spool.register_start(slot.consistent_point)
     if slot.snapshot_name is None:
-        keeper.close()
+        connection.close()
         return PreparedSource(spool, slot.consistent_point)
-    return PreparedSource(spool, slot.consistent_point, slot.snapshot_name, keeper)
+    return PreparedSource(spool, slot.consistent_point, slot.snapshot_name, connection)
 
 
 def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:

@@ -1,7 +1,7 @@
-"""Initial copies: a slot's snapshot, one COPY a table, joined to the stream without a gap.
+"""Initial copies: one COPY for each table, which the stream continues without a gap.
 
-Every copy takes its snapshot from CREATE_REPLICATION_SLOT, and its position is that slot's
-consistent point: what committed before it is in the snapshot, what committed after it comes
+Every copy reads under the snapshot of a new replication slot, and its position is that slot's
+consistent point: what committed before it is in the snapshot, and what committed after it comes
 with the stream. ``pg_export_snapshot`` has no such point.
 """
 

@@ -1,4 +1,4 @@
-"""Copies as Spark tasks: one task a table, each reading under the one snapshot."""
+"""Copies as Spark tasks: one task for each table, and all read under the same snapshot."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Read one table under an imported snapshot, typed as the stream is typed.
+"""Reads one table under an imported snapshot, with the types that the stream has.
 
-The rows come as COPY ... TO STDOUT (FORMAT csv), are split by Arrow's CSV reader into one
-column of text forms a column, and go through the same type registry as the stream's text
-values: a copied row and a streamed row cannot differ in how a value travels.
+The server sends the rows as CSV (COPY ... TO STDOUT). Arrow's CSV reader turns them into columns
+of text, and the type registry that also decodes the stream converts these. So a copied value
+and a streamed value cannot differ.
 
 Rules (contracts: initial copy):
 
-- The snapshot is imported as the transaction's first statement; then the table is locked
+- The snapshot is imported by the transaction's first statement. Then the table is locked
   ACCESS SHARE, with a lock_timeout, so that nothing rewrites it while it is read.
 - A table that was rewritten between the snapshot and the lock reads as *empty* under the
-  snapshot. So every leaf's relfilenode as the snapshot sees it is compared with the file that
-  the server uses now; if they differ, :class:`TableRewritten` says to start again under a
-  newer snapshot.
+  snapshot. So the relfilenode of every leaf in the snapshot is compared with the file that the
+  server uses now. If they differ, :class:`TableRewritten` tells the caller to start again under
+  a newer snapshot.
 """
 
 from __future__ import annotations
@@ -260,10 +260,10 @@ def _typed(batch: pa.RecordBatch, query: TableQuery, schema: pa.Schema) -> pa.Re
 
 
 class _CopyStream(io.RawIOBase):
-    """COPY's data as a readable file, for Arrow's CSV reader.
+    """The data of a COPY as a readable file, for Arrow's CSV reader.
 
-    COPY sends a row a message, so libpq is asked directly and many rows are gathered before
-    Arrow gets them: psycopg's own read and a slice for each row cost more than all the rest.
+    COPY sends one message for each row. So libpq is asked directly, and Arrow gets many rows at
+    a time: psycopg's own read and a slice for each row would cost more than all the rest.
 
     Args:
         connection: idle; it runs nothing else until :meth:`drain`.
@@ -297,12 +297,12 @@ class _CopyStream(io.RawIOBase):
         return count
 
     def drain(self) -> None:
-        """Pass over the rest, so that the transaction lives on: a cancel would end it."""
+        """Read and discard the rest: a cancel would end the transaction."""
         while not self._is_ended:
             self._gather()
 
     def _gather(self) -> bytearray:
-        """The next rows; nothing at the end."""
+        """The next rows; empty at the end."""
         rows = bytearray()
         get = self._pgconn.get_copy_data
         while len(rows) < _GATHER_BYTES and not self._is_ended:

@@ -1,4 +1,4 @@
-"""Snapshots that have a position: those of a replication slot."""
+"""Snapshots that have a position: a replication slot exports them when it is created."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Snapshot:
     """An exported snapshot and its place in the WAL.
 
     Attributes:
-        name: what SET TRANSACTION SNAPSHOT takes; good while its maker's connection is idle.
+        name: for SET TRANSACTION SNAPSHOT; valid while the connection that exported it is idle.
         position: transactions that committed before it are in the snapshot, and no others.
-        timeline: whose position it is; 0 when it is not known.
+        timeline: of the position; 0 when it is not known.
     """
 
     name: str
@@ -41,25 +41,25 @@ def import_snapshot(connection: psycopg.Connection[Any], name: str) -> None:
 def temporary_snapshot(
     dsn: str, timeout_s: float, is_stopping: Callable[[], bool] = lambda: False
 ) -> Iterator[Snapshot]:
-    """A snapshot of a TEMPORARY slot, which goes with its connection at the block's end.
+    """The snapshot of a temporary slot, which is dropped at the end of the block.
 
-    The slot's creation waits for every writing transaction that is open now; after
-    ``timeout_s`` it is given up with an error that names them, and when ``is_stopping`` says so.
+    The slot's creation waits for every writing transaction that is open now. It is given up
+    after ``timeout_s``, with an error that names these transactions, and when ``is_stopping()``.
 
     Raises:
         PgsluiceError: asked to stop.
         SourceRefused: no free slot, or open transactions did not end in time.
         SourceUnreachable: no connection.
     """
-    keeper = ReplicationConnection.connect(dsn, timeout_s=timeout_s)
+    connection = ReplicationConnection.connect(dsn, timeout_s=timeout_s)
     try:
-        timeline = keeper.identify_system().timeline
+        timeline = connection.identify_system().timeline
         name = f"pgsluice_copy_{os.getpid()}_{secrets.token_hex(4)}"
-        slot = keeper.create_slot(
+        slot = connection.create_slot(
             name, temporary=True, snapshot="export", timeout_s=timeout_s, is_stopping=is_stopping
         )
         assert slot.snapshot_name is not None  # asked for by "export"
-        # The next command on this connection would end the snapshot: there is none.
+        # Another command on this connection would end the snapshot, so none is sent.
         yield Snapshot(slot.snapshot_name, slot.consistent_point, timeline)
     finally:
-        keeper.close()
+        connection.close()

@@ -2,7 +2,7 @@
 
 A copy-on-write merge costs what the table weighs, so expensive merges are spaced out; cheap
 ones follow each other. A *cut* is a position at which all active tables stand. Besides the
-newest cut one a minute stays for those who read an older one.
+newest cut, about one a minute is kept for readers of older ones.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class TableCopies:
                     self._copy(snapshot, source, is_last=attempt == COPY_ATTEMPTS)
 
     def _begin(self) -> None:
-        """Have the spool keep what follows the snapshot that is to come."""
+        """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""
         with self._tables.changing():
             for oid in self.pending():
                 self._tables.apply(oid, CopyBegun(self._tables.position))
