@@ -34,7 +34,7 @@ from pgsluice.subscription.table_events import (
     CopyBegun,
     CopyFailed,
     CopyFinished,
-    CopyOutnumbered,
+    CopySuperseded,
     CopyPlanned,
     HoldReleased,
     NotSent,
@@ -265,7 +265,7 @@ class Model(RuleBasedStateMachine):
             if not table.may_replace_foreign_target:
                 return CopyFailed(Remedy.PARK, "the target carries the position of another")
         elif target is not None and target.copy_number >= table.copy_number:
-            return CopyOutnumbered(target.copy_number)
+            return CopySuperseded(target.copy_number)
         self.targets[table.name] = Target(oid, table.copy_number, snapshot, list(source.changes))
         return CopyFinished(Lsn(snapshot), 1, 0, len(source.changes))
 

@@ -61,7 +61,7 @@ class Event(StrEnum):
     COPY_BEGUN = "copy begun"
     COPY_PLANNED = "copy planned"
     COPY_FINISHED = "copy finished"
-    COPY_OUTNUMBERED = "copy skipped, since the target has a later one"
+    COPY_SUPERSEDED = "copy skipped, since the target has a later one"
     COPY_FAILED_PARK = "copy failed: park"
     COPY_FAILED_RETRY = "copy failed: retry"
     COPY_FAILED_LAST = "copy failed: retry, after the last attempt"
@@ -165,7 +165,7 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
             Event.COPY_BEGUN: (_D, None),  # again: the attempt before failed or was cut off
             Event.COPY_PLANNED: (_D, None),
             Event.COPY_FINISHED: (_F, None),
-            Event.COPY_OUTNUMBERED: (_D, None),
+            Event.COPY_SUPERSEDED: (_D, None),
             Event.COPY_FAILED_PARK: (_P, None),
             Event.COPY_FAILED_RETRY: (_D, None),
             Event.COPY_FAILED_LAST: (_P, None),

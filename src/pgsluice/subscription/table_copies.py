@@ -38,7 +38,7 @@ from pgsluice.subscription.table_events import (
     CopyBegun,
     CopyFailed,
     CopyFinished,
-    CopyOutnumbered,
+    CopySuperseded,
     CopyPlanned,
     NotSent,
 )
@@ -229,7 +229,7 @@ def copy_event(result: CopyResult, copy_number: int, snapshot: Snapshot) -> Tabl
         snapshot: under which it read.
     """
     if result.copy_number > copy_number:
-        return CopyOutnumbered(result.copy_number)
+        return CopySuperseded(result.copy_number)
     if result.remedy is not None:
         return CopyFailed(result.remedy, result.error or "")
     return CopyFinished(snapshot.position, snapshot.timeline, result.version, result.rows)

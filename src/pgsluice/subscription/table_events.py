@@ -281,10 +281,10 @@ class CopyFinished(_Simple):
 
 
 @dataclass(frozen=True)
-class CopyOutnumbered(_Simple):
+class CopySuperseded(_Simple):
     """The target has a later copy, of a record that was lost; the next attempt begins past it."""
 
-    event = Event.COPY_OUTNUMBERED
+    event = Event.COPY_SUPERSEDED
     copy_number: int
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
