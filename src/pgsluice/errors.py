@@ -22,7 +22,8 @@
     ├── TableError                parks one table, and no other
     │   └── EvaluationError       a row filter fails for a row, as it would on the server
     ├── SinkError                 the target as a whole cannot be used
-    └── SparkEnded                Spark's JVM is gone
+    ├── SparkEnded                Spark's JVM is gone
+    └── TablesUnfinished          run --once: tables are parked, or not at the position
 
 An error says what happened, where, and what to do next (``hint``). Facts are attributes, so
 that callers decide by them and never by parsing a sentence. It never carries a row's values
@@ -191,6 +192,10 @@ class SinkError(PgsluiceError):
 
 class SparkEnded(PgsluiceError):
     """Spark's JVM has ended while it was needed: it was killed, or it crashed."""
+
+
+class TablesUnfinished(PgsluiceError):
+    """``run --once`` has ended, and tables are parked or not at the position to reach."""
 
 
 @dataclass(frozen=True, slots=True)

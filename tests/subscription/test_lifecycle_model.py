@@ -34,8 +34,8 @@ from pgsluice.subscription.table_events import (
     CopyBegun,
     CopyFailed,
     CopyFinished,
-    CopySuperseded,
     CopyPlanned,
+    CopySuperseded,
     HoldReleased,
     NotSent,
 )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pgsluice.capture import CaptureProcess, prepare_source
 from pgsluice.catalog import flush_lsn
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import ConfigError, PgsluiceError, SparkEnded
+from pgsluice.errors import ConfigError, PgsluiceError, SparkEnded, TablesUnfinished
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
@@ -76,7 +76,7 @@ def run(
         SourceUnreachable: no connection before the first START_REPLICATION.
         SinkError: a target as a whole cannot be used.
         SparkEnded: Spark's JVM ended, again and again.
-        PgsluiceError: ``once``, and a table is parked, or not at that position.
+        TablesUnfinished: ``once``, and a table is parked, or not at that position.
     """
     chosen = _chosen(config, names)
     require_spark()
@@ -214,7 +214,7 @@ def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
         target: the position.
 
     Raises:
-        PgsluiceError: at least one is.
+        TablesUnfinished: at least one is.
     """
     reader = SpoolReader(config.spool.path)
     last = max((info.end for info in reader.all_segments() if info.end <= target), default=Lsn(0))
@@ -236,7 +236,7 @@ def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
     lines = [_count(parked, "parked"), *parked] if parked else []
     lines += [_count(behind, f"not at {target} yet"), *behind] if behind else []
     hint = "run again: it goes on where it stopped" if behind else None
-    raise PgsluiceError("\n".join(lines), hint=hint)
+    raise TablesUnfinished("\n".join(lines), hint=hint)
 
 
 def _count(tables: Sequence[str], what: str) -> str:

@@ -38,8 +38,8 @@ from pgsluice.subscription.table_events import (
     CopyBegun,
     CopyFailed,
     CopyFinished,
-    CopySuperseded,
     CopyPlanned,
+    CopySuperseded,
     NotSent,
 )
 from pgsluice.subscription.tables import SubscriptionTables

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy
+from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy, TablesUnfinished
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import source_errors
@@ -185,7 +185,8 @@ def _await_answer(
             time.sleep(_POLL_S)
             continue
         try:
-            run(config, once=True, names=[name], report=options.report, stop=options.stop)
+            with suppress(TablesUnfinished):  # the answer says which
+                run(config, once=True, names=[name], report=options.report, stop=options.stop)
         except SpoolBusy:
             time.sleep(_POLL_S)  # a run, or its capture, has just started
             if not _has_run(config, name):
