@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from pgsluice.capture import CaptureProcess, prepare_source
@@ -121,48 +121,66 @@ def _run(
         ]
         RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
 
-    _with_session(config, look, apply)
+    _restarting(lambda: _session(config, look), apply)
     if target is not None and not stop.is_set():
         raise_unfinished(config, [subscription.name for subscription in chosen], target)
 
 
-def _with_session(
-    config: Config, look: Callable[[], object], work: Callable[[SparkSession], None]
+def _restarting(
+    session: Callable[[], AbstractContextManager[SparkSession]],
+    work: Callable[[SparkSession], None],
 ) -> None:
-    """Work with the session that runs already (a notebook's, a platform's), else with a new one.
-
-    A new one is started again when its JVM ends: whatever was cut off is done again.
+    """Work with a session, and with another one when its JVM ends: nothing is lost.
 
     Raises:
-        PgsluiceError: what ``look`` raises before the session is up, or what ``work`` raises.
-        SparkEnded: the JVM ended, several times in a row if the session is ours.
+        SparkEnded: the JVM ended several times in a row, or is the user's.
     """
+    is_ours = _running_session() is None
+    failures = 0
+    while True:
+        began = time.monotonic()
+        try:
+            with session() as spark:
+                work(spark)
+        except SparkEnded as error:
+            failures = 1 if time.monotonic() - began > _LONG_SESSION_S else failures + 1
+            if not is_ours or failures >= _SESSIONS:
+                raise
+            logger.warning("%s: it is started again", error.what)
+        else:
+            return
+
+
+def _running_session() -> SparkSession | None:
+    """The session that runs in this process already: a notebook's, or a platform's."""
     from pyspark.sql import SparkSession
 
     # A session that was started in another thread is not active in this thread.
-    running = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
+    return SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
+
+
+@contextmanager
+def _session(config: Config, look: Callable[[], object]) -> Iterator[SparkSession]:
+    """The session that runs already, else one for the block.
+
+    Raises:
+        PgsluiceError: what ``look`` raises before it is up; it ends when it is.
+    """
     settings = {"spark.python.daemon.module": "pgsluice.subscription.daemon", **config.spark}
-    if running is not None:
-        work(build_session(settings, "pgsluice"))
+    if _running_session() is not None:
+        yield build_session(settings, "pgsluice")
         return
-    failures = 0
-    while True:
-        spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, look)
-        began = time.monotonic()
-        try:
-            work(spark)
-        except SparkEnded as error:
-            forget_session(spark)
-            failures = 1 if time.monotonic() - began > _LONG_SESSION_S else failures + 1
-            if failures >= _SESSIONS:
-                raise
-            logger.warning("%s: it is started again", error.what)
-        except BaseException:
-            spark.stop()
-            raise
-        else:
-            spark.stop()
-            return
+    spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, look)
+    try:
+        yield spark
+    except SparkEnded:
+        forget_session(spark)
+        raise
+    except BaseException:
+        spark.stop()
+        raise
+    else:
+        spark.stop()
 
 
 def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionConfig]:
