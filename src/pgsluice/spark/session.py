@@ -130,6 +130,7 @@ def start_session(
 
     Raises:
         ConfigError: PySpark or Java is missing or too old, or Spark refuses a setting.
+        SparkEnded: the JVM was killed before it had started.
         PgsluiceError: ``look`` raised it.
     """
     starting = _Starting(settings, app_name, log)
@@ -150,6 +151,7 @@ class _Starting(threading.Thread):
         self._settings = settings
         self._app_name = app_name
         self._log = log
+        self._log_bytes = log.stat().st_size if log.exists() else 0
         self._lock = threading.Lock()
         self._is_abandoned = False
         self._session: SparkSession | None = None
@@ -178,12 +180,22 @@ class _Starting(threading.Thread):
         if isinstance(self._error, PgsluiceError):
             raise self._error
         if self._error is not None or self._session is None:
-            lines = self._log.read_text(errors="replace").strip().splitlines()
+            lines = self._logged().decode(errors="replace").strip().splitlines()
+            if not lines:  # a setting that it refuses would be in the log
+                raise SparkEnded(
+                    "Spark's JVM ended while it started, without a word in its log",
+                    hint="start again: nothing is lost. Has something killed it?",
+                ) from self._error
             raise ConfigError(
                 "Spark did not start",
                 hint="\n".join([f"the end of {self._log}:", *lines[-4:]]),
             ) from self._error
         return self._session
+
+    def _logged(self) -> bytes:
+        """What the JVM has written; a log that had grown too large was begun anew."""
+        logged = self._log.read_bytes() if self._log.exists() else b""
+        return logged[self._log_bytes if len(logged) >= self._log_bytes else 0 :]
 
 
 def _launch(settings: Mapping[str, str], app_name: str, log: Path) -> None:
