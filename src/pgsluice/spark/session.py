@@ -210,13 +210,21 @@ def _launch(settings: Mapping[str, str], app_name: str, log: Path) -> None:
         return  # a process has one JVM, and an earlier session has started it
     if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES:
         log.replace(f"{log}.1")
-    # Tracebacks of calls that fail once the JVM has ended: the error says it.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
     log.touch(mode=0o600)
     with log.open("ab") as file:
         gateway = launch_gateway(conf, popen_kwargs={"stderr": file})  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether to log: not the traceback of a call of a JVM that has ended, since an error says it.
+
+    py4j logs these by the root logger.
+    """
+    return record.module != "java_gateway"
 
 
 def raise_if_ended(within_s: float = 0.0) -> None:
@@ -257,8 +265,10 @@ def forget_session(spark: SparkSession) -> None:
     with suppress(Exception):
         gateway.shutdown()
     # What PySpark keeps for the whole process, and clears only if the JVM answers.
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    for name in ("_gateway", "_jvm", "_active_spark_context"):
+        setattr(SparkContext, name, None)
+    for name in ("_instantiatedSession", "_activeSession"):
+        setattr(SparkSession, name, None)
 
 
 def merged_settings(settings: Mapping[str, str]) -> dict[str, str]:
