@@ -1,3 +1,4 @@
-"""The fixture of this folder's tests."""
+"""The fixtures of this folder's tests."""
 
+from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import pipeline as pipeline

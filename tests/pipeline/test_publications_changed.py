@@ -14,8 +14,6 @@ from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.capture import run_capture
 
-pytestmark = pytest.mark.usefixtures("spark")
-
 PARTS = (
     "CREATE TABLE {t} (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
     "CREATE TABLE {t}_low PARTITION OF {t} FOR VALUES FROM (0) TO (100)",
@@ -37,6 +35,7 @@ def copies(one: Pipeline, table: str) -> int:
     return one.table(table).copy_number
 
 
+@pytest.mark.usefixtures("local_spark")
 def test_what_is_published_changes_between_runs(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
@@ -186,6 +185,7 @@ def a_column_outside_the_replica_identity_parks_at_the_first_update(one: Pipelin
     assert lake(one, "lake", "outside") == [(1, 2)]
 
 
+@pytest.mark.usefixtures("local_spark")
 def test_a_subscription_gets_publications_and_loses_them(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
@@ -213,6 +213,7 @@ def test_a_subscription_gets_publications_and_loses_them(
     assert {table.name for table in one.record().tables.values()} == {"parts"}
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.pg(">= 13")
 def test_the_server_goes_over_to_publishing_the_root(
     database: MakeDatabase, pipeline: MakePipeline
@@ -238,6 +239,7 @@ def test_the_server_goes_over_to_publishing_the_root(
     assert ids(one, "lake", "parts") == [1, 3, 5, 7, 101]
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.pg(">= 13")
 def test_a_partition_that_the_server_sends_again_brings_what_was_missed(
     database: MakeDatabase, pipeline: MakePipeline
@@ -263,6 +265,7 @@ def test_a_partition_that_the_server_sends_again_brings_what_was_missed(
         assert ids(one, name, "parts") == [1, 2, 3, 101, 102, 103]
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.pg(">= 13")
 def test_partitions_that_come_while_it_runs(database: MakeDatabase, pipeline: MakePipeline) -> None:
     """Attached with rows, made as partitions, and empty; through the root and by themselves."""
