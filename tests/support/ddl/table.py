@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.support.ddl.row import (
     AFTER,
+    ALL,
     BEFORE,
     CHANGES,
     INSERTED,
@@ -722,7 +723,8 @@ PUBLICATIONS = (
         "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete, truncate')"),
     published("rename there and back", VERIFIED, "ALTER PUBLICATION {t} RENAME TO {t}_new",
         "ALTER PUBLICATION {t}_new RENAME TO {t}",
-        moments=frozenset(Moment) - {Moment.SEVERAL_POLLS, Moment.CAPTURE_ONLY}),
+        # Capture makes a publication that is missing, of all tables: not for a shared run.
+        moments=ALL - {Moment.SEVERAL_POLLS, Moment.CAPTURE_ONLY, Moment.PROMOTION}),
     published("actions there and back", COPIED, "ALTER PUBLICATION {t} SET (publish = 'insert')",
         CHANGES, "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete, truncate')"),
     published("actions there and back nothing changed", VERIFIED,
