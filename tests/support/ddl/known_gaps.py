@@ -160,18 +160,15 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
         Moment.STOPPED: Fault.COPIED,
         Moment.TRANSACTION: Fault.COPIED,
         Moment.PREPARED: Fault.COPIED,
-        Moment.PROMOTION: Fault.COPIED,
     },
-    "via root vacuum full of a leaf": {
-        Moment.STOPPED: Fault.COPIED,
-        Moment.PROMOTION: Fault.COPIED,
-    },
-    "publish generated columns": {Moment.ONE_POLL: Fault.PARKED},
+    "via root vacuum full of a leaf": {Moment.STOPPED: Fault.COPIED},
+    "publish generated columns": {Moment.ONE_POLL: Fault.PARKED, Moment.PROMOTION: Fault.PARKED},
     "a mid level via root": {
         Moment.ONE_POLL: Fault.NO_TARGET,
         Moment.SEVERAL_POLLS: Fault.NO_TARGET,
         Moment.STOPPED: Fault.NO_TARGET,
         Moment.CAPTURE_ONLY: Fault.NO_TARGET,
+        Moment.PROMOTION: Fault.NO_TARGET,
     },
     "ours via root truncate the root": {
         Moment.ONE_POLL: Fault.COPIED,

@@ -730,7 +730,7 @@ PUBLICATIONS = (
     published("actions there and back nothing changed", VERIFIED,
         "ALTER PUBLICATION {t} SET (publish = 'insert')",
         "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete, truncate')",
-        at={Moment.SEVERAL_POLLS: EQUAL}),
+        at={Moment.SEVERAL_POLLS: EQUAL, Moment.PROMOTION: EQUAL}),
     published("truncate not published there and back", COPIED,
         "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete')", "TRUNCATE {t}",
         "ALTER PUBLICATION {t} SET (publish = 'insert, update, delete, truncate')"),
