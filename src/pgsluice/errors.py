@@ -55,6 +55,17 @@ class Remedy(StrEnum):
     """The whole subscription stops: its target cannot be used."""
 
 
+class ParkReason(StrEnum):
+    """Why a table is parked, where a look at the catalog can see that it is so no longer."""
+
+    KEY = "key"
+    """Its updates and deletes do not say which row they are of."""
+    COLUMNS = "columns"
+    """The target can't have its columns."""
+    RIGHTS = "rights"
+    """The role may not read it, or not all of its rows."""
+
+
 class PgsluiceError(Exception):
     """Base of all errors.
 
@@ -171,7 +182,10 @@ class ForeignSpool(SpoolError):
 
 
 class TableError(PgsluiceError):
-    """Only one table is affected: it is parked, and the others go on; fact: ``table``."""
+    """Only one table is affected: it is parked, and the others go on; fact: ``table``.
+
+    The fact ``reason``, a :class:`ParkReason`, has the table taken up again when it has ended.
+    """
 
     remedy = Remedy.PARK
 
@@ -205,12 +219,14 @@ class Failure:
     Attributes:
         remedy: what the subscription does about it.
         message: the error for people.
+        reason: of a table that is parked, if it has one that a look can see end.
         details: a traceback for the log, where the error was not expected; None otherwise.
     """
 
     remedy: Remedy
     message: str
     details: str | None = None
+    reason: str | None = None
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
@@ -219,6 +235,6 @@ class Failure:
         Errors of other libraries are tried again: nothing is known of them.
         """
         if isinstance(error, PgsluiceError):
-            return cls(error.remedy, str(error))
+            return cls(error.remedy, str(error), reason=error.facts.get("reason"))
         details = "".join(traceback.format_exception(error))
         return cls(Remedy.RETRY, f"{type(error).__name__}: {error}", details)

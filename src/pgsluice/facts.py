@@ -32,7 +32,6 @@ class ColumnFacts:
     type_oid: int
     typmod: int
     not_null: bool = False
-    has_default: bool = False
     generated: str = ""
     identity: str = ""
     missing: str | None = None
@@ -86,7 +85,7 @@ class RelationFacts:
         """
         try:
             raw: dict[str, Any] = json.loads(text)
-            columns = tuple(ColumnFacts(**column) for column in raw.pop("columns"))
+            columns = tuple(_column(column) for column in raw.pop("columns"))
             types = tuple(
                 TypeDefinition(
                     **{
@@ -102,3 +101,8 @@ class RelationFacts:
             return cls(**raw, columns=columns, types=types)
         except (KeyError, TypeError) as error:
             raise ValueError("not the JSON of a relation's facts") from error
+
+
+def _column(raw: dict[str, Any]) -> ColumnFacts:
+    """Spools of earlier versions also say whether a column has a default."""
+    return ColumnFacts(**{name: raw[name] for name in raw if name != "has_default"})

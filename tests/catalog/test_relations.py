@@ -47,7 +47,6 @@ def test_a_plain_table(each_server: EmbeddedServer, database) -> None:
         ("c,d", 5, 1043, 11),
     ]
     assert [c.not_null for c in facts.columns] == [True, False, True, False]
-    assert [c.has_default for c in facts.columns] == [True, False, False, False]
     assert [c.identity for c in facts.columns] == ["", "", "a", ""]
     assert facts.types == ()
     assert RelationFacts.from_json(facts.to_json()) == facts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -11,7 +12,7 @@ from pgsluice.catalog import (
     CatalogWitnesses,
     fetch_witnesses,
     leaf_filenodes,
-    missing_columns,
+    missing_values,
 )
 from pgsluice.catalog.witnesses import TableWitnesses
 from pgsluice.embedded import EmbeddedServer
@@ -46,7 +47,9 @@ def test_a_table_out_of_a_publication_and_in_again(each_server: EmbeddedServer, 
     assert before.listed == {_oid(db, "t")}
     db.execute("ALTER PUBLICATION p ADD TABLE other", "CREATE PUBLICATION q FOR TABLE t")
     db.execute("ALTER PUBLICATION p SET TABLE t, other", "GRANT SELECT ON t TO PUBLIC")
-    assert _of(db) == before
+    now = _of(db)
+    assert now.written != before.written  # GRANT
+    assert replace(now, written=before.written) == before
     db.execute("ALTER PUBLICATION p SET (publish = 'insert, update, delete')")
     altered = _of(db)
     assert not before.publications & altered.publications
@@ -102,7 +105,7 @@ def test_a_partition_detached_and_attached(each_server: EmbeddedServer, database
     assert _of(db, "k").listings == frozenset()
     assert _of(db, "parent").attachments == {}  # inheritance is no partitioning
     db.execute("ALTER TABLE k ADD CHECK (a = 2)", "GRANT SELECT ON k TO PUBLIC")
-    assert _of(db, "r") == before
+    assert replace(_of(db, "r"), written=before.written) == before
     db.execute("ALTER TABLE r DETACH PARTITION m")
     db.execute("ALTER TABLE r ATTACH PARTITION m FOR VALUES IN (1)")
     now, m = _of(db, "r"), _oid(db, "m")
@@ -178,5 +181,5 @@ def test_values_of_rows_from_before_a_column(pg18: EmbeddedServer, database) -> 
     )
     with connect_sql(db.dsn) as connection:
         root, leaf = _oid(db, "r"), _oid(db, "l")
-        assert missing_columns(connection, [root, leaf]) == {leaf: {"c"}}
-        assert missing_columns(connection, []) == {}
+        assert missing_values(connection, [root, leaf]) == {leaf: {"c": "7"}}
+        assert missing_values(connection, []) == {}

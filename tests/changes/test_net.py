@@ -27,8 +27,8 @@ def row(id_: int, a: int | None = 0, big: Any = "big") -> dict[str, Any]:
     return {"id": id_, "a": a, "big": big}
 
 
-def net(*builders: ChangesBuilder) -> NetChanges:
-    return net_changes([one.build() for one in builders], schema=SCHEMA, key=("id",))
+def net(*builders: ChangesBuilder, **options: Any) -> NetChanges:
+    return net_changes([one.build() for one in builders], schema=SCHEMA, key=("id",), **options)
 
 
 def key_values(table: pa.Table) -> list[Any]:
@@ -369,24 +369,23 @@ class TestRuns:
         wide.insert(row(2, 2))
         assert net(narrow, wide).rows.to_pylist() == [row(1, None, "x"), row(2, 2)]
 
-    @pytest.mark.parametrize(
-        "why", [{"missing": "5"}, {"has_default": True}, {"not_null": True}, {"identity": "a"}]
-    )
-    def test_unless_rows_from_before_hold_something(self, why: dict[str, Any]) -> None:
-        facts = facts_of(ColumnFacts("a", 2, 23, -1, **why), ColumnFacts("big", 3, 25, -1))
-        narrow = ChangesBuilder(SCHEMA.remove(1))
-        narrow.insert({"id": 1, "big": "x"})
-        wide = ChangesBuilder(SCHEMA, position=200, facts=facts)
-        wide.insert(row(2, 2))
-        with pytest.raises(TableError, match=r"'a' was added to public.t with a value") as caught:
-            net(narrow, wide)
-        assert caught.value.remedy is Remedy.PARK
-        assert net(wide).backfilled == {"a"}
-
-    def test_or_the_catalog_knew_the_column_no_more(self) -> None:
-        wide = ChangesBuilder(SCHEMA, facts=facts_of(ColumnFacts("big", 3, 25, -1)))
-        wide.insert(row(2, 2))
-        assert net(wide).backfilled == {"a"}
+    def test_unless_rows_from_before_have_a_value(self) -> None:
+        """Rows of before the first change that has the column, of any leaf; not those after."""
+        leaf, narrow = ChangesBuilder(SCHEMA.remove(1), oid=1), ChangesBuilder(SCHEMA.remove(1))
+        leaf.insert({"id": 1, "big": "x"})
+        narrow.position = 200
+        narrow.insert({"id": 3, "big": "y"})
+        wide = ChangesBuilder(SCHEMA, position=200)
+        wide.ordinal = 1
+        wide.insert(row(2, None))
+        dropped = ChangesBuilder(SCHEMA.remove(1), position=200)
+        dropped.ordinal = 2
+        dropped.insert({"id": 4, "big": "z"})
+        five = pa.scalar(5, pa.int32())
+        rows = net(leaf, wide, narrow, dropped, missing={"a": five}).rows.to_pylist()
+        assert rows == [row(1, 5, "x"), row(3, 5, "y"), row(2, None), row(4, None, "z")]
+        gone = net(leaf, missing={"a": five}).rows.to_pylist()
+        assert gone == [row(1, None, "x")]
 
     def test_a_changed_type_is_refused(self) -> None:
         t = ChangesBuilder(SCHEMA.set(1, pa.field("a", pa.int64())))

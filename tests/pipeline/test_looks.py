@@ -40,7 +40,44 @@ COPIED = {
         "ALTER TABLE {t} DROP c",
         "ALTER TABLE {t} ADD c int",
     ),
-    "column_with_a_default": (PLAIN, "ALTER TABLE {t} ADD c int DEFAULT 7"),
+    "column_with_a_default_written_anew": (
+        PLAIN,
+        "ALTER TABLE {t} ADD c int DEFAULT 7",
+        "VACUUM FULL {t}",
+        "ALTER TABLE {t} ALTER c DROP DEFAULT",
+        "UPDATE {t} SET a = 0 WHERE id = 1",
+    ),
+    "column_with_another_value_in_a_leaf": (
+        PARTS,
+        "ALTER TABLE {t} DETACH PARTITION {t}_low",
+        "ALTER TABLE {t} ADD c int DEFAULT 7",
+        "ALTER TABLE {t}_low ADD c int DEFAULT 8",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_low FOR VALUES FROM (0) TO (10)",
+    ),
+    "type_without_a_new_file": (
+        (
+            "CREATE TABLE {t} (id int PRIMARY KEY, a cidr)",
+            "INSERT INTO {t} VALUES (1, '10.0.0.1')",
+        ),
+        "ALTER TABLE {t} ALTER a TYPE inet",
+    ),
+    "numeric_without_a_limit": (
+        ("CREATE TABLE {t} (id int PRIMARY KEY, a numeric(6,2))", "INSERT INTO {t} VALUES (1, 1)"),
+        "ALTER TABLE {t} ALTER a TYPE numeric",
+        "INSERT INTO {t} VALUES (2, 12345678.125)",
+    ),
+    "key_moved": (
+        (*PLAIN, "ALTER TABLE {t} ADD other int", "UPDATE {t} SET other = id + 5"),
+        "UPDATE {t} SET a = 0 WHERE id = 1",
+        "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey, ADD PRIMARY KEY (other)",
+        "UPDATE {t} SET id = id + 1",
+        "DELETE FROM {t} WHERE id = 3",
+    ),
+    "key_widened": (
+        PLAIN,
+        "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey, ADD PRIMARY KEY (id, a)",
+        "INSERT INTO {t} VALUES (1, 700)",
+    ),
     "column_filled_without_a_trace": (
         PLAIN,
         "CREATE DOMAIN {t}_seven AS int DEFAULT 7 CHECK (VALUE > 0)",
@@ -83,6 +120,47 @@ COPIED = {
         "ALTER PUBLICATION {p}_s DROP TABLES IN SCHEMA {t}",
         "UPDATE {t}.{t} SET a = 0",
         "ALTER PUBLICATION {p}_s ADD TABLES IN SCHEMA {t}",
+    ),
+}
+IN_PLACE = {
+    "column_added": (PLAIN, "ALTER TABLE {t} ADD c int"),
+    "column_with_a_default": (PLAIN, "ALTER TABLE {t} ADD c int DEFAULT 7"),
+    "column_with_a_default_and_changes": (
+        PLAIN,
+        "UPDATE {t} SET a = 10 WHERE id = 1",
+        "INSERT INTO {t} VALUES (6, 6)",
+        """BEGIN; INSERT INTO {t} VALUES (7, 7); ALTER TABLE {t} ADD c text DEFAULT 'seven';
+        INSERT INTO {t} VALUES (8, 8, NULL); UPDATE {t} SET c = 'x' WHERE id = 2; COMMIT""",
+        "ALTER TABLE {t} ALTER c SET DEFAULT 'eight'",
+        "INSERT INTO {t} (id) VALUES (9)",
+        "UPDATE {t} SET a = 0 WHERE id = 3",
+        "DELETE FROM {t} WHERE id = 4",
+        "ALTER TABLE {t} ADD d timestamptz NOT NULL DEFAULT now()",
+        "INSERT INTO {t} (id) VALUES (10)",
+    ),
+    "column_with_a_default_in_leaves": (
+        PARTS,
+        "UPDATE {t} SET a = 0",
+        "ALTER TABLE {t} ADD c int[] DEFAULT '{{1,NULL}}'",
+        "UPDATE {t} SET a = 1 WHERE id = 11",
+        "INSERT INTO {t} VALUES (2, 2, NULL)",
+    ),
+    "column_with_a_default_dropped": (
+        PLAIN,
+        "ALTER TABLE {t} ADD c int DEFAULT 7",
+        "INSERT INTO {t} VALUES (6, 6)",
+        "ALTER TABLE {t} DROP c",
+        "INSERT INTO {t} VALUES (7, 7)",
+    ),
+    "larger_types": (
+        (
+            "CREATE TABLE {t} (id int PRIMARY KEY, a numeric(6,2), b varchar(5), c timestamp(3))",
+            "INSERT INTO {t} VALUES (1, 1234.5, 'abc', '2020-01-01 00:00:00.123')",
+            "INSERT INTO {t} VALUES (2, 0)",
+        ),
+        "UPDATE {t} SET a = 9 WHERE id = 2",
+        "ALTER TABLE {t} ALTER a TYPE numeric(10,2), ALTER b TYPE text, ALTER c TYPE timestamp",
+        "INSERT INTO {t} VALUES (3, 12345678.9, 'longer than five', '2020-01-01 00:00:00.123456')",
     ),
 }
 VERIFIED_AND_COPIED = {
@@ -173,7 +251,7 @@ def test_what_left_and_came_back_between_two_looks(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
     one = pipeline(shop := database())
-    rows = {**COPIED, **VERIFIED_AND_COPIED, **VERIFIED, **HARMLESS}
+    rows = {**COPIED, **VERIFIED_AND_COPIED, **VERIFIED, **IN_PLACE, **HARMLESS}
     altered = [f"{shop.name}_{t}" for t, (setup, *_) in rows.items() if "PUBLICATION" in setup[-1]]
     in_schema = [table for table, (setup, *_) in rows.items() if setup is IN_SCHEMA]
     publications = [shop.name, f"{shop.name}_s", *altered]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pgsluice.errors import Remedy
+from pgsluice.errors import ParkReason, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.lifecycle import (
@@ -33,11 +33,13 @@ from pgsluice.subscription.table_events import (
     CopySuperseded,
     Discovered,
     HoldReleased,
+    LookedColumns,
     LookedCopy,
     LookedSame,
     LookedSuspicious,
     NotSent,
     PublishedAgain,
+    ReasonEnded,
     TargetTaken,
     TimelineLeft,
     TimePassed,
@@ -64,10 +66,12 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.HOLD_RELEASED, HoldReleased(), NONE, "- - i i i i i"),
     (Event.TIMELINE_LEFT, TimelineLeft(), NONE, "- - . . i i ."),
     (Event.LOOK_SAME, LookedSame("new"), NONE, "- - . . f r ."),
+    (Event.LOOK_COLUMNS, LookedColumns("new", (), Lsn(9), "{}"), NONE, "- - . . f r ."),
     (Event.LOOK_COPY, LookedCopy(), NONE, "- - . . i i ."),
     (Event.LOOK_VERIFY, LookedSuspicious("new", (), "why"), NONE, "- - . . f r ."),
     (Event.VERIFIED_EQUAL, VerifiedEqual(1), NONE, "- . . . f r ."),
     (Event.VERIFIED_COPY, VerifiedDifferent(), NONE, "- . . . i i ."),
+    (Event.REASON_ENDED, ReasonEnded("c2"), NONE, "- - - - - - i"),
     (Event.COPY_BEGUN, CopyBegun(Lsn(9)), NONE, "- - d d - - -"),
     (Event.COPY_PLANNED, CopyPlanned("new"), NONE, "- - - d - - -"),
     (Event.COPY_FINISHED, CopyFinished(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
@@ -241,3 +245,26 @@ def test_a_successor_is_copied_whatever_copy_data_says() -> None:
     record = next_state(None, fresh, NONE, event).table
     assert (record.state, record.copy_number) == (TableState.INITIALISE, 4)
     assert record.predecessor_oids == (3,)
+
+
+def test_a_copy_that_did_not_help_is_not_repeated() -> None:
+    """Asked for by the batch itself, and after looks that did not explain it."""
+    for remedy, attempts in ((Remedy.COPY, NONE), (Remedy.LOOK, LAST)):
+        first = BatchFailed(remedy, "why", NOW, cause="c1")
+        copied = next_state(TableState.READY, table(TableState.READY), attempts, first).table
+        assert (copied.state, copied.copied_for) == (TableState.INITIALISE, "c1")
+        again = BatchFailed(remedy, "why", NOW, cause="c1", is_copied_for=True)
+        parked = next_state(TableState.READY, table(TableState.READY), attempts, again).table
+        assert parked.is_parked
+        assert "a copy did not help" in str(parked.error)
+    waits = BatchFailed(Remedy.LOOK, "why", NOW, cause="c1", is_copied_for=True)
+    assert waits.kind(NONE) is Event.BATCH_FAILED_LOOK
+
+
+def test_a_parked_table_says_for_what_and_is_taken_up_for_a_cause() -> None:
+    failed = BatchFailed(Remedy.PARK, "why", NOW, ParkReason.KEY)
+    parked = next_state(TableState.READY, table(TableState.READY), NONE, failed).table
+    assert parked.parked_for == ParkReason.KEY
+    taken_up = next_state(TableState.PARKED, parked, NONE, ReasonEnded("c2")).table
+    assert (taken_up.state, taken_up.error) == (TableState.INITIALISE, None)
+    assert (taken_up.copied_for, taken_up.parked_for) == ("c2", "")

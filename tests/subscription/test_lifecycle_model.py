@@ -24,6 +24,7 @@ from pgsluice.errors import Remedy
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import ColumnState, SourceFingerprint
+from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable
@@ -191,6 +192,7 @@ class Model(RuleBasedStateMachine):
             IDENTITY,
             [source.replicated() for source in sent],
             self.tables.durable.tables,
+            TableOptions(),
             has_rules=self.has_rules,
         )
         look.apply(self.tables, self.new_record, copy_data=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,25 +13,33 @@ from pgsluice.errors import Remedy, TableError
 from pgsluice.schema_rules import (
     ALL_ACTIONS,
     AddColumns,
+    ColumnsAdded,
     ColumnState,
     CopyAgain,
+    KnownColumns,
+    LeaveOut,
     Look,
+    LookFirst,
     Park,
     Same,
     SourceFingerprint,
     Verdict,
     Verify,
+    Widen,
+    known_columns,
     raise_unless_possible,
+    reconcile_column,
     reconcile_filter_column,
     reconcile_key,
     reconcile_key_columns,
     reconcile_source,
     reconcile_target,
     sends_every_change,
+    with_former_names,
 )
 from pgsluice.schema_rules.source import RULES, SUSPICIONS
 
-Answer = Same | CopyAgain | Verify
+Answer = Same | ColumnsAdded | CopyAgain | Verify
 INSERTS = frozenset({"insert", "truncate"})
 ID, A = ColumnState("id", 1, 23), ColumnState("a", 1, 25)
 COLUMNS = {1: ID, 2: A}
@@ -54,6 +63,7 @@ OLD = """{"filenodes":{"7":100,"8":100},"columns":{"id":1,"a":1},"numbers":{"id"
 "actions":["insert","truncate"],"rules":"f1","sent":[7]}"""
 OLDEST = '{"filenodes":{"7":100,"8":100},"columns":{"id":1,"a":1}}'
 NEW_FILE = {7: 101, 8: 100}
+BOTH_7 = {7: {"b": "7"}, 8: {"b": "7"}}
 
 
 def look(before: SourceFingerprint | None = None, **options: Any) -> Answer:
@@ -93,7 +103,7 @@ def test_nothing_is_concluded_from_what_an_older_record_does_not_have(text: str)
     [
         {"columns": {1: ID, 2: A._replace(name="b")}},
         {"columns": {1: ID, 3: A}},
-        {"columns": {**COLUMNS, 3: ColumnState("c", 9, 23, has_missing=True)}},
+        {"columns": {**COLUMNS, 3: ColumnState("c", 9, 23)}, "filenodes": NEW_FILE},
         {"actions": INSERTS | {"update"}},
         {"rules": "f2"},
         {"filenodes": {7: 100}},
@@ -110,9 +120,9 @@ def test_an_older_record_is_compared_in_what_it_has(now: dict[str, Any]) -> None
     ("numbers", "attnums", "expected"),
     [
         ({1: "id", 2: "a"}, 2, Same),
-        ({1: "id", 2: "a", 3: "b"}, 3, Same),  # added
+        ({1: "id", 2: "a", 3: "b"}, 3, ColumnsAdded),
         ({1: "id"}, 2, Same),  # dropped
-        ({1: "id", 3: "b"}, 3, Same),  # dropped, and another added
+        ({1: "id", 3: "b"}, 3, ColumnsAdded),  # dropped, and another added
         ({1: "id", 2: "a"}, 3, Same),  # added and dropped
         ({1: "id", 2: "b"}, 2, CopyAgain),  # renamed
         ({1: "id", 3: "a"}, 3, CopyAgain),  # dropped, and added again
@@ -135,7 +145,12 @@ def test_a_name_that_the_target_may_have_of_a_dropped_column() -> None:
     again = dropped.following(dropped)
     assert SourceFingerprint.parse(again.to_text()) == again == dropped
     other = {1: ID, 3: ColumnState("other", 9)}
-    assert look(dropped, columns=other, attnums=3) == Same()
+    assert look(dropped, columns=other, attnums=3) == ColumnsAdded({"other": None})
+    capital = {1: ID, 3: ColumnState("A", 9)}
+    assert isinstance(look(dropped, columns=capital, attnums=3), CopyAgain)
+    left_out = SourceFingerprint.parse(with_former_names(BEFORE.to_text(), ["b"]))
+    assert left_out == replace(BEFORE, former_names=frozenset({"b"}))
+    assert with_former_names("", ["b"]) == ""
     # Between two looks, a column was added and dropped: it may have had any name.
     gone = replace(BEFORE, attnums=3).following(BEFORE)
     assert gone.unnamed == 1
@@ -145,9 +160,6 @@ def test_a_name_that_the_target_may_have_of_a_dropped_column() -> None:
     )
 
 
-MISSING = A._replace(has_missing=True)
-
-
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
@@ -155,7 +167,6 @@ MISSING = A._replace(has_missing=True)
         (A, A._replace(version=50), Verify),  # TYPE text USING a || 'x', or GRANT beside it
         (A, A._replace(version=9, type_oid=23), CopyAgain),
         (A, A._replace(version=9, typmod=14), CopyAgain),
-        (MISSING, A._replace(version=50), Verify),  # VACUUM FULL wrote it into the rows
         (A, A._replace(version=50, is_sent=False), Same),  # SET EXPRESSION
     ],
 )
@@ -186,16 +197,88 @@ def test_a_truncate_that_is_not_sent(now: dict[str, Any], expected: type[Answer]
 @pytest.mark.parametrize(
     ("column", "now", "expected"),
     [
-        (ColumnState("b", 9), {}, Same),
-        (ColumnState("b", 9, has_missing=True), {}, CopyAgain),  # DEFAULT 7
-        (ColumnState("b", 9), {"missing": {"b"}}, CopyAgain),  # the same, of a leaf
-        (ColumnState("b", 9), {"missing": {"z"}}, Same),
+        (ColumnState("b", 9), {}, ColumnsAdded({"b": None})),
+        (ColumnState("b", 9), {"missing": BOTH_7}, ColumnsAdded({"b": "7"})),  # DEFAULT 7
+        (ColumnState("b", 9), {"missing": {7: {"b": "7"}, 8: {"b": "8"}}}, CopyAgain),
+        (ColumnState("b", 9), {"missing": {7: {"b": "7"}}}, CopyAgain),  # VACUUM FULL of 8
+        (ColumnState("b", 9), {"missing": {7: {"z": "7"}}}, ColumnsAdded({"b": None})),
+        (ColumnState("b", 9), {"missing": BOTH_7, "filenodes": NEW_FILE}, CopyAgain),
         (ColumnState("b", 9), {"filenodes": NEW_FILE}, CopyAgain),  # DEFAULT random()
-        (ColumnState("b", 9, has_missing=True, is_sent=False), {}, Same),
+        (ColumnState("b", 9, is_sent=False), {"missing": BOTH_7}, Same()),
+        # A partition that was made with the column has it in all of its rows.
+        (
+            ColumnState("b", 9),
+            {
+                "missing": BOTH_7,
+                "filenodes": {**BEFORE.filenodes, 9: 1},
+                "created_empty": {9},
+            },
+            ColumnsAdded({"b": "7"}),
+        ),
     ],
 )
-def test_an_added_column(column: ColumnState, now: dict[str, Any], expected: type[Answer]) -> None:
-    assert isinstance(look(columns={**COLUMNS, 3: column}, attnums=3, **now), expected)
+def test_an_added_column(
+    column: ColumnState, now: dict[str, Any], expected: Answer | type[Answer]
+) -> None:
+    verdict = look(columns={**COLUMNS, 3: column}, attnums=3, **now)
+    assert isinstance(verdict, expected) if isinstance(expected, type) else verdict == expected
+
+
+def test_what_a_look_knows_goes_on_with_later_looks() -> None:
+    now = replace(BEFORE, columns={**COLUMNS, 3: ColumnState("b", 9, 23)}, attnums=3, key=("id",))
+    fingerprint = now.following(BEFORE, {"b": "7"})
+    known = known_columns(fingerprint.to_text())
+    assert known == KnownColumns(
+        {"id": (23, -1), "a": (25, -1), "b": (23, -1)}, {"b": "7"}, ("id",), has_unnamed=False
+    )
+    assert KnownColumns.of(json.loads(json.dumps(asdict(known)))) == known
+    vacuumed = replace(now, filenodes=NEW_FILE).following(fingerprint)
+    assert vacuumed.added == {"b": "7"}
+    dropped = BEFORE.following(vacuumed)
+    assert (dropped.added, dropped.former_names) == ({"b": "7"}, {"b"})
+    assert known_columns("") is None
+
+
+NUMERIC, TEXT = 1700, 25
+
+
+def _numeric(precision: int, scale: int = 2) -> ColumnState:
+    return ColumnState("a", 2, NUMERIC, (precision << 16 | scale) + 4)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (A._replace(type_oid=1043, typmod=14), A._replace(type_oid=1043, typmod=24), Same),
+        (A._replace(type_oid=1043, typmod=14), A, Same),  # text
+        (A, A._replace(type_oid=1043), Same),
+        (_numeric(6), _numeric(10), Same),
+        (_numeric(6), _numeric(38), Same),
+        (_numeric(6), _numeric(39), CopyAgain),  # text at the target
+        (_numeric(39), _numeric(50), Same),
+        (_numeric(6), _numeric(6)._replace(typmod=-1), CopyAgain),
+        (_numeric(39), _numeric(6)._replace(typmod=-1), Same),
+        (A._replace(type_oid=1114), A._replace(type_oid=1184), CopyAgain),  # timestamptz
+        (A._replace(type_oid=650), A._replace(type_oid=869), CopyAgain),  # cidr, inet
+        (A._replace(type_oid=1114, typmod=3), A._replace(type_oid=1114, typmod=6), Same),
+        (A._replace(type_oid=0), A, Same),  # an older record
+        (_numeric(6), _numeric(39)._replace(is_sent=False), Same),
+    ],
+)
+def test_another_type_with_the_same_file(
+    before: ColumnState, now: ColumnState, expected: type[Answer]
+) -> None:
+    old = replace(BEFORE, columns={1: ID, 2: before})
+    assert isinstance(look(old, columns={1: ID, 2: now}), expected)
+
+
+def test_another_key() -> None:
+    before = replace(BEFORE, key=("id",))
+    assert isinstance(look(before, key=("id", "a")), CopyAgain)
+    assert isinstance(look(before, key=()), CopyAgain)
+    assert look(before, key=("id",)) == Same()
+    assert look(replace(BEFORE, key=("id", "a")), key=("a", "id")) == Same()
+    assert look(key=("id",)) == Same()  # an older record does not know it
 
 
 @pytest.mark.parametrize(
@@ -260,22 +343,19 @@ B = pa.field("b", pa.int64())
 
 
 @pytest.mark.parametrize(
-    ("now", "backfilled", "expected"),
+    ("now", "expected"),
     [
-        ([ID_FIELD, A_FIELD], set(), Same()),
-        ([ID_FIELD, pa.field("a", pa.large_string())], set(), Same()),
-        ([ID_FIELD, pa.field("a", pa.binary())], set(), "a"),
-        ([pa.field("id", pa.int64()), A_FIELD], set(), "id"),
-        ([ID_FIELD, A_FIELD, B], set(), AddColumns((B,))),
-        ([ID_FIELD, A_FIELD, B], {"b"}, "b"),
-        ([ID_FIELD], set(), Same()),
-        ([ID_FIELD], {"a"}, "a"),
-        ([A_FIELD], set(), "id"),
-        ([ID_FIELD, A_FIELD], {"a", "id"}, Same()),
+        ([ID_FIELD, A_FIELD], Same()),
+        ([ID_FIELD, pa.field("a", pa.large_string())], Same()),
+        ([ID_FIELD, pa.field("a", pa.binary())], "a"),
+        ([pa.field("id", pa.int64()), A_FIELD], "id"),
+        ([ID_FIELD, A_FIELD, B], AddColumns((B,))),
+        ([ID_FIELD], Same()),
+        ([A_FIELD], "id"),
     ],
 )
-def test_columns(now: list[pa.Field], backfilled: set[str], expected: Verdict | str) -> None:
-    verdict = reconcile_target("t", TARGET, pa.schema(now), key=("id",), backfilled=backfilled)
+def test_columns(now: list[pa.Field], expected: Verdict | str) -> None:
+    verdict = reconcile_target("t", TARGET, pa.schema(now), key=("id",))
     if isinstance(expected, str):
         assert isinstance(verdict, Park)
         assert verdict.column == expected
@@ -283,15 +363,47 @@ def test_columns(now: list[pa.Field], backfilled: set[str], expected: Verdict | 
         assert verdict == expected
 
 
+KNOWN = KnownColumns({"b": (20, -1), "n": (1700, 99)}, {"gone": "7"}, ("id",))
+SMALL, LARGE = pa.field("n", pa.decimal128(6, 2)), pa.field("n", pa.decimal128(10, 2))
+
+
+@pytest.mark.parametrize(
+    ("target", "now", "source_type", "known", "expected"),
+    [
+        (None, B, (20, -1), KNOWN, AddColumns((B,))),
+        (None, B, (20, -1), None, AddColumns((B,))),  # never copied
+        (None, B.with_name("new"), (20, -1), KNOWN, LookFirst),
+        (None, B.with_name("gone"), (20, -1), KNOWN, AddColumns),  # dropped before its changes came
+        (None, B.with_name("x"), (20, -1), replace(KNOWN, has_unnamed=True), LeaveOut()),
+        (B, B, (20, -1), None, Same()),
+        (LARGE, SMALL, (1700, 5), KNOWN, Same()),  # from before it was wider
+        (SMALL, LARGE, (1700, 99), KNOWN, Widen(LARGE)),
+        (SMALL, LARGE, (1700, 98), KNOWN, LookFirst),  # the look found yet another type
+        (SMALL, LARGE, (1700, 99), None, LookFirst),
+        (SMALL, pa.field("n", pa.decimal128(10, 3)), (1700, 99), KNOWN, LookFirst),
+        (B, pa.field("b", pa.string()), (20, -1), KNOWN, LookFirst),
+    ],
+)
+def test_a_column_of_a_batch(
+    target: pa.Field | None,
+    now: pa.Field,
+    source_type: tuple[int, int],
+    known: KnownColumns | None,
+    expected: Verdict | type[Verdict],
+) -> None:
+    verdict = reconcile_column("t", target, now, source_type, known)
+    assert isinstance(verdict, expected) if isinstance(expected, type) else verdict == expected
+
+
 def test_keys() -> None:
     assert reconcile_key("t", ("id",), ("id",)) == Same()
-    assert isinstance(reconcile_key("t", ("id",), ("id", "a")), Park)
+    assert reconcile_key("t", ("id", "a"), ("a", "id")) == Same()
+    assert reconcile_key("t", None, ("id",)) == Same()
+    assert isinstance(reconcile_key("t", ("id",), ("id", "a")), LookFirst)
     assert reconcile_key_columns("t", TARGET, ("id",)) == Same()
-    assert isinstance(reconcile_key_columns("t", TARGET, ("id", "a")), Park)
+    assert isinstance(reconcile_key_columns("t", TARGET, ("id", "a")), CopyAgain)
     added = pa.schema([A_FIELD])
-    verdict = reconcile_target(
-        "t", added, pa.schema([A_FIELD, ID_FIELD]), key=("id",), backfilled=()
-    )
+    verdict = reconcile_target("t", added, pa.schema([A_FIELD, ID_FIELD]), key=("id",))
     assert isinstance(verdict, Park)
 
 
@@ -304,10 +416,16 @@ def test_a_filter_reads_the_type_that_it_was_made_for() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "remedy"),
-    [(Park("why", "do", "a"), Remedy.PARK), (CopyAgain("why"), Remedy.COPY)],
+    [
+        (Park("why", "do", "a"), Remedy.PARK),
+        (CopyAgain("why"), Remedy.COPY),
+        (LookFirst("why"), Remedy.LOOK),
+    ],
 )
 def test_a_task_raises_what_the_target_cannot_take(verdict: Verdict, remedy: Remedy) -> None:
     with pytest.raises(TableError, match="why") as caught:
         raise_unless_possible(verdict, "t")
     assert (caught.value.remedy, caught.value.table) == (remedy, "t")
     assert raise_unless_possible(AddColumns((B,)), "t") == (B,)
+    assert raise_unless_possible(Widen(B), "t") == (B,)
+    assert raise_unless_possible(LeaveOut(), "t") == ()

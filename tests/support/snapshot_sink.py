@@ -22,6 +22,7 @@ from pgsluice.changes.rekeyed import resolve_rekeyed
 from pgsluice.config import SinkConfig, TargetPath
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
+    AddedColumn,
     Applied,
     CommitMarker,
     Overtaken,
@@ -98,8 +99,21 @@ class SnapshotHandle:
     def target_types(self, schema: pa.Schema) -> pa.Schema:
         return schema
 
-    def apply(self, changes: NetChanges, position: Lsn, added: Sequence[pa.Field]) -> Applied:
-        schema = pa.schema([*(self.schema() or changes.schema), *added])
+    def alter(
+        self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
+    ) -> Applied:
+        rows = self._rows
+        assert rows is not None
+        for field in widened:
+            index = rows.schema.get_field_index(field.name)
+            rows = rows.set_column(index, field, rows.column(field.name).cast(field.type))
+        for column in added:
+            rows = rows.append_column(column.field, pa.repeat(column.value, len(rows)))
+        self._commit(rows, position)
+        return Applied(self._version)
+
+    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
+        schema = self.schema() or changes.schema
         before = [] if self._rows is None else self._rows.to_pylist()
         before = [{name: row.get(name) for name in schema.names} for row in before]
         rows, counts = _changed(before, changes, schema)

@@ -16,12 +16,25 @@ from pgsluice.catalog.managed_publications import (
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.published import PublishedBy, PublishedRelation, relations_of
 from pgsluice.catalog.relations import fetch_many, fetch_relation_facts
-from pgsluice.catalog.server import ServerInfo, SlotInfo, flush_lsn, server_info, slot_info
-from pgsluice.catalog.tables import Filenode, UserTable, leaf_filenodes, user_tables
+from pgsluice.catalog.server import (
+    ServerInfo,
+    SlotInfo,
+    flush_lsn,
+    insert_lsn,
+    server_info,
+    slot_info,
+)
+from pgsluice.catalog.tables import (
+    Filenode,
+    UserTable,
+    leaf_filenodes,
+    readable_tables,
+    user_tables,
+)
 from pgsluice.catalog.witnesses import (
     CatalogWitnesses,
     fetch_witnesses,
-    missing_columns,
+    missing_values,
 )
 
 __all__ = [
@@ -41,9 +54,11 @@ __all__ = [
     "fetch_relation_facts",
     "fetch_witnesses",
     "flush_lsn",
+    "insert_lsn",
     "leaf_filenodes",
-    "missing_columns",
+    "missing_values",
     "publications_of",
+    "readable_tables",
     "relations_of",
     "server_info",
     "slot_info",

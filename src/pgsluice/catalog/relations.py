@@ -82,7 +82,7 @@ def _columns(connection: Connection, oids: list[int]) -> dict[int, list[ColumnFa
         else "NULL::text"
     )
     query = f"""
-SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull, a.atthasdef,
+SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull,
        {generated}, a.attidentity::text, {missing}, a.xmin::text::bigint
 FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
@@ -97,11 +97,10 @@ ORDER BY a.attrelid, a.attnum
                 type_oid=int(row[3]),
                 typmod=row[4],
                 not_null=row[5],
-                has_default=row[6],
-                generated=row[7],
-                identity=row[8],
-                missing=row[9],
-                row_version=row[10],
+                generated=row[6],
+                identity=row[7],
+                missing=row[8],
+                row_version=row[9],
             )
         )
     return columns

@@ -107,6 +107,29 @@ def flush_lsn(connection: Connection) -> Lsn:
     return Lsn.parse(row[0])
 
 
+_INSERT_LSN = """
+SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+        ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text,
+       pg_catalog.current_setting('wal_block_size')::bigint,
+       pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))
+"""
+_PAGE_HEADER_BYTES, _SEGMENT_HEADER_BYTES = 24, 40
+
+
+def insert_lsn(connection: Connection) -> Lsn:
+    """The end of the last WAL record, flushed or not; on a standby the replay LSN.
+
+    What is committed in an earlier snapshot of any session was committed before it.
+    """
+    row = connection.execute(_INSERT_LSN).fetchone()
+    assert row is not None
+    end, block_bytes, segment_bytes = Lsn.parse(row[0]), row[1], row[2]
+    # The next record begins behind a page's header. An idle server does not send that much.
+    if end % segment_bytes == _SEGMENT_HEADER_BYTES or end % block_bytes == _PAGE_HEADER_BYTES:
+        return Lsn(end - end % block_bytes)
+    return end
+
+
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
     """One row of pg_replication_slots.

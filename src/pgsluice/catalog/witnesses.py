@@ -20,8 +20,9 @@ Each question is one query, whatever the number of tables.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,6 +45,8 @@ class TableWitnesses:
             ``OID:xmin``, of those whose schema is published.
         listed: those of it and its partitions that a publication lists themselves. The server
             does not let these become UNLOGGED.
+        written: another text when the pg_class row of it or of a partition was written, or one of
+            their keys is another index. GRANT writes such rows, too.
     """
 
     attnums: int
@@ -52,6 +55,7 @@ class TableWitnesses:
     publications: frozenset[str]
     row_types: frozenset[str]
     listed: frozenset[int]
+    written: str
 
 
 class _Listing(NamedTuple):
@@ -68,7 +72,7 @@ class CatalogWitnesses:
     """
 
     types: Mapping[int, Mapping[str, str]]
-    _relations: Mapping[int, tuple[int, int]]  # attnums, namespace
+    _relations: Mapping[int, tuple[int, int, str]]  # attnums, namespace, what was written
     _parents: Mapping[int, tuple[int, int]]  # parent, xmin
     _children: Mapping[int, list[int]]
     _listings: Mapping[tuple[str, int], list[_Listing]]
@@ -101,12 +105,22 @@ class CatalogWitnesses:
                 self._row_types[one] for one in relations if one in self._row_types
             ),
             listed=frozenset(one for one in below if ("rel", one) in self._listings),
+            written=_digest(
+                f"{one} {self._relations[one][2]}" for one in below if one in self._relations
+            ),
         )
 
 
+def _digest(rows: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
+
+
 _RELATIONS = """
-SELECT oid, relnatts, relnamespace::bigint FROM pg_catalog.pg_class
-WHERE relkind IN ('r', 'p') AND oid >= 16384
+SELECT c.oid, c.relnatts, c.relnamespace::bigint, c.xmin::text || ARRAY(
+    SELECT i.indexrelid FROM pg_catalog.pg_index i
+    WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident) ORDER BY 1
+)::text
+FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'p') AND c.oid >= 16384
 """
 _ATTACHMENTS = """
 SELECT i.inhrelid, i.inhparent, i.xmin::text::bigint
@@ -161,8 +175,8 @@ def fetch_witnesses(
         types: OIDs of the user-defined types that columns need.
     """
     relations = {
-        int(oid): (attnums, namespace)
-        for oid, attnums, namespace in connection.execute(_RELATIONS).fetchall()
+        int(oid): (attnums, namespace, written)
+        for oid, attnums, namespace, written in connection.execute(_RELATIONS).fetchall()
     }
     parents: dict[int, tuple[int, int]] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
@@ -186,17 +200,19 @@ def fetch_witnesses(
     )
 
 
-_MISSING_COLUMNS = """
-SELECT a.attrelid, pg_catalog.array_agg(a.attname::text)
+_MISSING_VALUES = """
+SELECT a.attrelid, a.attname::text, pg_catalog.array_to_string(a.attmissingval, '')
 FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.atthasmissing
-GROUP BY a.attrelid
 """
 
 
-def missing_columns(connection: Connection, tables: Collection[int]) -> dict[int, frozenset[str]]:
-    """Each table's columns that have a value for rows from before they were added (11+)."""
+def missing_values(connection: Connection, tables: Collection[int]) -> dict[int, dict[str, str]]:
+    """Each table's columns that have a value for rows from before they were added (11+), and
+    the value as text."""
     if not tables or connection.info.server_version < 110000:
         return {}
-    rows = connection.execute(_MISSING_COLUMNS, [list(tables)]).fetchall()
-    return {int(oid): frozenset(names) for oid, names in rows}
+    values: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    for oid, column, value in connection.execute(_MISSING_VALUES, [list(tables)]).fetchall():
+        values[int(oid)][column] = value
+    return dict(values)

@@ -3,10 +3,9 @@
 Decoding gives a table's changes in runs, one for each definition of the relation and, for a
 partitioned table, for each leaf. Here they become one sequence in the target's columns:
 
-- A column that a run's relation lacks is NULL in that run's rows: it was added later, or
-  dropped before (contracts: schema changes). If it was added later, and existing rows hold
-  something other than NULL, the stream does not carry their values: the table must be copied
-  again.
+- A column that a run's relation lacks was added later, or dropped before (contracts: schema
+  changes). In rows from before the first change that has the column, it has the value that such
+  rows have at the source; in rows from after it, NULL.
 - A value that a new tuple does not carry is taken from the change's own old tuple if that
   carries it: key columns always, every column under REPLICA IDENTITY FULL.
 - A value that its column cannot hold is an error of the table, and so is a key that is NULL
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgsluice.columnar.changes import (
     DELETE,
@@ -33,7 +33,7 @@ from pgsluice.columnar.changes import (
     RelationChanges,
     Tuples,
 )
-from pgsluice.errors import Remedy, TableError
+from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.schema_rules import COPY_AGAIN, raise_unless_possible, reconcile_target
 
 
@@ -48,8 +48,6 @@ class Events:
         absent: column name -> mask over ``rows``, true where no tuple carries the value.
         old_keys: the key columns of all old tuples.
         old_key_index: n; row in ``old_keys``, or -1.
-        backfilled: columns that were added with a value for existing rows; the stream does
-            not carry that value.
     """
 
     actions: Bytes
@@ -58,7 +56,6 @@ class Events:
     absent: Mapping[str, Mask]
     old_keys: pa.Table
     old_key_index: Int64s
-    backfilled: frozenset[str]
 
     def after(self, first: int) -> Events:
         """The changes from index ``first`` on; ``rows`` stays as it is."""
@@ -69,7 +66,6 @@ class Events:
             absent=self.absent,
             old_keys=self.old_keys,
             old_key_index=self.old_key_index[first:],
-            backfilled=self.backfilled,
         )
 
 
@@ -78,15 +74,26 @@ def table_name(run: RelationChanges) -> str:
     return f"{run.relation.namespace or 'pg_catalog'}.{run.relation.name}"
 
 
-def join_runs(runs: Sequence[RelationChanges], schema: pa.Schema, key: tuple[str, ...]) -> Events:
+def join_runs(
+    runs: Sequence[RelationChanges],
+    schema: pa.Schema,
+    key: tuple[str, ...],
+    missing: Mapping[str, pa.Scalar],
+) -> Events:
     """Join the runs of one table, in (position, ordinal) order.
+
+    Args:
+        runs: in any order.
+        schema: the target's columns.
+        key: names of the key columns.
+        missing: added columns -> what rows from before them have.
 
     Raises:
         TableError: a value does not fit its column, a key is NULL or missing, a column changed
             its type, or the table cannot take an action.
     """
-    backfilled = _backfilled(runs)
-    parts = [_Part.of(run, schema, key, backfilled) for run in runs]
+    added = {name: (value, _first_change_with(runs, name)) for name, value in missing.items()}
+    parts = [_Part.of(run, schema, key, added) for run in runs]
     rows = pa.Table.from_arrays(
         [_chunked([part.columns[i] for part in parts], field) for i, field in enumerate(schema)],
         schema=_nullable(schema),
@@ -105,7 +112,22 @@ def join_runs(runs: Sequence[RelationChanges], schema: pa.Schema, key: tuple[str
         absent=_joined_masks(parts, [field.name for field in schema]),
         old_keys=old_keys,
         old_key_index=_shifted([(run.old_index, part.old_count) for run, part in pairs])[order],
-        backfilled=backfilled | _unknown(runs),
+    )
+
+
+_Place = tuple[int, int]
+"""A change's position and ordinal."""
+
+
+def _first_change_with(runs: Sequence[RelationChanges], column: str) -> _Place | None:
+    """The first change whose relation has a column; None: no relation has it."""
+    return min(
+        (
+            (int(run.positions[0]), int(run.ordinals[0]))
+            for run in runs
+            if len(run) and column in run.schema.names
+        ),
+        default=None,
     )
 
 
@@ -125,13 +147,11 @@ class _Part:
         run: RelationChanges,
         schema: pa.Schema,
         key: tuple[str, ...],
-        backfilled: frozenset[str],
+        added: Mapping[str, tuple[pa.Scalar, _Place | None]],
     ) -> _Part:
         column_indexes = {name: i for i, name in enumerate(run.schema.names)}
         _check_actions(run, key)
-        verdict = reconcile_target(
-            table_name(run), schema, run.schema, key=key, backfilled=backfilled if len(run) else ()
-        )
+        verdict = reconcile_target(table_name(run), schema, run.schema, key=key)
         raise_unless_possible(verdict, table_name(run))
         row_count, old_count = _count(run.new_index), _count(run.old_index)
         columns: list[pa.Array] = []
@@ -139,7 +159,8 @@ class _Part:
         for field in schema:
             column_index = column_indexes.get(field.name)
             if column_index is None:
-                columns.append(pa.nulls(row_count, field.type))
+                value, first = added.get(field.name, (None, None))
+                columns.append(_lacking(run, field.type, value, first))
                 continue
             _check_fit(run, field.name, run.new.unfit.get(column_index))
             values, mask = _filled(run, column_index, is_key=field.name in key)
@@ -174,6 +195,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
             hint="give the table a primary key, name one in the subscription's `key`,"
             ' or use mode = "changelog"',
             table=table,
+            reason=ParkReason.KEY,
         )
     carried = {column.name for column in run.relation.columns if column.is_key}
     outside = [name for name in key if name not in carried]
@@ -184,6 +206,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
             hint="use the replica identity's columns as the key, or run:"
             f" ALTER TABLE {table} REPLICA IDENTITY FULL",
             table=table,
+            remedy=Remedy.COPY,  # for a while only: the table's facts have the key
         )
     if (run.old_index[run.actions == DELETE] < 0).any():
         raise TableError(f"a DELETE of {table} came without an old tuple", table=table)
@@ -254,31 +277,20 @@ def _mask(tuples: Tuples, column_index: int, which: str) -> Mask:
     return np.zeros(len(tuples.columns[column_index]), np.bool_) if mask is None else mask
 
 
-def _backfilled(runs: Sequence[RelationChanges]) -> frozenset[str]:
-    """Columns that may hold something other than NULL in rows older than their ADD COLUMN."""
-    facts = runs[-1].facts if runs else None
-    if facts is None:
-        return frozenset()
-    return frozenset(
-        column.name
-        for column in facts.columns
-        if column.missing is not None
-        or column.has_default
-        or column.not_null  # the default that filled it may have been dropped later
-        or column.identity
-        or column.generated
+def _lacking(
+    run: RelationChanges, type_: pa.DataType, value: pa.Scalar | None, first: _Place | None
+) -> pa.Array:
+    """A column that a run's relation lacks: ``value`` in new rows from before ``first``, the
+    first change that has it, and NULL in the others."""
+    count = _count(run.new_index)
+    if value is None or first is None or not value.is_valid:
+        return pa.nulls(count, type_)
+    position, ordinal = first
+    is_before = (run.positions < position) | (
+        (run.positions == position) & (run.ordinals < ordinal)
     )
-
-
-def _unknown(runs: Sequence[RelationChanges]) -> frozenset[str]:
-    """Columns that were dropped before the catalog was asked: what existing rows hold in them is
-    not known."""
-    return frozenset(
-        column.name
-        for run in runs
-        if run.facts is not None
-        for column in run.relation.columns
-        if column.name not in {known.name for known in run.facts.columns}
+    return pc.if_else(
+        pa.array(is_before[run.new_index >= 0]), value.cast(type_), pa.scalar(None, type_)
     )
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -84,8 +85,6 @@ class NetChanges:
             least so many where the stream is not complete.
         only_new: true if there are no deletes and each row was inserted in the batch: the
             target has no row with a key of ``rows``, and need not be searched.
-        backfilled: columns that cannot be added to a target that lacks them: existing rows
-            hold values that the stream does not carry.
         counts: the batch's changes before netting.
         skipped: rows whose UPDATE or DELETE came after the batch had deleted them.
     """
@@ -102,7 +101,6 @@ class NetChanges:
     deletes: pa.Table
     expected_deletes: int
     only_new: bool
-    backfilled: frozenset[str]
     counts: ChangeCounts
     skipped: int
 
@@ -118,6 +116,7 @@ def net_changes(
     schema: pa.Schema,
     key: tuple[str, ...],
     is_complete: bool = True,
+    missing: Mapping[str, pa.Scalar] = MappingProxyType({}),
 ) -> NetChanges:
     """Reduce a batch of changes to the final state of each key of one table.
 
@@ -128,13 +127,14 @@ def net_changes(
             that only takes inserts.
         is_complete: the stream carries every change of the table. Otherwise the target may have
             a row whose key is inserted, since its DELETE was not sent.
+        missing: added columns -> what rows from before them have at the source.
 
     Raises:
         TableError: the changes cannot be applied to a table of current state; the message
             says what to do.
     """
     table = table_name(changes[0]) if changes else "the table"
-    events = join_runs(changes, schema, key)
+    events = join_runs(changes, schema, key, missing)
     counts = _counts(events.actions)
     truncates = np.flatnonzero(events.actions == TRUNCATE)
     truncated = bool(len(truncates))
@@ -166,7 +166,6 @@ def net_changes(
         deletes=keys.take(np.flatnonzero(is_deleted)),
         expected_deletes=int(np.count_nonzero(is_deleted[ends.certain_origins])),
         only_new=not had_row.any(),
-        backfilled=events.backfilled,
         counts=counts,
         skipped=ends.skipped,
     )
@@ -206,7 +205,6 @@ def _appended(
         deletes=nothing,
         expected_deletes=0,
         only_new=True,
-        backfilled=events.backfilled,
         counts=counts,
         skipped=0,
     )

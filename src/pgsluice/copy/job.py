@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pgsluice.copy.reader import TableQuery, read_table
 from pgsluice.copy.snapshot import Snapshot
-from pgsluice.errors import Failure, Remedy, TableError
+from pgsluice.errors import Failure, ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity
@@ -82,7 +82,7 @@ class CopyResult:
         copy_number: of the target's copy, where it is not of this one.
         remedy: what to do about ``error``; None when the copy is done.
         error: the message.
-        details: see :class:`pgsluice.errors.Failure`.
+        details, reason: see :class:`pgsluice.errors.Failure`.
     """
 
     relation_oid: int
@@ -94,6 +94,7 @@ class CopyResult:
     remedy: Remedy | None = None
     error: str | None = None
     details: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class CopyTables:
             remedy=failure.remedy,
             error=failure.message,
             details=failure.details,
+            reason=failure.reason,
         )
 
     def _copy(self, work: CopyWork, started: float) -> CopyResult:
@@ -146,6 +148,7 @@ class CopyTables:
                 f"{title} has no columns that are published",
                 hint="add a column, or leave the table out of the publication",
                 table=title,
+                reason=ParkReason.COLUMNS,
             )
         by_name = {column.name: column for column in work.facts.columns}
         query = TableQuery(

@@ -29,7 +29,7 @@ from psycopg import pq, sql
 
 from pgsluice.catalog import leaf_filenodes
 from pgsluice.copy.snapshot import import_snapshot
-from pgsluice.errors import Remedy, TableError
+from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql
 from pgsluice.types import ColumnType
@@ -161,6 +161,7 @@ def _import_snapshot(
             f"the role may not read {query.table}",
             hint=f"GRANT SELECT ON {query.table} TO <the role of source.dsn>;",
             table=query.table,
+            reason=ParkReason.RIGHTS,
         ) from error
     _refuse_row_security(connection, query)
     leaves = leaf_filenodes(connection, [query.facts.oid])[query.facts.oid]
@@ -188,9 +189,9 @@ def _refuse_row_security(
         raise TableError(
             f"row level security of {query.table} hides rows from the role {facts[1]}, so a copy"
             " would not be whole",
-            hint=f"ALTER ROLE {facts[1]} BYPASSRLS;  then copy the table again:"
-            f" pgsluice copy CONFIG {query.table}",
+            hint=f"ALTER ROLE {facts[1]} BYPASSRLS;  the table is then copied by itself",
             table=query.table,
+            reason=ParkReason.RIGHTS,
         )
 
 

@@ -9,6 +9,12 @@ Answers are values (:mod:`.verdicts`); who asked acts on them: the subscription'
 or a sink. A new rule is one entry here and its test.
 """
 
+from pgsluice.schema_rules.known import (
+    KnownColumns,
+    cause_of_copy,
+    known_columns,
+    with_former_names,
+)
 from pgsluice.schema_rules.source import (
     ALL_ACTIONS,
     ColumnState,
@@ -21,18 +27,24 @@ from pgsluice.schema_rules.source import (
 )
 from pgsluice.schema_rules.target import (
     COPY_AGAIN,
+    reconcile_column,
     reconcile_filter_column,
     reconcile_key,
     reconcile_key_columns,
     reconcile_target,
 )
+from pgsluice.schema_rules.types import holds
 from pgsluice.schema_rules.verdicts import (
     AddColumns,
+    ColumnsAdded,
     CopyAgain,
+    LeaveOut,
+    LookFirst,
     Park,
     Same,
     Verdict,
     Verify,
+    Widen,
     raise_unless_possible,
 )
 
@@ -41,20 +53,30 @@ __all__ = [
     "COPY_AGAIN",
     "AddColumns",
     "ColumnState",
+    "ColumnsAdded",
     "CopyAgain",
+    "KnownColumns",
+    "LeaveOut",
     "Look",
+    "LookFirst",
     "Park",
     "Same",
     "SourceFingerprint",
     "Verdict",
     "Verify",
+    "Widen",
     "added_columns",
     "added_leaves",
+    "cause_of_copy",
+    "holds",
+    "known_columns",
     "raise_unless_possible",
+    "reconcile_column",
     "reconcile_filter_column",
     "reconcile_key",
     "reconcile_key_columns",
     "reconcile_source",
     "reconcile_target",
     "sends_every_change",
+    "with_former_names",
 ]

@@ -15,8 +15,11 @@ another name                            under that name
 a new column has the name of one that   the target's column of this name has the dropped
 was dropped, or may have                column's values
 a column is sent that was not           its values of before have not come
-an added column with values for         no change carries them
-existing rows, or with a new file
+an added column, with a new file or      no change carries its values for existing rows, and
+with another value in each leaf         there is no one value for all
+another type with the same file         the values are printed otherwise, or the target's type
+                                        cannot hold them
+the key is another one                  rows that the target has were told apart by the other
 another label or attribute of a type    stored values are printed otherwise now
 actions are sent that were not          updates were missed while there was no key
 another row filter or column list       rows that pass now have not come
@@ -33,21 +36,7 @@ leaves of its root
 What harmless statements also do is only suspicious. Then :data:`SUSPICIONS` says why the table is
 compared with its target, and it is copied only if it differs:
 
-======================================  =======================================================
-What a look finds                       What it may be, besides something harmless
-======================================  =======================================================
-new file where no TRUNCATE is sent      TRUNCATE, or VACUUM FULL
-new file, and a column's row in         ALTER TYPE to the same type with USING, or VACUUM FULL
-pg_attribute was written again          beside GRANT, SET DEFAULT or SET STATISTICS
-new file of a leaf that no publication  UNLOGGED for a while, or TRUNCATE, VACUUM FULL
-lists itself
-a publication's row was written again   other actions for a while, or SET to the same options
-a row type was written again, of a      another schema for a while, or another name or owner
-table that is published by its schema
-======================================  =======================================================
-
-Anything else is the same: a new file alone is VACUUM FULL, CLUSTER, or a TRUNCATE that is sent.
-"""
+======================================  ================================================"""
 
 from __future__ import annotations
 
@@ -57,7 +46,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pgsluice.schema_rules.verdicts import CopyAgain, Same, Verify
+from pgsluice.schema_rules.types import prints_all
+from pgsluice.schema_rules.verdicts import ColumnsAdded, CopyAgain, Same, Verify
 
 FIRST_WITH_TRUNCATE = 110000
 
@@ -69,8 +59,7 @@ class ColumnState(NamedTuple):  # a tuple, because a look makes tens of thousand
 
     Attributes:
         version: xmin of its row in pg_attribute, which also changes with what is harmless.
-        type_oid, typmod: 0 where they are not known.
-        has_missing: rows from before it was added have a value that is not in their file.
+        type_oid, typmod: of the type below a domain; 0 where they are not known.
         is_sent: the publications send it.
     """
 
@@ -78,7 +67,6 @@ class ColumnState(NamedTuple):  # a tuple, because a look makes tens of thousand
     version: int
     type_oid: int = 0
     typmod: int = -1
-    has_missing: bool = False
     is_sent: bool = True
 
 
@@ -107,6 +95,9 @@ class SourceFingerprint:
         former_names: columns that were dropped since the copy; the target may have them.
         unnamed: columns that were added and dropped between two looks since the copy, so that
             nobody knows their names; the target may have them, too.
+        key: the columns that tell the target's rows apart; None: not known.
+        added: columns that came since the copy -> the value, as text, of rows from before them.
+        written: another text when a row of the catalog that describes it or its key was written.
     """
 
     filenodes: Mapping[int, int]
@@ -125,14 +116,28 @@ class SourceFingerprint:
     kept_logged: frozenset[int] | None = None
     former_names: frozenset[str] = frozenset()
     unnamed: int = 0
+    key: tuple[str, ...] | None = None
+    added: Mapping[str, str | None] = field(default_factory=dict)
+    written: str = ""
 
-    def following(self, before: SourceFingerprint) -> SourceFingerprint:
+    def following(
+        self, before: SourceFingerprint, added: Mapping[str, str | None] | None = None
+    ) -> SourceFingerprint:
         """This look's fingerprint as the next look is compared with it: with the columns that
-        the target may have, though the table has them no longer."""
+        the target may have, though the table has them no longer.
+
+        Args:
+            before: the look's before.
+            added: columns that are new at this look -> the value of rows from before them.
+        """
         dropped = before.columns.keys() - self.columns.keys()
         names = frozenset(before.columns[number].name for number in dropped)
-        unnamed = before.unnamed + _unnamed_columns(before, self)
-        return replace(self, former_names=before.former_names | names, unnamed=unnamed)
+        return replace(
+            self,
+            former_names=before.former_names | names,
+            unnamed=before.unnamed + _unnamed_columns(before, self),
+            added={**before.added, **(added or {})},
+        )
 
     def to_text(self) -> str:
         """As the subscription's record keeps it; :meth:`parse` reads it back."""
@@ -165,6 +170,9 @@ class SourceFingerprint:
             kept_logged=_set_or_none(raw.get("kept_logged")),
             former_names=frozenset(raw.get("former_names", ())),
             unnamed=raw.get("unnamed", 0),
+            key=None if raw.get("key") is None else tuple(raw["key"]),
+            added=raw.get("added", {}),
+            written=raw.get("written", ""),
         )
 
 
@@ -179,7 +187,11 @@ def _set_or_none(raw: Collection[int] | None) -> frozenset[int] | None:
 def _parse_columns(raw: Mapping[str, Any]) -> dict[int, ColumnState]:
     """The columns; earlier records have name -> xmin, and name -> attnum or not even that."""
     if "attnums" in raw:
-        return {int(number): ColumnState._make(state) for number, state in raw["columns"].items()}
+        # The last before the end was, for a while, whether it had a missing value.
+        return {
+            int(number): ColumnState._make((*state[:4], state[-1]))
+            for number, state in raw["columns"].items()
+        }
     versions = raw["columns"]
     return {
         number: ColumnState(name, versions[name])
@@ -198,7 +210,7 @@ class Look:
         server_version: of the source, such as 180000.
         created_empty: those of the new leaves that had no rows when they became partitions.
         has_some_leaves: a publication of pgsluice gives the table some leaves of its root.
-        missing: columns with a value for rows from before they were added, of any leaf.
+        missing: leaf -> column -> the value, as text, of rows from before the column was added.
     """
 
     table: str
@@ -207,7 +219,7 @@ class Look:
     server_version: int
     created_empty: Collection[int] = ()
     has_some_leaves: bool = False
-    missing: Collection[str] = ()
+    missing: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=10_000)
@@ -304,7 +316,8 @@ def _unnamed_columns(before: SourceFingerprint, now: SourceFingerprint) -> int:
 def _has_reused_name(look: Look) -> bool:
     added = added_columns(look.before, look.now)
     unnamed = look.before.unnamed + _unnamed_columns(look.before, look.now)
-    return any(unnamed or column.name in look.before.former_names for column in added)
+    former_names = {name.casefold() for name in look.before.former_names}
+    return any(unnamed or column.name.casefold() in former_names for column in added)
 
 
 def _has_newly_sent_column(look: Look) -> bool:
@@ -312,11 +325,39 @@ def _has_newly_sent_column(look: Look) -> bool:
     return any(look.now.columns[n].is_sent and not look.before.columns[n].is_sent for n in both)
 
 
+def _new_columns(look: Look) -> list[str]:
+    return [column.name for column in added_columns(look.before, look.now) if column.is_sent]
+
+
+def _values_of_older_rows(look: Look, column: str) -> set[str | None]:
+    """What rows from before a column have in it, in each leaf that was there before."""
+    leaves = look.before.filenodes.keys() & look.now.filenodes.keys()
+    return {look.missing.get(leaf, {}).get(column) for leaf in leaves}
+
+
 def _has_filled_columns(look: Look) -> bool:
-    added = [column for column in added_columns(look.before, look.now) if column.is_sent]
     return any(
-        column.has_missing or column.name in look.missing or _has_new_file(look) for column in added
+        _has_new_file(look) or len(_values_of_older_rows(look, name)) > 1
+        for name in _new_columns(look)
     )
+
+
+def _has_another_type(look: Look) -> bool:
+    """With the same file: what a target cannot follow by making its column wider."""
+    both = look.before.columns.keys() & look.now.columns.keys()
+    pairs = ((look.before.columns[number], look.now.columns[number]) for number in both)
+    return any(
+        0 not in (before.type_oid, now.type_oid)
+        and now.is_sent
+        and (before.type_oid, before.typmod) != (now.type_oid, now.typmod)
+        and not prints_all(now.type_oid, now.typmod, before.type_oid, before.typmod)
+        for before, now in pairs
+    )
+
+
+def _has_another_key(look: Look) -> bool:
+    before, now = look.before.key, look.now.key
+    return before is not None and now is not None and set(before) != set(now)
 
 
 def _has_changed_type(look: Look) -> bool:
@@ -365,7 +406,9 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_renamed_column, "has a column that was renamed, or dropped and made again"),
     (_has_reused_name, "has a new column, and the target may have a dropped one of this name"),
     (_has_newly_sent_column, "has a column that was not sent before"),
-    (_has_filled_columns, "has a new column, which may have values in existing rows"),
+    (_has_filled_columns, "has a new column with several values in existing rows"),
+    (_has_another_type, "has a column that is printed otherwise, or larger than the target's"),
+    (_has_another_key, "has another key"),
     (_has_changed_type, "has a column whose type has another label or attribute"),
     (_has_more_actions, "sends changes that were not sent for a while"),
     (_has_other_publication_rules, "has another row filter or column list"),
@@ -388,12 +431,16 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
 """The same, of what harmless statements also do."""
 
 
-def reconcile_source(look: Look) -> Same | CopyAgain | Verify:
+def reconcile_source(look: Look) -> Same | ColumnsAdded | CopyAgain | Verify:
     """What a look at a table means for its target. Pure."""
     for applies, matter in RULES:
         if applies(look):
             return CopyAgain(f"{look.table} {matter}")
+    added = {
+        name: next(iter(_values_of_older_rows(look, name)), None) for name in _new_columns(look)
+    }
     for applies, matter in SUSPICIONS:
         if applies(look):
-            return Verify(f"{look.table} {matter}")
-    return Same()
+            why = f"{look.table} {matter}"
+            return CopyAgain(f"{why}, and has new columns") if added else Verify(why)
+    return ColumnsAdded(added) if added else Same()

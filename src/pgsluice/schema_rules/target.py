@@ -4,17 +4,23 @@
 Column                                      Verdict Why
 ==========================================  ======  ==============================================
 in both, of one type                        same
-in both, of two types                       park    every value may have changed
-only in the batch                           add     it is NULL in the rows that the target has ...
-only in the batch, with values for          park    ... unless those hold something else, which
-existing rows, or part of the key                   the stream does not carry
-only at the target                          same    dropped, or added later: old values stay, new
-                                                    rows have NULL ...
-only at the target, with values for         park    ... unless it was added later, and the rows of
-existing rows                                       the batch hold something else than NULL
+in both, and every value of the batch's     same    it was sent before the type became wider
+type is one of the target's
+in both, and every value of the target's    widen   the last look found this type, and that no
+type is one of the batch's                          row was written anew
+in both, of two types otherwise             look    every value may have changed
+only in the batch, known to the last look   add     with the value that the look found in rows
+                                                    from before it
+only in the batch, while columns came and   leave   it is one of them: no look will find its
+went between two looks                      out     values any more
+only in the batch otherwise                 look    rows from before it may hold a value that no
+                                                    change carries
+only at the target                          same    dropped: old values stay, new rows have NULL;
+                                                    or not added yet: rows from before have the
+                                                    value that the look found
 only at the target, part of the key         park    a row without its key is nobody's
-part of the key, and NULL at the target     park    it was not made for this key
-part of another key than before             park    rows that the target has were told apart by
+part of the key, and NULL at the target     copy    it was not made for this key
+part of another key than the target's       look    rows that the target has were told apart by
                                                     another key
 read by a row filter, of another type       park    the filter was made for the other one
 ==========================================  ======  ==============================================
@@ -24,27 +30,62 @@ Types are compared as Arrow has them: text and binary of 32- and 64-bit offsets 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pgsluice.schema_rules.verdicts import AddColumns, Park, Same
+from pgsluice.errors import ParkReason
+from pgsluice.schema_rules.known import KnownColumns
+from pgsluice.schema_rules.types import holds
+from pgsluice.schema_rules.verdicts import (
+    AddColumns,
+    CopyAgain,
+    LeaveOut,
+    LookFirst,
+    Park,
+    Same,
+    Widen,
+)
 
 COPY_AGAIN = "copy the table again: pgsluice copy CONFIG TABLE"
 
-_ONE_KIND = (
-    (pa.types.is_string, pa.types.is_large_string),
-    (pa.types.is_binary, pa.types.is_large_binary),
-)
+
+def reconcile_column(
+    table: str,
+    target: pa.Field | None,
+    now: pa.Field,
+    source_type: tuple[int, int],
+    known: KnownColumns | None,
+) -> Same | AddColumns | Widen | LeaveOut | LookFirst:
+    """What a column of a batch means for the target. Pure.
+
+    Args:
+        table: ``schema.table``, for messages.
+        target: the target's column of this name; None: it has none.
+        now: the batch's, in the target's types.
+        source_type: the batch's type OID and typmod.
+        known: what the last look at the table knows; None: nobody looked, since the table was
+            never copied.
+    """
+    name = now.name
+    if target is None:
+        if known is None or name in known.types or name in known.added:
+            return AddColumns((now,))
+        if known.has_unnamed:
+            return LeaveOut()
+        return LookFirst(f"column {name!r} of {table} came before a look at the catalog found it")
+    if holds(target.type, now.type):
+        return Same()
+    if known is not None and known.types.get(name) == source_type and holds(now.type, target.type):
+        return Widen(now.with_nullable(target.nullable))
+    return LookFirst(
+        f"column {name!r} of {table} changed its type: the target has {target.type}, the source "
+        f"now {now.type}"
+    )
 
 
 def reconcile_target(
-    table: str,
-    target: pa.Schema,
-    now: pa.Schema,
-    *,
-    key: Sequence[str],
-    backfilled: Collection[str],
+    table: str, target: pa.Schema, now: pa.Schema, *, key: Sequence[str]
 ) -> Same | AddColumns | Park:
     """Whether a target can take rows of other columns than its own. Pure.
 
@@ -53,41 +94,39 @@ def reconcile_target(
         target: the target's columns.
         now: what the rows have.
         key: names of the key columns.
-        backfilled: columns for which rows from before they were added hold a value.
     """
     known, sent = set(target.names), set(now.names)
     for name in target.names:
         if name in sent:
             have, want = target.field(name).type, now.field(name).type
-            if not _is_same_type(have, want):
+            if not holds(have, want):
                 return _park(
                     f"column {name!r} of {table} changed its type: the target has {have}, the "
                     f"source now {want}",
                     name,
                 )
         elif name in key:
-            return _park(f"key column {name!r} of {table} is missing in part of the stream", name)
-        elif name in backfilled:
-            return _added_with_values(table, name)
+            why = f"key column {name!r} of {table} is missing in part of the stream"
+            return Park(why, COPY_AGAIN, name, ParkReason.KEY)
     added = tuple(field for field in now if field.name not in known)
     for field in added:
-        if field.name in key or field.name in backfilled:
-            return _added_with_values(table, field.name)
+        if field.name in key:
+            return _park(f"key column {field.name!r} of {table} is not at the target", field.name)
     return AddColumns(added) if added else Same()
 
 
-def reconcile_key(table: str, before: Sequence[str], now: Sequence[str]) -> Same | Park:
-    """Whether rows of one key can be applied to a target of another."""
-    if tuple(before) == tuple(now):
+def reconcile_key(table: str, before: Sequence[str] | None, now: Sequence[str]) -> Same | LookFirst:
+    """Whether rows of one key can be applied to a target of another; None: any key."""
+    if before is None or set(before) == set(now):
         return Same()
-    return _park(f"{table}: its key changed from ({', '.join(before)}) to ({', '.join(now)})")
+    return LookFirst(f"{table}: its key changed from ({', '.join(before)}) to ({', '.join(now)})")
 
 
-def reconcile_key_columns(table: str, target: pa.Schema, key: Sequence[str]) -> Same | Park:
+def reconcile_key_columns(table: str, target: pa.Schema, key: Sequence[str]) -> Same | CopyAgain:
     """Whether columns that the target has can be its key."""
     loose = [name for name in key if name in target.names and target.field(name).nullable]
     if loose:
-        return _park(
+        return CopyAgain(
             f"key column {', '.join(map(repr, loose))} of the target of {table} allows NULL"
         )
     return Same()
@@ -107,21 +146,6 @@ def reconcile_filter_column(
     if planned_oid == type_oid:
         return Same()
     return _park(f"{table}: the column {column!r} of the row filter changed its type", column)
-
-
-def _is_same_type(have: pa.DataType, want: pa.DataType) -> bool:
-    return have.equals(want) or any(
-        any(is_kind(have) for is_kind in kinds) and any(is_kind(want) for is_kind in kinds)
-        for kinds in _ONE_KIND
-    )
-
-
-def _added_with_values(table: str, column: str) -> Park:
-    return _park(
-        f"column {column!r} was added to {table} with a value for existing rows, which the stream "
-        "does not carry",
-        column,
-    )
 
 
 def _park(why: str, column: str | None = None) -> Park:

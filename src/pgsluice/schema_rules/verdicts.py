@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pgsluice.errors import Remedy, TableError
+from pgsluice.errors import ParkReason, Remedy, TableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,44 @@ class AddColumns:
     """
 
     fields: tuple[pa.Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsAdded:
+    """The source's table has new columns; the target gets them.
+
+    Attributes:
+        values: column -> its value, as text, in rows from before it was added; None: NULL.
+    """
+
+    values: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Widen:
+    """The target's column needs a wider type; the values that it has stay as they are.
+
+    Attributes:
+        field: with the wider type.
+    """
+
+    field: pa.Field
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOut:
+    """The source's table has this column no longer, and the target never had it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookFirst:
+    """Only a look at the catalog can say what the change means for the rows of the target.
+
+    Attributes:
+        why: a sentence for people.
+    """
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +95,39 @@ class Park:
         why: a sentence for people.
         hint: what to do.
         column: the column that the rule is about; None: the whole table.
+        reason: if a look can see that it has ended.
     """
 
     why: str
     hint: str
     column: str | None = None
+    reason: ParkReason | None = None
 
 
-Verdict = Same | AddColumns | CopyAgain | Park
+Verdict = Same | AddColumns | ColumnsAdded | Widen | LeaveOut | LookFirst | CopyAgain | Park
 """What can be said of a target; of a look at the source :class:`Verify` too."""
 
 
 def raise_unless_possible(verdict: Verdict, table: str) -> tuple[pa.Field, ...]:
-    """The columns to add, if the verdict lets the table's changes be applied.
+    """The columns to add or widen, if the verdict lets the table's changes be applied.
 
     Raises:
         TableError: it does not; the error's remedy is the verdict's.
     """
     match verdict:
-        case Same():
+        case Same() | ColumnsAdded() | LeaveOut():
             return ()
         case AddColumns():
             return verdict.fields
+        case Widen():
+            return (verdict.field,)
+        case LookFirst():
+            raise TableError(verdict.why, remedy=Remedy.LOOK, table=table)
         case CopyAgain():
             raise TableError(verdict.why, remedy=Remedy.COPY, table=table)
         case Park():
-            facts = {} if verdict.column is None else {"column": verdict.column}
+            named = {"column": verdict.column, "reason": verdict.reason}
+            facts = {name: fact for name, fact in named.items() if fact is not None}
             raise TableError(
                 verdict.why, hint=verdict.hint, remedy=Remedy.PARK, table=table, **facts
             )

@@ -2,10 +2,10 @@
 
 A new sink implements two protocols. :class:`Sink` opens tables; :class:`TableHandle` is one
 table at the version that was opened. A handle reads the marker of our newest commit, replaces
-the content by a copy, applies net changes and maintains the table. It decides neither when to do
-so nor whether the columns fit: :class:`pgsluice.sinks.fence.TableWriter` reads from the marker
-whether work is still to be done, compares the columns, and opens the table again when another
-commit came first.
+the content by a copy, changes its columns, applies net changes and maintains the table. It
+decides neither when to do so nor whether the columns fit:
+:class:`pgsluice.sinks.fence.TableWriter` reads from the marker whether work is still to be done,
+compares the columns, and opens the table again when another commit came first.
 
 The rules of every write of a handle:
 
@@ -105,6 +105,19 @@ class TargetTable:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A column that a table gets.
+
+    Attributes:
+        field: nullable.
+        value: of the field's type: what the rows have in it that the table has; may be NULL.
+    """
+
+    field: pa.Field
+    value: pa.Scalar
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
     """What one call did.
 
@@ -193,14 +206,28 @@ class TableHandle(Protocol):
             TableError: the target has no type for a column.
         """
 
-    def apply(self, changes: NetChanges, position: Lsn, added: Sequence[pa.Field]) -> Applied:
+    def alter(
+        self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
+    ) -> Applied:
+        """Give the table columns, and columns other types; its rows stay.
+
+        The table has them with the commit, or not at all, whatever its size in bounded memory.
+
+        Args:
+            added: columns that the table lacks, in the target's types.
+            widened: columns of the table in a type that holds all values of the one they have.
+            position: the table's, which stays as it is.
+
+        Raises:
+            Overtaken: another commit came first.
+        """
+
+    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
         """Apply net changes, or make the table with them.
 
         Args:
-            changes: their columns fit the table.
+            changes: the table has their columns, in types that hold their values.
             position: up to which the table is applied afterwards.
-            added: columns that the changes have and the table lacks, in the target's types. The
-                handle adds them first, NULL in the rows that the table has.
 
         A row that is not inserted and that the table lacks is skipped and counted.
 

@@ -20,8 +20,14 @@ import pyarrow as pa
 from pgsluice.changes.net import NetChanges
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import raise_unless_possible, reconcile_key_columns, reconcile_target
+from pgsluice.schema_rules import (
+    holds,
+    raise_unless_possible,
+    reconcile_key_columns,
+    reconcile_target,
+)
 from pgsluice.sinks.contract import (
+    AddedColumn,
     Applied,
     CommitMarker,
     Overtaken,
@@ -110,24 +116,49 @@ class TableWriter:
         """
 
         def attempt() -> Applied:
-            marker = self._checked_marker()
-            if not self._has_start:
-                self._start, self._has_start = marker, True
+            marker = self._marker_to_start_from()
             if marker is not None and marker.reaches(self._identity, position):
                 return self._skipped(marker)
-            is_another_copy = (
-                marker is not None and marker.copy_number != self._identity.copy_number
-            )
-            if marker != self._start or is_another_copy:
-                raise PgsluiceError(
-                    f"the target of {self._table.title} is not where the changes start",
-                    hint="try again",
-                )
-            return self._write(
-                lambda handle: handle.apply(
-                    changes, position, self._columns_to_add(handle, changes)
-                )
-            )
+            self._refuse_another_start(marker)
+            added = [
+                AddedColumn(field.with_nullable(True), pa.scalar(None, field.type))
+                for field in self._columns_to_add(changes)
+            ]
+            if marker is not None and marker.position is not None and added:
+                at = marker.position
+                self._write(lambda handle: handle.alter(added, (), at))
+            return self._write(lambda handle: handle.apply(changes, position))
+
+        return self._until_first(attempt)
+
+    def alter(self, added: Sequence[AddedColumn], widened: Sequence[pa.Field]) -> Applied:
+        """Give the table columns, and columns wider types, in one commit at its position.
+
+        What the table has already is left alone, so that a second attempt changes nothing.
+
+        Args:
+            added: with the value of the rows that the table has.
+            widened: columns in types that hold all values of the ones they have.
+
+        Raises:
+            TableError: the table holds another source's rows, or was changed by others.
+            PgsluiceError: another attempt moved the table: what it lacks has to be asked anew.
+        """
+
+        def attempt() -> Applied:
+            marker = self._marker_to_start_from()
+            self._refuse_another_start(marker)
+            existing = self._opened().schema()
+            if marker is None or marker.position is None or existing is None:
+                return Applied(self.version(), skipped=True)
+            lacking = [column for column in added if column.field.name not in existing.names]
+            narrow = [
+                field for field in widened if not holds(existing.field(field.name).type, field.type)
+            ]
+            if not lacking and not narrow:
+                return self._skipped(marker)
+            at = marker.position
+            return self._write(lambda handle: handle.alter(lacking, narrow, at))
 
         return self._until_first(attempt)
 
@@ -202,6 +233,21 @@ class TableWriter:
             self._is_checked = True
         return self._marker
 
+    def _marker_to_start_from(self) -> CommitMarker | None:
+        """The marker of the table as it is open; the first one is where the changes start."""
+        marker = self._checked_marker()
+        if not self._has_start:
+            self._start, self._has_start = marker, True
+        return marker
+
+    def _refuse_another_start(self, marker: CommitMarker | None) -> None:
+        is_another_copy = marker is not None and marker.copy_number != self._identity.copy_number
+        if marker != self._start or is_another_copy:
+            raise PgsluiceError(
+                f"the target of {self._table.title} is not where the changes start",
+                hint="try again",
+            )
+
     def _own_marker(self, handle: TableHandle) -> CommitMarker | None:
         if handle.version < 0:
             return None
@@ -258,23 +304,19 @@ class TableWriter:
         self._marker, self._is_checked = None, False
         return applied
 
-    def _columns_to_add(self, handle: TableHandle, changes: NetChanges) -> Sequence[pa.Field]:
+    def _columns_to_add(self, changes: NetChanges) -> Sequence[pa.Field]:
         """The columns that the table lacks, if its own columns can take the changes.
 
         Raises:
             TableError: they cannot (:mod:`pgsluice.schema_rules`).
         """
+        handle = self._opened()
         existing, title = handle.schema(), self._table.title
         if existing is None:
             return ()
         raise_unless_possible(reconcile_key_columns(title, existing, changes.key), title)
-        verdict = reconcile_target(
-            title,
-            existing,
-            handle.target_types(changes.schema),
-            key=changes.key,
-            backfilled=changes.backfilled,
-        )
+        now = handle.target_types(changes.schema)
+        verdict = reconcile_target(title, existing, now, key=changes.key)
         return raise_unless_possible(verdict, title)
 
     def _until_first(self, attempt: Callable[[], Applied]) -> Applied:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pgsluice.errors import TableError
+from pgsluice.errors import ParkReason, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
@@ -84,6 +84,7 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
             + ", ".join(missing),
             hint="correct `key` of the subscription",
             table=table,
+            reason=ParkReason.KEY,
         )
     carried = names if facts.replica_identity == "f" else set(facts.identity_key)
     hidden = [name for name in key if name not in carried]
@@ -95,6 +96,7 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
             hint=f'set key = {{ "{table}" = [{", ".join(repr(n) for n in facts.identity_key)}] }} '
             f"in the subscription, or ALTER TABLE {table} REPLICA IDENTITY DEFAULT; then copy it",
             table=table,
+            reason=ParkReason.KEY,
         )
     return tuple(key)
 
@@ -134,6 +136,7 @@ def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
                 hint="rename one at the source, or publish only one of them; then copy the table: "
                 f"pgsluice copy CONFIG {table}",
                 table=table,
+                reason=ParkReason.COLUMNS,
                 column=column.name,
             )
 

@@ -52,6 +52,12 @@ class TableRecord:
         copy_number: how often it has been copied; rises with each copy.
         is_published: do the server's publications send it? Changes made while they do not are
             lost.
+        copied_for: what the last copy was made for that a failure asked for, or the end of the
+            reason for which it was parked (:func:`pgsluice.schema_rules.cause_of_copy`).
+        parked_for: a :class:`pgsluice.errors.ParkReason` that a look can see end; else empty.
+        alter_after: the target gets columns that a look found once the table is applied through
+            this position; 0: none is due.
+        alter_facts: the facts of the source's table at that look, as JSON.
         copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
             they are not known.
         to_verify: why its target has to be compared with the source; empty: it need not.
@@ -96,6 +102,10 @@ class TableRecord:
     copied_on: int = 0
     to_verify: str = ""
     verification_number: int = 0
+    alter_after: Lsn = _NOWHERE
+    alter_facts: str = ""
+    copied_for: str = ""
+    parked_for: str = ""
 
     @property
     def is_parked(self) -> bool:

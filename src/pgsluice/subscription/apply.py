@@ -6,6 +6,7 @@ happened comes back as one row with the error's remedy, which the driver follows
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,14 +20,14 @@ from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
-from pgsluice.schema_rules import raise_unless_possible, reconcile_key
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.target import TableOptions, target_table
+from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.tasks import result_batches, result_types
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.planning import NO_TABLE, TableWork
+from pgsluice.subscription.target_columns import columns_of, due_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,10 @@ class TaskResult:
         changes: how many changes were decoded.
         remedy: what to do about ``error``; None when the work is done.
         error: the message.
-        details: see :class:`pgsluice.errors.Failure`.
+        details, reason: see :class:`pgsluice.errors.Failure`.
+        is_altered: the target has the columns that were due.
+        left_out: a JSON array: columns that the source's table has no longer, and that the target
+            did not get.
     """
 
     relation_oid: int
@@ -64,6 +68,9 @@ class TaskResult:
     remedy: Remedy | None = None
     error: str | None = None
     details: str | None = None
+    reason: str | None = None
+    is_altered: bool = False
+    left_out: str | None = None
 
 
 RESULT_SCHEMA, RESULT_DDL = result_types(TaskResult)
@@ -120,14 +127,18 @@ class ApplyTables:
                 remedy=failure.remedy,
                 error=failure.message,
                 details=failure.details,
+                reason=failure.reason,
             )
 
-    def _apply(self, work: TableWork) -> TaskResult:
+    def _writer(self, work: TableWork) -> TableWriter:
         identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number)
+        shell = TargetTable(work.namespace, work.name, pa.schema([]), ())
+        return TableWriter(make_sink(self.sink), shell, identity)
+
+    def _apply(self, work: TableWork) -> TaskResult:
         # The target is asked first: after a crash between its commit and our record it may
         # be further than the record says, and only what is past it may be applied.
-        shell = TargetTable(work.namespace, work.name, pa.schema([]), ())
-        writer = TableWriter(make_sink(self.sink), shell, identity)
+        writer = self._writer(work)
         reached = writer.position()
         if (reached or 0) < work.committed:
             where = "is gone" if reached is None else f"was rolled back to {reached}"
@@ -144,52 +155,90 @@ class ApplyTables:
             skipped=True,
         )
         after = max(work.after, reached or Lsn(0))
-        if after >= work.through:
+        if after >= work.through and not work.alter_facts:
             return done_before
         if (copy_number := writer.copy_number()) not in (None, work.copy_number):
             raise PgsluiceError(
                 f"the target of {work.title} has copy {copy_number}, these changes are for "
                 f"copy {work.copy_number}"
             )
+        if work.alter_facts:
+            return self._alter(work, writer, done_before)
+        return self._apply_pieces(work, writer, after) or done_before
+
+    def _alter(self, work: TableWork, writer: TableWriter, done_before: TaskResult) -> TaskResult:
+        """Give the target the columns that a look found, though no change has brought them."""
         started = time.monotonic()
-        runs = [run for run in self._published(work, after) if len(run)]
-        decoded = time.monotonic()
-        changes = sum(len(run) for run in runs)
-        if not changes:
-            return done_before
-        table = _target(work, runs, writer, self.options)
-        net = net_changes(
-            runs,
-            schema=table.schema,
-            key=table.key,
-            is_complete=work.is_complete and self.sends_all_origins,
-        )
-        netted = time.monotonic()
-        last = Lsn(max(int(run.positions[-1]) for run in runs if len(run)))
-        # Through the writer that was asked for the position: should another attempt of this
-        # task have moved the target since, it is seen.
-        applied = writer.apply(net, last)
-        done = time.monotonic()
-        writer.maintain(self.keep_versions.get(work.relation_oid, ()))
-        return _result(
-            work, last, changes, applied, (started, decoded, netted, done, time.monotonic())
+        added = due_columns(work, writer.schema(), self.options)
+        applied = writer.alter(added, ())
+        return replace(
+            done_before,
+            version=applied.version,
+            bytes_written=applied.bytes_written,
+            skipped=applied.skipped,
+            apply_s=time.monotonic() - started,
+            is_altered=True,
         )
 
-    def _published(self, work: TableWork, after: Lsn) -> list[RelationChanges]:
+    def _apply_pieces(self, work: TableWork, writer: TableWriter, after: Lsn) -> TaskResult | None:
+        """Apply the changes; None: there are none.
+
+        Where a column comes that rows from before it have a value in, the changes before it are
+        applied first, in a commit of their own: then all rows of the target get the value.
+        """
+        result: TaskResult | None = None
+        while after < work.through:
+            started = time.monotonic()
+            runs = [run for run in self._published(work, after, work.through) if len(run)]
+            if not runs:
+                break
+            columns = columns_of(work, runs, writer.schema(), self.options)
+            if columns.through is not None:
+                runs = [run for run in self._published(work, after, columns.through) if len(run)]
+            decoded = time.monotonic()
+            altered = writer.alter(columns.added, columns.widened)
+            net = net_changes(
+                runs,
+                schema=columns.table.schema,
+                key=columns.table.key,
+                is_complete=work.is_complete and self.sends_all_origins,
+                missing=columns.missing,
+            )
+            netted = time.monotonic()
+            last = Lsn(max(int(run.positions[-1]) for run in runs))
+            # Through the writer that was asked for the position: should another attempt of this
+            # task have moved the target since, it is seen.
+            applied = writer.apply(net, last)
+            done = time.monotonic()
+            writer.maintain(self.keep_versions.get(work.relation_oid, ()))
+            applied = replace(applied, bytes_written=applied.bytes_written + altered.bytes_written)
+            changes = sum(len(run) for run in runs)
+            times = (started, decoded, netted, done, time.monotonic())
+            piece = _result(work, last, changes, applied, times)
+            piece = replace(piece, left_out=json.dumps(sorted(columns.left_out)))
+            result = piece if result is None else _sum(result, piece)
+            if columns.through is None:
+                break
+            after = max(last, columns.through)
+            writer = self._writer(work)
+            writer.position()
+        return result
+
+    def _published(self, work: TableWork, after: Lsn, through: Lsn) -> list[RelationChanges]:
         if self.rules is None:
-            return list(self._decode(work, after, frozenset()))
+            return list(self._decode(work, after, through, frozenset()))
         rules = self.rules.get(work.relation_oid, {})
         if not rules.keys() >= set(work.oids):
             raise RulesMissing(f"{work.title}: what publishes a partition is not known yet")
         texts = frozenset[str]().union(*(rules[oid].filter_columns for oid in work.oids))
-        return publish_all(rules, list(self._decode(work, after, texts)))
+        return publish_all(rules, list(self._decode(work, after, through, texts)))
 
     def _decode(
-        self, work: TableWork, after: Lsn, texts: frozenset[str]
+        self, work: TableWork, after: Lsn, through: Lsn, texts: frozenset[str]
     ) -> Iterator[RelationChanges]:
         reader = SpoolReader(Path(self.spool_path))
         overrides = self.options.column_overrides(work.namespace, work.name)
-        for view in reader.views_between(after, work.through):
+        for view in reader.views_between(after, through):
             yield from decode_segment(view, work.oids, self.options.types, overrides, texts)
 
 
@@ -220,35 +269,18 @@ def _result(
     )
 
 
-def _target(
-    work: TableWork,
-    runs: list[RelationChanges],
-    writer: TableWriter,
-    options: TableOptions,
-) -> TargetTable:
-    """The target as it has to be after the batch: what it has, and columns that were added.
+_COUNTED = (
+    "changes", "rows_inserted", "rows_updated", "rows_deleted", "rows_skipped", "bytes_written",
+    "decode_s", "net_s", "apply_s", "maintain_s",
+)  # fmt: skip
 
-    Whether those can be added, and whether types still agree, is asked where the changes are
-    laid out and where the sink adds them, both times of :mod:`pgsluice.schema_rules`.
 
-    Raises:
-        TableError: the table's facts are not known, or its key changed.
-    """
-    existing = writer.schema()
-    merged = {column.name: column for column in existing} if existing is not None else {}
-    key: tuple[str, ...] | None = None
-    for run in runs:
-        if run.facts is None:
-            raise TableError(
-                f"{work.title}: what the catalog says of it could not be found any more",
-                hint="if the table still exists, copy it again; if it was dropped, its target "
-                "stays as it is",
-                table=work.title,
-            )
-        table = target_table(run.facts, options, [c.name for c in run.relation.columns])
-        if key is not None:
-            raise_unless_possible(reconcile_key(work.title, key, table.key), work.title)
-        key = table.key
-        for column in table.schema:
-            merged.setdefault(column.name, column)
-    return TargetTable(work.namespace, work.name, pa.schema(merged.values()), key or ())
+def _sum(before: TaskResult, after: TaskResult) -> TaskResult:
+    """Two pieces of one table's work as one result."""
+    names = sorted({*json.loads(before.left_out or "[]"), *json.loads(after.left_out or "[]")})
+    return replace(
+        after,
+        skipped=before.skipped and after.skipped,
+        left_out=json.dumps(names),
+        **{name: getattr(before, name) + getattr(after, name) for name in _COUNTED},
+    )

@@ -7,6 +7,7 @@ since the batch was planned.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pgsluice.config import SubscriptionConfig
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.lsn import Lsn
-from pgsluice.spool import SpoolReader, TableState
+from pgsluice.schema_rules import cause_of_copy
+from pgsluice.spool import SpoolReader, TableRecord, TableState
 from pgsluice.subscription.apply import TaskResult
 from pgsluice.subscription.cadence import merge_pause_s, next_cut
 from pgsluice.subscription.lifecycle import TableEvent
@@ -71,7 +73,8 @@ class BatchResults:
             for result in results:
                 if result.details is not None:
                     logger.warning("%s: %s", known[result.relation_oid].title, result.details)
-                tables.apply(result.relation_oid, self._event(result, now))
+                table = known[result.relation_oid]
+                tables.apply(result.relation_oid, self._event(table, result, now))
             tables.advance(end)
             self._advance_quiet_tables(tables.position, tables.record.tables)
             cut = next_cut(tables.record, now, self._subscription.cut_retention_s)
@@ -117,9 +120,13 @@ class BatchResults:
             if record.tables[oid].is_active and oid not in behind:
                 self._tables.apply(oid, caught_up)
 
-    def _event(self, result: TaskResult, now: float) -> TableEvent:
+    def _event(self, table: TableRecord, result: TaskResult, now: float) -> TableEvent:
         if result.remedy is not None:
-            return BatchFailed(result.remedy, result.error or "", now)
+            message = result.error or ""
+            cause = cause_of_copy(message, table.fingerprint)
+            return BatchFailed(
+                result.remedy, message, now, result.reason, cause, cause == table.copied_for
+            )
         merge_s = result.apply_s + result.maintain_s
         pause_s = merge_pause_s(merge_s, self._subscription.apply_interval_s)
         return BatchApplied(
@@ -130,6 +137,8 @@ class BatchResults:
             rows_skipped=result.rows_skipped,
             merge_s=merge_s,
             next_due=now + pause_s if pause_s > 0 else None,
+            is_altered=result.is_altered,
+            left_out=frozenset(json.loads(result.left_out or "[]")),
         )
 
     def _report_batch(self, results: Sequence[TaskResult], started: float) -> None:

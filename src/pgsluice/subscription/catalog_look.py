@@ -15,8 +15,11 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import missing_columns
+from pgsluice.catalog import insert_lsn, missing_values, readable_tables
+from pgsluice.errors import ParkReason, TableError
+from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
+    ColumnsAdded,
     CopyAgain,
     Look,
     Same,
@@ -24,18 +27,22 @@ from pgsluice.schema_rules import (
     Verify,
     added_columns,
     added_leaves,
+    cause_of_copy,
     reconcile_source,
 )
+from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spool import SpoolIdentity, TableRecord
 from pgsluice.subscription.discovery import ReplicatedTable, leaves_created_empty
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.table_events import (
     Discovered,
+    LookedColumns,
     LookedCopy,
     LookedSame,
     LookedSuspicious,
     NotSent,
     PublishedAgain,
+    ReasonEnded,
     TimelineLeft,
     Unpublished,
 )
@@ -50,11 +57,15 @@ class _Differences:
 
     Attributes:
         created_empty: new leaves that had no rows when they became partitions.
-        missing: of leaves whose root has a new column: the columns with a value for older rows.
+        missing: of leaves of tables with a new column: column -> the value of older rows.
+        seen_through: everything that was committed before the look has a position up to this.
+        readable: of the tables that are parked for it, those that our role may read now.
     """
 
     created_empty: frozenset[int]
-    missing: Mapping[int, frozenset[str]]
+    missing: Mapping[int, Mapping[str, str]]
+    seen_through: Lsn
+    readable: frozenset[int]
 
 
 class CatalogLook:
@@ -65,6 +76,7 @@ class CatalogLook:
         identity: the spool's, with the timelines that it followed.
         source: the tables that the publications send now.
         known: the tables that the subscription has.
+        options: how tables travel.
         has_rules: whether publications of pgsluice choose from what the server sends.
     """
 
@@ -74,12 +86,14 @@ class CatalogLook:
         identity: SpoolIdentity,
         source: Sequence[ReplicatedTable],
         known: Mapping[int, TableRecord],
+        options: TableOptions,
         *,
         has_rules: bool,
     ) -> None:
         self._connection = connection
         self._identity = identity
         self._source = {table.facts.oid: table for table in source}
+        self._options = options
         self._has_rules = has_rules
         # Asks the server, and is not to be done under the tables' lock.
         self._differences = self._look_closer(known)
@@ -143,17 +157,24 @@ class CatalogLook:
         """Look closer at the tables that differ, one query for all of them."""
         added: set[int] = set()
         leaves: set[int] = set()
+        unreadable = {
+            oid
+            for oid, record in known.items()
+            if record.is_parked and record.parked_for == ParkReason.RIGHTS
+        }
         for oid, table in self._source.items():
             record = known.get(oid)
             before = SourceFingerprint.parse(record.fingerprint) if record is not None else None
             if before is None or before == table.fingerprint:
                 continue
             added |= added_leaves(before, table.fingerprint)
-            if table.facts.kind == "p" and added_columns(before, table.fingerprint):
+            if added_columns(before, table.fingerprint):
                 leaves |= table.fingerprint.filenodes.keys()
         return _Differences(
             created_empty=leaves_created_empty(self._connection, added),
-            missing=missing_columns(self._connection, leaves),
+            missing=missing_values(self._connection, leaves),
+            seen_through=insert_lsn(self._connection) if leaves else Lsn(0),
+            readable=readable_tables(self._connection, unreadable),
         )
 
     def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
@@ -161,6 +182,11 @@ class CatalogLook:
         harmless difference, such as a new file after VACUUM FULL, becomes the new baseline."""
         if not known.is_published:
             return PublishedAgain()
+        if known.is_parked and self._has_ended(known, table):
+            cause = cause_of_copy(known.parked_for, table.fingerprint.to_text())
+            if cause != known.copied_for:
+                logger.info("%s is taken up again: it is copied", known.title)
+                return ReasonEnded(cause)
         before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
         if before is None:
             return LookedSame("", known.relations)
@@ -171,9 +197,7 @@ class CatalogLook:
             server_version=self._connection.info.server_version,
             created_empty=self._differences.created_empty,
             has_some_leaves=bool(known.relations),
-            missing=frozenset[str]().union(
-                *(self._differences.missing.get(leaf, ()) for leaf in now.filenodes)
-            ),
+            missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
         )
         match reconcile_source(look):
             case CopyAgain(why):
@@ -185,8 +209,31 @@ class CatalogLook:
                     logger.info("%s: it is verified", why)
                 fingerprint = now.following(before).to_text()
                 return LookedSuspicious(fingerprint, table.relations, why)
+            case ColumnsAdded(values):
+                fingerprint = now.following(before, values).to_text()
+                return LookedColumns(
+                    fingerprint,
+                    table.relations,
+                    self._differences.seen_through,
+                    table.facts.to_json(),
+                )
             case Same():
                 return LookedSame(now.following(before).to_text(), table.relations)
+
+    def _has_ended(self, known: TableRecord, table: ReplicatedTable) -> bool:
+        """Whether a table could be copied now, and then kept, as far as its reason tells."""
+        try:
+            target = target_table(table.facts, self._options, table.columns)
+        except TableError:
+            return False
+        match known.parked_for:
+            case ParkReason.KEY:
+                return bool(target.key) and {*target.key} <= {*target.schema.names}
+            case ParkReason.COLUMNS:
+                return bool(target.schema.names)
+            case ParkReason.RIGHTS:
+                return table.facts.oid in self._differences.readable
+        return False
 
     def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:
         known = tables.get(oid)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -24,7 +25,7 @@ from pgsluice.catalog import (
 )
 from pgsluice.catalog.published import PublishedBy
 from pgsluice.catalog.tables import Filenode
-from pgsluice.facts import RelationFacts
+from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.publication import Publisher, fingerprint
 from pgsluice.schema_rules import ALL_ACTIONS, ColumnState, SourceFingerprint
 from pgsluice.sql import any_of
@@ -111,6 +112,7 @@ def source_tables(
     connection: psycopg.Connection[Any],
     publications: Collection[str],
     publication_rules: PublicationRules | None = None,
+    keys: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> list[ReplicatedTable]:
     """The tables that the publications send now, ordered by name.
 
@@ -119,6 +121,7 @@ def source_tables(
         publications: the server's.
         publication_rules: of pgsluice's publications, which choose from what the server's send;
             None: all of it.
+        keys: ``schema.table`` -> the columns that the configuration names as its key.
 
     Raises:
         ConfigError, TableError: see :meth:`PublicationRules.publishers`.
@@ -151,6 +154,7 @@ def source_tables(
             leaves,
             rules,
             witnesses,
+            keys,
         )
         for oid, relations in groups.items()
         if oid in targets
@@ -181,6 +185,7 @@ def _table(
     leaves: Mapping[int, Mapping[int, Filenode]],
     rules: Mapping[int, Publisher] | None,
     witnesses: CatalogWitnesses,
+    keys: Mapping[str, tuple[str, ...]],
 ) -> ReplicatedTable:
     """One table, from what the server publishes of it and what pgsluice's publications take."""
     files = leaves[facts.oid]
@@ -219,6 +224,9 @@ def _table(
             *(leaves.get(relation.oid, (relation.oid,)) for relation in relations)
         ),
         truncates=_truncates(relations, mine),
+        key=keys.get(f"{facts.root_namespace}.{facts.root_name}")
+        or facts.primary_key
+        or facts.identity_key,
         **_witnesses_of(facts, witnesses),
     )
     return ReplicatedTable(facts, columns, rows, source_fingerprint, mine, content.unlisted)
@@ -235,17 +243,26 @@ def _actions(relation: PublishedRelation, mine: Mapping[int, Publisher] | None) 
 
 def _column_states(facts: RelationFacts, columns: tuple[str, ...] | None) -> dict[int, ColumnState]:
     sent = frozenset(_plain(facts) if columns is None else columns)
+    types = {column.attnum: _base_type(column, facts) for column in facts.columns}
     return {
         column.attnum: ColumnState(
             name=column.name,
             version=column.row_version,
-            type_oid=column.type_oid,
-            typmod=column.typmod,
-            has_missing=column.missing is not None,
+            type_oid=types[column.attnum][0],
+            typmod=types[column.attnum][1],
             is_sent=column.name in sent,
         )
         for column in facts.columns
     }
+
+
+def _base_type(column: ColumnFacts, facts: RelationFacts) -> tuple[int, int]:
+    """A column's type and typmod; a domain's values are those of the type below it."""
+    definitions = facts.type_definitions()
+    type_oid, typmod = column.type_oid, column.typmod
+    while (definition := definitions.get(type_oid)) is not None and definition.kind == "d":
+        type_oid, typmod = definition.base_oid, max(typmod, definition.base_typmod)
+    return type_oid, typmod
 
 
 def _rules_fingerprint(
@@ -292,6 +309,7 @@ def _witnesses_of(facts: RelationFacts, witnesses: CatalogWitnesses) -> dict[str
             for definition in facts.types
             for part, version in witnesses.types.get(definition.oid, {}).items()
         },
+        "written": table.written,
         "listings": table.listings,
         "attachments": table.attachments,
         "publications": table.publications,

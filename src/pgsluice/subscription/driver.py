@@ -39,7 +39,7 @@ from pgsluice.subscription.batch_results import BatchResults
 from pgsluice.subscription.cadence import kept_versions
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.planning import NO_TABLE, plan_tables
+from pgsluice.subscription.planning import NO_TABLE, plan_alterations, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.query import SubscriptionQuery
 from pgsluice.subscription.suspicious_tables import SuspiciousTables
@@ -140,6 +140,7 @@ class SubscriptionDriver:
             works = plan_tables(
                 self._reader, tables.record, tables.position, with_deferred=with_deferred
             )
+            works += plan_alterations(self._reader, tables.record, with_deferred=with_deferred)
             if works:
                 started = time.monotonic()
                 payloads = [work.to_bytes() for work in works]
@@ -158,7 +159,11 @@ class SubscriptionDriver:
         """Whether a table that may be merged now has work up to the position."""
         with self.tables.lock:
             self._results.end_deferrals()
-            return bool(plan_tables(self._reader, self.tables.record, self.tables.position))
+            record = self.tables.record
+            return bool(
+                plan_tables(self._reader, record, record.position)
+                or plan_alterations(self._reader, record)
+            )
 
     def promote_copied(self) -> None:
         """Copied tables for which nothing waits are ready, also while the source is idle."""
@@ -172,7 +177,8 @@ class SubscriptionDriver:
         """
         for _ in range(BATCH_ATTEMPTS):
             record = self.tables.durable
-            if not plan_tables(self._reader, record, record.position, with_deferred=True):
+            works = plan_tables(self._reader, record, record.position, with_deferred=True)
+            if not works and not plan_alterations(self._reader, record, with_deferred=True):
                 return
             self.catch_up(with_deferred=True)
 

@@ -18,10 +18,12 @@ pair that is not in it cannot happen, and is refused. In words:
 - A table whose changes the spool no longer holds is copied, parked ones included.
 - A table that is merely suspicious stays active and is marked to be verified. The mark ends with
   a verification that began after it, or with a copy.
-- A parked table stays parked until it is copied or unpublished. It always has a reason.
+- A parked table stays parked until it is copied or unpublished. It always has a reason; if a look
+  finds that the reason has ended, the table is copied, since changes may be missing.
 - A table that the server no longer sends is unpublished, but an active one stays active: what was
   sent before is applied.
-- Looks at the catalog concern active tables: before a copy there is nothing to compare with.
+- Looks at the catalog concern active tables: before a copy there is nothing to compare with. A
+  parked table is asked only whether its reason has ended.
 - A failure counts towards parking only while it repeats: a batch that is applied, and every
   change of state, begin the count anew.
 
@@ -54,10 +56,12 @@ class Event(StrEnum):
     HOLD_RELEASED = "hold released"
     TIMELINE_LEFT = "timeline left"
     LOOK_SAME = "look: same rows"
+    LOOK_COLUMNS = "look: columns were added"
     LOOK_COPY = "look: copy again"
     LOOK_VERIFY = "look: verify"
     VERIFIED_EQUAL = "verified: equal"
     VERIFIED_COPY = "verified: copy again"
+    REASON_ENDED = "look: the reason to park it has ended"
     COPY_BEGUN = "copy begun"
     COPY_PLANNED = "copy planned"
     COPY_FINISHED = "copy finished"
@@ -105,6 +109,7 @@ _IGNORED_UNLESS_ACTIVE: Mapping[Event, Step | None] = dict.fromkeys(
         Event.PUBLISHED_AGAIN,
         Event.TIMELINE_LEFT,
         Event.LOOK_SAME,
+        Event.LOOK_COLUMNS,
         Event.LOOK_COPY,
         Event.LOOK_VERIFY,
         Event.VERIFIED_EQUAL,
@@ -123,6 +128,7 @@ def _active(state: TableState) -> Mapping[Event, Step | None]:
         Event.PUBLISHED_AGAIN: (_I, None),
         Event.TIMELINE_LEFT: (_I, None),
         Event.LOOK_SAME: (state, None),
+        Event.LOOK_COLUMNS: (state, None),
         Event.LOOK_COPY: (_I, None),
         Event.LOOK_VERIFY: (state, None),
         Event.VERIFIED_EQUAL: (state, None),
@@ -174,7 +180,12 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
         },
         _F: _active(_F),
         _R: _active(_R),
-        _P: {**_FOR_ALL, **_IGNORED_UNLESS_ACTIVE, Event.TARGET_TAKEN: (_P, None)},
+        _P: {
+            **_FOR_ALL,
+            **_IGNORED_UNLESS_ACTIVE,
+            Event.TARGET_TAKEN: (_P, None),
+            Event.REASON_ENDED: (_I, None),
+        },
     }
 )
 """State, event -> next state and effect, or :data:`IGNORED`. What is not here is impossible."""

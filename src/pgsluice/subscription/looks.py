@@ -16,12 +16,13 @@ import psycopg
 
 from pgsluice.catalog import CatalogChanges
 from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.errors import ParkReason
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sinks import make_sink
 from pgsluice.spool import Spool, SpoolIdentity, SubscriptionRecord, TableRecord
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable, source_tables
-from pgsluice.subscription.options import sink_options
+from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.tables import SubscriptionTables
 
@@ -69,7 +70,8 @@ class CatalogLooks:
             connection.execute(_LIMITS)
             identity = Spool.open(self._config.spool.path).identity
             has_changed = self._changes.have_come(connection)
-            if not (is_needed or has_changed or self._looked_for != self._subject(identity)):
+            is_another = self._looked_for != self._subject(identity)
+            if not (is_needed or has_changed or is_another or self._waits_for_rights()):
                 return
             try:
                 self._look(connection, identity)
@@ -91,7 +93,8 @@ class CatalogLooks:
         # The publications that the stream is asked for now: those of pgsluice may have a second
         # one, and a new one joins only when the spool has passed its creation.
         publications = Spool.open(self._config.spool.path).identity.publications
-        return source_tables(connection, publications, self._rules)
+        keys = table_options(self._subscription).keys
+        return source_tables(connection, publications, self._rules, keys)
 
     def set_rules(self, table: ReplicatedTable) -> None:
         """Apply a table's changes by these rules from now on."""
@@ -104,13 +107,21 @@ class CatalogLooks:
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = self.source_tables(connection)
-            look = CatalogLook(connection, identity, source, known, has_rules=has_rules)
+            options = table_options(self._subscription)
+            look = CatalogLook(connection, identity, source, known, options, has_rules=has_rules)
         with self._tables.lock:
             look.apply(self._tables, self._new_record, copy_data=self._subscription.copy_data)
             for table in source:
                 now = self._tables.get(table.facts.oid)
                 if now is not None and now.is_active:
                     self.set_rules(table)
+
+    def _waits_for_rights(self) -> bool:
+        """Rights of the role are no rows of the tables."""
+        return any(
+            table.is_parked and table.parked_for == ParkReason.RIGHTS
+            for table in self._tables.durable.tables.values()
+        )
 
     def _subject(self, identity: SpoolIdentity) -> object:
         """What a look depends on besides the catalog."""

@@ -8,11 +8,11 @@ a lost or restored checkpoint changes nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import sends_every_change
-from pgsluice.spool import SpoolReader, SubscriptionRecord
+from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
 
 NO_TABLE = 0
 """The relation OID of the one row that a batch without work has: it carries the batch's end."""
@@ -32,6 +32,8 @@ class TableWork:
         copy_number: which copy the target has to carry.
         oids: the relations with changes: the table, or its leaves.
         is_complete: the publications send all actions of the table.
+        known: what the last look at the table knows of its columns; None without a look.
+        alter_facts: the target gets the columns of these facts, JSON; empty: none are due.
     """
 
     relation_oid: int
@@ -43,6 +45,8 @@ class TableWork:
     copy_number: int
     oids: tuple[int, ...]
     is_complete: bool = False
+    known: KnownColumns | None = None
+    alter_facts: str = ""
 
     @classmethod
     def none(cls, end: Lsn) -> TableWork:
@@ -56,9 +60,7 @@ class TableWork:
 
     def to_bytes(self) -> bytes:
         """As it travels to a task."""
-        return json.dumps(
-            {name: getattr(self, name) for name in self.__slots__}, ensure_ascii=False
-        ).encode()
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> TableWork:
@@ -66,7 +68,11 @@ class TableWork:
         raw = json.loads(payload)
         for name in ("after", "through", "committed"):
             raw[name] = Lsn(raw[name])
-        return cls(**{**raw, "oids": tuple(raw["oids"])})
+        known = raw.pop("known")
+        return cls(
+            **{**raw, "oids": tuple(raw["oids"])},
+            known=None if known is None else KnownColumns.of(known),
+        )
 
 
 def plan_tables(
@@ -100,16 +106,50 @@ def plan_tables(
             if owner in tables and info.end > tables[owner].applied_through:
                 oids.setdefault(owner, set()).add(oid)
     return [
-        TableWork(
-            relation_oid=owner,
-            namespace=tables[owner].namespace,
-            name=tables[owner].name,
-            after=tables[owner].applied_through,
-            through=end,
-            committed=tables[owner].committed,
-            copy_number=tables[owner].copy_number,
-            oids=tuple(sorted(changed)),
-            is_complete=sends_every_change(tables[owner].fingerprint),
-        )
+        _work(owner, tables[owner], end, tuple(sorted(changed)))
         for owner, changed in sorted(oids.items())
     ]
+
+
+def plan_alterations(
+    reader: SpoolReader, record: SubscriptionRecord, *, with_deferred: bool = False
+) -> list[TableWork]:
+    """The tables whose targets get columns now that a look has found.
+
+    Everything that was committed before the look is applied to them, so that none of their rows
+    is to come without the columns.
+    """
+    due = {
+        oid: table
+        for oid, table in record.tables.items()
+        if table.is_active and table.alter_after and (with_deferred or not table.deferred)
+    }
+    if not due:
+        return []
+    end = record.position
+    # What the server sends up to the frontier is in the spool; the frontier is read first.
+    frontier = reader.frontier()
+    reached = frontier if reader.position() <= end else end
+    behind = {work.relation_oid for work in plan_tables(reader, record, end, with_deferred=True)}
+    return [
+        replace(
+            _work(oid, table, max(end, table.applied_through), ()), alter_facts=table.alter_facts
+        )
+        for oid, table in sorted(due.items())
+        if oid not in behind and table.alter_after <= max(reached, table.applied_through)
+    ]
+
+
+def _work(oid: int, table: TableRecord, end: Lsn, oids: tuple[int, ...]) -> TableWork:
+    return TableWork(
+        relation_oid=oid,
+        namespace=table.namespace,
+        name=table.name,
+        after=table.applied_through,
+        through=end,
+        committed=table.committed,
+        copy_number=table.copy_number,
+        oids=oids,
+        is_complete=sends_every_change(table.fingerprint),
+        known=known_columns(table.fingerprint),
+    )

@@ -231,7 +231,7 @@ def copy_event(result: CopyResult, copy_number: int, snapshot: Snapshot) -> Tabl
     if result.copy_number > copy_number:
         return CopySuperseded(result.copy_number)
     if result.remedy is not None:
-        return CopyFailed(result.remedy, result.error or "")
+        return CopyFailed(result.remedy, result.error or "", result.reason)
     return CopyFinished(snapshot.position, snapshot.timeline, result.version, result.rows)
 
 

@@ -11,9 +11,11 @@ from typing import ClassVar
 
 from pgsluice.errors import Remedy
 from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import with_former_names
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.lifecycle import Attempts, Event
 
+_NOWHERE = Lsn(0)
 BATCH_ATTEMPTS = 5
 """A table is parked after this many consecutive failures of the same work."""
 COPY_ATTEMPTS = 5
@@ -114,7 +116,11 @@ class TargetTaken(_Simple):
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(
-            table, error=_target_taken(table), deferred=False, may_replace_foreign_target=False
+            table,
+            error=_target_taken(table),
+            deferred=False,
+            may_replace_foreign_target=False,
+            parked_for="",
         )
 
 
@@ -161,6 +167,25 @@ class LookedSame(_Simple):
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(table, fingerprint=self.fingerprint, relations=self.relations)
+
+
+@dataclass(frozen=True)
+class LookedColumns(LookedSame):
+    """A look found columns that were added; the target gets them.
+
+    Attributes:
+        after: everything that was committed before the look has a position up to this one.
+        facts: of the source's table, as JSON.
+    """
+
+    event = Event.LOOK_COLUMNS
+    after: Lsn = _NOWHERE
+    facts: str = ""
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            super().change(table, attempts), alter_after=self.after, alter_facts=self.facts
+        )
 
 
 @dataclass(frozen=True)
@@ -214,6 +239,22 @@ class VerifiedDifferent(_Simple):
 
 
 @dataclass(frozen=True)
+class ReasonEnded(_Simple):
+    """A look found that the reason for which a table is parked has ended.
+
+    Attributes:
+        cause: the reason and the catalog now. Should the table be parked for the reason again, it
+            is not taken up before the catalog is another one.
+    """
+
+    event = Event.REASON_ENDED
+    cause: str
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(super().change(table, attempts), copied_for=self.cause, parked_for="")
+
+
+@dataclass(frozen=True)
 class CopyBegun(_Simple):
     """A snapshot is about to be taken; the spool keeps what follows ``position``."""
 
@@ -244,6 +285,8 @@ class CopyPlanned(_Simple):
             relations=self.relations,
             is_published=True,
             to_verify="",
+            alter_after=_NOWHERE,
+            alter_facts="",
             error=None,
         )
 
@@ -297,10 +340,12 @@ class CopyFailed:
 
     Attributes:
         remedy, message: of the error.
+        reason: of a table that is parked, if it has one that a look can see end.
     """
 
     remedy: Remedy
     message: str
+    reason: str | None = None
 
     def kind(self, attempts: Attempts) -> Event:
         match self.remedy:
@@ -316,7 +361,7 @@ class CopyFailed:
                 return Event.COPY_FAILED_RETRY
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, error=self.message)
+        return replace(table, error=self.message, parked_for=self.reason or "")
 
 
 @dataclass(frozen=True)
@@ -331,6 +376,9 @@ class BatchApplied(_Simple):
         rows_skipped: how many rows the target lacked.
         merge_s: how long that took.
         next_due: until when the next merge waits (seconds since 1970); None: it need not.
+        is_altered: the target got the columns that were due.
+        left_out: columns that the target did not get, since the source's table has them no
+            longer.
     """
 
     event = Event.BATCH_APPLIED
@@ -341,8 +389,15 @@ class BatchApplied(_Simple):
     rows_skipped: int = 0
     merge_s: float = 0.0
     next_due: float | None = None
+    is_altered: bool = False
+    left_out: frozenset[str] = frozenset()
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        if self.is_altered:
+            table = replace(table, alter_after=_NOWHERE, alter_facts="")
+        if self.left_out:
+            # Should a later look find a column of such a name, old rows lack its values.
+            table = replace(table, fingerprint=with_former_names(table.fingerprint, self.left_out))
         return replace(
             table,
             applied_through=max(table.applied_through, self.through),
@@ -364,13 +419,21 @@ class BatchFailed:
     Attributes:
         remedy, message: of the error.
         now: seconds since 1970.
+        reason: of a table that is parked, if it has one that a look can see end.
+        cause: what a copy would be made for.
+        is_copied_for: the table was copied for this cause before: a copy does not help.
     """
 
     remedy: Remedy
     message: str
     now: float
+    reason: str | None = None
+    cause: str = ""
+    is_copied_for: bool = False
 
     def kind(self, attempts: Attempts) -> Event:
+        if self.is_copied_for and self._asks_for_copy(attempts):
+            return Event.BATCH_FAILED_PARK
         match self.remedy:
             case Remedy.PARK:
                 return Event.BATCH_FAILED_PARK
@@ -401,10 +464,26 @@ class BatchFailed:
             case Event.BATCH_FAILED_STOP:
                 return replace(table, error=self.message)
             case Event.BATCH_FAILED_LAST_LOOK:
-                return replace(table, deferred=False)
+                return replace(table, deferred=False, copied_for=self.cause)
+            case Event.BATCH_FAILED_COPY:
+                return replace(table, error=self.message, deferred=False, copied_for=self.cause)
+            case Event.BATCH_FAILED_PARK if self.remedy is not Remedy.PARK:
+                return replace(table, error=self._copied_in_vain(table), deferred=False)
             case _:
-                return replace(table, error=self.message, deferred=False)
+                return replace(
+                    table, error=self.message, deferred=False, parked_for=self.reason or ""
+                )
         return replace(table, error=self.message, deferred=True, next_due=self.now + pause_s)
+
+    def _asks_for_copy(self, attempts: Attempts) -> bool:
+        is_last_look = self.remedy is Remedy.LOOK and attempts.looks + 1 >= LOOKS
+        return self.remedy is Remedy.COPY or is_last_look
+
+    def _copied_in_vain(self, table: TableRecord) -> str:
+        return (
+            f"{self.message}: a copy did not help\n"
+            f"  → change the table or its publications, then pgsluice copy CONFIG {table.title}"
+        )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ The subclass says how a sink is made and how its tables are read back, nothing e
 """
 
 from pgsluice.testing.sink_changes import ChangesContract
+from pgsluice.testing.sink_columns import ColumnsContract
 from pgsluice.testing.sink_copies import CopiesContract
 from pgsluice.testing.sink_keys import KeysContract
 from pgsluice.testing.sink_staging import StagingContract
@@ -18,5 +19,5 @@ from pgsluice.testing.sink_tests import SCHEMA, TABLE, batches, changes, identit
 __all__ = ["SCHEMA", "TABLE", "SinkContract", "batches", "changes", "identity", "net", "row"]
 
 
-class SinkContract(CopiesContract, ChangesContract, KeysContract, StagingContract):
+class SinkContract(CopiesContract, ChangesContract, ColumnsContract, KeysContract, StagingContract):
     """What every sink owes; see :mod:`pgsluice.sinks.contract`."""

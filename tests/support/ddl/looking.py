@@ -20,6 +20,7 @@ from pgsluice.config.model import PublicationsConfig, SubscriptionConfig
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
+from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable, source_tables
@@ -99,7 +100,9 @@ class Looks:
             tables = SubscriptionTables(self.store, _ignore)
             known = self.store.record.tables
             has_rules = self._rules is not None
-            look = CatalogLook(connection, _IDENTITY, source, known, has_rules=has_rules)
+            look = CatalogLook(
+                connection, _IDENTITY, source, known, TableOptions(), has_rules=has_rules
+            )
             look.apply(tables, _new_record, copy_data=True)
         fingerprints = {table.facts.oid: table.fingerprint.to_text() for table in source}
         record = self.store.record

@@ -10,6 +10,10 @@ from deltalake import Field as DeltaField
 from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import TableError
+from pgsluice.sinks.contract import AddedColumn
+
+_ROWS = 64 * 1024
+"""Rows that are in memory at a time while a table is written anew."""
 
 
 def existing_schema(handle: DeltaTable) -> pa.Schema:
@@ -40,14 +44,47 @@ def _delta_field(field: pa.Field, table: str) -> DeltaField:
     return converted
 
 
-def add_columns(handle: DeltaTable, added: Sequence[pa.Field], table: str) -> None:
-    """Add nullable columns and the table features that they need, by commits of their own."""
-    if added:
-        handle.alter.add_columns(
-            [_delta_field(field.with_nullable(True), table) for field in added],
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )
-    list_invariants(handle)
+def add_empty_columns(
+    handle: DeltaTable, added: Sequence[pa.Field], table: str, commit: CommitProperties
+) -> None:
+    """Add columns that are NULL in all rows; no file is written."""
+    handle.alter.add_columns(
+        [_delta_field(field, table) for field in added], commit_properties=commit
+    )
+
+
+def altered_schema(
+    schema: pa.Schema, added: Sequence[AddedColumn], widened: Sequence[pa.Field]
+) -> pa.Schema:
+    """A table's columns, some in other types, and new ones after them."""
+    types = {field.name: field.type for field in widened}
+    fields = [field.with_type(types.get(field.name, field.type)) for field in schema]
+    return pa.schema([*fields, *(column.field for column in added)])
+
+
+def altered_rows(
+    handle: DeltaTable, schema: pa.Schema, added: Sequence[AddedColumn]
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a table with other columns, file by file, so that rows that lie together
+    stay together.
+
+    Args:
+        handle: the table.
+        schema: the columns that the rows get.
+        added: those of them that the table lacks.
+    """
+    values = {column.field.name: column.value for column in added}
+    for file in handle.to_pyarrow_dataset().get_fragments():
+        for batch in file.to_batches(
+            batch_size=_ROWS, batch_readahead=1, fragment_readahead=1, use_threads=False
+        ):
+            columns = [
+                pa.repeat(values[field.name].cast(field.type), len(batch))
+                if field.name in values
+                else batch.column(field.name).cast(field.type)
+                for field in schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> None:

@@ -20,6 +20,7 @@ from pgsluice.changes.rekeyed import resolve_rekeyed
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
+    AddedColumn,
     Applied,
     CommitMarker,
     Overtaken,
@@ -140,19 +141,7 @@ class DeltaHandle:
         Raises:
             Overtaken: another commit came first.
         """
-        schema = self.target_types(self._table.schema)
-        if self._delta is not None:
-            columns.list_timestamp_feature(self._delta, schema)
-        self._write(
-            lambda: staging.commit(
-                self._uri if self._delta is None else self._delta,
-                schema,
-                staged,
-                configuration=self._configuration(),
-                storage_options=self._storage_options,
-                commit_properties=self._commit(position),
-            )
-        )
+        self._commit_staged(self.target_types(self._table.schema), staged, position)
         return self._replaced(sum(part.rows for part in staged))
 
     def target_types(self, schema: pa.Schema) -> pa.Schema:
@@ -163,8 +152,35 @@ class DeltaHandle:
         """
         return columns.as_delta(schema, self._table.title)
 
-    def apply(self, changes: NetChanges, position: Lsn, added: Sequence[pa.Field]) -> Applied:
-        """Apply net changes in one commit; new columns are added by a commit before it.
+    def alter(
+        self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
+    ) -> Applied:
+        """Give the table columns, and columns wider types, in one commit.
+
+        Columns that are NULL in all rows need no file. Otherwise the table is written anew from
+        itself, in files that no version refers to before the commit.
+
+        Raises:
+            Overtaken: another commit came first.
+        """
+        delta, title = self._delta, self._table.title
+        assert delta is not None
+        if not widened and not any(column.value.is_valid for column in added):
+            fields = [column.field for column in added]
+            commit = self._commit(position)
+            self._write(lambda: columns.add_empty_columns(delta, fields, title, commit))
+            self._write(lambda: columns.list_invariants(delta))
+            return Applied(version=delta.version())
+        schema = self.target_types(
+            columns.altered_schema(columns.existing_schema(delta), added, widened)
+        )
+        rows = CopiedRows(columns.altered_rows(delta, schema, added), schema, title)
+        staged = staging.stage(self._uri, schema, rows, self._storage_options)
+        self._commit_staged(schema, [staged], position)
+        return replace(self._replaced(0), bytes_written=staged.bytes_written)
+
+    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
+        """Apply net changes in one commit.
 
         Raises:
             Overtaken: another commit came first.
@@ -173,7 +189,7 @@ class DeltaHandle:
         if self._delta is None:
             applied = self._create(changes, position)
         else:
-            applied = self._change(self._delta, changes, position, added)
+            applied = self._change(self._delta, changes, position)
         self._bytes_written = applied.bytes_written
         return applied
 
@@ -184,10 +200,8 @@ class DeltaHandle:
         maintenance.maintain(self._delta, keep_versions, self._storage_options)
         return True
 
-    def _change(
-        self, delta: DeltaTable, net: NetChanges, position: Lsn, added: Sequence[pa.Field]
-    ) -> Applied:
-        self._write(lambda: columns.add_columns(delta, added, self._table.title))
+    def _change(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> Applied:
+        self._write(lambda: columns.list_invariants(delta))
         before = maintenance.live_files(delta)
         lacking = 0
         if len(net.rekeyed):
@@ -206,6 +220,22 @@ class DeltaHandle:
             rows_deleted=deleted,
             rows_skipped=net.skipped + lacking,
             bytes_written=sum(size for path, size in after.items() if path not in before),
+        )
+
+    def _commit_staged(
+        self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn
+    ) -> None:
+        if self._delta is not None:
+            columns.list_timestamp_feature(self._delta, schema)
+        self._write(
+            lambda: staging.commit(
+                self._uri if self._delta is None else self._delta,
+                schema,
+                staged,
+                configuration=self._configuration(),
+                storage_options=self._storage_options,
+                commit_properties=self._commit(position),
+            )
         )
 
     def _commit_changes(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> dict[str, Any]:

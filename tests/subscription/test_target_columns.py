@@ -1,0 +1,233 @@
+"""What one task does where the changes' columns are not the target's; on a real spool and table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from tests.support.spools import (
+    INT4,
+    NUMERIC,
+    OID,
+    START,
+    TEXT,
+    SpoolMaker,
+    configured,
+    relation,
+)
+
+from pgsluice.errors import Remedy
+from pgsluice.facts import ColumnFacts, RelationFacts
+from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import KnownColumns
+from pgsluice.sinks import make_sink
+from pgsluice.sinks.contract import AddedColumn, TargetIdentity, TargetTable
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.target import TableOptions
+from pgsluice.spool import SpoolReader, TableState, load_record
+from pgsluice.spool.block import FACTS_TAG
+from pgsluice.subscription.apply import ApplyTables, TaskResult
+from pgsluice.subscription.planning import TableWork, plan_alterations
+from pgsluice.wire import Insert, Message, TupleData
+
+ID, NOTE, C = ("id", INT4, -1), ("note", TEXT, -1), ("c", INT4, -1)
+SMALL, LARGE = ("n", NUMERIC, (6 << 16 | 2) + 4), ("n", NUMERIC, (10 << 16 | 2) + 4)
+KNOWN = KnownColumns({"id": (INT4, -1), "note": (TEXT, -1), "c": (INT4, -1)}, {"c": "7"}, ("id",))
+Column = tuple[str, int, int]
+
+
+def facts_of(*columns: Column, key: tuple[str, ...] = ("id",)) -> RelationFacts:
+    known = tuple(ColumnFacts(name, i + 1, *kind) for i, (name, *kind) in enumerate(columns))
+    return RelationFacts(
+        OID, "public", "orders", "r", OID, "public", "orders", key, key, "d", 1, known
+    )
+
+
+class Facts:
+    """The message that capture writes behind a relation's R."""
+
+    def __init__(self, facts: RelationFacts) -> None:
+        self.facts = facts
+
+    def encode(self) -> bytes:
+        return bytes([FACTS_TAG]) + OID.to_bytes(4, "big") + self.facts.to_json().encode()
+
+
+def announced(*columns: Column, key: tuple[str, ...] = ("id",)) -> list[Message]:
+    """An R and its facts."""
+    facts: Any = Facts(facts_of(*columns, key=key))
+    return [relation(OID, "orders", columns, key=key), facts]
+
+
+def insert(*values: str | None) -> Message:
+    return Insert(OID, TupleData.of(*values))
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
+    spool_maker = SpoolMaker(tmp_path / "spool")
+    yield spool_maker
+    spool_maker.close()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake" / "orders"
+
+
+def task(maker: SpoolMaker, lake: Path) -> ApplyTables:
+    sink = {
+        "type": "delta",
+        "path": str(lake.parent / "{table}"),
+        "foreign_writes": "park",
+        "cut_retention_s": 600,
+    }
+    return ApplyTables(
+        str(maker.path), maker.spool.identity.spool_id, sink, TableOptions(), keep_versions={}
+    )
+
+
+def writer(maker: SpoolMaker, lake: Path, schema: pa.Schema | None = None) -> TableWriter:
+    identity = TargetIdentity(maker.spool.identity.spool_id, OID, 1)
+    table = TargetTable("public", "orders", schema or pa.schema([]), ("id",))
+    return TableWriter(make_sink(task(maker, lake).sink), table, identity)
+
+
+def copied(maker: SpoolMaker, lake: Path, last: pa.Field, value: Any) -> None:
+    """The target holds a copy of one row, at the spool's beginning."""
+    schema = pa.schema([pa.field("id", pa.int32(), nullable=False), last])
+    rows = pa.RecordBatch.from_pydict({"id": [0], last.name: [value]}, schema=schema)
+    writer(maker, lake, schema).load([rows], Lsn(START))
+
+
+def run(
+    maker: SpoolMaker, lake: Path, through: Lsn, known: KnownColumns | None, **more: Any
+) -> TaskResult:
+    at = Lsn(START)
+    work = TableWork(OID, "public", "orders", at, through, at, 1, (OID,), known=known)
+    return task(maker, lake).run(replace(work, **more).to_bytes())
+
+
+def rows(lake: Path) -> list[dict[str, Any]]:
+    table = DeltaTable(str(lake)).to_pyarrow_table().to_pylist()
+    return sorted(table, key=lambda row: int(row["id"]))
+
+
+def values(lake: Path) -> dict[int, Any]:
+    return {row["id"]: row.get("c", "none") for row in rows(lake)}
+
+
+SEVEN = AddedColumn(pa.field("c", pa.int32()), pa.scalar(7, pa.int32()))
+
+
+@pytest.mark.parametrize("crashed", ["", "after the first piece", "after the column"])
+def test_rows_from_before_a_column_get_its_value_and_later_ones_do_not(
+    maker: SpoolMaker, lake: Path, crashed: str
+) -> None:
+    copied(maker, lake, pa.field("note", pa.string()), "copied")
+    first = maker.segment([*announced(ID, NOTE), insert("1", "before")])
+    maker.segment(
+        [insert("2", "same"), *announced(ID, NOTE, C), insert("3", "same", None)],
+        [insert("4", "after", "8")],
+    )
+    end = maker.segment([*announced(ID, NOTE), insert("5", "dropped")])
+    if crashed:
+        assert run(maker, lake, first, KNOWN).error is None
+        assert values(lake) == {0: "none", 1: "none"}
+    if crashed == "after the column":
+        assert not writer(maker, lake).alter([SEVEN], ()).skipped
+    result = run(maker, lake, end, KNOWN)
+    assert (result.error, result.committed) == (None, end)
+    assert result.changes == (4 if crashed else 5)
+    assert values(lake) == {0: 7, 1: 7, 2: 7, 3: None, 4: 8, 5: None}
+    assert run(maker, lake, end, KNOWN).skipped
+
+
+def test_two_columns_that_come_one_after_the_other(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake, pa.field("note", pa.string()), "copied")
+    d = ("d", TEXT, -1)
+    maker.segment([*announced(ID, NOTE, C), insert("1", "", "1")])
+    end = maker.segment([*announced(ID, NOTE, C, d), insert("2", "", "2", "y")])
+    known = replace(KNOWN, types={**KNOWN.types, "d": (TEXT, -1)}, added={"c": "7", "d": "x"})
+    assert run(maker, lake, end, known).error is None
+    assert [(row["c"], row["d"]) for row in rows(lake)] == [(7, "x"), (1, "x"), (2, "y")]
+
+
+def test_a_column_that_no_look_has_found_waits_for_one(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake, pa.field("note", pa.string()), "copied")
+    end = maker.segment([*announced(ID, NOTE, C), insert("1", "", "1")])
+    known = replace(KNOWN, types={"id": (INT4, -1), "note": (TEXT, -1)}, added={})
+    result = run(maker, lake, end, known)
+    assert (result.remedy, result.committed) == (Remedy.LOOK, 0)
+    assert "'c' of public.orders came before a look" in str(result.error)
+    assert values(lake) == {0: "none"}
+    # A later look found that columns came and went.
+    result = run(maker, lake, end, replace(known, has_unnamed=True))
+    assert (result.error, json.loads(str(result.left_out))) == (None, ["c"])
+    assert values(lake) == {0: "none", 1: "none"}
+
+
+def test_columns_that_no_change_has_brought(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake, pa.field("note", pa.string()), "copied")
+    facts = facts_of(ID, NOTE, C).to_json()
+    for skipped in (False, True):
+        result = run(maker, lake, Lsn(START), KNOWN, alter_facts=facts, oids=())
+        assert (result.error, result.is_altered, result.skipped) == (None, True, skipped)
+        assert values(lake) == {0: 7}
+        assert writer(maker, lake).position() == START
+    end = maker.segment([*announced(ID, NOTE), insert("1", "dropped again")])
+    assert run(maker, lake, end, KNOWN).error is None
+    assert values(lake) == {0: 7, 1: None}
+
+
+def test_a_wider_type(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake, pa.field("n", pa.decimal128(6, 2)), Decimal("1.50"))
+    maker.segment([*announced(ID, SMALL), insert("1", "2.25")])
+    end = maker.segment([*announced(ID, LARGE), insert("2", "12345678.75")])
+    known = KnownColumns({"id": (INT4, -1), "n": LARGE[1:]}, {}, ("id",))
+    before = replace(known, types={**known.types, "n": SMALL[1:]})
+    assert run(maker, lake, end, before).remedy is Remedy.LOOK
+    assert run(maker, lake, end, known).error is None
+    assert [str(row["n"]) for row in rows(lake)] == ["1.50", "2.25", "12345678.75"]
+
+
+def test_another_key_waits_for_a_look(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake, pa.field("note", pa.string()), "copied")
+    end = maker.segment([*announced(ID, NOTE, key=("note",)), insert("1", "x")])
+    result = run(maker, lake, end, KNOWN)
+    assert (result.remedy, result.error) == (
+        Remedy.LOOK,
+        "public.orders: its key changed from (id) to (note)",
+    )
+    assert rows(lake) == [{"id": 0, "note": "copied"}]
+
+
+def test_columns_are_due_when_all_from_before_the_look_is_applied(maker: SpoolMaker) -> None:
+    configured(maker)
+    end = maker.segment([*announced(ID, NOTE), insert("1", "x")])
+    reader, record = SpoolReader(maker.path), load_record(maker.path, "q")
+    table = replace(record.tables[OID], state=TableState.READY, alter_facts="{}")
+
+    def is_due(alter_after: int, **more: Any) -> bool:
+        known = replace(table, applied_through=end, alter_after=Lsn(alter_after))
+        known = replace(known, **more)
+        return bool(plan_alterations(reader, replace(record, position=end, tables={OID: known})))
+
+    assert is_due(end)
+    assert not is_due(0)
+    assert not is_due(end + 1)
+    assert not is_due(end, applied_through=Lsn(START))  # its changes wait
+    assert not is_due(end, deferred=True)
+    assert not is_due(end, state=TableState.PARKED)
+    maker.writer.advance_frontier(Lsn(end + 0x100))
+    assert is_due(end + 0x100)
+    assert not is_due(end + 0x101)
+    maker.segment([insert("2", "x")])
+    assert not is_due(end + 0x100)  # what the spool has after the position is not applied
