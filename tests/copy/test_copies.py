@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,21 @@ class Copier:
                     table.row_filter,
                     copy_number=1,
                     unlisted=table.unlisted,
+                    leaf_keys=table.leaf_keys,
                 )
                 for table in source_tables(connection, [PUBLICATION])
             }
 
-    def copy(self, work: CopyWork, snapshot: Snapshot, user: str | None = None) -> CopyResult:
+    def copy(
+        self,
+        work: CopyWork,
+        snapshot: Snapshot,
+        user: str | None = None,
+        options: TableOptions | None = None,
+    ) -> CopyResult:
         dsn = make_conninfo(self.shop.dsn, **({"user": user} if user else {}))
         sink = {"type": "delta", "path": str(self.lake / "{schema}" / "{table}")}
-        task = CopyTables(dsn, snapshot, "a-spool", sink, OPTIONS)
+        task = CopyTables(dsn, snapshot, "a-spool", sink, options or OPTIONS)
         return task.run(work.to_bytes())
 
     def copy_all(self) -> dict[str, CopyResult]:
@@ -299,6 +307,27 @@ def test_each_leaf_is_copied_with_its_own_list(database: MakeDatabase, tmp_path:
         {"id": 1, "a": None, "b": "b"},
         {"id": 11, "a": "a", "b": None},
     ]
+
+
+def test_leaves_with_different_keys_need_a_key_of_the_subscription(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    one = copier(
+        database(),
+        tmp_path,
+        "CREATE TABLE root (id int, part int) PARTITION BY LIST (part)",
+        "CREATE TABLE low PARTITION OF root (PRIMARY KEY (id)) FOR VALUES IN (1)",
+        "CREATE TABLE high PARTITION OF root (PRIMARY KEY (part, id)) FOR VALUES IN (2)",
+        "INSERT INTO root VALUES (1, 1), (1, 2)",
+    )
+    work = one.works()["root"]
+    with one.snapshot() as snapshot:
+        result = one.copy(work, snapshot)
+        assert result.remedy is Remedy.PARK
+        assert "no key that holds for all of its leaves" in (result.error or "")
+        assert "public.low (id), public.high (part, id)" in (result.error or "")
+        options = replace(OPTIONS, keys={"public.root": ("id", "part")})
+        assert one.copy(work, snapshot, options=options).rows == 2
 
 
 REWRITES = (

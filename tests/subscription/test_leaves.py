@@ -31,6 +31,25 @@ def test_a_root_without_a_key_has_its_leaves_key(database: MakeDatabase) -> None
     assert key() == ("p", ("b", "a"), ())
     shop.execute("ALTER TABLE high DROP CONSTRAINT high_pkey")
     assert key() == ("p", (), ()), "one of them would be wrong"
+    shop.execute("ALTER TABLE high ADD PRIMARY KEY (a, b)")
+    assert key() == ("p", ("b", "a"), ()), "the order does not matter"
+
+
+def test_leaves_with_different_keys_are_named(database: MakeDatabase) -> None:
+    shop = database()
+    shop.execute(
+        "CREATE TABLE p (a int, b int) PARTITION BY RANGE (b)",
+        "CREATE TABLE low PARTITION OF p (PRIMARY KEY (a)) FOR VALUES FROM (0) TO (9)",
+        "CREATE TABLE high PARTITION OF p (PRIMARY KEY (b, a)) FOR VALUES FROM (9) TO (20)",
+        "CREATE PUBLICATION pub FOR TABLE low, high",
+        "CREATE PUBLICATION inserts FOR TABLE low, high WITH (publish = 'insert')",
+    )
+    with shop.connect() as connection:
+        (table,) = source_tables(connection, ["pub"])
+        (inserts_only,) = source_tables(connection, ["inserts"])
+    assert table.facts.primary_key == ()
+    assert table.leaf_keys == {"public.low": ("a",), "public.high": ("b", "a")}
+    assert inserts_only.leaf_keys == {}, "rows are only appended"
 
 
 def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: MakeDatabase) -> None:

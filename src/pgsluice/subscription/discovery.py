@@ -44,6 +44,7 @@ class ReplicatedTable:
         fingerprint: what later looks are compared with.
         rules: of pgsluice's publications, by the relation that the server sends; None without.
         unlisted: column -> leaves whose changes come without it: it is NULL in their rows.
+        leaf_keys: leaf -> its key, for each key that leaves have, if no key holds for all of them.
     """
 
     facts: RelationFacts
@@ -52,6 +53,7 @@ class ReplicatedTable:
     fingerprint: SourceFingerprint
     rules: Mapping[int, Publisher] | None = None
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    leaf_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def relations(self) -> tuple[int, ...]:
@@ -146,10 +148,8 @@ def source_tables(
     witnesses = fetch_witnesses(connection, publications, types)
     tables = [
         _table(
-            _with_leaves_key(
-                targets[oid],
-                [facts[relation.oid] for relation in relations if relation.oid in facts],
-            ),
+            targets[oid],
+            [facts[oid] for oid in sorted(relation.oid for relation in relations) if oid in facts],
             relations,
             leaves,
             rules,
@@ -166,21 +166,30 @@ def _with_leaves_key(root: RelationFacts, published: Sequence[RelationFacts]) ->
     """A root without a key, with the key of its leaves, which is what their changes carry.
 
     Up to server 10 no root has a key, and later it need not have one. Where leaves have several
-    keys, none is taken: applying the changes then says what is wrong.
+    keys, none is taken.
     """
-    if root.primary_key or root.identity_key:
+    if _key(root) or len(_leaf_keys(published)) != 1:
         return root
-    keys = {(leaf.primary_key, leaf.identity_key, leaf.replica_identity) for leaf in published}
-    if len(keys) != 1:
-        return root
-    ((primary, identity, replica_identity),) = keys
-    return replace(
-        root, primary_key=primary, identity_key=identity, replica_identity=replica_identity
-    )
+    leaf = published[0]
+    identities = {(one.identity_key, one.replica_identity) for one in published}
+    # Whether each leaf's old tuples carry the key is asked when its changes come.
+    identity, kind = next(iter(identities)) if len(identities) == 1 else ((), "f")
+    return replace(root, primary_key=leaf.primary_key, identity_key=identity, replica_identity=kind)
+
+
+def _key(facts: RelationFacts) -> tuple[str, ...]:
+    return facts.primary_key or facts.identity_key
+
+
+def _leaf_keys(published: Sequence[RelationFacts]) -> dict[str, tuple[str, ...]]:
+    """The different keys of leaves, each with the name of a leaf that has it."""
+    by_columns = {frozenset(_key(leaf)): leaf for leaf in reversed(published)}
+    return {f"{leaf.namespace}.{leaf.name}": _key(leaf) for leaf in reversed(by_columns.values())}
 
 
 def _table(
-    facts: RelationFacts,
+    table: RelationFacts,
+    published: Sequence[RelationFacts],
     relations: Sequence[PublishedRelation],
     leaves: Mapping[int, Mapping[int, Filenode]],
     rules: Mapping[int, Publisher] | None,
@@ -188,6 +197,7 @@ def _table(
     keys: Mapping[str, tuple[str, ...]],
 ) -> ReplicatedTable:
     """One table, from what the server publishes of it and what pgsluice's publications take."""
+    facts = _with_leaves_key(table, published)
     files = leaves[facts.oid]
     mine = None
     if rules is not None:
@@ -229,7 +239,17 @@ def _table(
         or facts.identity_key,
         **_witnesses_of(facts, witnesses),
     )
-    return ReplicatedTable(facts, columns, rows, source_fingerprint, mine, content.unlisted)
+    has_changes = not source_fingerprint.actions.isdisjoint({"update", "delete"})
+    leaf_keys = _leaf_keys(published) if has_changes and not _key(facts) else {}
+    return ReplicatedTable(
+        facts,
+        columns,
+        rows,
+        source_fingerprint,
+        mine,
+        content.unlisted,
+        leaf_keys if len(leaf_keys) > 1 else {},
+    )
 
 
 def _actions(relation: PublishedRelation, mine: Mapping[int, Publisher] | None) -> frozenset[str]:
