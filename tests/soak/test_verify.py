@@ -10,7 +10,7 @@ from tests.support.databases import MakeDatabase
 from tests.support.pipeline import MakePipeline
 from tests.support.verifying import tamper, verify, with_rows
 
-pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("engine")]
 
 ROWS = 1_000_000
 
