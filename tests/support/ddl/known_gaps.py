@@ -67,7 +67,7 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
         Moment.SEVERAL_POLLS: Fault.PARKED,
         Moment.CAPTURE_ONLY: Fault.PARKED,
     },
-    "drop a column of the key": {Moment.ONE_POLL: Fault.PARKED},
+    "drop a column of the key": {Moment.ONE_POLL: Fault.PARKED, Moment.STOPPED: Fault.PARKED},
     "drop and add with another type": {Moment.ONE_POLL: Fault.PARKED},
     "rename a column there and back": {Moment.SEVERAL_POLLS: Fault.COPIED},
     "swap the names of two columns": {Moment.ONE_POLL: Fault.PARKED, Moment.PREPARED: Fault.PARKED},
@@ -75,7 +75,7 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     "larger numeric": {
         Moment.ONE_POLL: Fault.PARKED,
         Moment.SEVERAL_POLLS: Fault.PARKED,
-        Moment.STOPPED: Fault.COPIED,
+        Moment.STOPPED: Fault.PARKED,
         Moment.CAPTURE_ONLY: Fault.PARKED,
         Moment.TRANSACTION: Fault.COPIED,
         Moment.PREPARED: Fault.COPIED,
@@ -84,6 +84,7 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     "numeric without a limit": {
         Moment.ONE_POLL: Fault.PARKED,
         Moment.SEVERAL_POLLS: Fault.PARKED,
+        Moment.STOPPED: Fault.PARKED,
         Moment.CAPTURE_ONLY: Fault.PARKED,
     },
     "numeric of another scale": {Moment.ONE_POLL: Fault.PARKED},
@@ -96,17 +97,23 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     "timestamp to timestamptz": {
         Moment.ONE_POLL: Fault.PARKED,
         Moment.SEVERAL_POLLS: Fault.PARKED,
+        Moment.STOPPED: Fault.PARKED,
         Moment.CAPTURE_ONLY: Fault.PARKED,
     },
     "the key's type to bigint": {Moment.ONE_POLL: Fault.PARKED},
     "key moved to other columns": Fault.PARKED,
     "key moved to columns that were nullable": Fault.PARKED,
     "key widened by a column": Fault.PARKED,
-    "key added to a table without": {Moment.ONE_POLL: Fault.PARKED, Moment.PREPARED: Fault.PARKED},
+    "key added to a table without": {
+        Moment.ONE_POLL: Fault.PARKED,
+        Moment.STOPPED: Fault.PARKED,
+        Moment.PREPARED: Fault.PARKED,
+    },
     "key dropped": {Moment.ONE_POLL: Fault.PARKED},
     "replica identity without the key and back": {
         Moment.ONE_POLL: Fault.PARKED,
         Moment.SEVERAL_POLLS: Fault.PARKED,
+        Moment.STOPPED: Fault.PARKED,
         Moment.CAPTURE_ONLY: Fault.PARKED,
         Moment.TRANSACTION: Fault.PARKED,
         Moment.PREPARED: Fault.PARKED,
@@ -148,6 +155,7 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     "truncate the root": Fault.COPIED,
     "drop a domain cascade": {
         Moment.SEVERAL_POLLS: Fault.PARKED,
+        Moment.STOPPED: Fault.PARKED,
         Moment.CAPTURE_ONLY: Fault.PARKED,
     },
     "add a column of a domain with a default": {Moment.ONE_POLL: Fault.PARKED},
@@ -172,7 +180,6 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     },
     "ours via root truncate the root": {
         Moment.ONE_POLL: Fault.COPIED,
-        Moment.STOPPED: Fault.COPIED,
         Moment.TRANSACTION: Fault.COPIED,
         Moment.PREPARED: Fault.COPIED,
         Moment.PROMOTION: Fault.COPIED,
