@@ -92,13 +92,20 @@ class TableApplied:
 @dataclass(frozen=True, slots=True)
 class TableStateChanged:
     """A table's state changed; the letters are those of
-    :class:`~pgsluice.spool.record.TableState`. ``error``: why it is parked."""
+    :class:`~pgsluice.spool.record.TableState`.
+
+    Attributes:
+        state: ``u`` where its target stands still.
+        error: why it is parked.
+        incomplete: what its target does not get, although it is not parked.
+    """
 
     subscription: str
     schema: str
     table: str
     state: str
     error: str | None = None
+    incomplete: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

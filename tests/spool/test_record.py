@@ -19,6 +19,8 @@ from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
     Cut,
+    FormerTarget,
+    OldTarget,
     Owner,
     RecordStore,
     Spool,
@@ -40,6 +42,8 @@ TABLES = st.builds(
     version=st.integers(-1, 2**40), may_replace_foreign_target=st.booleans(),
     predecessor_oids=st.lists(st.integers(1, 9), max_size=2).map(tuple),
     relations=st.lists(st.integers(1, 9), max_size=2).map(tuple), copied_at=LSNS,
+    incomplete=st.lists(st.text(), max_size=2).map(tuple),
+    old_target=st.none() | st.builds(OldTarget, st.text(), st.text(), st.just(3), st.just(4)),
 )  # fmt: skip
 OIDS = st.integers(1, 5) | st.integers(1, 2**32 - 1)
 CUTS = st.builds(
@@ -52,6 +56,10 @@ RECORDS = st.builds(
     tables=st.dictionaries(OIDS, TABLES, max_size=3), cut=st.none() | CUTS,
     cuts=st.lists(CUTS, max_size=3).map(tuple),
     unpublished=st.dictionaries(OIDS, TABLES, max_size=2),
+    former=st.dictionaries(
+        st.tuples(st.text(), st.text()),
+        st.builds(FormerTarget, st.lists(OIDS).map(tuple), st.text(), st.text()), max_size=2,
+    ),
 )  # fmt: skip
 
 

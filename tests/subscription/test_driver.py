@@ -273,7 +273,9 @@ def test_a_copy_does_not_take_the_target_of_another_table(maker: SpoolMaker) -> 
     tables = driver_of(maker, {GONE: newcomer}).tables
     tables.request_copy(GONE)
     assert tables.record.tables[GONE].is_parked
-    assert "belongs to a table that was renamed" in str(tables.record.tables[GONE].error)
+    assert "another table of this subscription has the target" in str(
+        tables.record.tables[GONE].error
+    )
     # Neither when the other one was only asked to be copied, and asked first.
     both = {OID: ready("orders", state=TableState.PARKED, error="why"), GONE: newcomer}
     tables = driver_of(maker, both).tables
@@ -302,7 +304,9 @@ def test_a_table_that_is_published_again_does_not_share_its_target(maker: SpoolM
     tables.request_copy(GONE)
     tables.apply(OID, PublishedAgain())
     assert tables.record.tables[GONE].state is TableState.INITIALISE
-    assert "belongs to a table that was renamed" in str(tables.record.tables[OID].error)
+    assert "another table of this subscription has the target" in str(
+        tables.record.tables[OID].error
+    )
 
 
 def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pgsluice.errors import ParkReason, Remedy
 from pgsluice.lsn import Lsn
-from pgsluice.spool import TableRecord, TableState
+from pgsluice.spool import OldTarget, TableRecord, TableState
 from pgsluice.subscription.lifecycle import (
     TRANSITIONS,
     Attempts,
@@ -18,10 +18,18 @@ from pgsluice.subscription.lifecycle import (
     TableEvent,
     next_state,
 )
+from pgsluice.subscription.name_events import (
+    OldTargetCopied,
+    OldTargetUnusable,
+    Renamed,
+    TargetFreed,
+    TargetTaken,
+)
 from pgsluice.subscription.table_events import (
     BATCH_ATTEMPTS,
     COPY_ATTEMPTS,
     LOOKS,
+    Assessed,
     BatchApplied,
     BatchFailed,
     CaughtUp,
@@ -40,7 +48,6 @@ from pgsluice.subscription.table_events import (
     NotSent,
     PublishedAgain,
     ReasonEnded,
-    TargetTaken,
     TimelineLeft,
     TimePassed,
     Unpublished,
@@ -49,6 +56,7 @@ from pgsluice.subscription.table_events import (
 )
 
 NOW = 1000.0
+OLD_TARGET = OldTarget("public", "t", 1, 0)
 LAST = Attempts(failures=BATCH_ATTEMPTS - 1, looks=LOOKS - 1)
 NONE = Attempts()
 
@@ -59,6 +67,15 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.DISCOVERED, Discovered(), NONE, "i - - - - - -"),
     (Event.DISCOVERED_WITHOUT_COPY, Discovered(copy_data=False), NONE, "r - - - - - -"),
     (Event.TARGET_TAKEN, TargetTaken(), NONE, "p p - - - - p"),
+    (Event.TARGET_FREED, TargetFreed((3,)), NONE, "- - - - - - i"),
+    (Event.NAME_CHANGED, Renamed(("s", "n"), keeps_state=True), NONE, "- u i d f r p"),
+    (
+        Event.RENAMED_WITH_TARGET,
+        Renamed(("s", "n"), old_target=OLD_TARGET),
+        NONE,
+        "- - - d d d -",
+    ),
+    (Event.RENAMED_WITHOUT_TARGET, Renamed(("s", "n")), NONE, "- - - - i i -"),
     (Event.NOT_SENT, NotSent(), NONE, "- - u u f r u"),
     (Event.UNPUBLISHED, Unpublished(), NONE, "- - u u u u u"),
     (Event.PUBLISHED_AGAIN, PublishedAgain(), NONE, "- i . . i i ."),
@@ -69,9 +86,12 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.LOOK_COLUMNS, LookedColumns("new", (), Lsn(9), "{}"), NONE, "- - . . f r ."),
     (Event.LOOK_COPY, LookedCopy(), NONE, "- - . . i i ."),
     (Event.LOOK_VERIFY, LookedSuspicious("new", (), "why"), NONE, "- - . . f r ."),
+    (Event.ASSESSED, Assessed(("why",)), NONE, "- - i d f r p"),
     (Event.VERIFIED_EQUAL, VerifiedEqual(1), NONE, "- . . . f r ."),
     (Event.VERIFIED_COPY, VerifiedDifferent(), NONE, "- . . . i i ."),
     (Event.REASON_ENDED, ReasonEnded("c2"), NONE, "- - - - - - i"),
+    (Event.OLD_TARGET_COPIED, OldTargetCopied(Lsn(5), 3), NONE, "- - - fL - - -"),
+    (Event.OLD_TARGET_UNUSABLE, OldTargetUnusable(), NONE, "- - - i - - -"),
     (Event.COPY_BEGUN, CopyBegun(Lsn(9)), NONE, "- - d d - - -"),
     (Event.COPY_PLANNED, CopyPlanned("new"), NONE, "- - - d - - -"),
     (Event.COPY_FINISHED, CopyFinished(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
@@ -240,11 +260,9 @@ def test_positions_never_fall() -> None:
 
 
 def test_a_successor_is_copied_whatever_copy_data_says() -> None:
-    fresh = table(None)
-    event = Discovered(copy_data=False, predecessor_oids=(3,), copy_number=4)
-    record = next_state(None, fresh, NONE, event).table
-    assert (record.state, record.copy_number) == (TableState.INITIALISE, 4)
-    assert record.predecessor_oids == (3,)
+    event = Discovered(copy_data=False, predecessor_oids=(3,))
+    record = next_state(None, table(None), NONE, event).table
+    assert (record.state, record.predecessor_oids) == (TableState.INITIALISE, (3,))
 
 
 def test_a_copy_that_did_not_help_is_not_repeated() -> None:
@@ -268,3 +286,20 @@ def test_a_parked_table_says_for_what_and_is_taken_up_for_a_cause() -> None:
     taken_up = next_state(TableState.PARKED, parked, NONE, ReasonEnded("c2")).table
     assert (taken_up.state, taken_up.error) == (TableState.INITIALISE, None)
     assert (taken_up.copied_for, taken_up.parked_for) == ("c2", "")
+
+
+def test_a_renamed_table_goes_on_where_its_old_target_stood() -> None:
+    ready = replace(table(TableState.READY), version=3, copied_at=Lsn(2), rows=7)
+    renamed = Renamed(("s", "n"), "/lake/n", (8,), OldTarget("public", "t", 1, 3))
+    record = next_state(ready.state, ready, NONE, renamed).table
+    assert (record.title, record.target, record.predecessor_oids) == ("s.n", "/lake/n", (8,))
+    assert (record.copy_number, record.version, record.applied_through) == (2, -1, 5)
+    again = next_state(record.state, record, NONE, replace(renamed, name=("s", "m"))).table
+    assert (again.title, again.copy_number) == ("s.m", 3), "a late copy is not mistaken for it"
+    copied = next_state(again.state, again, NONE, OldTargetCopied(Lsn(5), 0)).table
+    assert (copied.old_target, copied.predecessor_oids) == (None, ())
+    assert (copied.committed, copied.version, copied.rows, copied.copied_at) == (5, 0, 7, 2)
+    other = next_state(again.state, again, NONE, OldTargetUnusable()).table
+    assert other.old_target is None
+    begun = next_state(again.state, again, NONE, CopyBegun(Lsn(9))).table
+    assert begun.old_target is None, "from now on it is copied from the source"

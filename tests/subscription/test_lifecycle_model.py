@@ -7,12 +7,16 @@ leave the targets as they are and lose what was not in the record. After each st
 - no two tables are applied to one target, or wait for a copy to it;
 - a parked table has a reason;
 - a copy that a user asked for is made, or the table is parked with a reason;
-- a target's position and the subscription's only rise.
+- a target's position and the subscription's only rise;
+- after a look, each table that is sent has the target of its name.
+
+Targets keep all their versions, as Delta's do: a renamed table is copied from one of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,6 +32,7 @@ from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable
+from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
 from pgsluice.subscription.table_events import (
     BatchApplied,
     BatchFailed,
@@ -42,7 +47,7 @@ from pgsluice.subscription.table_events import (
 )
 from pgsluice.subscription.tables import SubscriptionTables
 
-NAMES = ("a", "b")
+NAMES = ("a", "b", "c")
 OUTCOMES = st.sampled_from(["done"] * 8 + ["crash", *Remedy])
 CONNECTION = cast(Any, SimpleNamespace(info=SimpleNamespace(server_version=180000)))
 IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
@@ -100,7 +105,7 @@ class SourceTable:
 
 @dataclass
 class Target:
-    """A target table; its position is in the same commit as its content."""
+    """A version of a target table; its position is in the same commit as its content."""
 
     oid: int
     copy_number: int
@@ -115,11 +120,10 @@ class Model(RuleBasedStateMachine):
         self.clock = 1
         self.next_oid = 1
         self.sources: list[SourceTable] = []
-        self.targets: dict[str, Target] = {}
+        self.versions: dict[str, list[Target]] = {}
         self.asked: set[int] = set()
         self.position = Lsn(1)
         self.floor = 1
-        self.target_positions: dict[tuple[int, int], int] = {}
         self.restart()
 
     def restart(self) -> None:
@@ -128,7 +132,7 @@ class Model(RuleBasedStateMachine):
     @initialize(has_rules=st.booleans())
     def begin(self, has_rules: bool) -> None:
         self.has_rules = has_rules
-        for name in NAMES:
+        for name in NAMES[:2]:
             self.create(name)
         self.look()
         self.copy_all("done")
@@ -174,6 +178,12 @@ class Model(RuleBasedStateMachine):
         if self.sources and all(source.name != name for source in self.sources):
             data.draw(st.sampled_from(self.sources)).name = name
 
+    @precondition(lambda self: len(self.sources) > 1)
+    @rule(data=st.data())
+    def swap(self, data: st.DataObject) -> None:
+        first, second = data.draw(st.permutations(self.sources))[:2]
+        first.name, second.name = second.name, first.name
+
     @rule(data=st.data())
     def send_or_not(self, data: st.DataObject) -> None:
         """The publications change; a look follows before anything else is done."""
@@ -198,6 +208,7 @@ class Model(RuleBasedStateMachine):
         look.apply(self.tables, self.new_record, copy_data=True)
         for source in sent:
             source.looked_at = self.clock
+            assert self.tables.record.tables[source.oid].name == source.name
         oids = {source.oid for source in sent}
         for oid, table in self.tables.record.tables.items():
             assert oid in oids or table.is_active, "it would hold the spool for ever"
@@ -237,6 +248,7 @@ class Model(RuleBasedStateMachine):
             self.restart()
 
     def copy_all(self, outcome: str) -> None:
+        self.copy_renamed(outcome)
         pending = {o: t for o, t in self.tables.record.tables.items() if t.is_to_copy}
         with self.tables.changing():
             for oid in pending:
@@ -261,15 +273,53 @@ class Model(RuleBasedStateMachine):
                 raise CrashError
             self.tables.apply(oid, event)
 
+    def copy_renamed(self, outcome: str) -> None:
+        for oid, table in self.tables.record.tables.items():
+            old = table.old_target
+            if not table.is_to_copy or table.state is TableState.INITIALISE or old is None:
+                continue
+            content = self.versions[old.name][old.version]
+            expected = (oid, old.copy_number, int(table.committed))
+            assert (content.oid, content.copy_number, content.position) == expected
+            event: Any = OldTargetUnusable()
+            if outcome not in tuple(Remedy):
+                event = self.write(oid, table, content.position, content.changes)
+                if event is None:
+                    event = OldTargetCopied(table.committed, self.version(table.name))
+                elif isinstance(event, CopySuperseded):
+                    event = OldTargetUnusable()
+            if outcome == "crash":
+                raise CrashError
+            self.tables.apply(oid, event)
+
     def load(self, oid: int, table: TableRecord, source: SourceTable, snapshot: int) -> Any:
-        target = self.targets.get(table.name)
+        failure = self.write(oid, table, snapshot, source.changes)
+        if failure is not None:
+            return failure
+        return CopyFinished(Lsn(snapshot), 1, self.version(table.name), len(source.changes))
+
+    def write(self, oid: int, table: TableRecord, position: int, changes: list[Change]) -> Any:
+        """Replace a target's content; None where that is done, or was before a crash."""
+        target = self.target(table.name)
         if target is not None and target.oid not in (oid, *table.predecessor_oids):
             if not table.may_replace_foreign_target:
                 return CopyFailed(Remedy.PARK, "the target carries the position of another")
-        elif target is not None and target.copy_number >= table.copy_number:
-            return CopySuperseded(target.copy_number)
-        self.targets[table.name] = Target(oid, table.copy_number, snapshot, list(source.changes))
-        return CopyFinished(Lsn(snapshot), 1, 0, len(source.changes))
+        elif target is not None and target.oid == oid:
+            if target.copy_number > table.copy_number:
+                return CopySuperseded(target.copy_number)
+            if (target.copy_number, target.position) >= (table.copy_number, position):
+                return None
+        self.commit_target(table.name, Target(oid, table.copy_number, position, list(changes)))
+        return None
+
+    def target(self, name: str) -> Target | None:
+        return self.versions[name][-1] if name in self.versions else None
+
+    def version(self, name: str) -> int:
+        return len(self.versions[name]) - 1
+
+    def commit_target(self, name: str, target: Target) -> None:
+        self.versions.setdefault(name, []).append(target)
 
     def waiting(self, oid: int, table: TableRecord, end: int, after: int) -> list[Change]:
         return [
@@ -307,14 +357,16 @@ class Model(RuleBasedStateMachine):
                     self.tables.apply(oid, CaughtUp(Lsn(position)))
 
     def apply(self, oid: int, table: TableRecord, end: int) -> Any:
-        target = self.targets.get(table.name)
+        target = self.target(table.name)
         if target is None or target.oid != oid or target.copy_number != table.copy_number:
             return BatchFailed(Remedy.PARK, "the target is another's", 0.0)
         after = max(int(table.applied_through), target.position)
         changes = self.waiting(oid, table, end, after)
-        target.changes.extend(changes)
-        target.position = max([target.position, *(change.position for change in changes)])
-        return BatchApplied(Lsn(end), Lsn(target.position))
+        position = max([target.position, *(change.position for change in changes)])
+        if changes:
+            changed = replace(target, position=position, changes=[*target.changes, *changes])
+            self.commit_target(table.name, changed)
+        return BatchApplied(Lsn(end), Lsn(position), self.version(table.name))
 
     # What always holds
 
@@ -323,7 +375,8 @@ class Model(RuleBasedStateMachine):
         for oid, table in self.tables.record.tables.items():
             if not table.is_active:
                 continue
-            target = self.targets[table.name]
+            target = self.target(table.name)
+            assert target is not None
             assert target.oid == oid
             assert target.position >= table.committed
             positions = [change.position for change in target.changes]
@@ -355,7 +408,9 @@ class Model(RuleBasedStateMachine):
             if table is None or table.is_parked:
                 self.asked.remove(oid)
             elif table.is_active:
-                assert self.targets[table.name].copy_number == table.copy_number
+                target = self.target(table.name)
+                assert target is not None
+                assert target.copy_number == table.copy_number
                 assert not table.may_replace_foreign_target
                 self.asked.remove(oid)
             else:
@@ -365,10 +420,10 @@ class Model(RuleBasedStateMachine):
     def positions_only_rise(self) -> None:
         assert self.tables.position >= self.position
         self.position = self.tables.position
-        for target in self.targets.values():
-            key = (target.oid, target.copy_number)
-            assert target.position >= self.target_positions.get(key, 0)
-            self.target_positions[key] = target.position
+        for versions in self.versions.values():
+            for before, after in itertools.pairwise(versions):
+                if (before.oid, before.copy_number) == (after.oid, after.copy_number):
+                    assert before.position <= after.position
 
     @invariant()
     def what_is_known_is_durable(self) -> None:

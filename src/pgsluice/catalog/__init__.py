@@ -29,6 +29,7 @@ from pgsluice.catalog.tables import (
     UserTable,
     leaf_filenodes,
     readable_tables,
+    tables_named,
     user_tables,
 )
 from pgsluice.catalog.witnesses import (
@@ -62,5 +63,6 @@ __all__ = [
     "relations_of",
     "server_info",
     "slot_info",
+    "tables_named",
     "user_tables",
 ]

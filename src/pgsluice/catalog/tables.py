@@ -164,3 +164,22 @@ def leaf_filenodes(connection: Connection, oids: Collection[int]) -> dict[int, d
     for root, oid, in_snapshot, now in connection.execute(query, [list(oids)]).fetchall():
         filenodes[int(root)][int(oid)] = Filenode(in_snapshot, now)
     return filenodes
+
+
+_NAMED = """
+SELECT n.nspname, c.relname
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p')
+AND (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+"""
+
+
+def tables_named(
+    connection: Connection, names: Collection[tuple[str, str]]
+) -> frozenset[tuple[str, str]]:
+    """Those of the names, schema and table, that a table has."""
+    if not names:
+        return frozenset()
+    namespaces, tables = zip(*names, strict=True)
+    rows = connection.execute(_NAMED, [list(namespaces), list(tables)]).fetchall()
+    return frozenset((namespace, table) for namespace, table in rows)

@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pgsluice.monitor.status import SourceStatus, SpoolStatus, Status, SubscriptionStatus
-from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
+from pgsluice.monitor.wording import (
+    STATES,
+    format_bytes,
+    format_count,
+    format_seconds,
+    state_words,
+)
 
 
 def show(status: Status, console: Console) -> None:
-    """Print the status, and why tables are parked."""
+    """Print the status, why tables are parked, and what targets do not get."""
     console.print(_source_line(status.source), soft_wrap=True, highlight=False)
     console.print(_spool_line(status.spool), soft_wrap=True, highlight=False)
     for subscription in status.subscriptions:
         console.print()
         console.print(_subscription_line(subscription), soft_wrap=True, highlight=False)
-        if subscription.tables:
+        if subscription.tables or subscription.former:
             console.print(_tables(subscription))
-        for table in subscription.tables:
-            if table.error:
-                title = f"{table.namespace}.{table.name}: "
-                text = Text(f"  {title}{table.error.removeprefix(title)}", style="red")
-                console.print(text, soft_wrap=True, highlight=False)
+        for text in _reasons(subscription):
+            console.print(text, soft_wrap=True, highlight=False)
+
+
+def _reasons(subscription: SubscriptionStatus) -> Iterator[Text]:
+    for table in subscription.tables:
+        if table.error:
+            yield _reason(table.title, table.error, "red")
+        for why in table.incomplete:
+            yield _reason(table.title, why, "yellow")
+    for name, left in sorted(subscription.former.items()):
+        yield _reason(".".join(name), left.why, "yellow")
+
+
+def _reason(title: str, why: str, style: str) -> Text:
+    text = why.removeprefix(f"{title}: ").replace("\n", "\n  ")
+    return Text(f"  {title}: {text}", style=style)
 
 
 def _source_line(source: SourceStatus) -> Text:
@@ -82,11 +102,13 @@ def _tables(subscription: SubscriptionStatus) -> Table:
     table.add_column("applied through", justify="right")
     table.add_column("rows", justify="right")
     for row in subscription.tables:
-        is_parked = row.is_parked
+        words = state_words(row.shown_state, is_incomplete=bool(row.incomplete))
         table.add_row(
             Text(f"  {row.namespace}.{row.name}"),
-            Text(STATES.get(row.state, row.state), style="red" if is_parked else ""),
+            Text(words, style="red" if row.is_parked else "yellow" if row.incomplete else ""),
             str(row.applied_through),
             format_count(row.rows),
         )
+    for namespace, name in sorted(subscription.former):
+        table.add_row(Text(f"  {namespace}.{name}"), Text(STATES["u"], style="yellow"), "-", "-")
     return table

@@ -3,16 +3,22 @@
 Every copy reads under the snapshot of a new replication slot, and its position is that slot's
 consistent point: what committed before it is in the snapshot, and what committed after it comes
 with the stream. ``pg_export_snapshot`` has no such point.
+
+A table that was renamed is copied from the target that it had, without a snapshot.
 """
 
 from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
 from pgsluice.copy.reader import TableQuery, TableRewritten, read_table
+from pgsluice.copy.renamed import CopyRenamed, RenamedResult, RenamedWork
 from pgsluice.copy.snapshot import Snapshot, import_snapshot, temporary_snapshot
 
 __all__ = [
+    "CopyRenamed",
     "CopyResult",
     "CopyTables",
     "CopyWork",
+    "RenamedResult",
+    "RenamedWork",
     "Snapshot",
     "TableQuery",
     "TableRewritten",

@@ -31,7 +31,13 @@ from pgsluice.events import (
 )
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.display import Display
-from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
+from pgsluice.monitor.wording import (
+    STATES,
+    format_bytes,
+    format_count,
+    format_seconds,
+    state_words,
+)
 
 _LINE_EVERY_S = 1.0
 
@@ -48,6 +54,7 @@ class _Row:
     position: Lsn | None = None
     seconds: float | None = None
     error: str | None = None
+    incomplete: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -166,13 +173,18 @@ class LiveView(Display):
     def _on_state(self, event: TableStateChanged) -> None:
         row = self._row(event)
         changed = (row.state, row.error) != (event.state, event.error)
-        row.state, row.error = event.state, event.error
+        is_new = event.incomplete != row.incomplete
+        row.state, row.error, row.incomplete = event.state, event.error, event.incomplete
         # A copy prints its own lines about the states that it goes through.
         if changed and (event.error or event.state in ("i", "p")):
             title = f"{event.schema}.{event.table}: "
             reason = f": {event.error.removeprefix(title)}" if event.error else ""
             word = STATES.get(event.state, event.state)
             self._line(f"{event.subscription}: {event.schema}.{event.table} {word}{reason}")
+        for why in event.incomplete if is_new else ():
+            name = f"{event.schema}.{event.table}"
+            state = "stands still" if event.state == "u" else "is incomplete"
+            self._line(f"{event.subscription}: {name} {state}: {why}")
 
     def _on_copy(self, event: CopyProgress) -> None:
         name = (event.subscription, event.schema, event.table)
@@ -221,6 +233,11 @@ class LiveView(Display):
                 for key, row in self._rows.items()
                 if row.error
             )
+            parts += (
+                Text(f"  {key[1]}.{key[2]}: {why}", style="yellow")
+                for key, row in self._rows.items()
+                for why in row.incomplete
+            )
             if self._bar_of:
                 parts.append(self._bars.get_renderable())
             return Group(*parts)
@@ -251,7 +268,10 @@ class LiveView(Display):
             row = self._rows[key]
             table.add_row(
                 Text(f"  {key[1]}.{key[2]}"),
-                Text(STATES.get(row.state, row.state), style="red" if row.state == "p" else ""),
+                Text(
+                    state_words(row.state, is_incomplete=bool(row.incomplete)),
+                    style="red" if row.state == "p" else "yellow" if row.incomplete else "",
+                ),
                 format_count(row.rows),
                 "-" if row.position is None else str(row.position),
                 "",

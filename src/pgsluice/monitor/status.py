@@ -8,7 +8,8 @@ keys of :meth:`Status.to_json` must not change: other programs read them.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
@@ -16,7 +17,15 @@ from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.spool import SegmentInfo, Spool, SpoolReader, SubscriptionRecord, TableRecord
+from pgsluice.spool import (
+    FormerTarget,
+    SegmentInfo,
+    Spool,
+    SpoolReader,
+    SubscriptionRecord,
+    TableRecord,
+    TargetName,
+)
 
 _TIMEOUT_S = 5.0
 
@@ -77,6 +86,7 @@ class SubscriptionStatus:
         position: None before its first start.
         lag_bytes: None if the server's position is unknown.
         lag_s: 0 if everything received is applied.
+        former: targets that stand still, because a renamed table left them.
     """
 
     name: str
@@ -88,6 +98,7 @@ class SubscriptionStatus:
     tables: tuple[TableRecord, ...]
     is_enabled: bool
     is_configured: bool
+    former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -98,6 +109,10 @@ class SubscriptionStatus:
             "lag_bytes": self.lag_bytes,
             "lag_s": self.lag_s,
             "tables": [_table_json(table) for table in self.tables],
+            "former_targets": [
+                {"schema": schema, "table": table, "target": left.target, "why": left.why}
+                for (schema, table), left in sorted(self.former.items())
+            ],
             "enabled": self.is_enabled,
             "configured": self.is_configured,
         }
@@ -253,6 +268,7 @@ def _started(
         tables=tuple(tables),
         is_enabled=configured is None or configured.is_enabled,
         is_configured=configured is not None,
+        former=record.former,
     )
 
 
@@ -265,6 +281,8 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
         "rows": table.rows,
         "rows_skipped": table.rows_skipped,
         "error": table.error,
+        "sent": table.is_published,
+        "incomplete": list(table.incomplete),
         "target": table.target,
         "merge_s": table.merge_s,
         "deferred_until": table.next_due if table.deferred else None,

@@ -9,8 +9,16 @@ STATES = {
     "s": "catching up",
     "r": "ready",
     "p": "parked",
+    "u": "stands still",
 }
-"""PostgreSQL's relation states (pg_subscription_rel.srsubstate) and ``p``, as words."""
+"""PostgreSQL's relation states (pg_subscription_rel.srsubstate), ``p`` and ``u``, as words."""
+
+
+def state_words(state: str, *, is_incomplete: bool) -> str:
+    """What a table's state is called."""
+    is_ready = state in ("f", "s", "r")
+    return f"{STATES.get(state, state)}{', incomplete' * (is_ready and is_incomplete)}"
+
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

@@ -13,6 +13,9 @@ The rules of every write of a handle:
 - It succeeds only if the table is still at the handle's version, and raises
   :class:`Overtaken` otherwise. It is never retried inside the sink.
 
+A sink may also read earlier versions of its tables: then a renamed table is copied from the
+target under its old name (:class:`ReadingHandle`), and from the source otherwise.
+
 A sink may also stage: tasks write rows that nobody sees, and one commit in the driver makes
 them visible (:class:`StagingHandle`).
 
@@ -159,6 +162,21 @@ class StagedRows:
     loaded: Applied | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TargetContent:
+    """One version of a target.
+
+    Attributes:
+        marker: what the newest commit of ours up to this version says; None without one.
+        schema: the columns, as :meth:`TableHandle.schema` has them.
+        rows: all of them, with these columns; read when it is iterated, and once.
+    """
+
+    marker: CommitMarker | None
+    schema: pa.Schema
+    rows: Iterable[pa.RecordBatch]
+
+
 class Overtaken(PgsluiceError):
     """Another commit came first: the table is not at the handle's version any more."""
 
@@ -245,6 +263,14 @@ class TableHandle(Protocol):
         Returns:
             Whether anything was done: the table has to be opened again then.
         """
+
+
+@runtime_checkable
+class ReadingHandle(Protocol):
+    """What a handle adds when its sink can give back what a table had at an earlier version."""
+
+    def content(self, version: int) -> TargetContent | None:
+        """The table at a version; None: there is none, or it cannot be read any more."""
 
 
 @runtime_checkable

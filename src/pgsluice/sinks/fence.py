@@ -31,10 +31,12 @@ from pgsluice.sinks.contract import (
     Applied,
     CommitMarker,
     Overtaken,
+    ReadingHandle,
     Sink,
     StagedRows,
     StagingHandle,
     TableHandle,
+    TargetContent,
     TargetIdentity,
     TargetTable,
 )
@@ -340,3 +342,21 @@ def _commit_load(handle: TableHandle, staged: Sequence[StagedRows], position: Ls
     if isinstance(handle, StagingHandle):
         return handle.commit_load(staged, position)
     return handle.load([], position)  # nothing was staged: the table is empty
+
+
+def read_content(
+    sink: Sink, table: TargetTable, identity: TargetIdentity, version: int, position: Lsn
+) -> TargetContent | None:
+    """What a target had at a version; None: the sink cannot say, or the rows are not those.
+
+    Args:
+        sink: where the table lies.
+        table: which one; its columns are not used.
+        identity: whose rows it has to have had.
+        version: the table's version.
+        position: up to which the table has to have been applied.
+    """
+    handle = sink.open(table, identity)
+    content = handle.content(version) if isinstance(handle, ReadingHandle) else None
+    expected = CommitMarker(identity.owner, identity.copy_number, position)
+    return content if content is not None and content.marker == expected else None

@@ -21,7 +21,16 @@ from pgsluice.spool.header import (
 )
 from pgsluice.spool.identity import SpoolIdentity
 from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after
-from pgsluice.spool.record import Cut, Owner, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool.record import (
+    Cut,
+    FormerTarget,
+    OldTarget,
+    Owner,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+    TargetName,
+)
 from pgsluice.spool.record_file import RecordStore, find_record, load_record
 from pgsluice.spool.scan import Counts, RawMessages, RelationCounts, part_block, plain_block
 from pgsluice.spool.spool import ChainStart, Spool
@@ -32,7 +41,9 @@ __all__ = [
     "ChainStart",
     "Counts",
     "Cut",
+    "FormerTarget",
     "MessageBlock",
+    "OldTarget",
     "Origin",
     "Owner",
     "PartHeader",
@@ -53,6 +64,7 @@ __all__ = [
     "SubscriptionRecord",
     "TableRecord",
     "TableState",
+    "TargetName",
     "find_record",
     "load_record",
     "part_block",

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from pgsluice.lsn import Lsn
 
 _NOWHERE = Lsn(0)
+
+
+TargetName = tuple[str, str]
+"""A target's schema and table name."""
 
 
 class TableState(StrEnum):
@@ -40,12 +44,27 @@ class Owner(StrEnum):
     """A query of the ``pgoutput`` source: the subscription holds the spool until it is dropped."""
 
 
+class OldTarget(NamedTuple):
+    """The target under a table's old name, from which its target under the new name is copied.
+
+    Attributes:
+        namespace, name: the old name.
+        copy_number: of the table's copy there.
+        version: the target's version that has the table's last commit.
+    """
+
+    namespace: str
+    name: str
+    copy_number: int
+    version: int
+
+
 @dataclass(frozen=True, slots=True)
 class TableRecord:
     """One table of a subscription, known by the OID of its root relation.
 
     Attributes:
-        namespace, name: the target's: the name of the source's table when it was discovered.
+        namespace, name: the target's: the name of the source's table at the last look.
         state: see :class:`TableState`.
         applied_through: the end of the last batch that covered the table, with changes or not.
         committed: the position of its last commit in the target; 0 before the first.
@@ -58,6 +77,8 @@ class TableRecord:
         alter_after: the target gets columns that a look found once the table is applied through
             this position; 0: none is due.
         alter_facts: the facts of the source's table at that look, as JSON.
+        old_target: in state ``d``, after the table was renamed: its rows are copied from there.
+        incomplete: what its target does not get, although the table is not parked, for people.
         copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
             they are not known.
         to_verify: why its target has to be compared with the source; empty: it need not.
@@ -106,6 +127,14 @@ class TableRecord:
     alter_facts: str = ""
     copied_for: str = ""
     parked_for: str = ""
+    old_target: OldTarget | None = None
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def shown_state(self) -> TableState:
+        """The state that people see: the target of an active table that is not sent stands still,
+        like that of an unpublished one."""
+        return self.state if self.is_published or not self.is_active else TableState.UNPUBLISHED
 
     @property
     def is_parked(self) -> bool:
@@ -123,9 +152,29 @@ class TableRecord:
         return self.state in (TableState.COPIED, TableState.READY)
 
     @property
+    def target_name(self) -> TargetName:
+        """The target's name, which no other table of the subscription has."""
+        return self.namespace, self.name
+
+    @property
     def title(self) -> str:
         """The target's name, as messages have it."""
         return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FormerTarget:
+    """A target that a renamed table left: it stands still until a table has its name again.
+
+    Attributes:
+        oids: the tables whose rows it may have, the last one first.
+        target: where it lies, for people.
+        why: why it stands still, for people.
+    """
+
+    oids: tuple[int, ...]
+    target: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +206,7 @@ class SubscriptionRecord:
         tables: by relation OID.
         unpublished: tables that are no longer published, by relation OID: their targets stay as
             they are, and still belong to them.
+        former: targets that renamed tables left, by name.
         cut: the newest; None before the first.
         cuts: older ones for readers that still use them, about one a minute, the newest last.
         extra: keys that this version does not know; they are saved unchanged.
@@ -173,3 +223,4 @@ class SubscriptionRecord:
     cuts: tuple[Cut, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     unpublished: Mapping[int, TableRecord] = field(default_factory=dict)
+    former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)

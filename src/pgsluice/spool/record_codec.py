@@ -8,6 +8,7 @@ with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that ch
   their default value; null: the table was removed. A table without ``applied_through`` is
   *level*: its ``applied_through`` is the record's position, also after later lines. So a batch
   that changes one table of many writes one table, although all are applied through its end;
+* ``former``: all of them, by schema and name;
 * ``cut``: its ``versions`` are those that differ from the previous cut; null: the table is not in
   the cut any more;
 * ``cuts``: how many of the oldest were ``dropped``, and those ``added``, the newest first, each as
@@ -17,12 +18,21 @@ with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from pgsluice.lsn import Lsn
-from pgsluice.spool.record import Cut, Owner, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool.record import (
+    Cut,
+    FormerTarget,
+    OldTarget,
+    Owner,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+    TargetName,
+)
 
 RECORD_FORMAT = 4
 """The format that is written. 4: the first line says the spool's id; 3: a line for each save; 1 and
@@ -57,6 +67,8 @@ def encode_change(before: SubscriptionRecord | None, after: SubscriptionRecord) 
     unpublished = _difference(known, after.unpublished, lambda table: _encode_table(table, None))
     if unpublished:
         raw["unpublished"] = unpublished
+    if after.former != ({} if before is None else before.former):
+        raw["former"] = _encode_former(after.former)
     old_cut, old_cuts = (None, ()) if before is None else (before.cut, before.cuts)
     if after.cut != old_cut:
         raw["cut"] = None if after.cut is None else _encode_cut(after.cut, old_cut)
@@ -73,6 +85,7 @@ class RecordBuilder:
         self._tables: dict[int, TableRecord] = {}
         self._level: set[int] = set()
         self._unpublished: dict[int, TableRecord] = {}
+        self._former: Mapping[TargetName, FormerTarget] = {}
         self._cut: Cut | None = None
         self._cuts: tuple[Cut, ...] = ()
 
@@ -91,6 +104,8 @@ class RecordBuilder:
             if table is not None and "applied_through" not in table
         )
         _apply_difference(self._unpublished, raw.pop("unpublished", {}), _decode_table)
+        if "former" in raw:
+            self._former = _decode_former(raw.pop("former"))
         if "cut" in raw:
             cut = raw.pop("cut")
             self._cut = None if cut is None else _decode_cut(cut, self._cut)
@@ -137,6 +152,7 @@ class RecordBuilder:
             unpublished=dict(self._unpublished),
             cut=self._cut,
             cuts=self._cuts,
+            former=self._former,
             extra=raw,
         )
 
@@ -195,12 +211,29 @@ def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
                 value = Lsn.parse(value)
             elif isinstance(default, tuple):
                 value = tuple(value)
+            elif name == "old_target":
+                value = OldTarget(*value)
             known[name] = value
     if "state" in known:
         known["state"] = TableState(known["state"])
     if known.get("fingerprint") == _NOT_SENT:
         known.update(fingerprint="", is_published=False)
     return TableRecord(**known)
+
+
+def _encode_former(former: Mapping[TargetName, FormerTarget]) -> dict[str, dict[str, Any]]:
+    raw: dict[str, dict[str, Any]] = {}
+    for (namespace, name), left in former.items():
+        raw.setdefault(namespace, {})[name] = asdict(left)
+    return raw
+
+
+def _decode_former(raw: Mapping[str, Mapping[str, Any]]) -> dict[TargetName, FormerTarget]:
+    return {
+        (namespace, name): FormerTarget(**{**left, "oids": tuple(left["oids"])})
+        for namespace, names in raw.items()
+        for name, left in names.items()
+    }
 
 
 def _difference(

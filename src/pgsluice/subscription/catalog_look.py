@@ -8,7 +8,6 @@ what :mod:`pgsluice.schema_rules` says of its fingerprint.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,9 +30,12 @@ from pgsluice.schema_rules import (
     reconcile_source,
 )
 from pgsluice.sinks.target import TableOptions, target_table
-from pgsluice.spool import SpoolIdentity, TableRecord
+from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, TableState
 from pgsluice.subscription.discovery import ReplicatedTable, leaves_created_empty
 from pgsluice.subscription.lifecycle import TableEvent
+from pgsluice.subscription.name_events import Renamed, TargetFreed
+from pgsluice.subscription.naming import TargetChanges, assign_targets
+from pgsluice.subscription.options import has_same_options
 from pgsluice.subscription.table_events import (
     Discovered,
     LookedColumns,
@@ -114,44 +116,55 @@ class CatalogLook:
         """
         with tables.changing():
             before = tables.record
-            names = defaultdict(list)
-            for oid, known in {**before.unpublished, **before.tables}.items():
-                names[known.namespace, known.name].append((oid, known))
+            known = {**before.unpublished, **before.tables}
+            sent = {oid: (t.facts.namespace, t.facts.name) for oid, t in self._source.items()}
+            targets = assign_targets(known, before.former, sent)
+            events = self._compare_all(before.tables)
+            self._assign(tables, known, targets, events, new_record)
             for oid, table in self._source.items():
                 if oid in before.unpublished:
                     tables.apply(oid, PublishedAgain())
-                elif oid in before.tables:
-                    tables.apply(oid, self._compare(before.tables[oid], table))
+                elif oid in events:
+                    tables.apply(oid, events[oid])
                 else:
-                    record = new_record(table)
-                    owners = dict(names[record.namespace, record.name])
-                    discovered = self._discovered(owners, copy_data=copy_data)
-                    for predecessor in discovered.predecessor_oids:
-                        if predecessor in owners:
-                            tables.forget(predecessor)
-                    tables.discover(oid, record, discovered)
+                    discovered = Discovered(copy_data, targets.predecessors[oid])
+                    tables.discover(oid, new_record(table), discovered)
                 self._compare_timeline(tables, oid)
-            for oid, known in before.tables.items():
-                if oid not in self._source and tables.get(oid) is not None:
-                    self._remove(tables, oid, known)
+            for oid, gone in before.tables.items():
+                if oid not in self._source and oid not in targets.forgotten:
+                    self._remove(tables, oid, gone)
 
-    def _discovered(self, owners: Mapping[int, TableRecord], *, copy_data: bool) -> Discovered:
-        """How a table is discovered whose target other tables have, or had.
+    def _assign(
+        self,
+        tables: SubscriptionTables,
+        known: Mapping[int, TableRecord],
+        targets: TargetChanges,
+        events: Mapping[int, TableEvent],
+        new_record: Callable[[ReplicatedTable], TableRecord],
+    ) -> None:
+        """Carry out what becomes of the targets, before anything else happens to their tables."""
+        for oid in targets.forgotten:
+            tables.forget(oid)
+        renamed = {}
+        for oid in targets.renamed:
+            new = new_record(self._source[oid])
+            is_same = type(events.get(oid)) in (LookedSame, LookedSuspicious)
+            may_move = (is_same and not known[oid].alter_after) and has_same_options(
+                self._options, known[oid].target_name, new.target_name
+            )
+            renamed[oid] = _renamed(known[oid], new, targets.predecessors[oid], may_move=may_move)
+            logger.info("%s is called %s now", known[oid].title, new.title)
+        tables.rename(renamed)
+        tables.keep_former(targets.former)
+        for oid in targets.freed:
+            tables.apply(oid, TargetFreed(targets.predecessors[oid]))
 
-        A new table under an old name has other rows: it takes over the target of the table that
-        is gone. A table that still exists, under another name, keeps its target.
-        """
-        if any(oid in self._source for oid in owners):
-            return Discovered(is_target_taken=True)
-        return Discovered(
-            copy_data=copy_data,
-            predecessor_oids=tuple(
-                predecessor
-                for oid, owner in owners.items()
-                for predecessor in (*owner.predecessor_oids, oid)
-            ),
-            copy_number=max((owner.copy_number for owner in owners.values()), default=0),
-        )
+    def _compare_all(self, known: Mapping[int, TableRecord]) -> dict[int, TableEvent]:
+        return {
+            oid: self._compare(known[oid], table)
+            for oid, table in self._source.items()
+            if oid in known
+        }
 
     def _look_closer(self, known: Mapping[int, TableRecord]) -> _Differences:
         """Look closer at the tables that differ, one query for all of them."""
@@ -248,3 +261,23 @@ class CatalogLook:
             tables.apply(oid, Unpublished())
         elif known.is_published or not known.is_active:
             tables.apply(oid, NotSent())
+
+
+def _renamed(
+    known: TableRecord, new: TableRecord, predecessors: tuple[int, ...], *, may_move: bool
+) -> Renamed:
+    """How a table that has another name now comes to its rows at the target of that name.
+
+    From the target that it had, if that has the same rows and columns; else from the source.
+    """
+    is_unwritten = known.version < 0 and not known.committed and not predecessors
+    old_target = known.old_target if known.state is TableState.DATA_COPY else None
+    if known.is_active and known.version >= 0 and may_move:
+        old_target = OldTarget(known.namespace, known.name, known.copy_number, known.version)
+    return Renamed(
+        new.target_name,
+        new.target,
+        predecessors,
+        old_target,
+        keeps_state=not known.is_active or is_unwritten,
+    )

@@ -13,6 +13,8 @@ pair that is not in it cannot happen, and is refused. In words:
   table comes from a plan that is out of date, and is ignored.
 - A copy goes ``i``, ``d``, ``f``. ``d`` is durable before the snapshot is taken, so that the
   spool keeps what follows the snapshot, and a copy that a crash cut off is begun again.
+- A renamed table goes ``d``, ``f`` as well: its rows are copied from the target that it had. In
+  ``d`` the spool keeps what follows them. Where that cannot be, it is copied from the source.
 - A user who asks for a copy gets one in every state but ``u``, and allows it to replace a target
   that carries another source's position; but not one that another table here is applied to.
 - A table whose changes the spool no longer holds is copied, parked ones included.
@@ -49,6 +51,10 @@ class Event(StrEnum):
     DISCOVERED = "discovered"
     DISCOVERED_WITHOUT_COPY = "discovered, with copy_data = false"
     TARGET_TAKEN = "another table has its target"
+    TARGET_FREED = "no other table has its target any more"
+    NAME_CHANGED = "renamed: nothing is at its old target"
+    RENAMED_WITH_TARGET = "renamed: copy its old target"
+    RENAMED_WITHOUT_TARGET = "renamed: copy again"
     NOT_SENT = "not sent by the server any more"
     UNPUBLISHED = "unpublished"
     PUBLISHED_AGAIN = "published again"
@@ -59,9 +65,12 @@ class Event(StrEnum):
     LOOK_COLUMNS = "look: columns were added"
     LOOK_COPY = "look: copy again"
     LOOK_VERIFY = "look: verify"
+    ASSESSED = "look: what its target does not get"
     VERIFIED_EQUAL = "verified: equal"
     VERIFIED_COPY = "verified: copy again"
     REASON_ENDED = "look: the reason to park it has ended"
+    OLD_TARGET_COPIED = "old target copied"
+    OLD_TARGET_UNUSABLE = "old target cannot be copied"
     COPY_BEGUN = "copy begun"
     COPY_PLANNED = "copy planned"
     COPY_FINISHED = "copy finished"
@@ -124,6 +133,10 @@ _IGNORED_UNLESS_ACTIVE: Mapping[Event, Step | None] = dict.fromkeys(
 def _active(state: TableState) -> Mapping[Event, Step | None]:
     return {
         **_FOR_ALL,
+        Event.ASSESSED: (state, None),
+        Event.NAME_CHANGED: (state, None),
+        Event.RENAMED_WITH_TARGET: (_D, None),
+        Event.RENAMED_WITHOUT_TARGET: (_I, None),
         Event.NOT_SENT: (state, None),
         Event.PUBLISHED_AGAIN: (_I, None),
         Event.TIMELINE_LEFT: (_I, None),
@@ -158,16 +171,24 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
         _U: {
             Event.PUBLISHED_AGAIN: (_I, None),
             Event.TARGET_TAKEN: (_P, None),
+            Event.NAME_CHANGED: (_U, None),
             **{event: IGNORED for event in Event if event.name.startswith(("BATCH_", "VERIFIED_"))},
         },
         _I: {
             **_FOR_ALL,
             **_IGNORED_UNLESS_ACTIVE,
+            Event.ASSESSED: (_I, None),
+            Event.NAME_CHANGED: (_I, None),
             Event.COPY_BEGUN: (_D, None),
         },
         _D: {
             **_FOR_ALL,
             **_IGNORED_UNLESS_ACTIVE,
+            Event.ASSESSED: (_D, None),
+            Event.NAME_CHANGED: (_D, None),
+            Event.RENAMED_WITH_TARGET: (_D, None),  # again, before its rows were copied
+            Event.OLD_TARGET_COPIED: (_F, Effect.LOOK),
+            Event.OLD_TARGET_UNUSABLE: (_I, None),
             Event.COPY_BEGUN: (_D, None),  # again: the attempt before failed or was cut off
             Event.COPY_PLANNED: (_D, None),
             Event.COPY_FINISHED: (_F, None),
@@ -185,6 +206,9 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
             **_IGNORED_UNLESS_ACTIVE,
             Event.TARGET_TAKEN: (_P, None),
             Event.REASON_ENDED: (_I, None),
+            Event.TARGET_FREED: (_I, None),
+            Event.ASSESSED: (_P, None),
+            Event.NAME_CHANGED: (_P, None),
         },
     }
 )

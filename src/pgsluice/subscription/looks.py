@@ -14,12 +14,13 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import CatalogChanges
+from pgsluice.catalog import CatalogChanges, tables_named
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ParkReason
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sinks import make_sink
 from pgsluice.spool import Spool, SpoolIdentity, SubscriptionRecord, TableRecord
+from pgsluice.subscription.assessment import Assessment, names_to_find
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable, source_tables
 from pgsluice.subscription.options import sink_options, table_options
@@ -109,8 +110,12 @@ class CatalogLooks:
             source = self.source_tables(connection)
             options = table_options(self._subscription)
             look = CatalogLook(connection, identity, source, known, options, has_rules=has_rules)
-        with self._tables.lock:
+            names = names_to_find(self._tables.durable, source)
+            found = tables_named(connection, names)
+        with self._tables.changing():
             look.apply(self._tables, self._new_record, copy_data=self._subscription.copy_data)
+            assessment = Assessment(source, found, identity.publications)
+            assessment.apply(self._tables, self._config.source, self._subscription)
             for table in source:
                 now = self._tables.get(table.facts.oid)
                 if now is not None and now.is_active:
@@ -141,6 +146,6 @@ class CatalogLooks:
 
 def _standing_of(record: SubscriptionRecord) -> Mapping[int, tuple[object, ...]]:
     return {
-        oid: (table.is_active, table.is_parked, table.is_published, table.copy_number)
+        oid: (table.is_active, table.is_parked, table.is_published, table.copy_number, table.title)
         for oid, table in {**record.unpublished, **record.tables}.items()
     }

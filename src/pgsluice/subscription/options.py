@@ -6,6 +6,7 @@ from typing import Any
 
 from pgsluice.config import SubscriptionConfig
 from pgsluice.sinks.target import TableOptions
+from pgsluice.spool import TargetName
 from pgsluice.types import TypeOptions
 
 
@@ -19,6 +20,13 @@ def table_options(subscription: SubscriptionConfig) -> TableOptions:
             for column, chosen in subscription.types.items()
         },
         keys=dict(subscription.key),
+    )
+
+
+def has_same_options(options: TableOptions, first: TargetName, second: TargetName) -> bool:
+    """Whether a table's target would be the same under two names."""
+    return options.column_overrides(*first) == options.column_overrides(*second) and (
+        options.keys.get(".".join(first)) == options.keys.get(".".join(second))
     )
 
 

@@ -7,6 +7,7 @@ while rows are copied.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,15 +16,20 @@ from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import (
+    CopyRenamed,
     CopyResult,
     CopyTables,
     CopyWork,
+    RenamedResult,
+    RenamedWork,
     Snapshot,
     import_snapshot,
     temporary_snapshot,
 )
 from pgsluice.errors import Remedy, SourceUnreachable
 from pgsluice.events import CopyProgress, MetricsEvent
+from pgsluice.failpoints import failpoint
+from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.spark.tasks import run_tasks
@@ -32,6 +38,7 @@ from pgsluice.subscription.copy_progress import report_progress
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.looks import CatalogLooks
+from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.table_events import (
     COPY_ATTEMPTS,
@@ -46,6 +53,8 @@ from pgsluice.subscription.tables import SubscriptionTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 SNAPSHOT_TIMEOUT_S = 300.0
 
@@ -96,7 +105,7 @@ class TableCopies:
         return [oid for oid, table in self._tables.durable.tables.items() if table.is_to_copy]
 
     def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
-        """Copy all tables that wait.
+        """Copy all tables that wait: first those that were renamed, which need no snapshot.
 
         Args:
             first: the new slot's own snapshot, for the first copies of all.
@@ -107,6 +116,7 @@ class TableCopies:
             SourceRefused: no snapshot can be had.
             SourceUnreachable: no connection.
         """
+        self._copy_renamed()
         for attempt in range(1, COPY_ATTEMPTS + 1):
             if not self.pending() or (stop is not None and stop.is_set()):
                 return
@@ -115,6 +125,53 @@ class TableCopies:
                 source = self._published(snapshot)
                 with self._tables.lock:
                     self._copy(snapshot, source, is_last=attempt == COPY_ATTEMPTS)
+
+    def _copy_renamed(self) -> None:
+        """Copy renamed tables from the targets that they had.
+
+        All in one job, before a batch is applied to any of these targets: maintenance after it
+        might delete what older versions need.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        with self._tables.lock:
+            works = [
+                RenamedWork(
+                    oid,
+                    table.namespace,
+                    table.name,
+                    table.copy_number,
+                    table.old_target,
+                    table.committed,
+                    table.predecessor_oids,
+                    table.may_replace_foreign_target,
+                )
+                for oid, table in self._tables.record.tables.items()
+                if table.state is TableState.DATA_COPY and table.old_target is not None
+            ]
+            if not works:
+                return
+            failpoint("copy.before_renamed")
+            task = CopyRenamed(
+                Spool.open(self._config.spool.path).identity.spool_id,
+                sink_options(self._subscription),
+            )
+            payloads = [work.to_bytes() for work in works]
+            results = run_tasks(
+                self._spark,
+                task.run,
+                payloads,
+                RenamedResult,
+                most_tasks=self._subscription.copy_workers,
+            )
+            failpoint("copy.after_renamed")
+            positions = {work.relation_oid: work.position for work in works}
+            with self._tables.changing():
+                for result in results:
+                    position = positions[result.relation_oid]
+                    self._tables.apply(result.relation_oid, renamed_event(result, position))
+        self._tables.raise_failure()
 
     def _begin(self) -> None:
         """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""
@@ -218,6 +275,23 @@ class TableCopies:
         self._tables.raise_failure()
         if unreachable is not None:
             raise SourceUnreachable(unreachable)
+
+
+def renamed_event(result: RenamedResult, position: Lsn) -> TableEvent:
+    """The event of a renamed table's result; what can be mended by reading the source is.
+
+    Args:
+        result: of the task.
+        position: up to which the old target was applied.
+    """
+    match result.remedy:
+        case None if result.version >= 0:
+            return OldTargetCopied(position, result.version)
+        case Remedy.PARK | Remedy.STOP:
+            return CopyFailed(result.remedy, result.error or "")
+        case _:
+            logger.info("a renamed table is copied from the source: %s", result.error)
+            return OldTargetUnusable()
 
 
 def copy_event(result: CopyResult, copy_number: int, snapshot: Snapshot) -> TableEvent:

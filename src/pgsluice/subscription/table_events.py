@@ -1,7 +1,8 @@
 """What happens to a subscription's tables: events with their facts.
 
 Each class says which event of :data:`pgsluice.subscription.lifecycle.TRANSITIONS` it is, and
-which fields of a table's record its facts change. The state is not theirs to change.
+which fields of a table's record its facts change. The state is not theirs to change. Events
+that concern the target's name are in :mod:`pgsluice.subscription.name_events`.
 """
 
 from __future__ import annotations
@@ -28,14 +29,7 @@ WAIT_S = 5.0
 """Retry delay where the cause of a failure lies outside of the table."""
 
 
-def _target_taken(table: TableRecord) -> str:
-    return (
-        f"the target {table.title} belongs to a table that was renamed since\n"
-        "  → give this table another name, or drop the other one"
-    )
-
-
-class _Simple:
+class SimpleEvent:
     """An event that is always the same one, and clears what an error left."""
 
     event: ClassVar[Event]
@@ -53,35 +47,24 @@ class Discovered:
 
     Attributes:
         copy_data: whether the subscription copies new tables.
-        predecessor_oids: tables of the same name that are gone, whose target it takes over.
-            They had other rows, so it is copied whatever ``copy_data`` says.
-        copy_number: how often those were copied.
-        is_target_taken: the target of this name belongs to a table that still exists.
+        predecessor_oids: tables that had this name, whose target it takes over. They had other
+            rows, so it is copied whatever ``copy_data`` says.
     """
 
     copy_data: bool = True
     predecessor_oids: tuple[int, ...] = ()
-    copy_number: int = 0
-    is_target_taken: bool = False
 
     def kind(self, attempts: Attempts) -> Event:
-        if self.is_target_taken:
-            return Event.TARGET_TAKEN
         if self.copy_data or self.predecessor_oids:
             return Event.DISCOVERED
         return Event.DISCOVERED_WITHOUT_COPY
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(
-            table,
-            predecessor_oids=self.predecessor_oids,
-            copy_number=self.copy_number,
-            error=_target_taken(table) if self.is_target_taken else None,
-        )
+        return replace(table, predecessor_oids=self.predecessor_oids)
 
 
 @dataclass(frozen=True)
-class NotSent(_Simple):
+class NotSent(SimpleEvent):
     """The server's publications send a table no longer; what they sent before is applied."""
 
     event = Event.NOT_SENT
@@ -92,14 +75,14 @@ class NotSent(_Simple):
 
 
 @dataclass(frozen=True)
-class Unpublished(_Simple):
+class Unpublished(SimpleEvent):
     """Publications of pgsluice take a table out, or there are none of pgsluice any more."""
 
     event = Event.UNPUBLISHED
 
 
 @dataclass(frozen=True)
-class PublishedAgain(_Simple):
+class PublishedAgain(SimpleEvent):
     """A table is sent that was not sent for a while: its changes of that time are missing."""
 
     event = Event.PUBLISHED_AGAIN
@@ -109,23 +92,7 @@ class PublishedAgain(_Simple):
 
 
 @dataclass(frozen=True)
-class TargetTaken(_Simple):
-    """Another table of the subscription is applied to the target, or waits for a copy to it."""
-
-    event = Event.TARGET_TAKEN
-
-    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(
-            table,
-            error=_target_taken(table),
-            deferred=False,
-            may_replace_foreign_target=False,
-            parked_for="",
-        )
-
-
-@dataclass(frozen=True)
-class CopyRequested(_Simple):
+class CopyRequested(SimpleEvent):
     """A user wants the table copied; the copy may replace a target of another source."""
 
     event = Event.COPY_REQUESTED
@@ -135,14 +102,14 @@ class CopyRequested(_Simple):
 
 
 @dataclass(frozen=True)
-class HoldReleased(_Simple):
+class HoldReleased(SimpleEvent):
     """The spool does not hold the table's changes any more."""
 
     event = Event.HOLD_RELEASED
 
 
 @dataclass(frozen=True)
-class TimelineLeft(_Simple):
+class TimelineLeft(SimpleEvent):
     """The table was copied past the point where a standby was promoted.
 
     It has rows that the new primary never had, and its position hides what the new primary
@@ -153,7 +120,7 @@ class TimelineLeft(_Simple):
 
 
 @dataclass(frozen=True)
-class LookedSame(_Simple):
+class LookedSame(SimpleEvent):
     """The stream tells all that a look at the catalog found.
 
     Attributes:
@@ -189,7 +156,7 @@ class LookedColumns(LookedSame):
 
 
 @dataclass(frozen=True)
-class LookedCopy(_Simple):
+class LookedCopy(SimpleEvent):
     """A look at the catalog found what the stream does not tell: the table has to be copied."""
 
     event = Event.LOOK_COPY
@@ -215,7 +182,24 @@ class LookedSuspicious(LookedSame):
 
 
 @dataclass(frozen=True)
-class VerifiedEqual(_Simple):
+class Assessed:
+    """A look found what a table's target does not get, or that it gets all again.
+
+    Attributes:
+        incomplete: see :class:`pgsluice.spool.TableRecord`.
+    """
+
+    incomplete: tuple[str, ...]
+
+    def kind(self, attempts: Attempts) -> Event:
+        return Event.ASSESSED
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, incomplete=self.incomplete)
+
+
+@dataclass(frozen=True)
+class VerifiedEqual(SimpleEvent):
     """The target equals the source at a position that was taken after the table was marked.
 
     Attributes:
@@ -232,14 +216,14 @@ class VerifiedEqual(_Simple):
 
 
 @dataclass(frozen=True)
-class VerifiedDifferent(_Simple):
+class VerifiedDifferent(SimpleEvent):
     """The target differs from the source, or cannot be compared: the table has to be copied."""
 
     event = Event.VERIFIED_COPY
 
 
 @dataclass(frozen=True)
-class ReasonEnded(_Simple):
+class ReasonEnded(SimpleEvent):
     """A look found that the reason for which a table is parked has ended.
 
     Attributes:
@@ -255,18 +239,18 @@ class ReasonEnded(_Simple):
 
 
 @dataclass(frozen=True)
-class CopyBegun(_Simple):
+class CopyBegun(SimpleEvent):
     """A snapshot is about to be taken; the spool keeps what follows ``position``."""
 
     event = Event.COPY_BEGUN
     position: Lsn
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, applied_through=self.position)
+        return replace(table, applied_through=self.position, old_target=None)
 
 
 @dataclass(frozen=True)
-class CopyPlanned(_Simple):
+class CopyPlanned(SimpleEvent):
     """The snapshot is there, and the copy's task is about to run.
 
     Attributes:
@@ -292,7 +276,7 @@ class CopyPlanned(_Simple):
 
 
 @dataclass(frozen=True)
-class CopyFinished(_Simple):
+class CopyFinished(SimpleEvent):
     """The copy is committed at the target.
 
     Attributes:
@@ -324,7 +308,7 @@ class CopyFinished(_Simple):
 
 
 @dataclass(frozen=True)
-class CopySuperseded(_Simple):
+class CopySuperseded(SimpleEvent):
     """The target has a later copy, of a record that was lost; the next attempt begins past it."""
 
     event = Event.COPY_SUPERSEDED
@@ -365,7 +349,7 @@ class CopyFailed:
 
 
 @dataclass(frozen=True)
-class BatchApplied(_Simple):
+class BatchApplied(SimpleEvent):
     """The table's task brought it to the end of a batch.
 
     Attributes:
@@ -487,7 +471,7 @@ class BatchFailed:
 
 
 @dataclass(frozen=True)
-class CaughtUp(_Simple):
+class CaughtUp(SimpleEvent):
     """Nothing up to ``position`` waits for the table."""
 
     event = Event.CAUGHT_UP
@@ -498,7 +482,7 @@ class CaughtUp(_Simple):
 
 
 @dataclass(frozen=True)
-class TimePassed(_Simple):
+class TimePassed(SimpleEvent):
     """A deferred table may be merged once its time has come, or when a cut is due.
 
     Attributes:

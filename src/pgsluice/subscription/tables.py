@@ -10,14 +10,22 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
 from pgsluice.errors import SinkError
 from pgsluice.events import MetricsEvent, TableStateChanged
 from pgsluice.lsn import Lsn
-from pgsluice.spool import Cut, RecordStore, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool import (
+    Cut,
+    FormerTarget,
+    RecordStore,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+    TargetName,
+)
 from pgsluice.subscription.lifecycle import (
     Attempts,
     Effect,
@@ -26,7 +34,8 @@ from pgsluice.subscription.lifecycle import (
     next_state,
     uses_target,
 )
-from pgsluice.subscription.table_events import CopyRequested, TargetTaken
+from pgsluice.subscription.name_events import Renamed, TargetTaken
+from pgsluice.subscription.table_events import CopyRequested
 
 _NO_ATTEMPTS = Attempts()
 
@@ -53,6 +62,7 @@ class SubscriptionTables:
         self._is_changing = False
         self._effects: list[Transition] = []
         self._touched: dict[int, TableRecord | None] = {}
+        self._left: dict[TargetName, FormerTarget] = {}
         self._load()
 
     def _load(self) -> None:
@@ -61,9 +71,9 @@ class SubscriptionTables:
         self._base = record
         self._tables = dict(record.tables)
         self._unpublished = dict(record.unpublished)
-        self._oids_by_title: defaultdict[str, set[int]] = defaultdict(set)
+        self._oids_by_name: defaultdict[TargetName, set[int]] = defaultdict(set)
         for oid, table in {**record.tables, **record.unpublished}.items():
-            self._oids_by_title[table.title].add(oid)
+            self._oids_by_name[table.target_name].add(oid)
 
     @property
     def record(self) -> SubscriptionRecord:
@@ -113,7 +123,7 @@ class SubscriptionTables:
             except BaseException:
                 self._attempts = attempts
                 self._load()
-                self._effects, self._touched = [], {}
+                self._effects, self._touched, self._left = [], {}, {}
                 raise
             finally:
                 self._is_changing = False
@@ -161,19 +171,47 @@ class SubscriptionTables:
         with self.changing():
             assert oid not in self._tables
             assert oid not in self._unpublished
-            self._oids_by_title[table.title].add(oid)
+            self._oids_by_name[table.target_name].add(oid)
             return self._apply(oid, None, table, event)
 
     def forget(self, oid: int) -> None:
         """Remove a table that is gone, and whose target another one takes over."""
         with self.changing():
             table = self._tables.get(oid) or self._unpublished[oid]
-            self._oids_by_title[table.title].discard(oid)
+            self._oids_by_name[table.target_name].discard(oid)
             self._touched.setdefault(oid, self._tables.get(oid))
             self._tables.pop(oid, None)
             self._unpublished.pop(oid, None)
             self._attempts.pop(oid, None)
             self._record = None
+
+    def rename(self, renamed: Mapping[int, Renamed]) -> None:
+        """Give tables other names, all at once: two tables may have swapped theirs.
+
+        The cuts forget them: a version that a cut names is one of the old target.
+        """
+        with self.changing():
+            for oid, event in renamed.items():
+                table = self._tables.get(oid) or self._unpublished[oid]
+                self._oids_by_name[table.target_name].discard(oid)
+                self._oids_by_name[event.name].add(oid)
+            for oid, event in renamed.items():
+                self.apply(oid, event)
+            if renamed:
+                cut = self._base.cut and _without(self._base.cut, renamed)
+                cuts = tuple(_without(older, renamed) for older in self._base.cuts)
+                self._base, self._record = replace(self._base, cut=cut, cuts=cuts), None
+
+    def keep_former(self, former: Mapping[TargetName, FormerTarget]) -> None:
+        """Remember the targets that renamed tables left."""
+        with self.changing():
+            before = self._base.former
+            if former == before:
+                return
+            self._left.update(
+                {name: left for name, left in former.items() if before.get(name) != left}
+            )
+            self._base, self._record = replace(self._base, former=former), None
 
     def advance(self, position: Lsn) -> None:
         """Raise the subscription's position; a lower one changes nothing."""
@@ -196,9 +234,12 @@ class SubscriptionTables:
             raise self._failure
 
     def report_parked(self) -> None:
-        """Say which tables are parked, and why: a run that starts does not move them."""
+        """Say which tables are parked, and why: a run that starts does not move them.
+
+        What targets do not get is said as well.
+        """
         for table in self.durable.tables.values():
-            if table.is_parked:
+            if table.is_parked or table.incomplete:
                 self._report_state(table)
 
     def _apply(
@@ -207,7 +248,7 @@ class SubscriptionTables:
         attempts = self._attempts.get(oid, _NO_ATTEMPTS)
         transition = next_state(state, table, attempts, event)
         begins_to_use = uses_target(transition.table.state) and not uses_target(state)
-        if begins_to_use and self._is_target_taken(oid, table.title):
+        if begins_to_use and self._is_target_taken(oid, transition.table.target_name):
             transition = next_state(state, table, attempts, TargetTaken())
         if transition.attempts != attempts:
             self._attempts[oid] = transition.attempts
@@ -225,8 +266,8 @@ class SubscriptionTables:
             self._effects.append(transition)
         return transition
 
-    def _is_target_taken(self, oid: int, title: str) -> bool:
-        others = self._oids_by_title[title] - {oid}
+    def _is_target_taken(self, oid: int, name: TargetName) -> bool:
+        others = self._oids_by_name[name] - {oid}
         return any(
             uses_target(table.state) for table in map(self._tables.get, others) if table is not None
         )
@@ -234,6 +275,7 @@ class SubscriptionTables:
     def _carry_out(self) -> None:
         """What follows durable changes: effects first, because a report may raise."""
         touched, self._touched = self._touched, {}
+        left, self._left = self._left, {}
         effects, self._effects = self._effects, []
         for transition in effects:
             if transition.effect is Effect.LOOK:
@@ -245,16 +287,35 @@ class SubscriptionTables:
             if table is not None and _is_news(before, table):
                 self._report_state(table)
 
+        for (namespace, name), target in left.items():
+            state = str(TableState.UNPUBLISHED)
+            why = (target.why,) if target.why else ()
+            self._report(TableStateChanged(self._base.name, namespace, name, state, incomplete=why))
+
     def _report_state(self, table: TableRecord) -> None:
         self._report(
             TableStateChanged(
-                self._base.name, table.namespace, table.name, str(table.state), table.error
+                self._base.name,
+                table.namespace,
+                table.name,
+                str(table.shown_state),
+                table.error,
+                table.incomplete,
             )
         )
+
+
+def _without(cut: Cut, oids: Collection[int]) -> Cut:
+    versions = {oid: version for oid, version in cut.versions.items() if oid not in oids}
+    return replace(cut, versions=versions)
 
 
 def _is_news(before: TableRecord | None, table: TableRecord) -> bool:
     """Whether a change is reported; a copy reports by itself that it begins."""
     if table.is_to_copy and table.error is None:
         return False
-    return before is None or (before.state, before.error) != (table.state, table.error)
+    return before is None or _shown(before) != _shown(table)
+
+
+def _shown(table: TableRecord) -> tuple[object, ...]:
+    return table.shown_state, table.error, table.incomplete

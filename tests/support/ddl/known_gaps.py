@@ -122,12 +122,6 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
         Moment.SEVERAL_POLLS: Fault.PARKED,
         Moment.CAPTURE_ONLY: Fault.PARKED,
     },
-    "rename a table": Fault.NO_TARGET,
-    "rename a table nothing written": Fault.NO_TARGET,
-    "set schema": Fault.NO_TARGET,
-    "swap of an online migration": Fault.NO_TARGET,
-    "swap of two tables": Fault.DIFFERS,
-    "rename and another table under the old name": Fault.PARKED,
     "truncate and a new column": {Moment.ONE_POLL: Fault.PARKED},
     "add a column to an inheritance parent": {
         Moment.ONE_POLL: Fault.PARKED,
@@ -138,8 +132,6 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
         Moment.PREPARED: Fault.COPIED,
         Moment.PROMOTION: Fault.COPIED,
     },
-    "new partition": {Moment.TRANSACTION: Fault.COPIED, Moment.PREPARED: Fault.COPIED},
-    "new default partition": {Moment.TRANSACTION: Fault.COPIED, Moment.PREPARED: Fault.COPIED},
     "add a constant default to the root": {
         Moment.ONE_POLL: Fault.PARKED,
         Moment.SEVERAL_POLLS: Fault.COPIED,
@@ -151,7 +143,6 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     },
     "add a volatile default to the root": {Moment.ONE_POLL: Fault.PARKED},
     "attach a leaf with another missing value": {Moment.ONE_POLL: Fault.PARKED},
-    "rename the root": Fault.NO_TARGET,
     "truncate the root": Fault.COPIED,
     "drop a domain cascade": {
         Moment.SEVERAL_POLLS: Fault.PARKED,
@@ -161,7 +152,6 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     "add a column of a domain with a default": {Moment.ONE_POLL: Fault.PARKED},
     "actions there and back": {Moment.STOPPED: Fault.DIFFERS},
     "truncate not published there and back": {Moment.STOPPED: Fault.DIFFERS},
-    "swap with a table that is not published": Fault.NO_TARGET,
     "out of its schema and back with changes": {Moment.STOPPED: Fault.DIFFERS},
     "unlogged and logged with changes": {Moment.STOPPED: Fault.DIFFERS},
     "via root truncate the root": {

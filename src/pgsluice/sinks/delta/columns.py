@@ -21,6 +21,13 @@ def existing_schema(handle: DeltaTable) -> pa.Schema:
     return pa.schema(handle.schema().to_arrow())
 
 
+def rows(handle: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """All rows of a table with these columns of it, batch by batch."""
+    for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=schema.names)):
+        # The engine returns text as views, which pyarrow does not write to Parquet.
+        yield batch.select(schema.names).cast(schema)
+
+
 def as_delta(schema: pa.Schema, table: str) -> pa.Schema:
     """The same columns in the Arrow types that Delta gives back for them.
 

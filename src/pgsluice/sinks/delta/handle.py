@@ -25,6 +25,7 @@ from pgsluice.sinks.contract import (
     CommitMarker,
     Overtaken,
     StagedRows,
+    TargetContent,
     TargetIdentity,
     TargetTable,
 )
@@ -85,6 +86,16 @@ class DeltaHandle:
         if self._delta is None:
             return None
         return commit_marker.read_marker(self._delta, self._identity)
+
+    def content(self, version: int) -> TargetContent | None:
+        """The table at a version; None: there is none, or its log is gone."""
+        try:
+            delta = DeltaTable(self._uri, version=version, storage_options=self._storage_options)
+        except DeltaError:
+            return None
+        schema = columns.existing_schema(delta)
+        marker = commit_marker.read_marker(delta, self._identity)
+        return TargetContent(marker, schema, columns.rows(delta, schema))
 
     def refuse_foreign_changes(self) -> None:
         """Look at the versions since our newest commit.

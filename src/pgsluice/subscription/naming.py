@@ -1,0 +1,99 @@
+"""Which table each target belongs to: a table is its OID, and a target is its name. Pure.
+
+What a look at the catalog finds, for one table:
+
+======================  ===================  ====================================================
+before                  now                  what is done
+======================  ===================  ====================================================
+not known               sent                 discovered; it takes the target of its name
+has target ``a``        sent as ``a``        nothing
+has target ``a``        sent as ``b``        renamed; it takes target ``b`` and leaves ``a``
+has target ``a``        not sent             keeps ``a``, unless a table that is sent takes it:
+                                             then it is forgotten
+======================  ===================  ====================================================
+
+A target that is left and that no table takes stands still as a *former target*, until a table
+that is sent has its name again. A table that takes a target replaces the rows that it has of
+other tables, its *predecessors*. So no two tables have one target, whatever was renamed between
+two looks: a swap is two tables that each take the target that the other one leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pgsluice.spool import FormerTarget, TableRecord, TargetName
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChanges:
+    """What becomes of the targets.
+
+    Attributes:
+        renamed: tables that have another name now.
+        freed: tables that waited for a target which another table leaves now.
+        forgotten: tables that are not sent, and whose target another one takes.
+        predecessors: for each table that takes a target, the tables whose rows it may have.
+        former: all targets that stand still because a renamed table left them.
+    """
+
+    renamed: Mapping[int, TargetName] = field(default_factory=dict)
+    freed: frozenset[int] = frozenset()
+    forgotten: frozenset[int] = frozenset()
+    predecessors: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)
+
+
+def assign_targets(
+    known: Mapping[int, TableRecord],
+    former: Mapping[TargetName, FormerTarget],
+    sent: Mapping[int, TargetName],
+) -> TargetChanges:
+    """Give each table that is sent the target of its name.
+
+    Args:
+        known: the subscription's tables, also those that are not sent, by OID.
+        former: the targets that stand still.
+        sent: the names of the tables that the publications send now.
+    """
+    owners: dict[TargetName, list[int]] = {}
+    for oid, table in known.items():
+        owners.setdefault(table.target_name, []).append(oid)
+    # All tables whose rows a target may have, those of unfinished copies included.
+    rows = {name: left.oids for name, left in former.items()}
+    for name, oids in owners.items():
+        every = (oid for owner in oids for oid in (owner, *known[owner].predecessor_oids))
+        rows[name] = tuple(dict.fromkeys((*every, *rows.get(name, ()))))
+    taken = set(sent.values())
+    renamed = {
+        oid: name for oid, name in sent.items() if oid in known and known[oid].target_name != name
+    }
+    freed = frozenset(
+        oid for oid in known.keys() & sent.keys() - renamed.keys() if len(owners[sent[oid]]) > 1
+    )
+    stand = {
+        name: FormerTarget(rows[name], known[oids[-1]].target)
+        for name, oids in owners.items()
+        if name not in taken and renamed.keys() >= set(oids)
+        if any(map(_may_have_rows, (known[oid] for oid in oids)))
+    }
+    return TargetChanges(
+        renamed=renamed,
+        freed=freed,
+        forgotten=frozenset(
+            oid for oid, table in known.items() if oid not in sent and table.target_name in taken
+        ),
+        predecessors={
+            # Also its own: a table that comes back finds the rows that it left there.
+            oid: tuple(other for other in rows.get(name, ()) if other != oid or name in former)
+            for oid, name in sent.items()
+            if oid not in known or oid in renamed or oid in freed
+        },
+        former={name: left for name, left in former.items() if name not in taken} | stand,
+    )
+
+
+def _may_have_rows(table: TableRecord) -> bool:
+    """Whether something may be at a table's target, its own rows or those of predecessors."""
+    return table.is_active or table.copy_number > 0 or bool(table.predecessor_oids)
