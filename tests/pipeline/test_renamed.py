@@ -75,7 +75,7 @@ def test_each_name_has_the_rows_of_the_table_that_is_called_so(
     # SIGKILL of a worker that has written a target, then of the driver before it records any.
     for place in ("copy.renamed", "copy.after_renamed"):
         process = one.start("run", PGSLUICE_FAILPOINTS=f"{place}=kill")
-        process.wait(120)
+        process.wait(300)
         assert any(table.old_target for table in one.record().tables.values()), one.log()[-3000:]
     shop.execute("UPDATE plain_new SET a = 11 WHERE id = 1")
     one.once()

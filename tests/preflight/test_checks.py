@@ -29,7 +29,12 @@ from pgsluice.preflight.facts import (
 )
 from pgsluice.preflight.findings import Finding, Level
 from pgsluice.preflight.gather_local import file_system_of, folder_problem
-from pgsluice.preflight.local import check_environment, check_spool, check_targets
+from pgsluice.preflight.local import (
+    check_environment,
+    check_incomplete_targets,
+    check_spool,
+    check_targets,
+)
 from pgsluice.preflight.publications import check_publications
 from pgsluice.preflight.server import (
     check_connection,
@@ -48,7 +53,14 @@ from pgsluice.preflight.tables import (
 )
 from pgsluice.replication import SystemIdentity, TimelineSwitch
 from pgsluice.spark.java import Java
-from pgsluice.spool import SpoolIdentity
+from pgsluice.spool import (
+    FormerTarget,
+    Owner,
+    SpoolIdentity,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+)
 
 _CONFIG = parse_config(
     """
@@ -364,6 +376,20 @@ def test_targets() -> None:
     assert finding.level is Level.OK
     (finding,) = check_targets(replace(_LOCAL, targets=(replace(target, problem="full"),)))
     assert finding.what == 'subscription "lake", /lake: full'
+
+
+def test_targets_that_do_not_get_everything() -> None:
+    table = TableRecord("s", "t", TableState.READY, incomplete=("it lacks\n  → do this",))
+    former = {
+        ("s", "users"): FormerTarget((1,), why="another one has the name\n  → ALTER PUBLICATION"),
+        ("s", "old"): FormerTarget((2,), why="its table is called s.new now"),
+    }
+    record = SubscriptionRecord(
+        "lake", Owner.CONFIG, "current", "", Lsn(1), Lsn(1), {1: table}, former=former
+    )
+    lacking, standing = check_incomplete_targets(replace(_LOCAL, records=(record,)))
+    assert (lacking.what, lacking.todo) == ('subscription "lake", s.t: it lacks', "do this")
+    assert (standing.level, standing.todo) == (Level.WARNING, "ALTER PUBLICATION")
 
 
 def test_what_is_installed() -> None:

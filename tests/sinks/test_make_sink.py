@@ -56,6 +56,9 @@ def test_an_unsupported_configuration_is_refused_by_name(
         ("a~b", "a~7Eb"),
         ("..", "~2E."),
         (".x", "~2Ex"),
+        ("_delta_log", "~5Fdelta_log"),
+        ("_Delta_Log", "~5FDelta_Log"),
+        ("_delta", "_delta"),
         ("{table}", "~7Btable~7D"),
     ],
 )

@@ -21,6 +21,7 @@ from pgsluice.config.model import (
     SubscriptionConfig,
 )
 from pgsluice.config.section import Section
+from pgsluice.config.target_places import are_entangled
 from pgsluice.config.unsupported import unsupported_settings
 from pgsluice.config.validation_errors import nearest, sentences
 from pgsluice.errors import ConfigError
@@ -189,11 +190,16 @@ class _Reader:
             # Names become folders, and some file systems ignore case.
             if (first := names.setdefault(name.lower(), name)) is not name:
                 self.mistakes.append(f'two subscriptions are named "{first}"')
-            elif (first := targets.setdefault(target, name)) != name:
-                self.mistakes.append(
-                    f'[subscription] "{name}" writes to the same target as "{first}"; '
-                    "each needs a target of its own"
-                )
+                continue
+            for other, first in targets.items():
+                if other == target or are_entangled(other, target):
+                    self.mistakes.append(
+                        f'[subscription] "{name}" writes to the same target as "{first}"'
+                        f"{', or into its folders' * (other != target)}; "
+                        "each needs a target of its own"
+                    )
+                    break
+            targets.setdefault(target, name)
 
     def _check_shared_spool(self, spool: SpoolConfig, spark: Mapping[str, str]) -> None:
         for key in ("spark.master", "spark.remote"):

@@ -11,7 +11,12 @@ from pgsluice.preflight.facts import LocalFacts, SourceFacts
 from pgsluice.preflight.findings import Finding, error
 from pgsluice.preflight.gather_local import gather_local, gather_spool
 from pgsluice.preflight.gather_source import gather_source
-from pgsluice.preflight.local import check_environment, check_spool, check_targets
+from pgsluice.preflight.local import (
+    check_environment,
+    check_incomplete_targets,
+    check_spool,
+    check_targets,
+)
 from pgsluice.preflight.own_publications import check_own_publications
 from pgsluice.preflight.publications import check_messages, check_publications
 from pgsluice.preflight.server import (
@@ -55,6 +60,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
 LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_spool,
     check_targets,
+    check_incomplete_targets,
     check_environment,
 )
 """Run in any case."""

@@ -15,7 +15,7 @@ from pgsluice.config import Config
 from pgsluice.lsn import Lsn
 from pgsluice.replication import SystemIdentity, TimelineSwitch
 from pgsluice.spark.java import Java
-from pgsluice.spool import SpoolIdentity
+from pgsluice.spool import SpoolIdentity, SubscriptionRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +193,7 @@ class LocalFacts:
     Attributes:
         system: the server's answer to IDENTIFY_SYSTEM; None if it gave none.
         targets: only those that are folders on a disk.
+        records: of the subscriptions that have run.
     """
 
     config: Config
@@ -200,6 +201,7 @@ class LocalFacts:
     system: SystemIdentity | None
     targets: tuple[TargetFacts, ...]
     environment: EnvironmentFacts
+    records: tuple[SubscriptionRecord, ...] = ()
 
 
 def quoted(name: str) -> str:

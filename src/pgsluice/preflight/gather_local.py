@@ -14,7 +14,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.preflight.facts import EnvironmentFacts, LocalFacts, SpoolFacts, TargetFacts
 from pgsluice.replication import SystemIdentity
 from pgsluice.spark.java import find_java
-from pgsluice.spool import Spool, SpoolReader
+from pgsluice.spool import Spool, SpoolReader, SubscriptionRecord
 
 
 def gather_spool(path: Path) -> SpoolFacts:
@@ -48,7 +48,17 @@ def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | Non
         if (folder := _fixed_part(subscription.sink.target)) is not None
     ]
     environment = EnvironmentFacts(find_java(), _version("pyspark"), _version("deltalake"))
-    return LocalFacts(config, spool, system, tuple(targets), environment)
+    return LocalFacts(
+        config, spool, system, tuple(targets), environment, _records(config.spool.path)
+    )
+
+
+def _records(path: Path) -> tuple[SubscriptionRecord, ...]:
+    """The subscriptions' records; none where they cannot be read, which another check says."""
+    try:
+        return tuple(Spool.open(path).subscriptions()) if Spool.exists(path) else ()
+    except PgsluiceError:
+        return ()
 
 
 def _version(package: str) -> str | None:

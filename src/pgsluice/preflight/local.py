@@ -99,6 +99,18 @@ def check_targets(facts: LocalFacts) -> Iterator[Finding]:
             yield ok("target", f"{title} can write to {target.folder}")
 
 
+def check_incomplete_targets(facts: LocalFacts) -> Iterator[Finding]:
+    """Which targets do not get all that happens to their tables, as of the last run."""
+    for record in facts.records:
+        reasons = [(t.title, why) for t in record.tables.values() for why in t.incomplete]
+        reasons += [(".".join(name), left.why) for name, left in record.former.items()]
+        for title, why in sorted(reasons):
+            sentence, _, hint = why.partition("\n  → ")
+            if hint:
+                what = f'subscription "{record.name}", {title}: {sentence}'
+                yield warning("target", what, hint)
+
+
 def check_environment(facts: LocalFacts) -> Iterator[Finding]:
     """Whether Java and the Python packages that a subscription needs are installed."""
     if not facts.config.subscriptions:

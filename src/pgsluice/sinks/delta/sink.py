@@ -51,10 +51,13 @@ def encode_name(name: str) -> str:
 
     Letters and digits of any script, ``_``, ``-`` and inner dots stay. Every other character
     becomes ``~`` and the hex digits of its UTF-8 bytes. ``%`` is not used: deltalake decodes a
-    ``%`` in a path twice, and then does not find the table.
+    ``%`` in a path twice, and then does not find the table. ``_delta_log`` would make its parent
+    folder look like a Delta table.
     """
     encoded = "".join(
         c if c.isalnum() or c in "_-." else "".join(f"~{byte:02X}" for byte in c.encode())
         for c in name
     )
+    if encoded.lower() == "_delta_log":
+        return f"~5F{encoded[1:]}"
     return f"~2E{encoded[1:]}" if encoded.startswith(".") else encoded
