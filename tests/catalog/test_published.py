@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from pgsluice.catalog import relations_of
+from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
 
@@ -141,12 +142,15 @@ def test_it_does_not_wait_for_locks_and_reads_in_the_snapshot(
     each_server: EmbeddedServer, database
 ) -> None:
     db = database(each_server)
-    db.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    db.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int DEFAULT 7)", "CREATE PUBLICATION p FOR TABLE t"
+    )
     with db.connect() as migration, connect_sql(db.dsn) as connection:
         connection.execute("SET statement_timeout = '10s'")
         migration.execute("BEGIN")
         migration.execute("LOCK TABLE t")
         assert [relation.name for relation in relations_of(connection, ["p"]).values()] == ["t"]
+        assert source_catalog(connection).table("public", "t") is not None
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         connection.execute("SELECT 1")
         migration.execute("ALTER PUBLICATION p DROP TABLE t")

@@ -36,7 +36,7 @@ class SourceColumn:
         identity: ``""``, ``"a"`` always, ``"d"`` by default.
         display_type: as format_type() prints it.
         display_collation: the collation's name, empty for the type's own collation.
-        display_default: the DEFAULT or generation expression, or empty.
+        display_default: the DEFAULT or generation expression, where it is read, or empty.
     """
 
     name: str
@@ -199,7 +199,7 @@ SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attcollation:
        a.attnotnull, {generated}, a.attidentity::text,
        pg_catalog.format_type(a.atttypid, a.atttypmod),
        CASE WHEN a.attcollation <> t.typcollation THEN o.collname END,
-       pg_catalog.pg_get_expr(d.adbin, d.adrelid, true)
+       {default}
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f', 'v', 'm', 'S')
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
@@ -229,24 +229,31 @@ ORDER BY i.inhparent, i.inhrelid
 """
 
 
-def source_catalog(connection: Connection) -> SourceCatalog:
+def source_catalog(connection: Connection, *, with_defaults: bool = False) -> SourceCatalog:
     """Read the catalog in one snapshot: of the open transaction, or else of a new one.
+
+    Args:
+        connection: to the source.
+        with_defaults: read :attr:`SourceColumn.display_default` too. To print an expression, the
+            server opens its table, and waits for whoever has an ACCESS EXCLUSIVE lock.
 
     The search path is the default of the role or the database, without schemas that do not
     exist; ``"$user"`` stands for the role.
     """
     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-        return _read(connection)
+        return _read(connection, with_defaults=with_defaults)
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        return _read(connection)
+        return _read(connection, with_defaults=with_defaults)
 
 
-def _read(connection: Connection) -> SourceCatalog:
+def _read(connection: Connection, *, with_defaults: bool) -> SourceCatalog:
     version = connection.info.server_version
     columns: dict[int, list[SourceColumn]] = {}
     generated = "a.attgenerated::text" if version >= 120000 else "''"
-    for row in connection.execute(_COLUMNS.format(generated=generated).encode()):
+    default = "pg_catalog.pg_get_expr(d.adbin, d.adrelid, true)" if with_defaults else "NULL"
+    query = _COLUMNS.format(generated=generated, default=default)
+    for row in connection.execute(query.encode()):
         known = (row[1], row[2], int(row[3]), row[4], row[5], row[6], row[7], row[8])
         shown = (row[9], row[10] or "", row[11] or "")
         columns.setdefault(int(row[0]), []).append(SourceColumn(*known, *shown))
