@@ -82,9 +82,14 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
     one.wait_until(lambda: holds("slow", "small", 1, 2))
     (java,) = (child for child in psutil.Process(process.pid).children() if child.name() == "java")
     java.kill()
-    shop.execute("INSERT INTO small VALUES (3)", "DELETE FROM big WHERE id > 3")
-    one.wait_until(lambda: holds("slow", "small", 1, 2, 3) and holds("quick", "small", 1, 2, 3))
-    one.wait_until(lambda: [row[0] for row in lake(one, "slow", "big")] == [1, 2, 3])
+    shop.execute("INSERT INTO small VALUES (3)", "DELETE FROM big WHERE id > 199999")
+
+    def is_applied() -> bool:
+        last = max(row[0] for row in lake(one, "slow", "big"))
+        return last == 199999 and all(holds(name, "small", 1, 2, 3) for name in ("slow", "quick"))
+
+    # A JVM, its workers and two queries start.
+    one.wait_until(is_applied, timeout_s=240)
     assert (
         f"Spark's JVM (process {java.pid}) has ended by SIGKILL: it is started again" in one.log()
     )

@@ -216,7 +216,9 @@ def _launch(settings: Mapping[str, str], app_name: str, log: Path) -> None:
     log.touch(mode=0o600)
     with log.open("ab") as file:
         gateway = launch_gateway(conf, popen_kwargs={"stderr": file})  # type: ignore[no-untyped-call]
-    SparkContext(conf=conf, gateway=gateway)
+    context: Any = SparkContext(conf=conf, gateway=gateway)
+    # It would print a traceback when the JVM ends: the error says it.
+    context._accumulatorServer.handle_error = lambda *_: None
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
