@@ -9,7 +9,8 @@ the spool beside the messages, so that a segment decodes without the server.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pgsluice.types.definition import TypeDefinition, TypeField
@@ -71,6 +72,15 @@ class RelationFacts:
     def type_definitions(self) -> dict[int, TypeDefinition]:
         """The types by OID, as the type registry takes them."""
         return {definition.oid: definition for definition in self.types}
+
+    def with_published_keys(self, columns: Collection[str]) -> RelationFacts:
+        """Without a primary key or identity of which a column is not among those published."""
+        published = frozenset(columns)
+        return replace(
+            self,
+            primary_key=self.primary_key if published.issuperset(self.primary_key) else (),
+            identity_key=self.identity_key if published.issuperset(self.identity_key) else (),
+        )
 
     def to_json(self) -> str:
         """One line of JSON; :meth:`from_json` reads it back."""

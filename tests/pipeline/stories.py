@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from tests.pipeline.own_publications import publishing
 from tests.support.pipeline import Pipeline
 
+from pgsluice.errors import TablesUnfinished
 from pgsluice.subscription.run import run
 
 Story = Iterator[Mapping[str, str] | None]
@@ -56,7 +57,11 @@ def _run(one: Pipeline) -> None:
     if one.publications:
         statements = (f"CREATE PUBLICATION {name} {of};\n" for name, of in one.publications.items())
         publishing(one, "".join(statements), lake=tuple(one.publications))
-    run(one.config, once=True)
+    try:
+        run(one.config, once=True)
+    except TablesUnfinished as error:
+        if error.hint:  # a table waits; parked ones are compared by the caller
+            raise
 
 
 def _assert_parked(one: Pipeline, expected: Mapping[str, str]) -> None:

@@ -117,7 +117,7 @@ class TestForeignCommits:
                 t.insert(row(3))
                 t.delete({"id": 3})
         with pytest.raises(Overtaken):
-            handle.apply(net(t), Lsn(120), ())
+            handle.apply(net(t), Lsn(120))
         assert not writer.apply(net(t), Lsn(120)).skipped
         assert DeltaTable(location(sink)).version() == 3
         assert writer_of(sink).position() == 120

@@ -32,6 +32,7 @@ VERIFIED_FOR_NOTHING = frozenset(
         "vacuum full of a partition",
         "cluster of an older missing value",
         "via root truncate the root",
+        "ours via root truncate the root",
     }
 )
 """Known gaps: one read of the table that the catalog could spare."""

@@ -101,7 +101,7 @@ def _facts(
     if root.oid != facts.oid:
         columns = tuple(sorted(columns, key=lambda column: order.get(column.name, len(order))))
     return replace(
-        facts,
+        facts.with_published_keys(published),
         oid=root.oid,
         namespace=root.namespace,
         name=root.name,
@@ -110,6 +110,4 @@ def _facts(
         root_namespace=root.namespace,
         root_name=root.name,
         columns=columns,
-        primary_key=facts.primary_key if published.issuperset(facts.primary_key) else (),
-        identity_key=facts.identity_key if published.issuperset(facts.identity_key) else (),
     )

@@ -36,7 +36,21 @@ leaves of its root
 What harmless statements also do is only suspicious. Then :data:`SUSPICIONS` says why the table is
 compared with its target, and it is copied only if it differs:
 
-======================================  ================================================"""
+======================================  =======================================================
+What a look finds                       What it may be, besides something harmless
+======================================  =======================================================
+new file where no TRUNCATE is sent      TRUNCATE, or VACUUM FULL
+new file, and a column's row in         ALTER TYPE to the same type with USING, or VACUUM FULL
+pg_attribute was written again          beside GRANT, SET DEFAULT or SET STATISTICS
+new file of a leaf that no publication  UNLOGGED for a while, or TRUNCATE, VACUUM FULL
+lists itself
+a publication's row was written again   other actions for a while, or SET to the same options
+a row type was written again, of a      another schema for a while, or another name or owner
+table that is published by its schema
+======================================  =======================================================
+
+Anything else is the same: a new file alone is VACUUM FULL, CLUSTER, or a TRUNCATE that is sent.
+"""
 
 from __future__ import annotations
 

@@ -209,11 +209,13 @@ def _table(
     actions = {relation.oid: _actions(relation, mine) for relation in relations}
     content = published_content(facts, relations, leaves)
     columns, rows = content.columns, content.row_filter
+    keyed = facts
     if mine is not None:
         # What acts on them is the same for all that are published as one table.
         own = next(iter(mine.values())).resolution
         sent = _plain(facts) if columns is None else columns
         columns = tuple(column for column in own.published_columns if column in sent)
+        keyed = facts.with_published_keys(columns)
         rows = (
             " AND ".join(
                 f"({condition})"
@@ -235,8 +237,8 @@ def _table(
         ),
         truncates=_truncates(relations, mine),
         key=keys.get(f"{facts.root_namespace}.{facts.root_name}")
-        or facts.primary_key
-        or facts.identity_key,
+        or keyed.primary_key
+        or keyed.identity_key,
         **_witnesses_of(facts, witnesses),
     )
     has_changes = not source_fingerprint.actions.isdisjoint({"update", "delete"})
