@@ -12,7 +12,6 @@ from tests.support.ddl.batch import run_rows
 from tests.support.ddl.page import judge
 from tests.support.ddl.row import Moment
 from tests.support.ddl.table import ROWS
-from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline
 
 TELLING = (
@@ -27,7 +26,7 @@ TELLING = (
 )
 
 
-@pytest.mark.usefixtures("local_spark")
+@pytest.mark.usefixtures("spark")
 @pytest.mark.pg(">= 12")
 def test_what_happened_while_all_was_stopped(
     database: MakeDatabase, pipeline: MakePipeline

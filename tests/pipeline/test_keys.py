@@ -8,11 +8,10 @@ from __future__ import annotations
 import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.key_types import KEY_TYPES
-from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline
 from tests.support.verifying import verify
 
-pytestmark = pytest.mark.usefixtures("local_spark")
+pytestmark = pytest.mark.usefixtures("spark")
 
 KEYS = (
     "float8s", "decimals", "long_numerics", "chars", "moments", "intervals", "documents",

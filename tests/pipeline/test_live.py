@@ -64,9 +64,11 @@ def test_tables_come_and_go_while_it_runs(pipeline: MakePipeline) -> None:
             one.wait_until(lambda: is_ready(one, "late") and is_ready(one, "late_log"))
             shop.execute("DELETE FROM late WHERE id < 50", "INSERT INTO late_log VALUES ('b')")
 
-            # A table has the target of its name; that of its old name stays as it was.
+            # A table has the target of its name; from the look on, that of its old name stays.
             shop.execute("ALTER TABLE renamed RENAME TO other", "DROP TABLE gone")
             shop.execute("INSERT INTO other VALUES (1, 'x')")
+            one.wait_until(lambda: is_ready(one, "other"))
+            shop.execute("INSERT INTO other VALUES (2, 'y')")
             # Another table under an old name is another table.
             shop.execute("DROP TABLE again", "CREATE TABLE again (id int PRIMARY KEY, w int)")
             shop.execute("INSERT INTO again VALUES (7, 8)")
@@ -80,7 +82,7 @@ def test_tables_come_and_go_while_it_runs(pipeline: MakePipeline) -> None:
             shop.execute("INSERT INTO t " + ROWS.format(2000, 2100), "DELETE FROM t WHERE id < 9")
             one.wait_applied()
         one.assert_equal("t", "late", "late_log", "again", "other")
-        assert one.delta("renamed").to_pyarrow_table().to_pylist() == []
+        assert {"id": 2, "v": "y"} not in one.delta("renamed").to_pyarrow_table().to_pylist()
         assert one.delta("gone").to_pyarrow_table().to_pylist() == [{"id": 1}]
         states = {table.name: table.state for table in one.record().tables.values()}
         assert {states["t"], states["late"], states["again"]} <= {"f", "r"}

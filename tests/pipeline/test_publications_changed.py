@@ -35,7 +35,7 @@ def copies(one: Pipeline, table: str) -> int:
     return one.table(table).copy_number
 
 
-@pytest.mark.usefixtures("local_spark")
+@pytest.mark.usefixtures("spark")
 def test_what_is_published_changes_between_runs(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
@@ -185,7 +185,7 @@ def a_column_outside_the_replica_identity_parks_at_the_first_update(one: Pipelin
     assert lake(one, "lake", "outside") == [(1, 2)]
 
 
-@pytest.mark.usefixtures("local_spark")
+@pytest.mark.usefixtures("spark")
 def test_a_subscription_gets_publications_and_loses_them(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:

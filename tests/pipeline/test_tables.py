@@ -7,7 +7,7 @@ from tests.pipeline.stories import Story, tell
 from tests.support.databases import MakeDatabase
 from tests.support.pipeline import MakePipeline, Pipeline
 
-pytestmark = pytest.mark.usefixtures("local_spark")
+pytestmark = pytest.mark.usefixtures("spark")
 
 BIG = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 300))"
 
