@@ -12,6 +12,7 @@
     ├── SourceRefused             exit code 3: the server, or what it holds, is not fit
     │   ├── SlotInUse             the slot is active for another process
     │   ├── SlotLost              missing after the first run, or its WAL is gone
+    │   ├── PublicationMissing    a publication that the stream was started with is missing
     │   ├── Gap                   the slot moved past the spool: changes are missing
     │   └── ForeignSource         another system, database or slot than the spool's
     ├── SpoolError                the spool cannot be read or written
@@ -149,6 +150,10 @@ class SlotInUse(SourceRefused):
 
 class SlotLost(SourceRefused):
     """The slot is missing after the first run, or the server removed WAL that it needs."""
+
+
+class PublicationMissing(SourceRefused):
+    """A publication that replication needs does not exist; it may come back."""
 
 
 class Gap(SourceRefused):

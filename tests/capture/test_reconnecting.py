@@ -26,7 +26,8 @@ from pgsluice.capture import read_health, run_capture
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.receiver import Pace, Receiver
 from pgsluice.capture.store import Store
-from pgsluice.errors import SourceUnreachable
+from pgsluice.config import Config
+from pgsluice.errors import PublicationMissing, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter
@@ -157,6 +158,63 @@ def test_other_publications_join_when_the_spool_is_past_their_making(db, tmp_pat
     run_capture(publications("two"), once=True)
     assert inserted(config) == numbers(1, 15)
     assert Spool.open(config.spool.path).identity.publications == ("two",)
+
+
+def from_the_users_publication(db: Database, path) -> Config:
+    """A spool that was begun with a publication of the user's, called shop."""
+    db.execute("CREATE PUBLICATION shop FOR TABLE t", "CREATE TABLE unpublished (id int)")
+    config = configure(db, path)
+    source = config.source.model_copy(update={"publications": ("shop",), "catalog_poll_s": 0.1})
+    config = config.model_copy(update={"source": source})
+    run_capture(config, once=True)
+    return config
+
+
+def publications(db: Database) -> list[str]:
+    return [name for (name,) in db.execute("SELECT pubname FROM pg_publication ORDER BY 1")]
+
+
+def says(config: Config, text: str) -> bool:
+    health = read_health(config.spool.path)
+    return health is not None and text in (health.message or "")
+
+
+def test_a_users_publication_that_is_missing_is_never_made_by_a_live_capture(db, tmp_path):
+    config = from_the_users_publication(db, tmp_path / "spool")
+    with running(config):
+        await_that(lambda: phase(config) == "streaming")
+        db.execute("ALTER PUBLICATION shop RENAME TO moved", "CREATE TABLE more (id int)")
+        await_that(lambda: says(config, "'shop' of [source] publications does not exist"))
+        assert publications(db) == ["moved"]
+        db.execute("ALTER PUBLICATION moved RENAME TO shop", insert(1, 5))
+        await_that(lambda: inserted(config) == numbers(1, 5))
+        await_that(lambda: not says(config, "does not exist"))
+    assert publications(db) == ["shop"]
+
+
+@pytest.mark.parametrize(("version", "meanwhile"), [(18, "streaming"), (16, "reconnecting")])
+def test_a_start_without_a_users_publication_waits_where_the_server_cannot_decode(
+    servers, database, tmp_path, version, meanwhile
+):
+    db = database(servers(version))
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    config = from_the_users_publication(db, tmp_path / "spool")
+    db.execute("ALTER PUBLICATION shop RENAME TO moved")
+    with running(config):
+        await_that(lambda: says(config, "'shop' of [source] publications does not exist"))
+        assert phase(config) == meanwhile
+        assert publications(db) == ["moved"]
+        db.execute("ALTER PUBLICATION moved RENAME TO shop", insert(1, 5))
+        await_that(lambda: inserted(config) == numbers(1, 5))
+    assert Spool.open(config.spool.path).identity.publications == ("shop",)
+
+
+def test_a_publication_that_is_configured_later_has_to_exist(db, tmp_path):
+    config = from_the_users_publication(db, tmp_path / "spool")
+    source = config.source.model_copy(update={"publications": ("shop", "typo")})
+    with pytest.raises(PublicationMissing, match="'typo' of \\[source\\] publications"):
+        run_capture(config.model_copy(update={"source": source}), once=True)
+    assert publications(db) == ["shop"]
 
 
 def test_facts_that_an_r_brought_are_not_undone_by_older_ones(db):

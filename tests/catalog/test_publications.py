@@ -187,6 +187,22 @@ def test_dropping_takes_ours_and_no_other(each_server: EmbeddedServer, database)
         assert set(publications_of(connection)) == {"own"}
 
 
+def test_after_the_first_start_only_ours_are_made_again(each_server, database) -> None:
+    db = database(each_server)
+    db.execute("CREATE TABLE a (id int PRIMARY KEY)", "CREATE PUBLICATION shop FOR TABLE a")
+    requested = _ensure(db, "shop", "pgsluice").names
+    assert requested == ("shop", "pgsluice", "pgsluice_insert")
+    db.execute("ALTER PUBLICATION shop RENAME TO moved", "DROP PUBLICATION pgsluice")
+    with connect_sql(db.dsn) as connection:
+        report = ensure_publications(connection, ["shop", "pgsluice", "typo"], requested)
+        assert report.created == ("pgsluice",)
+        assert report.missing == ("shop", "typo")
+        assert report.names == ("shop", "pgsluice", "pgsluice_insert", "typo")
+        assert report.problem is not None
+        assert "'shop', 'typo' of [source] publications do not exist" in report.problem
+        assert set(publications_of(connection)) == {"moved", "pgsluice", "pgsluice_insert"}
+
+
 def test_both_named_in_the_configuration(database) -> None:
     db = database()
     db.execute("CREATE TABLE a (id int PRIMARY KEY)")

@@ -21,6 +21,7 @@ from pgsluice.errors import (
     ForeignSource,
     Gap,
     PgsluiceError,
+    PublicationMissing,
     SlotInUse,
     SlotLost,
     SourceRefused,
@@ -79,14 +80,16 @@ def run_capture(
         try:
             with Store(writer, Retention(writer, policy, reporter.warn)) as store:
                 stream = SlotStream(config, spool, store, reporter, ended, once=once)
-                _keep_streaming(stream, reporter, ended)
+                _keep_streaming(stream, reporter, ended, once=once)
         except PgsluiceError as error:
             reporter.report(CapturePhase.STOPPED, error.what, error)
             raise
         reporter.report(CapturePhase.STOPPED)
 
 
-def _keep_streaming(stream: SlotStream, reporter: CaptureReporter, stop: threading.Event) -> None:
+def _keep_streaming(
+    stream: SlotStream, reporter: CaptureReporter, stop: threading.Event, *, once: bool
+) -> None:
     """Stream on one connection after another, until done or until waiting cannot help."""
     failures = 0
     in_use_since: float | None = None
@@ -105,6 +108,10 @@ def _keep_streaming(stream: SlotStream, reporter: CaptureReporter, stop: threadi
             reason: PgsluiceError = error
         except _FINAL:
             raise
+        except PublicationMissing as error:
+            if once:
+                raise
+            reason, in_use_since = error, None
         except (SourceUnreachable, SourceRefused) as error:
             if not stream.has_started:
                 raise

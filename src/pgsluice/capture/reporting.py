@@ -23,6 +23,9 @@ class CaptureReporter:
         config: the whole configuration.
         writer: its spool's.
         send: takes the events.
+
+    Attributes:
+        lasting: what people have to know for as long as it is so; any thread may set it.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class CaptureReporter:
         self._send = send
         self._health = CaptureHealth(os.getpid(), CapturePhase.STARTING, time.time())
         self._server_end = Lsn(0)
+        self.lasting: str | None = None
 
     def warn(self, sentence: str) -> None:
         """Report something that does not stop the work."""
@@ -71,6 +75,7 @@ class CaptureReporter:
             message: why, when something is in the way.
             error: what ended it.
         """
+        message = message or self.lasting
         position, frontier = self._writer.position, self._writer.frontier
         server_end = max(self._server_end, frontier)
         self._health = replace(

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pgsluice.capture.slot import check_slot_kind
 from pgsluice.capture.timeline import COPY_AGAIN, check_slot_is_there
-from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
+from pgsluice.catalog import (
+    PublicationReport,
+    SlotInfo,
+    ensure_publications,
+    flush_lsn,
+    server_info,
+    slot_info,
+)
 from pgsluice.config import SourceConfig
-from pgsluice.errors import ForeignSource, Gap, SlotLost, SourceUnreachable
+from pgsluice.errors import ForeignSource, Gap, PublicationMissing, SlotLost, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 
 _STATUS_S = 10.0
+_FIRST_TO_SKIP_MISSING = 180000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +33,25 @@ class SourceState:
         flush_lsn: how far its WAL is flushed (on a standby: replayed).
         is_standby: whether it is in recovery.
         status_s: the longest time that it may wait for a status update.
-        publications: those that exist now, of the configured ones.
-        publications_at: an LSN after which all of them can be decoded.
+        publications: those to ask for.
     """
 
     slot: SlotInfo
     flush_lsn: Lsn
     is_standby: bool
     status_s: float
-    publications: tuple[str, ...]
-    publications_at: Lsn
+    publications: PublicationReport
 
 
-def read_source_state(dsn: str, source: SourceConfig) -> SourceState:
+def read_source_state(
+    dsn: str, source: SourceConfig, requested: Collection[str]
+) -> SourceState:
     """Ask the server, and bring the publications into step.
 
     Args:
         dsn: of the server that will stream.
         source: what was configured.
+        requested: the publications that replication was started with last.
 
     Raises:
         SlotLost: the slot is not there, and will not come.
@@ -54,7 +64,7 @@ def read_source_state(dsn: str, source: SourceConfig) -> SourceState:
     ):
         server = server_info(sql)
         slot = check_slot_is_there(slot_info(sql, source.slot), source.slot, server)
-        publications = ensure_publications(sql, source.publications)
+        publications = ensure_publications(sql, source.publications, requested)
         flushed = flush_lsn(sql)
         row = sql.execute(
             "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
@@ -65,9 +75,32 @@ def read_source_state(dsn: str, source: SourceConfig) -> SourceState:
         flush_lsn=flushed,
         is_standby=server.is_standby,
         status_s=min(_STATUS_S, timeout_ms / 4000) if timeout_ms else _STATUS_S,
-        publications=publications.names,
-        publications_at=publications.position,
+        publications=publications,
     )
+
+
+def check_publications(
+    publications: PublicationReport, requested: Collection[str], server_version: int
+) -> None:
+    """Can the server decode, though publications are missing?
+
+    Servers before 18 refuse the first change that they decode without one of them; from 18 on the
+    server sends what the others publish. A publication that was never requested has to exist
+    first: changes from before it was made cannot be decoded with it.
+
+    Args:
+        publications: the configured ones.
+        requested: those that replication was started with last.
+        server_version: such as 180000.
+
+    Raises:
+        PublicationMissing: it cannot.
+    """
+    needed = {*publications.missing}
+    if server_version >= _FIRST_TO_SKIP_MISSING:
+        needed -= {*requested}
+    if needed:
+        raise PublicationMissing(f"{publications.problem}; nothing is received until then")
 
 
 def check_slot(source: SourceState, database: str, frontier: Lsn, *, two_phase: bool) -> None:

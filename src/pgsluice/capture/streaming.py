@@ -23,7 +23,12 @@ from pgsluice.capture.slot import (
     options_in_force,
     pgoutput_options,
 )
-from pgsluice.capture.source_state import SourceState, check_slot, read_source_state
+from pgsluice.capture.source_state import (
+    SourceState,
+    check_publications,
+    check_slot,
+    read_source_state,
+)
 from pgsluice.capture.standby import StandbyWatch
 from pgsluice.capture.store import Store
 from pgsluice.capture.timeline import History, Received, start_on
@@ -95,16 +100,19 @@ class SlotStream:
             system = connection.identify_system()
             check_identity(self._spool.identity, system)
             self._follow_timeline(connection, system)
-            source = read_source_state(connection.server_dsn, self._config.source)
+            requested = self._spool.identity.publications
+            source = read_source_state(connection.server_dsn, self._config.source, requested)
             check_slot(
                 source,
                 system.dbname,
                 self._store.durable,
                 two_phase=self._config.source.two_phase,
             )
-            self._publications = source.publications
-            for name in source.publications:
-                self._decodable_from.setdefault(name, source.publications_at)
+            check_publications(source.publications, requested, connection.server_version)
+            self._reporter.lasting = source.publications.problem
+            self._publications = source.publications.names
+            for name in source.publications.names:
+                self._decodable_from.setdefault(name, source.publications.position)
             if self._once and self._target is None:
                 self._target = source.flush_lsn
                 if self.is_done:
@@ -182,7 +190,10 @@ class SlotStream:
                 self._store.guard = None
 
     def _keep_publications(self, connection: psycopg.Connection[Any]) -> bool:
-        return not ensure_publications(connection, self._config.source.publications).left
+        requested = self._spool.identity.publications
+        report = ensure_publications(connection, self._config.source.publications, requested)
+        self._reporter.lasting = report.problem
+        return not report.left
 
     def _publications_to_request(self) -> tuple[tuple[str, ...], Lsn | None]:
         """The publications to ask for, and the LSN at which another one can be added.

@@ -8,6 +8,9 @@ and ``<name>_insert`` with ``publish = 'insert, truncate'`` for the others. Rule
 * Both are created at once, even if empty: the slot's position has to be later than the creation
   of a publication that is decoded from there.
 * Only publications with our COMMENT are altered or dropped. A user's publication is used as it is.
+* Missing publications are created before the first start. Later only those are made again that
+  pgsluice made: a user's publication may be renamed for a moment, and another one under its name
+  would send other tables.
 * From 13 on the root of a partitioned table is listed, and new partitions are published without
   a change; before 13 its leaves are listed.
 * If the role lacks a privilege, the message has the SQL for somebody who has it to run.
@@ -15,7 +18,7 @@ and ``<name>_insert`` with ``publish = 'insert, truncate'`` for the others. Rule
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +46,7 @@ class PublicationReport:
         names: the publications that START_REPLICATION should name.
         created: the publications that were created.
         used_as_is: the user's publications.
+        missing: the user's publications that do not exist now.
         added, removed: (publication, schema.table) added to or dropped from ours; a table
             whose replica identity changed is in both.
         insert_only: tables without replica identity: their updates and deletes are not published.
@@ -55,11 +59,24 @@ class PublicationReport:
     names: tuple[str, ...]
     created: tuple[str, ...]
     used_as_is: tuple[str, ...]
+    missing: tuple[str, ...]
     added: tuple[tuple[str, str], ...]
     removed: tuple[tuple[str, str], ...]
     insert_only: tuple[str, ...]
     left: tuple[str, ...]
     position: Lsn
+
+    @property
+    def problem(self) -> str | None:
+        """A sentence on the publications that are missing; None if there are none."""
+        if not self.missing:
+            return None
+        listed = ", ".join(map(repr, self.missing))
+        does = "do" if len(self.missing) > 1 else "does"
+        return (
+            f"{listed} of [source] publications {does} not exist on the server: create or rename "
+            "a publication, or correct the configuration"
+        )
 
 
 @dataclass(slots=True)
@@ -69,6 +86,7 @@ class _Plan:
     names: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
     used_as_is: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     added: list[tuple[str, str]] = field(default_factory=list)
     removed: list[tuple[str, str]] = field(default_factory=list)
     insert_only: set[str] = field(default_factory=set)
@@ -76,7 +94,9 @@ class _Plan:
     statements: list[sql.Composed] = field(default_factory=list)
 
 
-def ensure_publications(connection: Connection, names: Sequence[str]) -> PublicationReport:
+def ensure_publications(
+    connection: Connection, names: Sequence[str], requested: Collection[str] | None = None
+) -> PublicationReport:
     """Create missing publications, and update ours to the tables that exist now.
 
     Called before the slot is created, and then at intervals. Runs one transaction, and none when
@@ -85,13 +105,15 @@ def ensure_publications(connection: Connection, names: Sequence[str]) -> Publica
     Args:
         connection: in autocommit mode, not inside a transaction.
         names: the value of ``[source] publications``.
+        requested: the publications that replication was started with last; None before the first
+            start. Of those that are missing only ours are made again.
 
     Raises:
         SourceRefused: a publication is missing and cannot be created (the hint has the SQL to
             run), or a user's publication has the name of our second one.
     """
     for attempt in range(_ATTEMPTS):
-        plan = _plan(connection, names)
+        plan = _plan(connection, names, requested)
         try:
             _carry_out(connection, plan)
             return _report(connection, plan)
@@ -130,19 +152,32 @@ def drop_publications(connection: Connection, names: Sequence[str]) -> tuple[str
     return tuple(ours)
 
 
-def _plan(connection: Connection, names: Sequence[str]) -> _Plan:
+def _plan(
+    connection: Connection, names: Sequence[str], requested: Collection[str] | None
+) -> _Plan:
     plan = _Plan()
     wanted = [*names, *(name + INSERT_SUFFIX for name in names)]
     existing = publications_of(connection, wanted)
     tables: list[UserTable] | None = None
     seconds = {name + INSERT_SUFFIX for name in names}
+
+    def is_ours(name: str) -> bool:
+        if name in existing:
+            return existing[name].is_ours
+        # Ours have a second one, which the configuration does not name.
+        return requested is None or name + INSERT_SUFFIX in {*requested} - {*names}
+
     for name in names:
-        if name in seconds and (name not in existing or existing[name].is_ours):
-            continue  # handled with its first publication
         first, second = existing.get(name), existing.get(name + INSERT_SUFFIX)
+        is_second = name in seconds
+        if is_second and is_ours(name.removesuffix(INSERT_SUFFIX)) and is_ours(name):
+            continue  # handled with its first publication
         plan.names.append(name)
-        if first is not None and not first.is_ours:
+        if first is not None and (is_second or not first.is_ours):
             plan.used_as_is.append(name)
+            continue
+        if not is_ours(name):
+            plan.missing.append(name)
             continue
         if second is not None and not second.is_ours:
             raise SourceRefused(
@@ -277,6 +312,7 @@ def _report(connection: Connection, plan: _Plan) -> PublicationReport:
         names=tuple(plan.names),
         created=tuple(plan.created),
         used_as_is=tuple(plan.used_as_is),
+        missing=tuple(plan.missing),
         added=tuple(plan.added),
         removed=tuple(plan.removed),
         insert_only=tuple(sorted(plan.insert_only)),

@@ -78,7 +78,9 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         assert session is not None
         server = server_info(connection)
         slot = slot_info(connection, source.slot)
-        publications = _publications(connection, source.publications)
+        known = None if spool.received is None else spool.identity
+        requested = None if known is None else known.publications
+        publications = _publications(connection, source.publications, requested)
         sent = _sent(connection, source.publications, publications)
         tables = _tables(connection, sent)
         column_types = _column_types(connection, sent) if source.binary else None
@@ -114,14 +116,17 @@ def _replication(source: SourceConfig) -> ReplicationFacts:
         return ReplicationFacts(problem=error.what)
 
 
-def _publications(connection: Connection, names: tuple[str, ...]) -> PublicationFacts:
+def _publications(
+    connection: Connection, names: tuple[str, ...], requested: tuple[str, ...] | None
+) -> PublicationFacts:
     """Which publications exist, and the statements with which the first run creates the rest."""
     existing = publications_of(connection, names)
     missing = tuple(name for name in names if name not in existing)
     problem, statements = None, ""
     if missing:
         try:
-            ensure_publications(connection, names)  # refused: the session is read-only
+            # Refused if there is one to create: the session is read-only.
+            problem = ensure_publications(connection, names, requested).problem
         except SourceRefused as error:
             problem = error.what
             statements = (error.hint or "").partition("\n")[2]

@@ -21,6 +21,7 @@ from pgsluice.errors import (
     ConfigError,
     ForeignSource,
     PgsluiceError,
+    PublicationMissing,
     SlotInUse,
     SlotLost,
     SourceRefused,
@@ -99,7 +100,7 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
         case "42704" if "publication" not in message:
             return SlotLost(text, hint="was the slot dropped?", sqlstate=sqlstate)
         case "42704":
-            return SourceRefused(
+            return PublicationMissing(
                 text,
                 hint="a publication must exist before the slot's position: create it; if that does "
                 "not help, `pgsluice drop` and start again",
