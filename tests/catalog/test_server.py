@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from pgsluice.catalog import flush_lsn, server_info, slot_info
+from pgsluice.catalog import flush_lsn, server_info, slot_info, wal_timeline
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection, connect_sql
@@ -29,6 +29,7 @@ def test_the_server_and_our_role(each_server: EmbeddedServer) -> None:
         # Flushed is what was inserted, once a commit waited for it.
         (row,) = walsender.command("IDENTIFY_SYSTEM")
         assert flush_lsn(connection) <= Lsn.parse(row["xlogpos"])
+        assert wal_timeline(connection) == walsender.identify_system().timeline
 
 
 def test_an_ordinary_role_sees_what_it_lacks(each_server: EmbeddedServer, database) -> None:

@@ -83,9 +83,9 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.HOLD_RELEASED, HoldReleased(), NONE, "- - i i i i i"),
     (Event.TIMELINE_LEFT, TimelineLeft(), NONE, "- - . . i i ."),
     (Event.LOOK_SAME, LookedSame("new"), NONE, "- - . . f r ."),
-    (Event.LOOK_COLUMNS, LookedColumns("new", (), Lsn(9), "{}"), NONE, "- - . . f r ."),
+    (Event.LOOK_COLUMNS, LookedColumns("new", (), Lsn(9), 1, "{}"), NONE, "- - . . f r ."),
     (Event.LOOK_COPY, LookedCopy(), NONE, "- - . . i i ."),
-    (Event.LOOK_VERIFY, LookedSuspicious("new", (), "why"), NONE, "- - . . f r ."),
+    (Event.LOOK_VERIFY, LookedSuspicious("new", why="why"), NONE, "- - . . f r ."),
     (Event.ASSESSED, Assessed(("why",)), NONE, "- - i d f r p"),
     (Event.VERIFIED_EQUAL, VerifiedEqual(1), NONE, "- . . . f r ."),
     (Event.VERIFIED_COPY, VerifiedDifferent(), NONE, "- . . . i i ."),
@@ -226,11 +226,11 @@ def test_a_suspicious_table_is_marked_until_it_was_verified_or_copied() -> None:
             record = next_state(record.state, record, NONE, event).table
         return record
 
-    marked = after(table(TableState.READY), LookedSuspicious("new", (), "why"))
+    marked = after(table(TableState.READY), LookedSuspicious("new", why="why"))
     assert (marked.to_verify, marked.verification_number, marked.fingerprint) == ("why", 1, "new")
     assert after(marked, LookedSame("newer"), BatchApplied(Lsn(9), Lsn(9))).to_verify == "why"
     assert after(marked, VerifiedEqual(1)).to_verify == ""
-    again = after(marked, LookedSuspicious("newer", (), "why again"))
+    again = after(marked, LookedSuspicious("newer", why="why again"))
     assert after(again, VerifiedEqual(1)).to_verify == "why again"
     assert after(again, VerifiedEqual(2)).to_verify == ""
     copied = after(marked, VerifiedDifferent(), CopyBegun(Lsn(9)), CopyPlanned("newest"))

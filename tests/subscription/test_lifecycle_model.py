@@ -204,6 +204,8 @@ class Model(RuleBasedStateMachine):
             self.tables.durable.tables,
             TableOptions(),
             has_rules=self.has_rules,
+            wal_end=Lsn(self.clock),
+            timeline=1,
         )
         look.apply(self.tables, self.new_record, copy_data=True)
         for source in sent:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -14,7 +16,10 @@ from tests.support.spools import SpoolMaker, orders, stream
 
 from pgsluice.copy import CopyResult, Snapshot
 from pgsluice.errors import SpoolError
+from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import ColumnState, SourceFingerprint
+from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import (
     Owner,
     RecordStore,
@@ -24,10 +29,13 @@ from pgsluice.spool import (
     TableState,
     load_record,
 )
+from pgsluice.subscription.catalog_look import CatalogLook
+from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import Attempts, next_state
 from pgsluice.subscription.run import _registered
 from pgsluice.subscription.table_copies import copy_event
 from pgsluice.subscription.table_events import TimelineLeft
+from pgsluice.subscription.tables import SubscriptionTables
 
 
 @pytest.fixture
@@ -91,6 +99,68 @@ def test_the_identity_keeps_the_history() -> None:
     raw = {**json.loads(FIRST.to_json()), "format": 2}
     del raw["history"], raw["file"], raw["crc32"]
     assert SpoolIdentity.from_json(json.dumps(raw).encode(), "identity.json") == FIRST
+
+
+@pytest.mark.parametrize(
+    ("looked_at", "looked_on", "is_void"),
+    [(500, 1, False), (501, 1, True), (501, 2, False), (501, 0, False)],
+)
+def test_a_look_past_a_promotion_is_void(looked_at: int, looked_on: int, *, is_void: bool) -> None:
+    table = looked(Lsn(looked_at), looked_on)
+    seen = after_another_look(table, {1: ID})
+    assert bool(seen.to_verify) is is_void
+    assert (seen.looked_at, seen.looked_on) == (
+        (Lsn(700), 2) if is_void else (Lsn(looked_at), looked_on)
+    ), "an equal fingerprint is as old as it was"
+
+
+@pytest.mark.parametrize(("looked_at", "state"), [(500, "r"), (501, "i")])
+def test_columns_found_past_a_promotion_are_not_added(looked_at: int, state: str) -> None:
+    due = replace(looked(Lsn(looked_at), 1), alter_after=Lsn(looked_at), alter_facts="{}")
+    assert after_another_look(due, {1: ID}).state == state
+    # The target may have a column of a look that does not count: the new one has another value.
+    found = after_another_look(looked(Lsn(looked_at), 1), {1: ID, 2: ColumnState("c", 1)})
+    assert (found.state, found.alter_after) == (state, Lsn(700 if state == "r" else 0))
+
+
+ID = ColumnState("id", 1)
+
+
+def looked(at: Lsn, timeline: int) -> TableRecord:
+    text = fingerprint({1: ID}).to_text()
+    return TableRecord(
+        "s", "t", TableState.READY, fingerprint=text, looked_at=at, looked_on=timeline
+    )
+
+
+def fingerprint(columns: dict[int, ColumnState]) -> SourceFingerprint:
+    return SourceFingerprint({7: 1}, columns, frozenset({"insert"}))
+
+
+def after_another_look(table: TableRecord, columns: dict[int, ColumnState]) -> TableRecord:
+    """The table after a look of the new primary, at 700."""
+    record = SubscriptionRecord(
+        "lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1), {7: table}
+    )
+    store = SimpleNamespace(record=record, save=lambda _: None)
+    tables = SubscriptionTables(cast(Any, store), lambda _: None)
+    answers = SimpleNamespace(fetchall=list)
+    connection = SimpleNamespace(
+        info=SimpleNamespace(server_version=180000), execute=lambda *_: answers
+    )
+    facts = RelationFacts(7, "s", "t", "r", 7, "s", "t", ("id",), ("id",), "d", 1, ())
+    look = CatalogLook(
+        cast(Any, connection),
+        SECOND,
+        [ReplicatedTable(facts, None, None, fingerprint(columns))],
+        record.tables,
+        TableOptions(),
+        has_rules=False,
+        wal_end=Lsn(700),
+        timeline=2,
+    )
+    look.apply(tables, lambda _: table, copy_data=True)
+    return tables.record.tables[7]
 
 
 # Positions

@@ -43,9 +43,7 @@ class SourceState:
     publications: PublicationReport
 
 
-def read_source_state(
-    dsn: str, source: SourceConfig, requested: Collection[str]
-) -> SourceState:
+def read_source_state(dsn: str, source: SourceConfig, requested: Collection[str]) -> SourceState:
     """Ask the server, and bring the publications into step.
 
     Args:

@@ -23,6 +23,7 @@ from pgsluice.catalog.server import (
     insert_lsn,
     server_info,
     slot_info,
+    wal_timeline,
 )
 from pgsluice.catalog.tables import (
     Filenode,
@@ -65,4 +66,5 @@ __all__ = [
     "slot_info",
     "tables_named",
     "user_tables",
+    "wal_timeline",
 ]

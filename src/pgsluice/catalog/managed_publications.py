@@ -152,9 +152,7 @@ def drop_publications(connection: Connection, names: Sequence[str]) -> tuple[str
     return tuple(ours)
 
 
-def _plan(
-    connection: Connection, names: Sequence[str], requested: Collection[str] | None
-) -> _Plan:
+def _plan(connection: Connection, names: Sequence[str], requested: Collection[str] | None) -> _Plan:
     plan = _Plan()
     wanted = [*names, *(name + INSERT_SUFFIX for name in names)]
     existing = publications_of(connection, wanted)

@@ -130,6 +130,18 @@ def insert_lsn(connection: Connection) -> Lsn:
     return end
 
 
+_TIMELINE = """
+SELECT pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn())
+WHERE NOT pg_catalog.pg_is_in_recovery()
+"""
+
+
+def wal_timeline(connection: Connection) -> int:
+    """The timeline of the WAL that the server writes; 0 for a standby, which writes none."""
+    row = connection.execute(_TIMELINE).fetchone()
+    return 0 if row is None else int(row[0][:8], 16)
+
+
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
     """One row of pg_replication_slots.

@@ -61,7 +61,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pgsluice.schema_rules.types import prints_all
-from pgsluice.schema_rules.verdicts import ColumnsAdded, CopyAgain, Same, Verify
+from pgsluice.schema_rules.verdicts import ColumnsAdded, CopyAgain, Same, SourceVerdict, Verify
 
 FIRST_WITH_TRUNCATE = 110000
 
@@ -445,7 +445,7 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
 """The same, of what harmless statements also do."""
 
 
-def reconcile_source(look: Look) -> Same | ColumnsAdded | CopyAgain | Verify:
+def reconcile_source(look: Look) -> SourceVerdict:
     """What a look at a table means for its target. Pure."""
     for applies, matter in RULES:
         if applies(look):

@@ -104,8 +104,10 @@ class Park:
     reason: ParkReason | None = None
 
 
+SourceVerdict = Same | ColumnsAdded | CopyAgain | Verify
+"""What can be said of a table at the source."""
 Verdict = Same | AddColumns | ColumnsAdded | Widen | LeaveOut | LookFirst | CopyAgain | Park
-"""What can be said of a target; of a look at the source :class:`Verify` too."""
+"""What can be said of a target."""
 
 
 def raise_unless_possible(verdict: Verdict, table: str) -> tuple[pa.Field, ...]:

@@ -81,6 +81,8 @@ class TableRecord:
         incomplete: what its target does not get, although the table is not parked, for people.
         copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
             they are not known.
+        looked_at, looked_on: the LSN and timeline before which the server's WAL has all that the
+            fingerprint has; 0 where a copy read it, or where they are not known.
         to_verify: why its target has to be compared with the source; empty: it need not.
         verification_number: rises with each reason to verify it.
         fingerprint: of the source's table; a later look at the table is compared with it.
@@ -121,6 +123,8 @@ class TableRecord:
     is_published: bool = True
     copied_at: Lsn = _NOWHERE
     copied_on: int = 0
+    looked_at: Lsn = _NOWHERE
+    looked_on: int = 0
     to_verify: str = ""
     verification_number: int = 0
     alter_after: Lsn = _NOWHERE

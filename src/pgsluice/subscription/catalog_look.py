@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import insert_lsn, missing_values, readable_tables
+from pgsluice.catalog import missing_values, readable_tables
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
@@ -23,6 +23,7 @@ from pgsluice.schema_rules import (
     Look,
     Same,
     SourceFingerprint,
+    SourceVerdict,
     Verify,
     added_columns,
     added_leaves,
@@ -60,13 +61,11 @@ class _Differences:
     Attributes:
         created_empty: new leaves that had no rows when they became partitions.
         missing: of leaves of tables with a new column: column -> the value of older rows.
-        seen_through: everything that was committed before the look has a position up to this.
         readable: of the tables that are parked for it, those that our role may read now.
     """
 
     created_empty: frozenset[int]
     missing: Mapping[int, Mapping[str, str]]
-    seen_through: Lsn
     readable: frozenset[int]
 
 
@@ -80,6 +79,7 @@ class CatalogLook:
         known: the tables that the subscription has.
         options: how tables travel.
         has_rules: whether publications of pgsluice choose from what the server sends.
+        wal_end, timeline: where the server's WAL ended after ``source`` was read.
     """
 
     def __init__(
@@ -91,7 +91,10 @@ class CatalogLook:
         options: TableOptions,
         *,
         has_rules: bool,
+        wal_end: Lsn,
+        timeline: int,
     ) -> None:
+        self._looked = wal_end, timeline
         self._connection = connection
         self._identity = identity
         self._source = {table.facts.oid: table for table in source}
@@ -186,7 +189,6 @@ class CatalogLook:
         return _Differences(
             created_empty=leaves_created_empty(self._connection, added),
             missing=missing_values(self._connection, leaves),
-            seen_through=insert_lsn(self._connection) if leaves else Lsn(0),
             readable=readable_tables(self._connection, unreadable),
         )
 
@@ -202,7 +204,7 @@ class CatalogLook:
                 return ReasonEnded(cause)
         before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
         if before is None:
-            return LookedSame("", known.relations)
+            return LookedSame("", known.relations, *self._looked)
         look = Look(
             known.title,
             before,
@@ -212,7 +214,7 @@ class CatalogLook:
             has_some_leaves=bool(known.relations),
             missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
         )
-        match reconcile_source(look):
+        match self._unless_void(known, reconcile_source(look)):
             case CopyAgain(why):
                 if known.is_active:
                     logger.info("%s: it is copied again", why)
@@ -221,17 +223,27 @@ class CatalogLook:
                 if known.is_active:
                     logger.info("%s: it is verified", why)
                 fingerprint = now.following(before).to_text()
-                return LookedSuspicious(fingerprint, table.relations, why)
+                return LookedSuspicious(fingerprint, table.relations, *self._looked, why)
             case ColumnsAdded(values):
                 fingerprint = now.following(before, values).to_text()
-                return LookedColumns(
-                    fingerprint,
-                    table.relations,
-                    self._differences.seen_through,
-                    table.facts.to_json(),
-                )
+                facts = table.facts.to_json()
+                return LookedColumns(fingerprint, table.relations, *self._looked, facts)
             case Same():
-                return LookedSame(now.following(before).to_text(), table.relations)
+                fingerprint = now.following(before).to_text()
+                return LookedSame(fingerprint, table.relations, *self._looked)
+
+    def _unless_void(self, known: TableRecord, verdict: SourceVerdict) -> SourceVerdict:
+        """The verdict, if the look that it compares with counts.
+
+        What a look saw past a promotion's switch point was taken back, and what was done instead
+        may have given rows of the catalog the same OIDs and xmins.
+        """
+        if self._identity.has(known.looked_on, known.looked_at):
+            return verdict
+        why = f"{known.title} was looked at on a primary that was left since"
+        if isinstance(verdict, ColumnsAdded) or known.alter_after:
+            return CopyAgain(f"{why}, and has columns that its target gets")
+        return Verify(why) if isinstance(verdict, Same) else verdict
 
     def _has_ended(self, known: TableRecord, table: ReplicatedTable) -> bool:
         """Whether a table could be copied now, and then kept, as far as its reason tells."""

@@ -4,7 +4,8 @@ A look first asks whether the catalog has changed since the last one
 (:mod:`pgsluice.catalog.changes`), and reads it only then, or when the subscription itself has
 changed. It reads everything in one snapshot. What it means for each table is said in
 :mod:`pgsluice.subscription.catalog_look`. While the server is asked, the tables' lock is free:
-batches go on.
+batches go on. After a promotion looks wait until capture has followed the new primary: only then
+is it known which of the looks before count.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import CatalogChanges, tables_named
+from pgsluice.catalog import CatalogChanges, insert_lsn, tables_named, wal_timeline
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ParkReason
 from pgsluice.replication import connect_sql, source_errors
@@ -75,7 +76,10 @@ class CatalogLooks:
             if not (is_needed or has_changed or is_another or self._waits_for_rights()):
                 return
             try:
-                self._look(connection, identity)
+                if not self._look(connection, identity):
+                    self.look_anew()
+                    self._tables.needs_look |= is_needed
+                    return
             except BaseException:
                 self.look_anew()
                 raise
@@ -102,14 +106,27 @@ class CatalogLooks:
         if self._rules is not None and table.rules is not None:
             self._rules.in_force[table.facts.oid] = table.rules
 
-    def _look(self, connection: psycopg.Connection[Any], identity: SpoolIdentity) -> None:
+    def _look(self, connection: psycopg.Connection[Any], identity: SpoolIdentity) -> bool:
+        """Look, unless the server is on a timeline that capture has not followed yet."""
         known = self._tables.durable.tables
         has_rules = self._rules is not None
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = self.source_tables(connection)
             options = table_options(self._subscription)
-            look = CatalogLook(connection, identity, source, known, options, has_rules=has_rules)
+            wal_end, timeline = insert_lsn(connection), wal_timeline(connection)
+            if timeline not in (0, identity.timeline):
+                return False
+            look = CatalogLook(
+                connection,
+                identity,
+                source,
+                known,
+                options,
+                has_rules=has_rules,
+                wal_end=wal_end,
+                timeline=timeline,
+            )
             names = names_to_find(self._tables.durable, source)
             found = tables_named(connection, names)
         with self._tables.changing():
@@ -120,6 +137,7 @@ class CatalogLooks:
                 now = self._tables.get(table.facts.oid)
                 if now is not None and now.is_active:
                     self.set_rules(table)
+        return True
 
     def _waits_for_rights(self) -> bool:
         """Rights of the role are no rows of the tables."""

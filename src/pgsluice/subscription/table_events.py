@@ -126,14 +126,28 @@ class LookedSame(SimpleEvent):
     Attributes:
         fingerprint: what later looks are compared with.
         relations: see :class:`pgsluice.spool.TableRecord`.
+        looked_at, looked_on: where the server's WAL ended after the look, and its timeline.
     """
 
     event = Event.LOOK_SAME
     fingerprint: str
     relations: tuple[int, ...] = ()
+    looked_at: Lsn = _NOWHERE
+    looked_on: int = 0
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, fingerprint=self.fingerprint, relations=self.relations)
+        if self.fingerprint == table.fingerprint:  # as old as it was
+            return replace(table, relations=self.relations)
+        return self._looked(table)
+
+    def _looked(self, table: TableRecord) -> TableRecord:
+        return replace(
+            table,
+            fingerprint=self.fingerprint,
+            relations=self.relations,
+            looked_at=self.looked_at,
+            looked_on=self.looked_on,
+        )
 
 
 @dataclass(frozen=True)
@@ -141,18 +155,15 @@ class LookedColumns(LookedSame):
     """A look found columns that were added; the target gets them.
 
     Attributes:
-        after: everything that was committed before the look has a position up to this one.
         facts: of the source's table, as JSON.
     """
 
     event = Event.LOOK_COLUMNS
-    after: Lsn = _NOWHERE
     facts: str = ""
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(
-            super().change(table, attempts), alter_after=self.after, alter_facts=self.facts
-        )
+        # Everything that was committed before the look has a position up to its end.
+        return replace(self._looked(table), alter_after=self.looked_at, alter_facts=self.facts)
 
 
 @dataclass(frozen=True)
@@ -175,7 +186,7 @@ class LookedSuspicious(LookedSame):
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(
-            super().change(table, attempts),
+            self._looked(table),
             to_verify=self.why,
             verification_number=table.verification_number + 1,
         )
@@ -267,6 +278,8 @@ class CopyPlanned(SimpleEvent):
             copy_number=table.copy_number + 1,
             fingerprint=self.fingerprint,
             relations=self.relations,
+            looked_at=_NOWHERE,
+            looked_on=0,
             is_published=True,
             to_verify="",
             alter_after=_NOWHERE,

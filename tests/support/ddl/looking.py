@@ -15,7 +15,7 @@ import psycopg
 from tests.support.databases import Database
 from tests.support.ddl.row import Outcome, Publisher, Row
 
-from pgsluice.catalog import ensure_publications
+from pgsluice.catalog import ensure_publications, insert_lsn, wal_timeline
 from pgsluice.config.model import PublicationsConfig, SubscriptionConfig
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
@@ -101,7 +101,14 @@ class Looks:
             known = self.store.record.tables
             has_rules = self._rules is not None
             look = CatalogLook(
-                connection, _IDENTITY, source, known, TableOptions(), has_rules=has_rules
+                connection,
+                _IDENTITY,
+                source,
+                known,
+                TableOptions(),
+                has_rules=has_rules,
+                wal_end=insert_lsn(connection),
+                timeline=wal_timeline(connection),
             )
             look.apply(tables, _new_record, copy_data=True)
         fingerprints = {table.facts.oid: table.fingerprint.to_text() for table in source}
