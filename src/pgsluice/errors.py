@@ -165,7 +165,12 @@ class ForeignSource(SourceRefused):
 
 
 class SpoolError(PgsluiceError):
-    """The spool cannot be read or written; fact: ``path``."""
+    """The spool cannot be read or written; fact: ``path``.
+
+    A file that cannot be read is to be restored: until then the tables that need it wait.
+    """
+
+    remedy = Remedy.WAIT
 
 
 class SpoolFull(SpoolError):

@@ -31,6 +31,7 @@ from pgsluice.preflight.findings import Finding, Level
 from pgsluice.preflight.gather_local import file_system_of, folder_problem
 from pgsluice.preflight.local import (
     check_environment,
+    check_failing_tables,
     check_incomplete_targets,
     check_spool,
     check_targets,
@@ -390,6 +391,18 @@ def test_targets_that_do_not_get_everything() -> None:
     lacking, standing = check_incomplete_targets(replace(_LOCAL, records=(record,)))
     assert (lacking.what, lacking.todo) == ('subscription "lake", s.t: it lacks', "do this")
     assert (standing.level, standing.todo) == (Level.WARNING, "ALTER PUBLICATION")
+
+
+def test_tables_that_wait_or_are_parked() -> None:
+    waiting = TableRecord("s", "t", TableState.READY, error="a file cannot be read\n  → restore it")
+    parked = TableRecord("s", "u", TableState.PARKED, error="no key")
+    tables = {1: waiting, 2: parked, 3: TableRecord("s", "v", TableState.READY)}
+    record = SubscriptionRecord("lake", Owner.CONFIG, "current", "", Lsn(1), Lsn(1), tables)
+    waits, stands = check_failing_tables(replace(_LOCAL, records=(record,)))
+    assert waits.what == 'subscription "lake", s.t is not applied: a file cannot be read'
+    assert (waits.level, waits.todo) == (Level.WARNING, "restore it")
+    assert stands.what == 'subscription "lake", s.u is parked: no key'
+    assert stands.todo == "then copy it: pgsluice copy CONFIG s.u"
 
 
 def test_what_is_installed() -> None:

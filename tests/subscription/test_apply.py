@@ -134,6 +134,24 @@ def test_segments_that_overlap_are_applied_once(
     assert ids(lake) == [0, 1, 2]
 
 
+def test_a_table_waits_for_a_file_of_the_spool_that_is_to_be_restored(
+    maker: SpoolMaker, lake: Path
+) -> None:
+    copied(maker, lake)
+    end = inserted(maker, 1)
+    (segment,) = maker.path.glob("segments/*/*")
+    good = segment.read_bytes()
+    segment.write_bytes(good[:-100])
+    for _ in range(2):
+        result = task(maker, lake).run(work(end).to_bytes())
+        assert result.remedy is Remedy.WAIT
+        assert f"{segment.name} cannot be read" in (result.error or "")
+        assert "restore the file" in (result.error or "")
+    segment.write_bytes(good)
+    assert task(maker, lake).run(work(end).to_bytes()).error is None
+    assert ids(lake) == [0, 1]
+
+
 def test_rows_that_the_target_lacks_are_skipped_and_counted(maker: SpoolMaker, lake: Path) -> None:
     copied(maker, lake)
     relation, insert = orders(7)

@@ -30,7 +30,7 @@ from pgsluice.subscription.apply import RulesMissing
         (RulesMissing, Remedy.LOOK),
         (SourceUnreachable, Remedy.WAIT),
         (SourceRefused, Remedy.RETRY),
-        (SpoolHole, Remedy.RETRY),
+        (SpoolHole, Remedy.WAIT),
         (SinkError, Remedy.STOP),
     ],
 )

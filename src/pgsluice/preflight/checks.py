@@ -13,6 +13,7 @@ from pgsluice.preflight.gather_local import gather_local, gather_spool
 from pgsluice.preflight.gather_source import gather_source
 from pgsluice.preflight.local import (
     check_environment,
+    check_failing_tables,
     check_incomplete_targets,
     check_spool,
     check_targets,
@@ -61,6 +62,7 @@ LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_spool,
     check_targets,
     check_incomplete_targets,
+    check_failing_tables,
     check_environment,
 )
 """Run in any case."""

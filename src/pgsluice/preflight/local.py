@@ -111,6 +111,20 @@ def check_incomplete_targets(facts: LocalFacts) -> Iterator[Finding]:
                 yield warning("target", what, hint)
 
 
+def check_failing_tables(facts: LocalFacts) -> Iterator[Finding]:
+    """Which tables are not applied, as of the last run, and why."""
+    for record in facts.records:
+        for table in sorted(record.tables.values(), key=lambda table: table.title):
+            if table.error is not None and (table.is_active or table.is_parked):
+                state = "is parked" if table.is_parked else "is not applied"
+                why, _, hint = table.error.partition("\n  → ")
+                yield warning(
+                    "table",
+                    f'subscription "{record.name}", {table.title} {state}: {why}',
+                    hint or f"then copy it: pgsluice copy CONFIG {table.title}",
+                )
+
+
 def check_environment(facts: LocalFacts) -> Iterator[Finding]:
     """Whether Java and the Python packages that a subscription needs are installed."""
     if not facts.config.subscriptions:
