@@ -198,6 +198,45 @@ def test_a_rewrite_shows_under_an_older_snapshot(each_server: EmbeddedServer, da
         assert after.now not in (None, before.now)
 
 
+def test_only_an_alter_table_that_rewrites_makes_another_toast_table(
+    each_server: EmbeddedServer, database
+) -> None:
+    db = database(each_server)
+    db.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int, b text)",
+        "INSERT INTO t SELECT i, i, repeat('b', 9000) FROM generate_series(1, 3) i",
+    )
+    (facts,) = _facts(db, "public.t")
+
+    def file_after(statement: str) -> tuple[bool, bool]:
+        """Whether a statement makes another file, and another TOAST table."""
+        with connect_sql(db.dsn) as connection:
+            before = leaf_filenodes(connection, [facts.oid])[facts.oid][facts.oid]
+            db.execute(statement)
+            after = leaf_filenodes(connection, [facts.oid])[facts.oid][facts.oid]
+        assert before.toast_table
+        return before.now != after.now, before.toast_table != after.toast_table
+
+    kept = ("VACUUM FULL t", "CLUSTER t USING t_pkey", "TRUNCATE t")
+    assert {statement: file_after(statement) for statement in kept} == dict.fromkeys(
+        kept, (True, False)
+    )
+    rewritten = (
+        "ALTER TABLE t ALTER a TYPE int USING a * 2",
+        "ALTER TABLE t ALTER a TYPE bigint",
+        "ALTER TABLE t ADD c float DEFAULT random()",
+        "ALTER TABLE t SET UNLOGGED",
+        "ALTER TABLE t SET LOGGED",
+    )
+    assert {statement: file_after(statement) for statement in rewritten} == dict.fromkeys(
+        rewritten, (True, True)
+    )
+    harmless = ("ALTER TABLE t ALTER b TYPE varchar", "REINDEX TABLE t", "ANALYZE t")
+    assert {statement: file_after(statement) for statement in harmless} == dict.fromkeys(
+        harmless, (False, False)
+    )
+
+
 def test_many_at_once_and_some_that_are_not_there(database) -> None:
     db = database()
     db.execute(*(f"CREATE TABLE t{i} (a int, b text)" for i in range(5)))

@@ -20,7 +20,7 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
 
 from pgsluice.copy import CopyResult, CopyTables, CopyWork, Snapshot, reader, temporary_snapshot
-from pgsluice.errors import Remedy
+from pgsluice.errors import ParkReason, Remedy
 from pgsluice.sinks.target import TableOptions
 from pgsluice.subscription.discovery import source_tables
 
@@ -52,7 +52,7 @@ class Copier:
                     table.row_filter,
                     copy_number=1,
                     unlisted=table.unlisted,
-                    leaf_keys=table.leaf_keys,
+                    key_problem=table.key_problem,
                 )
                 for table in source_tables(connection, [PUBLICATION])
             }
@@ -326,6 +326,8 @@ def test_leaves_with_different_keys_need_a_key_of_the_subscription(
         assert result.remedy is Remedy.PARK
         assert "no key that holds for all of its leaves" in (result.error or "")
         assert "public.low (id), public.high (part, id)" in (result.error or "")
+        assert 'key = { "public.root" = ["id", "part"] }' in (result.error or "")
+        assert result.reason == ParkReason.KEY
         options = replace(OPTIONS, keys={"public.root": ("id", "part")})
         assert one.copy(work, snapshot, options=options).rows == 2
 

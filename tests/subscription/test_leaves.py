@@ -9,6 +9,7 @@ from pgsluice.copy import import_snapshot, temporary_snapshot
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
 from pgsluice.subscription.discovery import leaves_created_empty, source_tables
+from pgsluice.subscription.leaf_keys import KeyProblem
 
 
 def test_a_root_without_a_key_has_its_leaves_key(database: MakeDatabase) -> None:
@@ -48,8 +49,60 @@ def test_leaves_with_different_keys_are_named(database: MakeDatabase) -> None:
         (table,) = source_tables(connection, ["pub"])
         (inserts_only,) = source_tables(connection, ["inserts"])
     assert table.facts.primary_key == ()
-    assert table.leaf_keys == {"public.low": ("a",), "public.high": ("b", "a")}
-    assert inserts_only.leaf_keys == {}, "rows are only appended"
+    assert table.key_problem == KeyProblem(
+        "public.p has no key that holds for all of its leaves: their keys are public.low (a), "
+        "public.high (b, a)",
+        'give public.p a primary key; or set key = { "public.p" = ["a", "b"] } in the '
+        "subscription, so that all updates and deletes carry it: ALTER TABLE public.low REPLICA "
+        "IDENTITY FULL",
+    )
+    assert inserts_only.key_problem is None, "rows are only appended"
+
+
+@pytest.mark.parametrize(
+    ("partitions", "key", "lacks"),
+    [
+        ("p PARTITION OF t FOR VALUES FROM (0) TO (9)", "part, id", None),
+        ("p PARTITION OF t FOR VALUES FROM (0) TO (9)", "id", "column part"),
+        ("p PARTITION OF mid FOR VALUES IN (1)", "part, id, kind", None),
+        ("p PARTITION OF mid FOR VALUES IN (1)", "part, id", "column kind"),
+        ("p PARTITION OF mid FOR VALUES IN (1)", "id", "column kind, part"),
+        ("p PARTITION OF odd FOR VALUES FROM (0) TO (9)", "part, id", "expression"),
+    ],
+)
+def test_a_leafs_key_holds_for_all_leaves_only_with_the_partition_columns(
+    each_server: EmbeddedServer,
+    database: MakeDatabase,
+    partitions: str,
+    key: str,
+    lacks: str | None,
+) -> None:
+    """PostgreSQL's own rule for a unique constraint of a partitioned table."""
+    shop = database(each_server)
+    shop.execute("CREATE TABLE t (id int, part int, kind int) PARTITION BY RANGE (part)")
+    if "mid" in partitions:
+        shop.execute(
+            "CREATE TABLE mid PARTITION OF t FOR VALUES FROM (0) TO (9) PARTITION BY LIST (kind)"
+        )
+    if "odd" in partitions:
+        shop.execute(
+            "CREATE TABLE odd PARTITION OF t FOR VALUES FROM (0) TO (9) PARTITION BY RANGE ((id+1))"
+        )
+    shop.execute(f"CREATE TABLE {partitions}", f"ALTER TABLE p ADD PRIMARY KEY ({key})")
+    shop.execute("CREATE PUBLICATION pub FOR TABLE p")
+    with shop.connect() as connection:
+        (table,) = source_tables(connection, ["pub"])
+    columns = tuple(key.split(", "))
+    if lacks is None:
+        assert (table.facts.primary_key, table.key_problem) == (columns, None)
+        return
+    assert table.facts.primary_key == ()
+    assert table.key_problem is not None
+    assert (
+        f"the same ({key}), since their keys lack the partition {lacks}" in table.key_problem.what
+    )
+    names = ", ".join(f'"{column}"' for column in columns)
+    assert f'set key = {{ "public.t" = [{names}] }} in the' in table.key_problem.hint
 
 
 def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: MakeDatabase) -> None:

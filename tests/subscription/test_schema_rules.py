@@ -58,6 +58,7 @@ BEFORE = SourceFingerprint(
     publications=frozenset({"70:5"}),
     row_types=frozenset({"80:5"}),
     kept_logged=frozenset({7, 8}),
+    toast_tables={8: 501},
 )
 OLD = """{"filenodes":{"7":100,"8":100},"columns":{"id":1,"a":1},"numbers":{"id":1,"a":2},
 "actions":["insert","truncate"],"rules":"f1","sent":[7]}"""
@@ -175,6 +176,39 @@ def test_a_new_file(before: ColumnState, now: ColumnState, expected: type[Answer
     assert isinstance(look(old, columns={1: ID, 2: now}, filenodes=NEW_FILE), expected)
     harmless = look(old, columns={1: ID, 2: now._replace(type_oid=25, typmod=-1)})
     assert harmless == Same()  # without a new file, no value changed
+
+
+TOAST = {7: 500, 8: 501}
+GRANTED = {1: ID, 2: A._replace(version=50)}
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ({"columns": GRANTED}, Same),  # VACUUM FULL
+        ({"columns": GRANTED, "toast_tables": {7: 502, 8: 501}}, Verify),  # ALTER TABLE
+        ({"columns": GRANTED, "toast_tables": {8: 501}}, Verify),
+        ({"columns": GRANTED, "filenodes": {7: 101, 8: 101}, "toast_tables": {7: 500}}, Verify),
+        ({"columns": {1: ID, 2: A._replace(version=50, type_oid=1043)}}, Same),
+        (
+            {
+                "columns": {1: ID, 2: A._replace(version=50, type_oid=1043)},
+                "toast_tables": {7: 502, 8: 501},
+            },
+            CopyAgain,
+        ),
+        ({"kept_logged": frozenset()}, Same),
+        ({"kept_logged": frozenset(), "toast_tables": {7: 502, 8: 501}}, Verify),
+        ({"truncates": frozenset()}, Verify),  # TRUNCATE keeps it, too
+    ],
+)
+def test_no_alter_table_has_rewritten_a_table_with_the_same_toast_table(
+    now: dict[str, Any], expected: type[Answer]
+) -> None:
+    before = replace(BEFORE, toast_tables=TOAST)
+    assert isinstance(
+        look(before, **{"filenodes": NEW_FILE, "toast_tables": TOAST, **now}), expected
+    )
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,11 @@ class Facts:
         return bytes([FACTS_TAG]) + OID.to_bytes(4, "big") + self.facts.to_json().encode()
 
 
-def announced(*columns: Column, key: tuple[str, ...] = ("id",)) -> list[Message]:
+def announced(
+    *columns: Column, key: tuple[str, ...] = ("id",), root_oid: int = OID
+) -> list[Message]:
     """An R and its facts."""
-    facts: Any = Facts(facts_of(*columns, key=key))
+    facts: Any = Facts(replace(facts_of(*columns, key=key), root_oid=root_oid))
     return [relation(OID, "orders", columns, key=key), facts]
 
 
@@ -196,6 +198,18 @@ def test_a_wider_type(maker: SpoolMaker, lake: Path) -> None:
     assert run(maker, lake, end, before).remedy is Remedy.LOOK
     assert run(maker, lake, end, known).error is None
     assert [str(row["n"]) for row in rows(lake)] == ["1.50", "2.25", "12345678.75"]
+
+
+def test_rows_of_leaves_are_appended_where_their_key_is_not_the_tables(
+    maker: SpoolMaker, lake: Path
+) -> None:
+    copied(maker, lake, pa.field("note", pa.string()), "copied")
+    end = maker.segment(
+        [*announced(ID, NOTE, root_oid=OID + 1), insert("0", "of another leaf"), insert("0", "x")]
+    )
+    result = run(maker, lake, end, replace(KNOWN, key=()))
+    assert (result.error, result.rows_inserted) == (None, 2)
+    assert [row["id"] for row in rows(lake)] == [0, 0, 0]
 
 
 def test_another_key_waits_for_a_look(maker: SpoolMaker, lake: Path) -> None:

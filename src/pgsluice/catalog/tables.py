@@ -131,10 +131,12 @@ class Filenode:
         in_snapshot: pg_class.relfilenode in the connection's snapshot.
         now: the current one; None when the table has been dropped. If it differs from
             ``in_snapshot``, the snapshot sees an empty table.
+        toast_table: pg_class.reltoastrelid, 0 for a table without TOAST table.
     """
 
     in_snapshot: int
     now: int | None
+    toast_table: int = 0
 
 
 _FILENODES = """
@@ -146,7 +148,8 @@ WITH RECURSIVE below(root, oid) AS (
     JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid {attached}
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
 )
-SELECT b.root, c.oid, c.relfilenode::bigint, pg_catalog.pg_relation_filenode(c.oid)::bigint
+SELECT b.root, c.oid, c.relfilenode::bigint, pg_catalog.pg_relation_filenode(c.oid)::bigint,
+       c.reltoastrelid::bigint
 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid AND c.relkind = 'r'
 ORDER BY b.root, c.oid
 """
@@ -161,9 +164,39 @@ def leaf_filenodes(connection: Connection, oids: Collection[int]) -> dict[int, d
     is_14 = connection.info.server_version >= 140000
     query = _FILENODES.format(attached="AND NOT i.inhdetachpending" if is_14 else "")
     filenodes: dict[int, dict[int, Filenode]] = {oid: {} for oid in oids}
-    for root, oid, in_snapshot, now in connection.execute(query, [list(oids)]).fetchall():
-        filenodes[int(root)][int(oid)] = Filenode(in_snapshot, now)
+    for root, oid, *filenode in connection.execute(query, [list(oids)]).fetchall():
+        filenodes[int(root)][int(oid)] = Filenode(*filenode)
     return filenodes
+
+
+_PARTITION_COLUMNS = """
+WITH RECURSIVE below(root, oid) AS (
+    SELECT oid, oid FROM unnest(%s::oid[]) AS oid
+    UNION ALL
+    SELECT b.root, i.inhrelid
+    FROM below b
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition AND c.relkind = 'p'
+)
+SELECT DISTINCT b.root, a.attname
+FROM below b
+JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = b.oid
+CROSS JOIN LATERAL unnest(p.partattrs::int2[]) AS k(attnum)
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = b.oid AND a.attnum = k.attnum AND k.attnum > 0
+"""
+
+
+def partition_columns_of(
+    connection: Connection, oids: Collection[int]
+) -> dict[int, frozenset[str | None]]:
+    """The columns by which partitioned tables and those below them choose a partition; None for
+    an expression. Other tables are left out."""
+    if not oids:
+        return {}
+    columns: dict[int, set[str | None]] = {}
+    for root, column in connection.execute(_PARTITION_COLUMNS, [list(oids)]).fetchall():
+        columns.setdefault(int(root), set()).add(column)
+    return {root: frozenset(names) for root, names in columns.items()}
 
 
 _NAMED = """

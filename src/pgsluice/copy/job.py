@@ -32,7 +32,7 @@ class CopyWork:
             generated.
         row_filter: the server's row filters, ORed; None: all rows.
         unlisted: column -> leaves in whose rows it is NULL, since their column lists leave it out.
-        leaf_keys: leaf -> its key, if no key of the source holds for all leaves.
+        key_problem: why no key of the source holds for all leaves, and what to do.
         copy_number: the number that the target gets; higher than any before.
         predecessor_oids, may_replace_foreign_target: see
             :class:`pgsluice.sinks.contract.TargetTable`.
@@ -47,7 +47,7 @@ class CopyWork:
     predecessor_oids: tuple[int, ...] = ()
     may_replace_foreign_target: bool = False
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    leaf_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    key_problem: tuple[str, str] | None = None
 
     def to_bytes(self) -> bytes:
         """As it travels to a task."""
@@ -59,7 +59,7 @@ class CopyWork:
                 "columns": self.columns,
                 "row_filter": self.row_filter,
                 "unlisted": dict(self.unlisted),
-                "leaf_keys": dict(self.leaf_keys),
+                "key_problem": self.key_problem,
                 "copy_number": self.copy_number,
                 "predecessor_oids": self.predecessor_oids,
                 "may_replace_foreign_target": self.may_replace_foreign_target,
@@ -74,7 +74,7 @@ class CopyWork:
         raw["predecessor_oids"] = tuple(raw["predecessor_oids"])
         raw["columns"] = tuple(raw["columns"]) if raw["columns"] is not None else None
         raw["unlisted"] = {name: tuple(leaves) for name, leaves in raw["unlisted"].items()}
-        raw["leaf_keys"] = {leaf: tuple(key) for leaf, key in raw["leaf_keys"].items()}
+        raw["key_problem"] = None if raw["key_problem"] is None else tuple(raw["key_problem"])
         return cls(**raw)
 
 
@@ -146,8 +146,11 @@ class CopyTables:
             predecessor_oids=work.predecessor_oids,
             may_replace_foreign_target=work.may_replace_foreign_target,
         )
-        if work.leaf_keys and not table.key:
-            raise _without_common_key(work)
+        if work.key_problem is not None and not table.key:
+            what, hint = work.key_problem
+            raise TableError(
+                what, hint=hint, table=f"{work.namespace}.{work.name}", reason=ParkReason.KEY
+            )
         if not table.schema.names:
             title = f"{work.namespace}.{work.name}"
             raise TableError(
@@ -178,17 +181,6 @@ class CopyTables:
             copy_number=applied.copy_number,
             seconds=time.monotonic() - started,
         )
-
-
-def _without_common_key(work: CopyWork) -> TableError:
-    title = f"{work.namespace}.{work.name}"
-    keys = [f"{leaf} ({', '.join(key)})" for leaf, key in list(work.leaf_keys.items())[:3]]
-    return TableError(
-        f"{title} has no key that holds for all of its leaves: their keys are {', '.join(keys)}",
-        hint=f"give {title} a primary key, or name columns that all leaves' updates and deletes "
-        f"carry in the subscription's `key`; then copy it: pgsluice copy CONFIG {title}",
-        table=title,
-    )
 
 
 class _Counter:

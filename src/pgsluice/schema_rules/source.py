@@ -49,7 +49,9 @@ a row type was written again, of a      another schema for a while, or another n
 table that is published by its schema
 ======================================  =======================================================
 
-Anything else is the same: a new file alone is VACUUM FULL, CLUSTER, or a TRUNCATE that is sent.
+The last two lines of files are not asked of a table that still has the same TOAST table: no ALTER
+TABLE has rewritten it. Anything else is the same: a new file alone is VACUUM FULL, CLUSTER, or a
+TRUNCATE that is sent.
 """
 
 from __future__ import annotations
@@ -106,6 +108,7 @@ class SourceFingerprint:
         publications: the rows of the publications that list it, as ``OID:xmin``.
         row_types: the rows of row types, as ``OID:xmin``, where a schema is published.
         kept_logged: the leaves that the server does not let become UNLOGGED; None: not known.
+        toast_tables: leaf OID -> its TOAST table, of leaves that have one.
         former_names: columns that were dropped since the copy; the target may have them.
         unnamed: columns that were added and dropped between two looks since the copy, so that
             nobody knows their names; the target may have them, too.
@@ -128,6 +131,7 @@ class SourceFingerprint:
     publications: frozenset[str] = frozenset()
     row_types: frozenset[str] = frozenset()
     kept_logged: frozenset[int] | None = None
+    toast_tables: Mapping[int, int] = field(default_factory=dict)
     former_names: frozenset[str] = frozenset()
     unnamed: int = 0
     key: tuple[str, ...] | None = None
@@ -182,6 +186,7 @@ class SourceFingerprint:
             publications=frozenset(raw.get("publications", ())),
             row_types=frozenset(raw.get("row_types", ())),
             kept_logged=_set_or_none(raw.get("kept_logged")),
+            toast_tables=_by_oid(raw.get("toast_tables", {})),
             former_names=frozenset(raw.get("former_names", ())),
             unnamed=raw.get("unnamed", 0),
             key=None if raw.get("key") is None else tuple(raw["key"]),
@@ -262,6 +267,22 @@ def renewed_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int
     return {leaf for leaf in both if before.filenodes[leaf] != now.filenodes[leaf]}
 
 
+def _rewritable_leaves(look: Look) -> set[int]:
+    """Leaves with a new file that an ALTER TABLE may have written: all but those that still have
+    the same TOAST table.
+
+    ALTER TABLE makes a rewritten table a new TOAST table. TRUNCATE, VACUUM FULL, CLUSTER and SET
+    TABLESPACE keep it, and only give it a new file.
+    Source: finish_heap_swap() in cluster.c, and what calls it.
+    """
+    before, now = look.before.toast_tables, look.now.toast_tables
+    return {
+        leaf
+        for leaf in renewed_leaves(look.before, look.now)
+        if leaf not in before or before[leaf] != now.get(leaf)
+    }
+
+
 def _has_new_file(look: Look) -> bool:
     return bool(renewed_leaves(look.before, look.now))
 
@@ -274,7 +295,7 @@ def _sent_columns(look: Look) -> Iterator[tuple[ColumnState, ColumnState]]:
 
 
 def _is_rewritten(look: Look) -> bool:
-    return _has_new_file(look) and any(
+    return bool(_rewritable_leaves(look)) and any(
         before.type_oid and (before.type_oid, before.typmod) != (now.type_oid, now.typmod)
         for before, now in _sent_columns(look)
     )
@@ -283,7 +304,7 @@ def _is_rewritten(look: Look) -> bool:
 def _may_be_rewritten(look: Look) -> bool:
     """ALTER TYPE writes the column's row, but so do many others; and any later statement may
     make another file, or write the row again."""
-    return _has_new_file(look) and any(
+    return bool(_rewritable_leaves(look)) and any(
         before.version != now.version for before, now in _sent_columns(look)
     )
 
@@ -300,8 +321,7 @@ def _may_be_truncated(look: Look) -> bool:
 def _may_be_unlogged(look: Look) -> bool:
     if look.before.kept_logged is None or look.now.kept_logged is None:
         return False
-    renewed = renewed_leaves(look.before, look.now)
-    return bool(renewed - (look.before.kept_logged & look.now.kept_logged))
+    return bool(_rewritable_leaves(look) - (look.before.kept_logged & look.now.kept_logged))
 
 
 def _has_written_publications(look: Look) -> bool:

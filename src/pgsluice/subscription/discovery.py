@@ -21,6 +21,7 @@ from pgsluice.catalog import (
     fetch_many,
     fetch_witnesses,
     leaf_filenodes,
+    partition_columns_of,
     relations_of,
 )
 from pgsluice.catalog.published import PublishedBy
@@ -30,6 +31,7 @@ from pgsluice.publication import Publisher, fingerprint
 from pgsluice.schema_rules import ALL_ACTIONS, ColumnState, SourceFingerprint
 from pgsluice.sql import any_of
 from pgsluice.subscription.copy_query import published_content
+from pgsluice.subscription.leaf_keys import KeyProblem, find_key_problem, key_of, with_leaves_key
 from pgsluice.subscription.publication_rules import PublicationRules
 
 
@@ -44,7 +46,7 @@ class ReplicatedTable:
         fingerprint: what later looks are compared with.
         rules: of pgsluice's publications, by the relation that the server sends; None without.
         unlisted: column -> leaves whose changes come without it: it is NULL in their rows.
-        leaf_keys: leaf -> its key, for each key that leaves have, if no key holds for all of them.
+        key_problem: why no key holds for all leaves; None if one does, or if none is needed.
     """
 
     facts: RelationFacts
@@ -53,7 +55,7 @@ class ReplicatedTable:
     fingerprint: SourceFingerprint
     rules: Mapping[int, Publisher] | None = None
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    leaf_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    key_problem: KeyProblem | None = None
 
     @property
     def relations(self) -> tuple[int, ...]:
@@ -142,6 +144,8 @@ def source_tables(
         relation.oid for relation in published.values() if relation.kind == "p"
     ]
     leaves = leaf_filenodes(connection, {*groups, *partitioned_relations})
+    keyless = [oid for oid in groups if oid in targets and not key_of(targets[oid])]
+    partition_columns = partition_columns_of(connection, keyless)
     types = {
         definition.oid for oid in groups if oid in targets for definition in targets[oid].types
     }
@@ -155,36 +159,12 @@ def source_tables(
             rules,
             witnesses,
             keys,
+            partition_columns.get(oid, frozenset()),
         )
         for oid, relations in groups.items()
         if oid in targets
     ]
     return sorted(tables, key=lambda table: (table.facts.namespace, table.facts.name))
-
-
-def _with_leaves_key(root: RelationFacts, published: Sequence[RelationFacts]) -> RelationFacts:
-    """A root without a key, with the key of its leaves, which is what their changes carry.
-
-    Up to server 10 no root has a key, and later it need not have one. Where leaves have several
-    keys, none is taken.
-    """
-    if _key(root) or len(_leaf_keys(published)) != 1:
-        return root
-    leaf = published[0]
-    identities = {(one.identity_key, one.replica_identity) for one in published}
-    # Whether each leaf's old tuples carry the key is asked when its changes come.
-    identity, kind = next(iter(identities)) if len(identities) == 1 else ((), "f")
-    return replace(root, primary_key=leaf.primary_key, identity_key=identity, replica_identity=kind)
-
-
-def _key(facts: RelationFacts) -> tuple[str, ...]:
-    return facts.primary_key or facts.identity_key
-
-
-def _leaf_keys(published: Sequence[RelationFacts]) -> dict[str, tuple[str, ...]]:
-    """The different keys of leaves, each with the name of a leaf that has it."""
-    by_columns = {frozenset(_key(leaf)): leaf for leaf in reversed(published)}
-    return {f"{leaf.namespace}.{leaf.name}": _key(leaf) for leaf in reversed(by_columns.values())}
 
 
 def _table(
@@ -195,9 +175,10 @@ def _table(
     rules: Mapping[int, Publisher] | None,
     witnesses: CatalogWitnesses,
     keys: Mapping[str, tuple[str, ...]],
+    partition_columns: Collection[str | None],
 ) -> ReplicatedTable:
     """One table, from what the server publishes of it and what pgsluice's publications take."""
-    facts = _with_leaves_key(table, published)
+    facts = with_leaves_key(table, published, partition_columns)
     files = leaves[facts.oid]
     mine = None
     if rules is not None:
@@ -226,6 +207,7 @@ def _table(
         )
     source_fingerprint = SourceFingerprint(
         filenodes={leaf: file.in_snapshot for leaf, file in files.items()},
+        toast_tables={leaf: file.toast_table for leaf, file in files.items() if file.toast_table},
         columns=_column_states(facts, columns),
         actions=frozenset[str]().union(*actions.values()),
         lacking=frozenset(
@@ -242,7 +224,7 @@ def _table(
         **_witnesses_of(facts, witnesses),
     )
     has_changes = not source_fingerprint.actions.isdisjoint({"update", "delete"})
-    leaf_keys = _leaf_keys(published) if has_changes and not _key(facts) else {}
+    key_problem = find_key_problem(facts, published, partition_columns) if has_changes else None
     return ReplicatedTable(
         facts,
         columns,
@@ -250,7 +232,7 @@ def _table(
         source_fingerprint,
         mine,
         content.unlisted,
-        leaf_keys if len(leaf_keys) > 1 else {},
+        key_problem,
     )
 
 

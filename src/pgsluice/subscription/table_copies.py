@@ -317,7 +317,7 @@ def _work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
         columns=table.columns,
         row_filter=table.row_filter,
         unlisted=table.unlisted,
-        leaf_keys=table.leaf_keys,
+        key_problem=table.key_problem,
         copy_number=record.copy_number,
         predecessor_oids=record.predecessor_oids,
         may_replace_foreign_target=record.may_replace_foreign_target,

@@ -134,8 +134,11 @@ def _add_run(
             table=work.title,
         )
     table = target_table(run.facts, options, [column.name for column in run.relation.columns])
-    raise_unless_possible(reconcile_key(work.title, columns.key, table.key), work.title)
-    columns.key = table.key
+    # A leaf's own key is not that of a table without one, whose rows are only appended.
+    is_appended = columns.key == () and run.facts.oid != run.facts.root_oid
+    key = () if is_appended else table.key
+    raise_unless_possible(reconcile_key(work.title, columns.key, key), work.title)
+    columns.key = key
     source_types = {c.name: (c.type_oid, c.typmod) for c in run.relation.columns}
     facts = {column.name: column for column in run.facts.columns}
     for column in table.schema:
@@ -156,7 +159,7 @@ def _add_run(
                 columns.fields[name] = wider
                 (columns.added if name in columns.added else columns.widened)[name] = wider
         _add_missing(columns, work, facts[name], run, options)
-    return table.key
+    return key
 
 
 def _add_missing(
