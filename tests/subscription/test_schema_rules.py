@@ -429,6 +429,12 @@ def test_a_column_of_a_batch(
     assert isinstance(verdict, expected) if isinstance(expected, type) else verdict == expected
 
 
+def test_a_column_that_was_dropped_after_the_batch() -> None:
+    text = pa.field("b", pa.string())  # as which a type that is gone is read
+    assert reconcile_column("t", B, text, (90001, -1), KNOWN, is_dropped=True) == LeaveOut()
+    assert reconcile_column("t", B, B, (20, -1), KNOWN, is_dropped=True) == Same()
+
+
 def test_keys() -> None:
     assert reconcile_key("t", ("id",), ("id",)) == Same()
     assert reconcile_key("t", ("id", "a"), ("a", "id")) == Same()

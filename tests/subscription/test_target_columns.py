@@ -189,6 +189,19 @@ def test_columns_that_no_change_has_brought(maker: SpoolMaker, lake: Path) -> No
     assert values(lake) == {0: 7, 1: None}
 
 
+def test_a_dropped_column_whose_type_is_gone(maker: SpoolMaker, lake: Path) -> None:
+    """DROP DOMAIN CASCADE: the facts, looked up later, have neither the column nor its type."""
+    copied(maker, lake, pa.field("c", pa.int32()), 7)
+    domain = 90001
+    facts: Any = Facts(facts_of(ID))
+    first = relation(OID, "orders", (ID, ("c", domain, -1)), key=("id",))
+    maker.segment([first, facts, insert("1", "8")])
+    end = maker.segment([*announced(ID), insert("2")])
+    result = run(maker, lake, end, KNOWN)
+    assert (result.error, json.loads(str(result.left_out))) == (None, ["c"])
+    assert values(lake) == {0: 7, 1: None, 2: None}
+
+
 def test_a_wider_type(maker: SpoolMaker, lake: Path) -> None:
     copied(maker, lake, pa.field("n", pa.decimal128(6, 2)), Decimal("1.50"))
     maker.segment([*announced(ID, SMALL), insert("1", "2.25")])

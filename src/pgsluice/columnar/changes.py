@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ Mask = npt.NDArray[np.bool_]
 Text = Callable[[], pa.Array]
 """Reads a column's values as PostgreSQL's text output: a string array, null where the value is NULL
 or absent. An unfit value has its text."""
+
+T = TypeVar("T")
 
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY_ONLY, WHOLE_ROW = ord("K"), ord("O")
@@ -42,6 +45,19 @@ class Tuples:
     absent: Mapping[int, Mask]
     unfit: Mapping[int, Mask]
     texts: Mapping[int, Text] = field(default_factory=dict)
+
+    def select(self, kept: Sequence[int]) -> Tuples:
+        """Only the columns with these indexes, in this order."""
+
+        def of_kept(values: Mapping[int, T]) -> dict[int, T]:
+            return {new: values[old] for new, old in enumerate(kept) if old in values}
+
+        return Tuples(
+            tuple(self.columns[index] for index in kept),
+            of_kept(self.absent),
+            of_kept(self.unfit),
+            of_kept(self.texts),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +100,17 @@ class RelationChanges:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def without(self, names: Collection[str]) -> RelationChanges:
+        """As if the relation had no columns of these names."""
+        kept = [index for index, name in enumerate(self.schema.names) if name not in names]
+        if len(kept) == len(self.schema):
+            return self
+        columns = tuple(self.relation.columns[index] for index in kept)
+        return replace(
+            self,
+            relation=replace(self.relation, columns=columns),
+            schema=pa.schema([self.schema.field(index) for index in kept]),
+            new=self.new.select(kept),
+            old=self.old.select(kept),
+        )

@@ -8,6 +8,8 @@ in both, and every value of the batch's     same    it was sent before the type 
 type is one of the target's
 in both, and every value of the target's    widen   the last look found this type, and that no
 type is one of the batch's                          row was written anew
+in both, of two types, and dropped since    leave   what its type was may be gone with it: the
+                                            out     rows have NULL, like those from after the drop
 in both, of two types otherwise             look    every value may have changed
 only in the batch, known to the last look   add     with the value that the look found in rows
                                                     from before it
@@ -56,6 +58,8 @@ def reconcile_column(
     now: pa.Field,
     source_type: tuple[int, int],
     known: KnownColumns | None,
+    *,
+    is_dropped: bool = False,
 ) -> Same | AddColumns | Widen | LeaveOut | LookFirst:
     """What a column of a batch means for the target. Pure.
 
@@ -66,6 +70,7 @@ def reconcile_column(
         source_type: the batch's type OID and typmod.
         known: what the last look at the table knows; None: nobody looked, since the table was
             never copied.
+        is_dropped: the source's table has the column no longer.
     """
     name = now.name
     if target is None:
@@ -78,6 +83,8 @@ def reconcile_column(
         return Same()
     if known is not None and known.types.get(name) == source_type and holds(now.type, target.type):
         return Widen(now.with_nullable(target.nullable))
+    if is_dropped:
+        return LeaveOut()
     return LookFirst(
         f"column {name!r} of {table} changed its type: the target has {target.type}, the source "
         f"now {now.type}"

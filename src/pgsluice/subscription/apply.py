@@ -195,6 +195,7 @@ class ApplyTables:
             columns = columns_of(work, runs, writer.schema(), self.options)
             if columns.through is not None:
                 runs = [run for run in self._published(work, after, columns.through) if len(run)]
+            runs = [run.without(columns.left_out) for run in runs]
             decoded = time.monotonic()
             altered = writer.alter(columns.added, columns.widened)
             net = net_changes(

@@ -11,7 +11,7 @@ are divided there: the first one whose relation has the column begins a piece of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -141,6 +141,7 @@ def _add_run(
     columns.key = key
     source_types = {c.name: (c.type_oid, c.typmod) for c in run.relation.columns}
     facts = {column.name: column for column in run.facts.columns}
+    _leave_out_dropped(columns, work, run, facts.keys(), source_types)
     for column in table.schema:
         if is_new:
             columns.fields.setdefault(column.name, column)
@@ -160,6 +161,25 @@ def _add_run(
                 (columns.added if name in columns.added else columns.widened)[name] = wider
         _add_missing(columns, work, facts[name], run, options)
     return key
+
+
+def _leave_out_dropped(
+    columns: _Columns,
+    work: TableWork,
+    run: RelationChanges,
+    known: Collection[str],
+    source_types: Mapping[str, tuple[int, int]],
+) -> None:
+    """Leave out what can't be read of columns that were dropped after the run's changes."""
+    for now in run.schema:
+        have = columns.fields.get(now.name)
+        if now.name not in known and have is not None:
+            source_type = source_types[now.name]
+            verdict = reconcile_column(
+                work.title, have, now, source_type, work.known, is_dropped=True
+            )
+            if isinstance(verdict, LeaveOut):
+                columns.left_out.add(now.name)
 
 
 def _add_missing(

@@ -31,12 +31,6 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     "add a volatile default to the root": {Moment.ONE_POLL: Fault.PARKED},
     "attach a leaf with another missing value": {Moment.ONE_POLL: Fault.PARKED},
     "truncate the root": Fault.COPIED,
-    "drop a domain cascade": {
-        Moment.SEVERAL_POLLS: Fault.PARKED,
-        Moment.STOPPED: Fault.PARKED,
-        Moment.CAPTURE_ONLY: Fault.PARKED,
-        Moment.TRANSACTION: Fault.PARKED,
-    },
     "add a column of a domain with a default": {
         Moment.ONE_POLL: Fault.PARKED,
         Moment.TRANSACTION: Fault.PARKED,
