@@ -13,6 +13,7 @@ import psycopg
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from tests.support.databases import Database
+from tests.support.ddl.execute import execute
 from tests.support.ddl.page import judge
 from tests.support.ddl.promotion import FailoverDatabase
 from tests.support.ddl.row import UNDONE, Moment, Publisher, Row
@@ -98,18 +99,18 @@ class Batch:
         return self.seen
 
     def _at_once(self) -> None:
-        self._each(lambda connection, row: _execute(connection, row, row.before))
+        self._each(lambda connection, row: execute(connection, row, row.before))
         with self._load():
             self._each(_execute_all)
 
     def _step_by_step(self, pause: Callable[[], None]) -> None:
-        self._each(lambda connection, row: _execute(connection, row, row.before))
+        self._each(lambda connection, row: execute(connection, row, row.before))
         with self._load():
             for number in range(max(len(row.ddl) for row in self.rows)):
-                self._each(lambda connection, row, at=number: _execute(
+                self._each(lambda connection, row, at=number: execute(
                     connection, row, *row.ddl[at : at + 1]))  # fmt: skip
                 pause()
-        self._each(lambda connection, row: _execute(connection, row, row.after))
+        self._each(lambda connection, row: execute(connection, row, row.after))
 
     def _capture_only(self) -> None:
         capture = self.one.start("capture")
@@ -129,17 +130,17 @@ class Batch:
         assert capture.returncode in (0, 143), self.one.log()[-2000:]
 
     def _across_a_promotion(self) -> None:
-        self._each(lambda connection, row: _execute(connection, row, row.before, *row.ddl[:1]))
+        self._each(lambda connection, row: execute(connection, row, row.before, *row.ddl[:1]))
         self._failover.await_replay()
         self._failover.fail_over()
-        self._each(lambda connection, row: _execute(connection, row, *row.ddl[1:], row.after))
+        self._each(lambda connection, row: execute(connection, row, *row.ddl[1:], row.after))
 
     def _lost_by_a_promotion(self) -> None:
         self._failover.standby.stop()
-        self._each(lambda connection, row: _execute(connection, row, *row.ddl))
+        self._each(lambda connection, row: execute(connection, row, *row.ddl))
         self.settling.await_witness()
         self._failover.fail_over()
-        self._each(lambda connection, row: _execute(connection, row, row.before))
+        self._each(lambda connection, row: execute(connection, row, row.before))
 
     @property
     def _failover(self) -> FailoverDatabase:
@@ -201,7 +202,7 @@ class Batch:
         with self.database.connect() as connection:
             for row in self.rows:
                 try:
-                    _execute(connection, row, row.setup)
+                    execute(connection, row, row.setup)
                 except psycopg.Error as error:
                     raise AssertionError(f"{row.name}: {error}") from error
                 publications += [row.sql(name) for name in row.publications]
@@ -360,24 +361,18 @@ def _lake(row: Row) -> str:
     return _OURS if row.publisher is Publisher.OURS else "lake"
 
 
-def _execute(connection: psycopg.Connection[Any], row: Row, *statements: str) -> None:
-    for statement in statements:
-        if statement.strip():
-            connection.execute(row.sql(statement).encode())
-
-
 def _execute_all(connection: psycopg.Connection[Any], row: Row) -> None:
-    _execute(connection, row, *row.ddl, row.after)
+    execute(connection, row, *row.ddl, row.after)
 
 
 def _in_transaction(connection: psycopg.Connection[Any], row: Row) -> None:
     with connection.transaction():
-        _execute(connection, row, row.before, *row.ddl, row.after)
+        execute(connection, row, row.before, *row.ddl, row.after)
 
 
 def _prepared(connection: psycopg.Connection[Any], row: Row) -> None:
     connection.execute("BEGIN")
-    _execute(connection, row, _FILL, row.before, *row.ddl, row.after, _FILL)
+    execute(connection, row, _FILL, row.before, *row.ddl, row.after, _FILL)
     connection.execute(f"PREPARE TRANSACTION '{row.slug}'")
     connection.execute(f"COMMIT PREPARED '{row.slug}'")
 
@@ -385,9 +380,9 @@ def _prepared(connection: psycopg.Connection[Any], row: Row) -> None:
 def _rolled_back(connection: psycopg.Connection[Any], row: Row) -> None:
     with connection.transaction():
         connection.execute("SAVEPOINT before")
-        _execute(connection, row, row.before, *row.ddl, row.after)
+        execute(connection, row, row.before, *row.ddl, row.after)
         connection.execute("ROLLBACK TO before")
-        _execute(connection, row, row.before)
+        execute(connection, row, row.before)
 
 
 def _copies(target: DeltaTable) -> set[str]:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import psycopg
 from tests.support.databases import Database
+from tests.support.ddl.execute import execute
 from tests.support.ddl.row import Outcome, Publisher, Row
 
 from pgsluice.catalog import ensure_publications, insert_lsn, wal_timeline
@@ -64,15 +65,15 @@ class Looks:
             row -> ``COPIED`` if a look asked to copy a table of the row, else ``VERIFIED`` if one
             marked it to be verified, else ``NOTHING``.
         """
-        self._execute(lambda row: row.setup)
+        self._execute(lambda row: (row.setup,))
         self._look()
         self.copied.clear()
-        self._execute(lambda row: row.before)
+        self._execute(lambda row: (row.before,))
         for number in range(max(len(row.ddl) for row in self.rows)):
-            self._execute(lambda row, at=number: "".join(row.ddl[at : at + 1]))
+            self._execute(lambda row, at=number: row.ddl[at : at + 1])
             if looks_between:
                 self._look()
-        self._execute(lambda row: row.after)
+        self._execute(lambda row: (row.after,))
         self._look()
         return {row.name: self._outcome(self._titles(row)) for row in self.rows}
 
@@ -85,12 +86,11 @@ class Looks:
         tables = [row.sql(table) for table in (*row.tables, *(row.first or ()))]
         return {table if "." in table else f"public.{table}" for table in tables}
 
-    def _execute(self, text: Callable[[Row], str]) -> None:
-        """A text of every row."""
+    def _execute(self, texts: Callable[[Row], Sequence[str]]) -> None:
+        """Texts of every row."""
         with self.database.connect() as connection:
             for row in self.rows:
-                if text(row).strip():
-                    connection.execute(row.sql(text(row)).encode())
+                execute(connection, row, *texts(row))
 
     def _look(self) -> None:
         """One look, and the copies that it asks for."""

@@ -73,6 +73,13 @@ class Publisher(Enum):
     """As ``PGSLUICE``, and a subscription's own publications choose: :attr:`Row.statement`."""
 
 
+class Interrupted(str):
+    """A statement that is cancelled while it waits for a reader of the row's table: what it has
+    committed before stays."""
+
+    __slots__ = ()
+
+
 INSERTED = 20
 """Rows of the usual table before the first copy."""
 
