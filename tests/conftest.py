@@ -10,6 +10,8 @@
 * ``PGSLUICE_TEST_QUICK`` leaves only the tests without a server, Spark and programs (``make
   matrix`` runs them on each version of Python).
 * ``@pytest.mark.pg(">= 15")`` skips a test where the version under test does not match.
+* Tests that run pipelines, start Spark or start pairs of servers come first, each kind in random
+  order: they take longest, and one that began last would leave the other workers idle.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ _TEST_SETTINGS = {
     "autovacuum": "off",
     "log_statement": "ddl",
 }
+_LONG = ("pipeline", "spark", "make_pair")
+"""Fixtures of tests that take long, the longest first."""
 _COMPARE = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -144,12 +148,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"PostgreSQL {version} under test, this is for {mark.args[0]}")
 
 
+@pytest.hookimpl(trylast=True)  # after pytest-randomly
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that the environment does not ask for."""
+    """Leave out the tests that the environment does not ask for; the long ones come first."""
     if "PGSLUICE_TEST_VERSION" in os.environ:
         _select(config, items, _is_server_bound)
     if "PGSLUICE_TEST_QUICK" in os.environ:
         _select(config, items, _is_quick)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=_place_in_run)
+
+
+def _place_in_run(item: pytest.Item) -> int:
+    fixtures = getattr(item, "fixturenames", ())
+    return next((n for n, name in enumerate(_LONG) if name in fixtures), len(_LONG))
 
 
 def _select(

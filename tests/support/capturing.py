@@ -20,7 +20,7 @@ from pgsluice.spool import SpoolReader
 from pgsluice.wire import Insert, decode_message
 
 CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["pgsluice.capture"])
+CHILDREN.set_forkserver_preload(["pgsluice.capture", "tests.support.forked_capture"])
 
 
 def configure(db: Database, path: Path, *, dsn: str | None = None, **spool) -> Config:

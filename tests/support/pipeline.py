@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from tests.support.databases import Database, MakeDatabase
+from tests.support.forked_capture import ForkedCapture
 from tests.support.oracle import assert_equal
 
 from pgsluice.cli.app import run_command
@@ -223,8 +224,14 @@ def _number(lsn: str) -> int:
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, database: MakeDatabase) -> Iterator[MakePipeline]:
-    """``pipeline(database, extra="", source="")``: see :class:`Pipeline`."""
+def pipeline(
+    tmp_path: Path, database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MakePipeline]:
+    """``pipeline(database, extra="", source="")``: see :class:`Pipeline`.
+
+    Captures of runs in this process are forked (:mod:`tests.support.forked_capture`).
+    """
+    monkeypatch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
     made: list[Pipeline] = []
 
     def make(one: Database | None = None, *, extra: str = "", source: str = "") -> Pipeline:

@@ -60,13 +60,7 @@ class CaptureProcess:
 
     def _start(self) -> None:
         self._started_at = time.monotonic()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pgsluice.capture", *(["--once"] if self._once else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # A Ctrl-C in the terminal is for the parent, which ends us by the pipe.
-            start_new_session=True,
-        )
+        self._process = start_child(["--once"] if self._once else [])
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it ended at once: check() says why
             self._process.stdin.write(self._config.model_dump_json(by_alias=True).encode() + b"\n")
@@ -163,6 +157,17 @@ class CaptureProcess:
                 with suppress(OSError):
                     pipe.close()
         self._process = None
+
+
+def start_child(arguments: list[str]) -> subprocess.Popen[bytes]:
+    """Start the child, with pipes to its standard input and from its standard output."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pgsluice.capture", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # A Ctrl-C in the terminal is for the parent, which ends us by the pipe.
+        start_new_session=True,
+    )
 
 
 def main() -> int:
