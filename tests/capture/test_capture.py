@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from tests.support.capturing import (
-    CHILDREN,
     await_that,
     configure,
     confirmed,
@@ -18,6 +17,7 @@ from tests.support.capturing import (
     phase,
     running,
 )
+from tests.support.children import CHILDREN
 from tests.support.databases import Database
 
 from pgsluice.capture import prepare_source, read_health, run_capture

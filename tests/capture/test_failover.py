@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 from tests.support.capturing import (
-    CHILDREN,
     await_that,
     configure,
     insert,
@@ -26,6 +25,7 @@ from tests.support.capturing import (
     phase,
     running,
 )
+from tests.support.children import CHILDREN
 from tests.support.databases import Database
 from tests.support.standby import Standby
 

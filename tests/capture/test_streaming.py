@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import threading
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.support.children import CHILDREN
 from tests.support.databases import Database
 from tests.support.spool_changes import changes, inserted
 
@@ -24,8 +24,6 @@ from pgsluice.failpoints import arm
 from pgsluice.spool import SpoolReader
 
 pytestmark = pytest.mark.pg(">= 14")
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["pgsluice.capture"])
 Configure = Callable[..., Config]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from pathlib import Path
 
 import pytest
+from tests.support.children import CHILDREN
 from tests.support.transactions import BEGINNING, begin, commit, insert, new_spool, raw, relation
 from tests.support.transactions import transaction as tx
 
@@ -14,9 +14,6 @@ from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages, Spool, SpoolReader, SpoolWriter
 
-# One interpreter for all: a child is a fork of a process that has imported everything.
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["pgsluice.spool"])
 PLACES = [
     "spool.write@3", "spool.before_fsync@2", "spool.before_fsync@5", "spool.before_rename@3",
     "spool.before_rename@6", "spool.after_rename@3", "spool.after_rename@7",

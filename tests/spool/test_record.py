@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import signal
 import zlib
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.children import CHILDREN
 from tests.support.transactions import new_spool
 
 from pgsluice.errors import ForeignSpool, SpoolError
@@ -317,8 +317,6 @@ def test_a_reader_beside_the_owner_sees_only_saved_records(tmp_path):
 
 # Crashes
 
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["pgsluice.spool"])
 PLACES = [
     "record.write@1", "record.write@3", "record.before_fsync@1", "record.before_newline@2",
     "record.after_newline@1", "spool.write@1", "spool.before_fsync@1", "spool.before_rename@1",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +17,6 @@ from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolReader
 from pgsluice.wire import Insert, decode_message
-
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["pgsluice.capture", "tests.support.forked_capture"])
 
 
 def configure(db: Database, path: Path, *, dsn: str | None = None, **spool) -> Config:

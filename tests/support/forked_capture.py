@@ -17,7 +17,7 @@ from multiprocessing.reduction import DupFd
 from threading import Lock
 from typing import Any
 
-from tests.support.capturing import CHILDREN
+from tests.support.children import CHILDREN
 
 from pgsluice.capture.child import main
 from pgsluice.failpoints import arm
