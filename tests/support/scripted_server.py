@@ -50,7 +50,7 @@ class Played:
     """A connection whose server says what the script has, then nothing.
 
     Args:
-        frames: the script; a function in it is called when all before it was received.
+        frames: the script; a function in it is called when all before it was followed.
         ended: set after the last frame.
 
     Attributes:
@@ -66,8 +66,7 @@ class Played:
 
     def get_copy_data(self, _: int) -> tuple[int, bytes]:
         if self._event is not None:
-            event, self._event = self._event, None
-            event()
+            return 0, b""
         frame = next(self._frames, None)
         if callable(frame):  # after what has come so far
             self._event = frame
@@ -80,8 +79,13 @@ class Played:
     def send_status(self, status: StandbyStatusUpdate) -> None:
         self.acknowledged.append(status.flush)
 
-    def wait(self, _: float) -> None:
+    def read(self) -> None:
         pass
+
+    def wait(self, _: float) -> None:
+        if self._event is not None:
+            event, self._event = self._event, None
+            event()
 
 
 class NoFacts:

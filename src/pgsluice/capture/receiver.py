@@ -137,13 +137,20 @@ class Receiver:
         )
 
     def _receive_chunk(self) -> bool:
-        """Take what has come, up to a chunk; true when nothing more is there now."""
+        """Take what has come, up to a chunk; true when nothing more is there now.
+
+        libpq reads little at a time. The socket is read until it is empty, because each chunk
+        has a cost of its own.
+        """
         frames: list[bytes | memoryview] = []
         append, get = frames.append, self._connection.pgconn.get_copy_data
         header_bytes, size = XLOG_DATA_HEADER.size, 0
         frame: bytes | memoryview = b""
         for _ in repeat(None, _CHUNK_FRAMES):
             size, frame = get(1)
+            if size == 0:
+                self._connection.read()
+                size, frame = get(1)
             if size <= header_bytes:
                 break
             append(frame)

@@ -112,6 +112,14 @@ class ReplicationConnection(Walsender):
             SourceUnreachable: the connection broke.
         """
         self._low_water.wait(timeout_s, wants_write=self._has_unsent)
+        self.read()
+
+    def read(self) -> None:
+        """Read from the socket what has come, without waiting; libpq reads about 16 kB.
+
+        Raises:
+            SourceUnreachable: the connection broke.
+        """
         try:
             if self._has_unsent:
                 self._has_unsent = self.pgconn.flush() == 1
