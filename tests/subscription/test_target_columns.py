@@ -202,6 +202,24 @@ def test_a_dropped_column_whose_type_is_gone(maker: SpoolMaker, lake: Path) -> N
     assert values(lake) == {0: 7, 1: None, 2: None}
 
 
+def test_changes_under_another_name_wait_for_a_look(maker: SpoolMaker, lake: Path) -> None:
+    """The target has the rows of the table of its name, up to the rename and no further."""
+    copied(maker, lake, pa.field("c", pa.int32()), 7)
+    first = maker.segment([*announced(ID, C), insert("1", "8")])
+    renamed = relation(OID, "orders_old", (ID, C), key=("id",))
+    end = maker.segment([insert("2", "9"), renamed, insert("3", "10")], [insert("4", "11")])
+    result = run(maker, lake, end, KNOWN)
+    assert (result.remedy, result.error) == (
+        Remedy.LOOK,
+        "public.orders is called public.orders_old now",
+    )
+    assert values(lake) == {0: 7, 1: 8}
+    # Renamed there and back: a look after the changes has found the old name.
+    assert run(maker, lake, end, KNOWN, looked_through=first).remedy is Remedy.LOOK
+    assert run(maker, lake, end, KNOWN, looked_through=end).error is None
+    assert values(lake) == {0: 7, 1: 8, 2: 9, 3: 10, 4: 11}
+
+
 def test_a_wider_type(maker: SpoolMaker, lake: Path) -> None:
     copied(maker, lake, pa.field("n", pa.decimal128(6, 2)), Decimal("1.50"))
     maker.segment([*announced(ID, SMALL), insert("1", "2.25")])

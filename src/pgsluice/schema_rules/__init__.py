@@ -31,6 +31,7 @@ from pgsluice.schema_rules.target import (
     reconcile_filter_column,
     reconcile_key,
     reconcile_key_columns,
+    reconcile_name,
     reconcile_target,
 )
 from pgsluice.schema_rules.types import holds
@@ -77,6 +78,7 @@ __all__ = [
     "reconcile_filter_column",
     "reconcile_key",
     "reconcile_key_columns",
+    "reconcile_name",
     "reconcile_source",
     "reconcile_target",
     "sends_every_change",

@@ -25,6 +25,8 @@ part of the key, and NULL at the target     copy    it was not made for this key
 part of another key than the target's       look    rows that the target has were told apart by
                                                     another key
 read by a row filter, of another type       park    the filter was made for the other one
+the table has another name than the target  look    each target has the rows of the table that is
+                                                    called so now
 ==========================================  ======  ==============================================
 
 Types are compared as Arrow has them: text and binary of 32- and 64-bit offsets are one type.
@@ -120,6 +122,14 @@ def reconcile_target(
         if field.name in key:
             return _park(f"key column {field.name!r} of {table} is not at the target", field.name)
     return AddColumns(added) if added else Same()
+
+
+def reconcile_name(table: str, now: str) -> Same | LookFirst:
+    """Whether changes that are sent under a name can be applied to a target of another; both are
+    ``schema.table``."""
+    if table == now:
+        return Same()
+    return LookFirst(f"{table} is called {now} now")
 
 
 def reconcile_key(table: str, before: Sequence[str] | None, now: Sequence[str]) -> Same | LookFirst:

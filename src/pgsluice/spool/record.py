@@ -207,6 +207,8 @@ class SubscriptionRecord:
         sink: the target, for people; without secrets.
         registered: the position at which it registered.
         position: the end of the last batch; the next one starts here.
+        looked_through: transactions with a position up to this were seen by the last look at the
+            catalog; 0 before the first.
         tables: by relation OID.
         unpublished: tables that are no longer published, by relation OID: their targets stay as
             they are, and still belong to them.
@@ -228,3 +230,4 @@ class SubscriptionRecord:
     extra: Mapping[str, Any] = field(default_factory=dict)
     unpublished: Mapping[int, TableRecord] = field(default_factory=dict)
     former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)
+    looked_through: Lsn = _NOWHERE

@@ -3,7 +3,7 @@
 The first line has a whole record; each later line has the changes of one save. A line is JSON
 with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that changed:
 
-* ``name``, ``owner``, ``mode``, ``sink``, ``registered``, ``position``;
+* ``name``, ``owner``, ``mode``, ``sink``, ``registered``, ``position``, ``looked_through``;
 * ``tables`` and ``unpublished``: each changed table by relation OID, without fields that have
   their default value; null: the table was removed. A table without ``applied_through`` is
   *level*: its ``applied_through`` is the record's position, also after later lines. So a batch
@@ -148,6 +148,7 @@ class RecordBuilder:
             owner=Owner(raw.pop("owner")),
             registered=Lsn.parse(raw.pop("registered")),
             position=position,
+            looked_through=Lsn.parse(raw.pop("looked_through", str(Lsn(0)))),
             tables=dict(self._tables),
             unpublished=dict(self._unpublished),
             cut=self._cut,
@@ -164,6 +165,7 @@ def _simple_fields(record: SubscriptionRecord) -> dict[str, Any]:
         "owner": record.owner.value,
         "registered": str(record.registered),
         "position": str(record.position),
+        "looked_through": str(record.looked_through),
     }
 
 

@@ -110,6 +110,8 @@ class CatalogLooks:
         """Look, unless the server is on a timeline that capture has not followed yet."""
         known = self._tables.durable.tables
         has_rules = self._rules is not None
+        # What has a position up to this was committed before the snapshot is taken.
+        begun_at = insert_lsn(connection)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = self.source_tables(connection)
@@ -133,6 +135,7 @@ class CatalogLooks:
             look.apply(self._tables, self._new_record, copy_data=self._subscription.copy_data)
             assessment = Assessment(source, found, identity.publications)
             assessment.apply(self._tables, self._config.source, self._subscription)
+            self._tables.keep_look(begun_at)
             for table in source:
                 now = self._tables.get(table.facts.oid)
                 if now is not None and now.is_active:

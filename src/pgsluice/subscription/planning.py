@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, replace
 
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change
-from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
+from pgsluice.spool import SpoolReader, SubscriptionRecord
 
+_NOWHERE = Lsn(0)
 NO_TABLE = 0
 """The relation OID of the one row that a batch without work has: it carries the batch's end."""
 
@@ -24,8 +25,7 @@ class TableWork:
 
     Attributes:
         relation_oid: the table, or a partitioned table's root.
-        namespace: the target's schema name (what the source's was when it was first copied).
-        name: the target's table name, likewise.
+        namespace, name: the target's: the name of the source's table at the last look.
         after: what the table is applied through.
         through: the batch's end.
         committed: position of pgsluice's newest commit at the target, as the record knows it.
@@ -33,6 +33,7 @@ class TableWork:
         oids: the relations with changes: the table, or its leaves.
         is_complete: the publications send all actions of the table.
         known: what the last look at the table knows of its columns; None without a look.
+        looked_through: see :class:`pgsluice.spool.SubscriptionRecord`.
         alter_facts: the target gets the columns of these facts, JSON; empty: none are due.
     """
 
@@ -47,6 +48,7 @@ class TableWork:
     is_complete: bool = False
     known: KnownColumns | None = None
     alter_facts: str = ""
+    looked_through: Lsn = _NOWHERE
 
     @classmethod
     def none(cls, end: Lsn) -> TableWork:
@@ -66,7 +68,7 @@ class TableWork:
     def from_bytes(cls, payload: bytes) -> TableWork:
         """Read what :meth:`to_bytes` wrote."""
         raw = json.loads(payload)
-        for name in ("after", "through", "committed"):
+        for name in ("after", "through", "committed", "looked_through"):
             raw[name] = Lsn(raw[name])
         known = raw.pop("known")
         return cls(
@@ -106,8 +108,7 @@ def plan_tables(
             if owner in tables and info.end > tables[owner].applied_through:
                 oids.setdefault(owner, set()).add(oid)
     return [
-        _work(owner, tables[owner], end, tuple(sorted(changed)))
-        for owner, changed in sorted(oids.items())
+        _work(record, owner, end, tuple(sorted(changed))) for owner, changed in sorted(oids.items())
     ]
 
 
@@ -133,14 +134,15 @@ def plan_alterations(
     behind = {work.relation_oid for work in plan_tables(reader, record, end, with_deferred=True)}
     return [
         replace(
-            _work(oid, table, max(end, table.applied_through), ()), alter_facts=table.alter_facts
+            _work(record, oid, max(end, table.applied_through), ()), alter_facts=table.alter_facts
         )
         for oid, table in sorted(due.items())
         if oid not in behind and table.alter_after <= max(reached, table.applied_through)
     ]
 
 
-def _work(oid: int, table: TableRecord, end: Lsn, oids: tuple[int, ...]) -> TableWork:
+def _work(record: SubscriptionRecord, oid: int, end: Lsn, oids: tuple[int, ...]) -> TableWork:
+    table = record.tables[oid]
     return TableWork(
         relation_oid=oid,
         namespace=table.namespace,
@@ -152,4 +154,5 @@ def _work(oid: int, table: TableRecord, end: Lsn, oids: tuple[int, ...]) -> Tabl
         oids=oids,
         is_complete=sends_every_change(table.fingerprint),
         known=known_columns(table.fingerprint),
+        looked_through=record.looked_through,
     )

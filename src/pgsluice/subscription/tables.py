@@ -219,6 +219,11 @@ class SubscriptionTables:
             if position > self._base.position:
                 self._base, self._record = replace(self._base, position=position), None
 
+    def keep_look(self, position: Lsn) -> None:
+        """Keep that a look at the catalog saw what was committed up to a position."""
+        with self.changing():
+            self._base, self._record = replace(self._base, looked_through=position), None
+
     def keep_cut(self, cut: Cut, older: tuple[Cut, ...]) -> None:
         """Keep the newest cut, and those before it that still have readers."""
         with self.changing():

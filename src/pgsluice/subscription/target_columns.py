@@ -6,7 +6,8 @@ catalog knows.
 
 Rows from before ``ADD COLUMN ... DEFAULT 7`` have 7, and no change carries it. The target's rows
 get it once all changes from before the column are applied, and none from after it. So the changes
-are divided there: the first one whose relation has the column begins a piece of its own.
+are divided there: the first one whose relation has the column begins a piece of its own. So does
+the first one whose relation has another name than the target: that is for a look to decide.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pgsluice.changes.events import table_name
 from pgsluice.columnar import RelationChanges
 from pgsluice.errors import TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
@@ -23,10 +25,12 @@ from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
     AddColumns,
     LeaveOut,
+    LookFirst,
     Widen,
     raise_unless_possible,
     reconcile_column,
     reconcile_key,
+    reconcile_name,
 )
 from pgsluice.sinks.contract import AddedColumn, TargetTable
 from pgsluice.sinks.target import TableOptions, column_type, target_table
@@ -91,6 +95,7 @@ def columns_of(
         TableError: the table's facts are not known, or only a look at the catalog can say what a
             change of its definition means.
     """
+    runs, renamed_at = _before_another_name(work, runs)
     columns = _Columns(
         fields={column.name: column for column in existing or ()},
         key=None if work.known is None else work.known.key,
@@ -100,7 +105,7 @@ def columns_of(
         key = _add_run(columns, work, run, is_new=existing is None, options=options)
     begin = min(int(run.positions[0]) for run in runs)
     later = sorted({position for position in columns.first.values() if position > begin})
-    through = Lsn(later[0] - 1) if later else None
+    ends = [*later[:1], *renamed_at]
     outside = {name for name, first in columns.first.items() if first in later}
     fields = [column for name, column in columns.fields.items() if name not in outside]
     added = (
@@ -114,12 +119,35 @@ def columns_of(
     )
     return TargetColumns(
         table=TargetTable(work.namespace, work.name, pa.schema(fields), key),
-        through=through,
+        through=Lsn(min(ends) - 1) if ends else None,
         added=added,
         widened=tuple(columns.widened.values()),
         missing=columns.missing,
         left_out=frozenset(columns.left_out),
     )
+
+
+def _before_another_name(
+    work: TableWork, runs: Sequence[RelationChanges]
+) -> tuple[Sequence[RelationChanges], list[int]]:
+    """The runs that begin before the table has another name than the target; and the position of
+    the first change under the other name, if there is one.
+
+    Names from before the last look do not matter: the target has the one that the look found.
+    """
+    unseen: list[tuple[int, LookFirst]] = []
+    for run in runs:
+        later = run.positions[run.positions > work.looked_through]
+        verdict = reconcile_name(work.title, table_name(run))
+        if len(later) and run.relation.oid == work.relation_oid and isinstance(verdict, LookFirst):
+            unseen.append((int(later[0]), verdict))
+    if not unseen:
+        return runs, []
+    first, verdict = min(unseen, key=lambda found: found[0])
+    before = [run for run in runs if int(run.positions[0]) < first]
+    if not before:
+        raise_unless_possible(verdict, work.title)
+    return before, [first]
 
 
 def _add_run(
