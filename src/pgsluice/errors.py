@@ -23,7 +23,7 @@
     ├── TableError                parks one table, and no other
     │   └── EvaluationError       a row filter fails for a row, as it would on the server
     ├── SinkError                 the target as a whole cannot be used
-    ├── SparkEnded                Spark's JVM is gone
+    ├── SparkFailed               Spark did not start, its JVM has ended, or a job failed
     └── TablesUnfinished          run --once: tables are parked, or not at the position
 
 An error says what happened, where, and what to do next (``hint``). Facts are attributes, so
@@ -214,8 +214,9 @@ class SinkError(PgsluiceError):
     remedy = Remedy.STOP
 
 
-class SparkEnded(PgsluiceError):
-    """Spark's JVM has ended while it was needed: it was killed, or it crashed."""
+class SparkFailed(PgsluiceError):
+    """Spark failed for no reason that it gives: its JVM was killed or crashed, also while it
+    started, or a job failed with its workers. In another session the same work may succeed."""
 
 
 class TablesUnfinished(PgsluiceError):

@@ -3,7 +3,8 @@
 ``PGSLUICE_FAILPOINTS="spool.before_rename=kill@3,spool.write=enospc"`` arms them for one
 process and its children: ``kill`` is SIGKILL to itself, ``enospc`` and ``eio`` are the
 OSError that a real disk would give, ``@n`` waits for the n-th time that the place is passed
-(the errors then last). Unset, a failpoint costs one attribute lookup.
+(the errors then last). ``kill:PATH`` kills one process only: the one that makes the file.
+Unset, a failpoint costs one attribute lookup.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from contextlib import suppress
 
 _ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
 
 
 class _Failpoint:
     def __init__(self, action: str) -> None:
+        action, _, self.path = action.partition(":")
         kind, _, times = action.partition("@")
         if kind != "kill" and kind not in _ERRORS:
             raise ValueError(f"PGSLUICE_FAILPOINTS: {kind!r} is not an action")
@@ -28,9 +31,16 @@ class _Failpoint:
         if self.remaining > 0:
             return
         if self.kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._kill()
+            return
         number = _ERRORS[self.kind]
         raise OSError(number, os.strerror(number), f"failpoint {name}")
+
+    def _kill(self) -> None:
+        with suppress(FileExistsError):
+            if self.path:
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL))
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 _FAILPOINTS: dict[str, _Failpoint] = {}

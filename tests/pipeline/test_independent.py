@@ -13,6 +13,7 @@ import pytest
 from deltalake.exceptions import TableNotFoundError
 from tests.pipeline.own_publications import lake, publishing
 from tests.support.databases import Database, MakeDatabase
+from tests.support.failing_spark import failing_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.capture import read_health
@@ -55,7 +56,8 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
     )
     one = pipeline(shop)
     publishing(one, "CREATE PUBLICATION p FOR TABLE small", slow=None, quick=("p",))
-    process = one.start()
+    # Its JVM is killed twice while it starts.
+    process = one.start("run", SPARK_HOME=str(failing_spark(one.folder / "failing spark")))
 
     def holds(subscription: str, table: str, *ids: int) -> bool:
         with suppress(TableNotFoundError):
@@ -90,8 +92,10 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
 
     # A JVM, its workers and two queries start.
     one.wait_until(is_applied, timeout_s=240)
+    assert one.log().count("Spark's JVM ended while it started: Spark is started again") == 2
     assert (
-        f"Spark's JVM (process {java.pid}) has ended by SIGKILL: it is started again" in one.log()
+        f"Spark's JVM (process {java.pid}) has ended by SIGKILL: Spark is started again"
+        in one.log()
     )
     assert "Traceback" not in one.log(), one.log()
     one.stop()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.oracle import assert_equal
-from tests.support.pipeline import MakePipeline
+from tests.support.pipeline import MakePipeline, Pipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 TABLES = (
     "plain", "silent", "moved", "twice", "first", "second", "x", "y", "z", "users",
-    "users_new", "again", "fixed",
+    "users_new", "again", "fixed", "same", "other",
 )  # fmt: skip
 RENAMED = (
     # Plain renames, with and without changes afterwards.
@@ -50,7 +52,22 @@ FROM_TARGETS = (
     "plain_new", "silent_new", "twice_new", "root_new", "first", "second", "x", "y",
     "z", "users", "users_old", "again_old",
 )  # fmt: skip
+DEFINED_ANEW = (
+    "ALTER TABLE fixed ADD b int DEFAULT 7, ADD c numeric(5, 2)",
+    "INSERT INTO fixed VALUES (6, 6, 6, 6.66)",
+    # With a new file, and no change that is sent: only a comparison tells them apart.
+    "ALTER TABLE same ALTER a TYPE int USING a + 0",
+    "ALTER TABLE other ALTER a TYPE int USING a + 1",
+)
 LEFT = ("plain", "silent", "moved", "twice", "root", "users_new")
+
+
+def die(one: Pipeline, worker: str, driver: str) -> None:
+    """Run until a worker and then the driver were killed, each at a failpoint of its own."""
+    killed = one.folder / worker
+    process = one.start("run", PGSLUICE_FAILPOINTS=f"{worker}=kill:{killed},{driver}=kill")
+    assert process.wait(300) == -signal.SIGKILL, one.log()[-3000:]
+    assert killed.exists()
 
 
 def test_each_name_has_the_rows_of_the_table_that_is_called_so(
@@ -73,19 +90,22 @@ def test_each_name_has_the_rows_of_the_table_that_is_called_so(
     copied_at = one.table("plain").copied_at
     shop.execute(*RENAMED)
     # SIGKILL of a worker that has written a target, then of the driver before it records any.
-    for place in ("copy.renamed", "copy.after_renamed"):
-        process = one.start("run", PGSLUICE_FAILPOINTS=f"{place}=kill")
-        process.wait(300)
-        assert any(table.old_target for table in one.record().tables.values()), one.log()[-3000:]
-    shop.execute("UPDATE plain_new SET a = 11 WHERE id = 1")
+    die(one, "copy.renamed", "copy.after_renamed")
+    assert any(table.old_target for table in one.record().tables.values()), one.log()[-3000:]
+    shop.execute("UPDATE plain_new SET a = 11 WHERE id = 1", *DEFINED_ANEW)
+    # SIGKILL of a worker that has given a target its columns, then of the driver before it
+    # records what a comparison showed.
+    die(one, "target.altered", "verification.compared")
+    assert all(one.table(name).to_verify for name in ("same", "other")), one.log()[-3000:]
     one.once()
-    one.assert_equal("again", "fixed", *FROM_TARGETS)
+    one.assert_equal("again", "fixed", "same", "other", *FROM_TARGETS)
+    assert one.table("fixed").copied_at == one.table("same").copied_at == copied_at
     with shop.connect() as connection:
         assert_equal(connection, "other.moved", one.lake / "other" / "moved")
     tables = {table.title: table for table in one.record().tables.values()}
     assert len(tables) == len(one.record().tables), "a name is one table's"
     from_source = {title for title, table in tables.items() if table.copied_at != copied_at}
-    assert from_source == {"public.again"}
+    assert from_source == {"public.again", "public.other"}
     assert {name for _, name in one.record().former} == set(LEFT)
     for name in LEFT:
         assert one.delta(name).to_pyarrow_table().num_rows, "it stands still"

@@ -46,7 +46,13 @@ class Report:
         line = {"figures": "", "shown": "", "seed": str(seed)}
         self._write(what, {**line, "shown": "**not passed**", "took": "", "when, where": _where()})
         began = time.monotonic()
-        yield line
+        try:
+            yield line
+        except BaseException:
+            self._write(
+                what, {**line, "shown": "**not passed**", "took": "", "when, where": _where()}
+            )
+            raise
         took = f"{time.monotonic() - began:.0f} s"
         self._write(what, {**line, "took": took, "when, where": _where()})
 

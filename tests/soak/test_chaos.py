@@ -1,6 +1,7 @@
 """Random changes, schema changes and kills on ten kinds of table; then every table is compared.
 
-``PGSLUICE_CHAOS_RUNS`` says how many minutes each test takes (1), each with a seed of its own.
+``PGSLUICE_CHAOS_RUNS`` says how many minutes each test takes (1), each with a seed of its own. They
+share a server, a database and a run of pgsluice.
 """
 
 from __future__ import annotations
@@ -34,26 +35,28 @@ def test_chaos(
     runs = int(os.environ.get("PGSLUICE_CHAOS_RUNS", "1"))
     killed: Counter[str] = Counter()
     fights: list[Fought] = []
-    with report.row(what, seed) as row:
+    with EmbeddedServer(version, settings=_SETTINGS) as server, report.row(what, seed) as row:
+        shop = Database(server, "postgres")
+        make_tables(shop)
+        one = pipeline(shop, source="two_phase = true")
+        one.write(spool='max_bytes = "4 GiB"')  # whatever the disk has left
         for number in range(runs):
-            with EmbeddedServer(version, settings=_SETTINGS) as server:
-                shop = Database(server, "postgres")
-                make_tables(shop)
-                one = pipeline(shop, source="two_phase = true")
-                fights.append(
-                    fight(
-                        one,
-                        seconds=SECONDS,
-                        kills=KILLS,
-                        seed=seed + number,
-                        schema=(*HARMLESS, *CHANGES) if ddl else (),
-                    )
-                )
-            assert not fights[-1].wrong, fights[-1].complaint(seed + number)
-            killed.update(fights[-1].killed)
-        row["figures"] = (
-            f"{runs} x {SECONDS} s; {sum(one.transactions for one in fights)} transactions,"
-            f" {sum(one.changes for one in fights)} schema changes; SIGKILL to "
-            + ", ".join(f"{name} {count}x" for name, count in sorted(killed.items()))
-        )
-        row["shown"] = f"{sum(one.tables for one in fights)} tables equal row for row"
+            fought = fight(
+                one,
+                seconds=SECONDS,
+                kills=KILLS,
+                seed=seed + number,
+                minute=number,
+                schema=(*HARMLESS, *CHANGES) if ddl else (),
+            )
+            fights.append(fought)
+            killed.update(fought.killed)
+            row["figures"] = (
+                f"{len(fights)} x {SECONDS} s; {sum(each.transactions for each in fights)}"
+                f" transactions, {sum(each.changes for each in fights)} schema changes; SIGKILL to "
+                + ", ".join(f"{name} {count}x" for name, count in sorted(killed.items()))
+                + f"; all applied within {max(each.settled_s for each in fights):.0f} s"
+            )
+            assert not fought.wrong, fought.complaint(seed + number)
+        one.stop()
+        row["shown"] = f"{sum(each.tables for each in fights)} tables equal row for row"

@@ -116,9 +116,20 @@ def test_the_files_of_a_dead_owner_are_removed(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_a_subscription_has_one_barrier(tmp_path: Path, owner: BarrierOwner) -> None:
-    with pytest.raises(SpoolBusy, match="another process verifies"), BarrierOwner(tmp_path, ()):
-        pass
+def test_a_subscription_has_one_barrier_and_the_next_owner_waits_for_it(tmp_path: Path) -> None:
+    busy = pytest.raises(SpoolBusy, match="another process verifies")
+    with BarrierOwner(tmp_path, ()) as first:
+        first.move(INSIDE)
+        with busy, BarrierOwner(tmp_path, (), wait_s=0):
+            pass
+        with busy, BarrierOwner(tmp_path, (), wait_s=3600, is_stopping=lambda: True):
+            pass
+        threading.Timer(0.1, first.__exit__).start()
+        with BarrierOwner(tmp_path, (), wait_s=60) as second:
+            second.move(END)
+            barrier = current_barrier(tmp_path)
+            assert barrier is not None
+            assert barrier.position == END
 
 
 def test_tables_that_cannot_be_compared_say_why() -> None:

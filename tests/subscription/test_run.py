@@ -6,10 +6,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 from tests.subscription.test_driver import QUIET, config_of, driver_of, ready
 from tests.support.capturing import await_that, configure, insert, inserted, numbers, phase
@@ -25,11 +27,13 @@ from pgsluice.errors import (
     SinkError,
     SourceRefused,
     SourceUnreachable,
+    SparkFailed,
 )
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableState
+from pgsluice.subscription import run as runs
 from pgsluice.subscription.loop import RunLoop
-from pgsluice.subscription.run import raise_unfinished
+from pgsluice.subscription.run import raise_unfinished, restarting
 from pgsluice.subscription.running import RunningSubscription
 
 
@@ -99,6 +103,42 @@ def test_once_says_which_tables_are_not_at_the_position(maker: SpoolMaker) -> No
     ]
 
 
+@pytest.mark.parametrize(
+    ("is_ours", "lasts_long", "sessions"), [(True, False, 3), (False, False, 1), (True, True, 9)]
+)
+def test_sessions_that_fail_are_replaced_twice_in_a_row(
+    is_ours: bool, lasts_long: bool, sessions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_LONG_SESSION_S", -1.0 if lasts_long else 3600.0)
+    begun: list[str] = []
+
+    @contextmanager
+    def session() -> Iterator[Any]:
+        begun.append("session")
+        if len(begun) == 9:
+            raise SinkError("no lake")
+        if len(begun) % 2:
+            raise SparkFailed("Spark's JVM ended while it started")
+        yield None
+
+    def work(_: object) -> None:
+        raise SparkFailed("a Spark job failed")
+
+    with pytest.raises((SparkFailed, SinkError)):
+        restarting(session, work, is_ours=is_ours)
+    assert len(begun) == sessions
+
+
+def test_what_spark_fails_asks_for_another_session(maker: SpoolMaker) -> None:
+    """As where a worker could not connect back in time while rows were copied first."""
+    loop = loop_of(maker, Session(), cast(Any, Working()))
+    for error in (PySparkRuntimeError("a worker was killed"), Py4JError("no answer")):
+        with pytest.raises(SparkFailed, match=r"a Spark job failed: .+"):
+            loop._side_by_side(lambda _, error=error: failing(error)())  # type: ignore[misc]
+    with pytest.raises(AssertionError):  # a fault of ours would be there again
+        loop._side_by_side(lambda _: failing(AssertionError("a bug"))())
+
+
 class FailedQuery:
     """A streaming query that failed, as PySpark shows it: waiting for its end raises."""
 
@@ -116,7 +156,7 @@ def test_a_query_that_failed_has_ended_and_says_why(maker: SpoolMaker) -> None:
     query._query = cast(Any, FailedQuery())
     query._error = "the target cannot be used"
     assert query.await_end(1)
-    with pytest.raises(PgsluiceError, match="query of lake failed: the target cannot be used"):
+    with pytest.raises(SparkFailed, match="query of lake failed: the target cannot be used"):
         query.raise_failure()
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
     holds,
@@ -160,7 +161,9 @@ class TableWriter:
             if not lacking and not narrow:
                 return self._skipped(marker)
             at = marker.position
-            return self._write(lambda handle: handle.alter(lacking, narrow, at))
+            altered = self._write(lambda handle: handle.alter(lacking, narrow, at))
+            failpoint("target.altered")
+            return altered
 
         return self._until_first(attempt)
 

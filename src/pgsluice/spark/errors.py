@@ -1,8 +1,16 @@
-"""One-line summaries of Spark's errors."""
+"""Which errors are Spark's, and their summaries of one line."""
 
 from __future__ import annotations
 
 import re
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """The classes of what a failed call of Spark raises."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
 
 
 def summarize_error(error: BaseException) -> str:

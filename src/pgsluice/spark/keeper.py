@@ -83,9 +83,13 @@ class CaptureKeeper:
             self._next_check_at = now + _RETRY_INTERVAL_S
 
     def wait_for_spool(self) -> None:
-        """Wait until the spool has a start position, which it gets when the slot is created."""
+        """Wait until the spool has a start position, which it gets when the slot is created.
+
+        Raises:
+            PgsluiceError: as :meth:`require` does.
+        """
         while not Spool.exists(self._path) or Spool.open(self._path).chain_start() is None:
-            self.look_after()
+            self.require()
             time.sleep(_READY_POLL_S)
 
     def require(self) -> None:

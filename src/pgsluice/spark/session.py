@@ -13,12 +13,12 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgsluice.errors import ConfigError, PgsluiceError, SparkEnded
+from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
 from pgsluice.spark.java import require_java
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def start_session(
 
     Raises:
         ConfigError: PySpark or Java is missing or too old, or Spark refuses a setting.
-        SparkEnded: the JVM was killed before it had started.
+        SparkFailed: the JVM ended before it had started.
         PgsluiceError: ``look`` raised it.
     """
     starting = _Starting(settings, app_name, log)
@@ -162,6 +162,7 @@ class _Starting(threading.Thread):
             session = build_session(self._settings, self._app_name, log=self._log)
         except BaseException as error:
             self._error = error
+            forget_session()
             return
         with self._lock:
             self._session = session
@@ -179,23 +180,35 @@ class _Starting(threading.Thread):
     def session(self) -> SparkSession:
         if isinstance(self._error, PgsluiceError):
             raise self._error
-        if self._error is not None or self._session is None:
-            lines = self._logged().decode(errors="replace").strip().splitlines()
-            if not lines:  # a setting that it refuses would be in the log
-                raise SparkEnded(
-                    "Spark's JVM ended while it started, without a word in its log",
-                    hint="start again: nothing is lost. Has something killed it?",
-                ) from self._error
-            raise ConfigError(
-                "Spark did not start",
-                hint="\n".join([f"the end of {self._log}:", *lines[-4:]]),
-            ) from self._error
-        return self._session
+        if self._error is None and self._session is not None:
+            return self._session
+        lines = self._logged().decode(errors="replace").strip().splitlines()
+        end = [f"the end of {self._log}:", *lines[-4:]] if lines else []
+        if _is_refusal(self._error, lines):
+            raise ConfigError("Spark did not start", hint="\n".join(end)) from self._error
+        killed = "start again: nothing is lost. Has something killed it?"
+        raise SparkFailed(
+            "Spark's JVM ended while it started", hint="\n".join([killed, *end])
+        ) from self._error
 
     def _logged(self) -> bytes:
         """What the JVM has written; a log that had grown too large was begun anew."""
         logged = self._log.read_bytes() if self._log.exists() else b""
         return logged[self._log_bytes if len(logged) >= self._log_bytes else 0 :]
+
+
+def _is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:
+    """Whether Spark itself refused to start, by an exception. A JVM that is killed has none.
+
+    Args:
+        error: what PySpark raised.
+        log: the lines that the JVM has written; some are warnings that it always writes.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    return isinstance(error, Py4JJavaError) or any(
+        line.startswith(("Exception in thread", "Error:")) for line in log
+    )
 
 
 def _launch(settings: Mapping[str, str], app_name: str, log: Path) -> None:
@@ -236,11 +249,11 @@ def raise_if_ended(within_s: float = 0.0) -> None:
         within_s: how long to wait for its end, which its connections show a little earlier.
 
     Raises:
-        SparkEnded: it has ended.
+        SparkFailed: it has ended.
     """
     from pyspark import SparkContext
 
-    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    process = _jvm(SparkContext._gateway)
     if process is None:
         return
     try:
@@ -248,24 +261,38 @@ def raise_if_ended(within_s: float = 0.0) -> None:
     except subprocess.TimeoutExpired:
         return
     how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-    raise SparkEnded(
+    raise SparkFailed(
         f"Spark's JVM (process {process.pid}) has ended by {how}",
         hint="start again: nothing is lost. If the system ended it for lack of memory (dmesg says "
         'so), give the machine more, or Spark less: "spark.driver.memory" in [spark]',
     )
 
 
-def forget_session(spark: SparkSession) -> None:
-    """Let this process start another session after the JVM of this one has ended."""
+def _jvm(gateway: Any) -> subprocess.Popen[bytes] | None:
+    """The JVM's process, if PySpark started it in this process."""
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return process
+
+
+def forget_session(spark: SparkSession | None = None) -> None:
+    """Let this process start another session after this one failed, and end its JVM.
+
+    Args:
+        spark: the session; None: it failed while it started.
+    """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     gateway: Any = SparkContext._gateway
-    with suppress(Exception), warnings.catch_warnings():  # most of it asks the JVM
-        warnings.simplefilter("ignore")
-        spark.stop()
+    if spark is not None:
+        with suppress(Exception), warnings.catch_warnings():  # most of it asks the JVM
+            warnings.simplefilter("ignore")
+            spark.stop()
     with suppress(Exception):
         gateway.shutdown()
+    if (process := _jvm(gateway)) is not None:
+        process.kill()
+        process.wait()
     # What PySpark keeps for the whole process, and clears only if the JVM answers.
     for name in ("_gateway", "_jvm", "_active_spark_context"):
         setattr(SparkContext, name, None)

@@ -32,8 +32,6 @@ from pgsluice.spool.lock import barrier_lock
 
 HOLD_S = 10.0
 """How long batches wait at one barrier, altogether."""
-_LOCK_TIMEOUT_S = 2.0
-"""Those who look for a barrier hold its lock for a moment."""
 _POLL_S = 0.02
 _OPENERS = 8
 """How many targets are opened at the same time."""
@@ -219,28 +217,39 @@ class BarrierOwner:
     Args:
         folder: the subscription's.
         titles: the tables to verify; empty: all.
+        wait_s: how long to wait while another process verifies the subscription.
+        is_stopping: asked meanwhile; gives up.
     """
 
-    def __init__(self, folder: Path, titles: Collection[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        titles: Collection[str],
+        *,
+        wait_s: float = 2.0,
+        is_stopping: Callable[[], bool] = bool,
+    ) -> None:
         self._titles = tuple(titles)
+        self._wait_s = wait_s
+        self._is_stopping = is_stopping
         self._folder = folder
         self._lock = barrier_lock(self._folder)
         self._barrier = Barrier("", None)
 
     def __enter__(self) -> BarrierOwner:
-        """Take the lock.
+        """Take the lock; those who look for a barrier hold it for a moment, too.
 
         Raises:
-            SpoolBusy: another process verifies the subscription.
+            SpoolBusy: another process verifies the subscription, and has not ended in time.
         """
-        deadline = time.monotonic() + _LOCK_TIMEOUT_S
+        deadline = time.monotonic() + self._wait_s
         while True:
             try:
                 self._lock.acquire()
                 self.clear()
                 return self
             except SpoolBusy:
-                if time.monotonic() > deadline:
+                if self._is_stopping() or time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_S)
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from pgsluice.capture import CaptureProcess, PreparedSource
 from pgsluice.config import Config
 from pgsluice.copy import Snapshot
-from pgsluice.errors import ConfigError, PgsluiceError, SpoolFull
+from pgsluice.errors import ConfigError, SparkFailed, SpoolFull
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
+from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.session import raise_if_ended
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.driver import SubscriptionDriver
@@ -138,10 +139,12 @@ class RunLoop:
         raise_if_ended()
         self._capture.check()
         for thread in threads:
-            if thread.error is not None:
-                if not isinstance(thread.error, PgsluiceError):
-                    raise_if_ended(_JVM_END_S)  # the cause of any failed call of Spark
-                raise thread.error
+            error = thread.error
+            if isinstance(error, spark_errors()):
+                raise_if_ended(_JVM_END_S)
+                raise SparkFailed(f"a Spark job failed: {summarize_error(error)}") from error
+            if error is not None:
+                raise error
 
     def _end(self, threads: Sequence[_Thread]) -> None:
         """Interrupt what still runs, and wait for its end."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import PgsluiceError, SparkFailed
 from pgsluice.spark.errors import summarize_error
 from pgsluice.spool.layout import SPARK_LOG, subscription_folder
 from pgsluice.subscription.source import read_table_work
@@ -92,11 +92,11 @@ class SubscriptionQuery:
         """Raise what ended the query, if it was an error.
 
         Raises:
-            PgsluiceError: what Spark reports.
+            SparkFailed: what Spark reports.
         """
         failure = self.failure()
         if failure is not None:
-            raise PgsluiceError(
+            raise SparkFailed(
                 f"the query of {self._subscription.name} failed: {failure}",
                 hint=f"start again: nothing is lost. What Spark said is in "
                 f"{self._config.spool.path / SPARK_LOG}",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pgsluice.capture import CaptureProcess, prepare_source
 from pgsluice.catalog import flush_lsn
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import ConfigError, PgsluiceError, SparkEnded, TablesUnfinished
+from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed, TablesUnfinished
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SESSIONS = 3
-"""How often in a row Spark's JVM may end before the run does."""
+"""How often in a row Spark may fail before the run does."""
 _LONG_SESSION_S = 300.0
 """A session that lasted longer counts as one that worked."""
 
@@ -75,7 +75,7 @@ def run(
         SourceRefused: the source is not fit, or is not the spool's.
         SourceUnreachable: no connection before the first START_REPLICATION.
         SinkError: a target as a whole cannot be used.
-        SparkEnded: Spark's JVM ended, again and again.
+        SparkFailed: Spark's JVM ended or Spark's jobs failed, again and again.
         TablesUnfinished: ``once``, and a table is parked, or not at that position.
     """
     chosen = _chosen(config, names)
@@ -121,32 +121,38 @@ def _run(
         ]
         RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
 
-    _restarting(lambda: _session(config, look), apply)
+    restarting(lambda: _session(config, look), apply, is_ours=_running_session() is None)
     if target is not None and not stop.is_set():
         raise_unfinished(config, [subscription.name for subscription in chosen], target)
 
 
-def _restarting(
+def restarting(
     session: Callable[[], AbstractContextManager[SparkSession]],
     work: Callable[[SparkSession], None],
+    *,
+    is_ours: bool,
 ) -> None:
-    """Work with a session, and with another one when its JVM ends: nothing is lost.
+    """Work with a session, and with another one when it fails: nothing is lost.
+
+    Args:
+        session: starts one.
+        work: ends with an error, or when all is done.
+        is_ours: the session is this run's own, and not the user's.
 
     Raises:
-        SparkEnded: the JVM ended several times in a row, or is the user's.
+        SparkFailed: sessions failed several times in a row, or the session is the user's.
     """
-    is_ours = _running_session() is None
     failures = 0
     while True:
         began = time.monotonic()
         try:
             with session() as spark:
                 work(spark)
-        except SparkEnded as error:
+        except SparkFailed as error:
             failures = 1 if time.monotonic() - began > _LONG_SESSION_S else failures + 1
             if not is_ours or failures >= _SESSIONS:
                 raise
-            logger.warning("%s: it is started again", error.what)
+            logger.warning("%s: Spark is started again", error.what)
         else:
             return
 
@@ -173,7 +179,7 @@ def _session(config: Config, look: Callable[[], object]) -> Iterator[SparkSessio
     spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, look)
     try:
         yield spark
-    except SparkEnded:
+    except SparkFailed:
         forget_session(spark)
         raise
     except BaseException:

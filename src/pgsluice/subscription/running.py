@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pgsluice.config import Config
 from pgsluice.copy import Snapshot
 from pgsluice.errors import ConfigError, SourceRefused, SourceUnreachable, TableError
-from pgsluice.spark.errors import summarize_error
+from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.requests import pending_requests
@@ -145,8 +145,7 @@ class RunningSubscription:
 
     def _try(self, work: Callable[[], None]) -> None:
         """Do work whose failure only delays it, and does not end the run."""
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
+        from py4j.protocol import Py4JNetworkError
 
         try:
             work()
@@ -155,9 +154,9 @@ class RunningSubscription:
             # open): capture says what ends the run, and copies wait. Or publications of
             # pgsluice cannot be resolved any more: those that were in force stay.
             message = str(error)
-        except (PySparkException, Py4JJavaError) as error:
+        except spark_errors() as error:
             # A job broke, with its workers perhaps; a query would be started again, too.
-            if self._ending.is_set():
+            if self._ending.is_set() or isinstance(error, Py4JNetworkError):  # without its JVM
                 raise
             message = f"a Spark job failed and is tried again: {summarize_error(error)}"
         else:

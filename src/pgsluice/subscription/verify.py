@@ -69,7 +69,8 @@ class Verification:
         titles: ``schema.table`` of the tables to compare; empty: all.
         sessions: how many tables are compared at the same time, each with its own connection.
         max_keys: how many keys of each kind are listed for a table.
-        timeout_s: how long the run may take to reach the position.
+        timeout_s: how long another verification may last, and how long the run may take to
+            reach the position.
         report: takes the events of a run that this process does itself.
         stop: gives up.
     """
@@ -90,16 +91,22 @@ def verify(
     Raises:
         ConfigError: nothing was replicated yet, there is no such table, or the target's type
             cannot be read back.
-        SpoolBusy: another process verifies the subscription.
+        SpoolBusy: another process has verified the subscription for all this time.
         SourceRefused: no free slot, or transactions at the source stay open.
         SourceUnreachable: no connection.
         PgsluiceError: the run did not reach the position; or what a run raises.
     """
     _check(config, subscription, options.titles)
+    is_stopping = bool if options.stop is None else options.stop.is_set
     with ExitStack() as stack:
         spool = Spool.open(config.spool.path)
         barrier = stack.enter_context(
-            BarrierOwner(spool.subscription_folder(subscription.name), options.titles)
+            BarrierOwner(
+                spool.subscription_folder(subscription.name),
+                options.titles,
+                wait_s=options.timeout_s,
+                is_stopping=is_stopping,
+            )
         )
         stand = stack.enter_context(
             standing(
@@ -107,7 +114,7 @@ def verify(
                 barrier,
                 lambda position: _await_answer(config, subscription, options, barrier, position),
                 sessions=options.sessions,
-                is_stopping=bool if options.stop is None else options.stop.is_set,
+                is_stopping=is_stopping,
             )
         )
         rules = PublicationRules.of(config, subscription)

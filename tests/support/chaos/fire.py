@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ class Fought:
     """What a minute was like, and what is wrong after it.
 
     Attributes:
+        settled_s: how long it took afterwards until everything was applied.
+        errors: how often a run ended by itself and was started again.
         wrong: table -> how it differs from the source, or why it is parked.
     """
 
@@ -38,6 +41,8 @@ class Fought:
     changes: int = 0
     killed: list[str] = field(default_factory=list)
     tables: int = 0
+    errors: int = 0
+    settled_s: float = 0.0
     wrong: dict[str, str] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
 
@@ -60,26 +65,34 @@ def make_tables(database: Database) -> None:
 
 
 def fight(
-    one: Pipeline, *, seconds: float, kills: int, seed: int, schema: Sequence[str] = ()
+    one: Pipeline,
+    *,
+    seconds: float,
+    kills: int,
+    seed: int,
+    minute: int = 0,
+    schema: Sequence[str] = (),
 ) -> Fought:
-    """Run everything for a while, then compare every table.
+    """Run everything for a while, then compare every table. The run goes on.
 
     Args:
         one: its configuration's database has the tables.
         seconds: how long the sessions write.
         kills: how many processes get SIGKILL meanwhile.
         seed: of the statements, the moments and the victims.
+        minute: how many there were before on the same database.
         schema: templates of schema changes; empty: none.
     """
     fought = Fought()
     fought.journal.note("chaos", f"seed {seed}")
-    one.write(spool='max_bytes = "4 GiB"')  # whatever the disk has left
     ended = threading.Event()
     sessions = [
         Session(one.database, number, seed, fought.journal, ended) for number in range(SESSIONS)
     ]
-    changer = SchemaSession(one.database, schema, seed, fought.journal, ended) if schema else None
-    one.start()
+    changer = (
+        SchemaSession(one.database, schema, seed, fought.journal, ended, minute) if schema else None
+    )
+    _start_again(one, fought)
     threads = [*sessions, *([changer] if changer else [])]
     for thread in threads:
         thread.start()
@@ -91,9 +104,10 @@ def fight(
             thread.join()
     fought.transactions = sum(session.transactions for session in sessions)
     fought.changes = changer.changes if changer else 0
-    _await_settled(one)
+    began = time.monotonic()
+    _await_settled(one, fought, f"witness_{minute}")
+    fought.settled_s = time.monotonic() - began
     _compare(one, fought)
-    one.stop()
     return fought
 
 
@@ -107,7 +121,7 @@ def _kill(one: Pipeline, fought: Fought, seconds: float, kills: int, dice: rando
         if _kill_one(one, victim, dice):
             fought.killed.append(victim)
             fought.journal.note("chaos", f"SIGKILL to {victim}")
-        start_again(one)
+        _start_again(one, fought)
     await_until(began + seconds)
 
 
@@ -124,26 +138,42 @@ def _kill_one(one: Pipeline, victim: str, dice: random.Random) -> bool:
     return False
 
 
-def _await_settled(one: Pipeline) -> None:
+def _start_again(one: Pipeline, fought: Fought) -> None:
+    """Start a run that has ended; what ended it, if it was not killed, is in the journal."""
+    last = one.processes[-1] if one.processes else None
+    start_again(one)
+    if last is not one.processes[-1] and last is not None and last.returncode != -signal.SIGKILL:
+        fought.errors += 1
+        lines = one.log().strip().splitlines()[-3:]
+        fought.journal.note("chaos", f"run ended with {last.returncode}: {' / '.join(lines)}")
+
+
+def _await_settled(one: Pipeline, fought: Fought, witness: str) -> None:
     """Until a table made now is copied, and everything else has come as far."""
-    one.database.execute("CREATE TABLE witness (id int PRIMARY KEY)")
+    one.database.execute(f"CREATE TABLE {witness} (id int PRIMARY KEY)")
     ((lsn,),) = one.database.execute("SELECT pg_current_wal_flush_lsn()")
     target = Lsn.parse(lsn)
 
     def is_settled() -> bool:
-        start_again(one)
+        _start_again(one, fought)
         status = read_status(one.config).to_json()
         frontier, position = status["spool"]["frontier"], status["spool"]["position"]
         if frontier is None or position is None or Lsn.parse(frontier) < target:
             return False
         tables = status["subscriptions"][0]["tables"]
-        return any(table["table"] == "witness" for table in tables) and all(
-            table["state"] == "p"
-            or (
-                table["state"] in "fr"
-                and Lsn.parse(table["applied_through"]) >= Lsn.parse(position)
+        return (
+            any(table["table"] == witness for table in tables)
+            and all(
+                table["state"] == "p"
+                or (
+                    table["state"] in "fr"
+                    and Lsn.parse(table["applied_through"]) >= Lsn.parse(position)
+                )
+                for table in tables
             )
-            for table in tables
+            and not any(
+                table.to_verify for table in one.record().tables.values() if table.is_active
+            )
         )
 
     one.wait_until(is_settled, timeout_s=180, why="everything is applied")

@@ -20,6 +20,8 @@ _IDS_OF_A_SESSION = 10_000
 _LIVELY_IDS = 400
 _MOST_PREPARED = 2
 _LOCK_TIMEOUT = "2s"
+_MOST_CHANGES = 100
+"""Schema changes that a minute has at most."""
 
 
 @dataclass
@@ -33,8 +35,8 @@ class Journal:
         self.entries.append(f"{time.monotonic() - self.began:7.2f} {session}: {text}")
 
     def about(self, name: str, count: int = 25) -> list[str]:
-        """The last statements that name a table, and the schema changes among them."""
-        found = [line for line in self.entries if name in line]
+        """The last statements that name a table, and what was killed between them."""
+        found = [line for line in self.entries if name in line or " chaos: " in line]
         return found[-count:]
 
 
@@ -125,6 +127,7 @@ class SchemaSession(threading.Thread):
 
     Args:
         statements: templates; see :mod:`tests.support.chaos.tables`.
+        minute: of the same database: its statements have numbers of their own.
     """
 
     def __init__(
@@ -134,8 +137,10 @@ class SchemaSession(threading.Thread):
         seed: int,
         journal: Journal,
         ended: threading.Event,
+        minute: int,
     ) -> None:
         super().__init__(name="schema")
+        self._number = minute * _MOST_CHANGES
         self.changes = 0
         self.late: set[str] = set()
         self._dice = random.Random(f"{seed} schema")
@@ -145,12 +150,11 @@ class SchemaSession(threading.Thread):
         self._ended = ended
 
     def run(self) -> None:
-        number = 0
         with self._database.connect() as connection:
             connection.execute("SET lock_timeout = '1s'")
             while not self._ended.wait(self._dice.uniform(0.1, 1.2)):
-                number += 1
-                statement = self._statement(connection, number)
+                self._number += 1
+                statement = self._statement(connection, self._number)
                 if statement is None:
                     continue
                 self._journal.note(self.name, statement)
