@@ -31,7 +31,6 @@ from pgsluice.errors import (
 )
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableState
-from pgsluice.subscription import run as runs
 from pgsluice.subscription.loop import RunLoop
 from pgsluice.subscription.run import raise_unfinished, restarting
 from pgsluice.subscription.running import RunningSubscription
@@ -104,12 +103,11 @@ def test_once_says_which_tables_are_not_at_the_position(maker: SpoolMaker) -> No
 
 
 @pytest.mark.parametrize(
-    ("is_ours", "lasts_long", "sessions"), [(True, False, 3), (False, False, 1), (True, True, 9)]
+    ("is_ours", "comes_further", "sessions"), [(True, False, 3), (False, False, 1), (True, True, 9)]
 )
-def test_sessions_that_fail_are_replaced_twice_in_a_row(
-    is_ours: bool, lasts_long: bool, sessions: int, monkeypatch: pytest.MonkeyPatch
+def test_sessions_that_fail_and_come_no_further_are_replaced_twice(
+    is_ours: bool, comes_further: bool, sessions: int
 ) -> None:
-    monkeypatch.setattr(runs, "_LONG_SESSION_S", -1.0 if lasts_long else 3600.0)
     begun: list[str] = []
 
     @contextmanager
@@ -125,7 +123,7 @@ def test_sessions_that_fail_are_replaced_twice_in_a_row(
         raise SparkFailed("a Spark job failed")
 
     with pytest.raises((SparkFailed, SinkError)):
-        restarting(session, work, is_ours=is_ours)
+        restarting(session, work, lambda: len(begun) * comes_further, is_ours=is_ours)
     assert len(begun) == sessions
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -41,9 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SESSIONS = 3
-"""How often in a row Spark may fail before the run does."""
-_LONG_SESSION_S = 300.0
-"""A session that lasted longer counts as one that worked."""
+"""How many sessions in a row may come no further before the run ends."""
 
 
 def _ignore(_: MetricsEvent) -> None:
@@ -121,7 +118,11 @@ def _run(
         ]
         RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
 
-    restarting(lambda: _session(config, look), apply, is_ours=_running_session() is None)
+    def reached() -> list[tuple[Lsn, Lsn]]:
+        return [_reached(store.record) for store in stores]
+
+    is_ours = _running_session() is None
+    restarting(lambda: _session(config, look), apply, reached, is_ours=is_ours)
     if target is not None and not stop.is_set():
         raise_unfinished(config, [subscription.name for subscription in chosen], target)
 
@@ -129,6 +130,7 @@ def _run(
 def restarting(
     session: Callable[[], AbstractContextManager[SparkSession]],
     work: Callable[[SparkSession], None],
+    reached: Callable[[], object],
     *,
     is_ours: bool,
 ) -> None:
@@ -137,24 +139,31 @@ def restarting(
     Args:
         session: starts one.
         work: ends with an error, or when all is done.
+        reached: how far the work has come; a session that comes further has worked.
         is_ours: the session is this run's own, and not the user's.
 
     Raises:
-        SparkFailed: sessions failed several times in a row, or the session is the user's.
+        SparkFailed: several sessions in a row came no further, or the session is the user's.
     """
-    failures = 0
+    failures, before = 0, reached()
     while True:
-        began = time.monotonic()
         try:
             with session() as spark:
                 work(spark)
         except SparkFailed as error:
-            failures = 1 if time.monotonic() - began > _LONG_SESSION_S else failures + 1
+            now = reached()
+            failures, before = (1 if now != before else failures + 1), now
             if not is_ours or failures >= _SESSIONS:
                 raise
             logger.warning("%s: Spark is started again", error.what)
         else:
             return
+
+
+def _reached(record: SubscriptionRecord) -> tuple[Lsn, Lsn]:
+    """The subscription's position, and the position of the newest commit in a target."""
+    committed = (table.committed for table in record.tables.values())
+    return record.position, max(committed, default=Lsn(0))
 
 
 def _running_session() -> SparkSession | None:
