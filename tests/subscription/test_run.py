@@ -32,7 +32,7 @@ from pgsluice.errors import (
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableState
 from pgsluice.subscription.loop import RunLoop
-from pgsluice.subscription.run import raise_unfinished, restarting
+from pgsluice.subscription.run import explained, raise_unfinished, restarting
 from pgsluice.subscription.running import RunningSubscription
 
 
@@ -131,9 +131,9 @@ def test_what_spark_fails_asks_for_another_session(maker: SpoolMaker) -> None:
     """As where a worker could not connect back in time while rows were copied first."""
     loop = loop_of(maker, Session(), cast(Any, Working()))
     for error in (PySparkRuntimeError("a worker was killed"), Py4JError("no answer")):
-        with pytest.raises(SparkFailed, match=r"a Spark job failed: .+"):
+        with pytest.raises(SparkFailed, match=r"a Spark job failed: .+"), explained():
             loop._side_by_side(lambda _, error=error: failing(error)())  # type: ignore[misc]
-    with pytest.raises(AssertionError):  # a fault of ours would be there again
+    with pytest.raises(AssertionError), explained():  # a fault of ours would be there again
         loop._side_by_side(lambda _: failing(AssertionError("a bug"))())
 
 

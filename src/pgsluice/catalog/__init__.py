@@ -28,6 +28,7 @@ from pgsluice.catalog.server import (
 from pgsluice.catalog.tables import (
     Filenode,
     UserTable,
+    has_name,
     leaf_filenodes,
     partition_columns_of,
     readable_tables,
@@ -57,6 +58,7 @@ __all__ = [
     "fetch_relation_facts",
     "fetch_witnesses",
     "flush_lsn",
+    "has_name",
     "insert_lsn",
     "leaf_filenodes",
     "missing_values",

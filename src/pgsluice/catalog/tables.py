@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
 
@@ -121,6 +122,17 @@ def readable_tables(connection: Connection, oids: Collection[int]) -> frozenset[
         return frozenset()
     rows = connection.execute(_READABLE, [list(oids)]).fetchall()
     return frozenset(int(oid) for (oid,) in rows)
+
+
+def has_name(connection: Connection, oid: int, namespace: str, name: str) -> bool:
+    """Whether a table has this name now, whatever the connection's snapshot shows.
+
+    To be asked when the name was locked: a statement takes a name for the table that has it when
+    the statement begins.
+    """
+    quoted = sql.Identifier(namespace, name).as_string(connection)
+    row = connection.execute("SELECT pg_catalog.to_regclass(%s)::oid", [quoted]).fetchone()
+    return row is not None and row[0] == oid
 
 
 @dataclass(frozen=True, slots=True)

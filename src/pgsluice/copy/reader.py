@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.csv
 from psycopg import pq, sql
 
-from pgsluice.catalog import leaf_filenodes
+from pgsluice.catalog import has_name, leaf_filenodes
 from pgsluice.copy.snapshot import import_snapshot
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
@@ -41,9 +41,10 @@ _LARGEST_BLOCK_BYTES = 2**31 - 1
 
 
 class TableRewritten(TableError):
-    """The table was rewritten (TRUNCATE, ALTER TABLE, CLUSTER ...) after the snapshot.
+    """The table was rewritten (TRUNCATE, ALTER TABLE, CLUSTER ...) after the snapshot, or has not
+    the name any more that it had.
 
-    A newer snapshot can read it.
+    A newer snapshot, with the name of then, can read it.
     """
 
     remedy = Remedy.RETRY
@@ -109,9 +110,9 @@ def read_table(
         schema: the target's schema, its fields in the order of ``query.columns``.
 
     Raises:
-        TableRewritten: the snapshot cannot see the table's rows any more.
-        TableError: the table is locked by others, gone, or has a value that its column
-            cannot hold.
+        TableRewritten: the snapshot cannot see the table's rows any more, or the table was
+            dropped or renamed.
+        TableError: the table is locked by others, or has a value that its column cannot hold.
         SourceUnreachable: no connection, or it broke.
     """
     with connect_sql(dsn, application=f"copy {query.table}") as connection:
@@ -155,7 +156,7 @@ def _import_snapshot(
             table=query.table,
         ) from error
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-        raise TableError(f"{query.table} is not there any more", table=query.table) from error
+        raise _renamed(query) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise TableError(
             f"the role may not read {query.table}",
@@ -163,12 +164,21 @@ def _import_snapshot(
             table=query.table,
             reason=ParkReason.RIGHTS,
         ) from error
+    facts = query.facts
+    if not has_name(connection, facts.oid, facts.namespace, facts.name):
+        raise _renamed(query)
     _refuse_row_security(connection, query)
-    leaves = leaf_filenodes(connection, [query.facts.oid])[query.facts.oid]
+    leaves = leaf_filenodes(connection, [facts.oid])[facts.oid]
     if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
         raise TableRewritten(
             f"{query.table} was rewritten after the snapshot was taken", table=query.table
         )
+
+
+def _renamed(query: TableQuery) -> TableRewritten:
+    return TableRewritten(
+        f"{query.table} was dropped or renamed before it was copied", table=query.table
+    )
 
 
 def _refuse_row_security(

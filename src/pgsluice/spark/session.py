@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
+from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.java import require_java
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ The optimising compiler and G1 would use the cores that the tasks need: on two c
 TASK_ATTEMPTS = 3
 _LARGEST_LOG_BYTES = 4 << 20
 _LOOK_INTERVAL_S = 0.1
+_JVM_END_S = 2.0
+"""How long a JVM may need to end after the first call failed."""
 
 
 def require_spark() -> None:
@@ -266,6 +269,20 @@ def raise_if_ended(within_s: float = 0.0) -> None:
         hint="start again: nothing is lost. If the system ended it for lack of memory (dmesg says "
         'so), give the machine more, or Spark less: "spark.driver.memory" in [spark]',
     )
+
+
+def refuse_spark_errors(error: Exception) -> None:
+    """Raise what an error of a session's work means, where the session is to blame.
+
+    Without its JVM any call may fail, in any way.
+
+    Raises:
+        SparkFailed: the JVM has ended, or a job failed.
+    """
+    if not isinstance(error, PgsluiceError):
+        raise_if_ended(_JVM_END_S)
+    if isinstance(error, spark_errors()):
+        raise SparkFailed(f"a Spark job failed: {summarize_error(error)}") from error
 
 
 def _jvm(gateway: Any) -> subprocess.Popen[bytes] | None:

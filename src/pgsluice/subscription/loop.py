@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 from pgsluice.capture import CaptureProcess, PreparedSource
 from pgsluice.config import Config
 from pgsluice.copy import Snapshot
-from pgsluice.errors import ConfigError, SparkFailed, SpoolFull
+from pgsluice.errors import ConfigError, SpoolFull
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
-from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.session import raise_if_ended
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.driver import SubscriptionDriver
@@ -35,7 +34,6 @@ logger = logging.getLogger(__name__)
 _FULL_S = 3.0
 """How long the spool has to be full: capture looks for room each second."""
 _CAPTURE_END_S = 30.0
-_JVM_END_S = 2.0
 _END_S = 1.0
 """How long a subscription may need to end before it is interrupted again."""
 
@@ -139,12 +137,8 @@ class RunLoop:
         raise_if_ended()
         self._capture.check()
         for thread in threads:
-            error = thread.error
-            if isinstance(error, spark_errors()):
-                raise_if_ended(_JVM_END_S)
-                raise SparkFailed(f"a Spark job failed: {summarize_error(error)}") from error
-            if error is not None:
-                raise error
+            if thread.error is not None:
+                raise thread.error
 
     def _end(self, threads: Sequence[_Thread]) -> None:
         """Interrupt what still runs, and wait for its end."""

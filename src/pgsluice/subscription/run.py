@@ -25,6 +25,7 @@ from pgsluice.spark.java import require_java
 from pgsluice.spark.session import (
     build_session,
     forget_session,
+    refuse_spark_errors,
     require_spark,
     start_session,
 )
@@ -179,15 +180,18 @@ def _session(config: Config, look: Callable[[], object]) -> Iterator[SparkSessio
     """The session that runs already, else one for the block.
 
     Raises:
+        SparkFailed: it failed.
         PgsluiceError: what ``look`` raises before it is up; it ends when it is.
     """
     settings = {"spark.python.daemon.module": "pgsluice.subscription.daemon", **config.spark}
     if _running_session() is not None:
-        yield build_session(settings, "pgsluice")
+        with explained():
+            yield build_session(settings, "pgsluice")
         return
     spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, look)
     try:
-        yield spark
+        with explained():
+            yield spark
     except SparkFailed:
         forget_session(spark)
         raise
@@ -196,6 +200,20 @@ def _session(config: Config, look: Callable[[], object]) -> Iterator[SparkSessio
         raise
     else:
         spark.stop()
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """A block whose errors say so where Spark is to blame.
+
+    Raises:
+        SparkFailed: the JVM has ended, or a job failed.
+    """
+    try:
+        yield
+    except Exception as error:
+        refuse_spark_errors(error)
+        raise
 
 
 def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionConfig]:

@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pgsluice.catalog import leaf_filenodes
+from pgsluice.catalog import has_name, leaf_filenodes
 from pgsluice.copy import import_snapshot, temporary_snapshot
 from pgsluice.errors import Failure, PgsluiceError, SourceRefused
 from pgsluice.lsn import Lsn
@@ -128,7 +128,8 @@ def compare_standing(
         max_keys: how many differing keys of each kind are listed; 0: none are looked for.
 
     Raises:
-        SourceRefused: the table was rewritten after the snapshot, which does not see its rows.
+        SourceRefused: the table was rewritten after the snapshot, which does not see its rows, or
+            was renamed.
         PgsluiceError: a column cannot be compared.
         psycopg.Error: the source failed.
     """
@@ -160,12 +161,14 @@ def _lock(session: Session, source: ReplicatedTable) -> None:
     """Keep the table from being rewritten, and check that the snapshot still sees its rows.
 
     Raises:
-        SourceRefused: it was rewritten since.
+        SourceRefused: it was rewritten since, or another table may have its name.
     """
     facts = source.facts
     session.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
     name = sql.Identifier(facts.namespace, facts.name)
     session.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
+    if not has_name(session, facts.oid, facts.namespace, facts.name):
+        raise SourceRefused("renamed at the source after the snapshot: verify it again")
     leaves = leaf_filenodes(session, [facts.oid])[facts.oid]
     if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
         raise SourceRefused(
