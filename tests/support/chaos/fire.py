@@ -108,6 +108,8 @@ def fight(
     _await_settled(one, fought, f"witness_{minute}")
     fought.settled_s = time.monotonic() - began
     _compare(one, fought)
+    if fought.wrong:
+        (one.folder / "journal.txt").write_text("\n".join(fought.journal.entries))
     return fought
 
 
