@@ -19,6 +19,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -192,22 +193,25 @@ def _is_server_bound(item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The worker's SparkSession: two cores, three attempts a task, small and quick to start."""
+    from tests.support.forked_planner import ForkedPlanners
+
     from pgsluice.spark.session import build_session
 
     folder = tmp_path_factory.mktemp("spark")
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
-    session = build_session(
-        {
-            "spark.master": "local[2,3]",
-            "spark.driver.memory": "1g",
-            "spark.driver.defaultJavaOptions": f"{java} -Dderby.system.home={folder}",
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.local.dir": str(folder / "local"),
-            # As in a session that `run` starts: workers are forked with their imports done.
-            "spark.python.daemon.module": "pgsluice.subscription.daemon",
-            "spark.sql.streaming.numRecentProgressUpdates": "20",
-        },
-        "pgsluice tests",
-    )
-    yield session
-    session.stop()
+    settings = {
+        "spark.master": "local[2,3]",
+        "spark.driver.memory": "1g",
+        "spark.driver.defaultJavaOptions": f"{java} -Dderby.system.home={folder}",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        # As in a session that `run` starts: workers are forked with their imports done.
+        "spark.python.daemon.module": "pgsluice.subscription.daemon",
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+    }
+    with ForkedPlanners(folder) as planners:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "executable", str(planners.python))  # of Spark's processes
+            session = build_session(settings, "pgsluice tests")
+        yield session
+        session.stop()

@@ -160,7 +160,7 @@ def test_values_larger_than_a_block(database: MakeDatabase, tmp_path: Path) -> N
         tmp_path,
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT i, repeat('small,\"' || i, 50) FROM generate_series(1, 30000) i",
-        "INSERT INTO t VALUES (-1, repeat(E'a,\"\\n', 3000000)), (-2, repeat('b', 40000000))",
+        "INSERT INTO t VALUES (-1, repeat(E'a,\"\\n', 2500000)), (-2, repeat('b', 12000000))",
         "INSERT INTO t SELECT i, repeat('after', 2000) FROM generate_series(100001, 101000) i",
     )
     assert well(one.copy_all()) == {"t": 31002}

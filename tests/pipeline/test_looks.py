@@ -109,6 +109,12 @@ COPIED = {
         "UPDATE {t} SET a = 0",
         'ALTER PUBLICATION "{p}" ADD TABLE {t}',
     ),
+    "filter_changed": (
+        (*PLAIN, "CREATE PUBLICATION {p}_{t} FOR TABLE {t} WHERE (id < 9)"),
+        "INSERT INTO {t} VALUES (9, 9)",
+        "ALTER PUBLICATION {p}_{t} SET TABLE {t} WHERE (id > 2)",
+        "DELETE FROM {t} WHERE id <= 2",
+    ),
     "detached_for_a_while": (
         PARTS,
         "ALTER TABLE {t} DETACH PARTITION {t}_low",

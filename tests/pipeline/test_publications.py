@@ -6,10 +6,10 @@ a native PostgreSQL subscription is the evaluate_filters of others.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -21,6 +21,7 @@ from tests.support.oracle import assert_equal
 from tests.support.pipeline import MakePipeline
 
 from pgsluice.cli.app import run_command
+from pgsluice.config import Config
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -52,16 +53,16 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize("version", [18, 12])
 def test_the_manuals_examples(
-    version: int, servers: Servers, database: MakeDatabase, pipeline: MakePipeline
+    servers: Servers, database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
     """s1: what is inserted, and each kind of UPDATE; copied and streamed; p1, p2, p3 at once.
 
-    s4: the partitioned table, by its root and by its leaf. The manual's steps one by one, without
-    Spark, are in tests/publication/test_seed_examples.py.
+    s4: the partitioned table, by its root and by its leaf. On 12, which has no row filters and
+    sends no roots. The manual's steps one by one, without Spark and also on 18, are in
+    tests/publication/test_seed_examples.py.
     """
-    shop = database(servers(version))
+    shop = database(servers(12))
     shop.execute(*TABLES, *PARTITIONED)
     one = pipeline(shop)
     via_root = f"{P4} WITH (publish_via_partition_root = true);"
@@ -198,45 +199,57 @@ def _until(connection: psycopg.Connection[Any], question: str) -> None:
     pytest.fail(f"never: {question}")
 
 
-def test_changed_publications_are_taken_over_on_sighup(
-    database: MakeDatabase, pipeline: MakePipeline
+def test_changed_publications_are_taken_over_when_that_is_asked_for(
+    database: MakeDatabase, pipeline: MakePipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """As by SIGHUP, which tests/pipeline/test_independent.py sends to the program."""
     shop = database()
     shop.execute(*TABLES, *ROWS)
     one = pipeline(shop)
     publishing(one, "CREATE PUBLICATION p FOR TABLE t1 WHERE (a > 5), t2;", lake=("p",))
-    process = one.start()
+    is_asked = Event()
 
-    def told(statements: str) -> None:
+    def reread() -> Config | None:
+        if not is_asked.is_set():
+            return None
+        is_asked.clear()
+        return one.config
+
+    def publish(statements: str) -> None:
         (one.folder / "publications.sql").write_text(statements)
-        process.send_signal(signal.SIGHUP)
+        is_asked.set()
 
     def holds(table: str, expected: list[int]) -> bool:
         with suppress(TableNotFoundError):
             return [row[0] for row in lake(one, "lake", table)] == expected
         return False
 
-    one.wait_until(lambda: holds("t1", [6, 7, 8, 9]) and holds("t2", [10, 11, 12, 13]))
-    # A file is read when that is asked for, not while somebody writes it.
-    (one.folder / "publications.sql").write_text("CREATE PUBLICATION p FOR TAB")
-    shop.execute("CREATE TABLE later (id int PRIMARY KEY)", "INSERT INTO t1 VALUES (10, 0, 'x')")
-    one.wait_applied()
-    assert holds("t1", [6, 7, 8, 9, 10])
-    assert "syntax error" not in one.log()
-    told("CREATE PUBLICATION p FOR TABLE t1 WHERE (a < 5), t3;")
-    one.wait_until(lambda: holds("t1", [2, 3, 4]) and holds("t3", [10, 11]))
-    shop.execute("DELETE FROM t2", "UPDATE t1 SET a = 1 WHERE a = 8", "DELETE FROM t1 WHERE a = 2")
-    one.wait_until(lambda: holds("t1", [1, 3, 4]))
-    assert holds("t2", [10, 11, 12, 13]), "in no publication any more: it stays as it was"
-    # What cannot be taken over is said, and all goes on as it was.
-    told("CREATE PUBLICATION p FOR TABLE t1 WHERE (nothing > 5);")
-    one.wait_until(lambda: 'column "nothing" does not exist' in one.log())
-    shop.execute("INSERT INTO t1 VALUES (0, 0, 'x')")
-    one.wait_until(lambda: holds("t1", [0, 1, 3, 4]))
-    # Other names of publications count, too.
-    publishing(one, "CREATE PUBLICATION q FOR TABLE t1 WHERE (a > 5), t2;", lake=("q",))
-    process.send_signal(signal.SIGHUP)
-    one.wait_until(lambda: holds("t1", [6, 7, 9, 10]) and holds("t2", []))
+    with one.live(reread=reread):
+        one.wait_until(lambda: holds("t1", [6, 7, 8, 9]) and holds("t2", [10, 11, 12, 13]))
+        # A file is read when that is asked for, not while somebody writes it.
+        (one.folder / "publications.sql").write_text("CREATE PUBLICATION p FOR TAB")
+        shop.execute(
+            "CREATE TABLE later (id int PRIMARY KEY)", "INSERT INTO t1 VALUES (10, 0, 'x')"
+        )
+        one.wait_applied()
+        assert holds("t1", [6, 7, 8, 9, 10])
+        assert "syntax error" not in caplog.text
+        publish("CREATE PUBLICATION p FOR TABLE t1 WHERE (a < 5), t3;")
+        one.wait_until(lambda: holds("t1", [2, 3, 4]) and holds("t3", [10, 11]))
+        shop.execute(
+            "DELETE FROM t2", "UPDATE t1 SET a = 1 WHERE a = 8", "DELETE FROM t1 WHERE a = 2"
+        )
+        one.wait_until(lambda: holds("t1", [1, 3, 4]))
+        assert holds("t2", [10, 11, 12, 13]), "in no publication any more: it stays as it was"
+        # What cannot be taken over is said, and all goes on as it was.
+        publish("CREATE PUBLICATION p FOR TABLE t1 WHERE (nothing > 5);")
+        one.wait_until(lambda: 'column "nothing" does not exist' in caplog.text)
+        shop.execute("INSERT INTO t1 VALUES (0, 0, 'x')")
+        one.wait_until(lambda: holds("t1", [0, 1, 3, 4]))
+        # Other names of publications count, too.
+        publishing(one, "CREATE PUBLICATION q FOR TABLE t1 WHERE (a > 5), t2;", lake=("q",))
+        is_asked.set()
+        one.wait_until(lambda: holds("t1", [6, 7, 9, 10]) and holds("t2", []))
 
 
 def test_a_mistake_in_the_statements_is_said_at_the_start(
@@ -251,18 +264,3 @@ def test_a_mistake_in_the_statements_is_said_at_the_start(
     assert 'relation "t9" does not exist' in error
     assert "publications.sql:1" in error
     assert "Traceback" not in error
-
-
-@pytest.mark.pg(">= 15")
-def test_the_servers_own_filter_that_changes_has_the_table_copied_again(
-    database: MakeDatabase, pipeline: MakePipeline
-) -> None:
-    shop = database()
-    shop.execute(*TABLES, *ROWS)
-    shop.execute(f'CREATE PUBLICATION "{shop.name}" FOR TABLE t1 WHERE (a > 5)')
-    one = pipeline(shop)
-    one.once()
-    assert [row[0] for row in lake(one, "lake", "t1")] == [6, 7, 8, 9]
-    shop.execute(f'ALTER PUBLICATION "{shop.name}" SET TABLE t1 WHERE (a < 5)')
-    one.once()
-    assert [row[0] for row in lake(one, "lake", "t1")] == [2, 3, 4]

@@ -1,7 +1,7 @@
 """Who reads the lake: deltalake, DuckDB and Spark SQL, each with the types it should find.
 
 What a reader gives back is compared by the server, like everything else: it is loaded into a
-table at the source and compared there.
+table at the source and compared there. Spark SQL also reads a table whose copy was staged by tasks.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,6 +19,12 @@ from tests.support.databases import MakeDatabase
 from tests.support.oracle import assert_equal
 from tests.support.pipeline import MakePipeline, Pipeline
 
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import TargetTable
+from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.testing.changes import ABSENT, ChangesBuilder
+from pgsluice.testing.sink_contract import SCHEMA, batches, identity, net, row
 from pgsluice.verification import ArrowRows
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -68,7 +75,7 @@ import sys
 import pyarrow.feather
 from pyspark.sql import SparkSession
 
-package, path, out = sys.argv[1:]
+package, *paths = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local[1]")
     .config("spark.jars.packages", package)
@@ -79,10 +86,11 @@ spark = (
     .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     .getOrCreate()
 )
-frame = spark.sql(f"SELECT * FROM delta.`{path}`")
-for name, kind in frame.dtypes:
-    print("TYPE", name, kind, sep="\\t")
-pyarrow.feather.write_feather(frame.toArrow(), out, compression="uncompressed")
+for path, out in zip(paths[::2], paths[1::2]):
+    frame = spark.sql(f"SELECT * FROM delta.`{path}`")
+    for name, kind in frame.dtypes:
+        print("TYPE", path, name, kind, sep="\\t")
+    pyarrow.feather.write_feather(frame.toArrow(), out, compression="uncompressed")
 """
 
 
@@ -152,10 +160,12 @@ def _duckdb(one: Pipeline) -> None:
 
 def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
     """With Delta's own jar, in a session of its own: the tests' session is without it."""
-    script, out = tmp_path / "spark_sql.py", tmp_path / "rows.feather"
+    script, out, staged_out = (tmp_path / name for name in ("spark_sql.py", "t", "staged"))
     script.write_text(SPARK_SQL)
+    path = str(one.lake / "public" / "t")
+    staged, staged_rows = _staged(tmp_path)
     done = subprocess.run(
-        [sys.executable, str(script), PACKAGE, str(one.lake / "public" / "t"), str(out)],
+        [sys.executable, str(script), PACKAGE, path, str(out), staged, str(staged_out)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -166,9 +176,29 @@ def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
         pytest.skip(f"Maven Central cannot be reached for {PACKAGE}; deltalake and DuckDB agree")
     assert done.returncode == 0, done.stderr[-3000:]
     lines = (
-        tuple(line.split("\t")[1:])
+        tuple(line.split("\t")[2:])
         for line in done.stdout.splitlines()
-        if line.startswith("TYPE\t")
+        if line.startswith(f"TYPE\t{path}\t")
     )
     assert dict(lines) == {c[0]: c[3] for c in COLUMNS}
     _equal(one, feather.read_table(out))
+    assert feather.read_table(staged_out).sort_by("id").to_pylist() == staged_rows
+
+
+def _staged(tmp_path: Path) -> tuple[str, list[dict[str, Any]]]:
+    """A table whose copy was staged by tasks, with changes after it: its location and its rows."""
+    sink = DeltaSink(f"{tmp_path}/{{table}}")
+    schema = SCHEMA.append(pa.field("local", pa.timestamp("us")))
+    table = TargetTable("public", "staged_copy", schema, ("id",))
+    rows = [{**row(id_), "local": None} for id_ in (1, 2, 3)]
+    parts = [
+        TableWriter(sink, table, identity()).stage_load(batches(*part, schema=schema), Lsn(100))
+        for part in (rows[:2], rows[2:])
+    ]
+    TableWriter(sink, table, identity()).commit_load(parts, Lsn(100))
+    changes = ChangesBuilder(schema)
+    changes.update({**row(2, 20, ABSENT), "local": None})
+    changes.delete({"id": 3})
+    TableWriter(sink, table, identity()).apply(net(changes, table=table), Lsn(110))
+    expected = [{**row(1), "local": None}, {**row(2, 20), "local": None}]
+    return sink.location("public", "staged_copy"), expected

@@ -13,14 +13,11 @@ import os
 import subprocess
 import sys
 from multiprocessing import connection
-from multiprocessing.reduction import DupFd
 from threading import Lock
-from typing import Any
 
-from tests.support.children import CHILDREN
+from tests.support.children import CHILDREN, Inherited, take_over
 
 from pgsluice.capture.child import main
-from pgsluice.failpoints import arm
 
 
 class ForkedCapture:
@@ -36,7 +33,7 @@ class ForkedCapture:
         self.stdin = os.fdopen(write_end, "wb")
         self.stdout = os.fdopen(read_end, "rb")
         self._lock = Lock()
-        descriptors = [_Inherited(stdin), _Inherited(stdout), _Inherited(2)]
+        descriptors = [Inherited(stdin), Inherited(stdout), Inherited(2)]
         self._process = CHILDREN.Process(
             target=_run, args=(arguments, dict(os.environ), descriptors), daemon=True
         )
@@ -72,29 +69,9 @@ class ForkedCapture:
         self._process.kill()
 
 
-class _Inherited:
-    """A file descriptor that is the child's as well; there, it is a number."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _detach, (DupFd(self._descriptor),)
-
-
-def _detach(duplicate: Any) -> int:
-    descriptor: int = duplicate.detach()
-    return descriptor
-
-
 def _run(arguments: list[str], environment: dict[str, str], descriptors: list[int]) -> None:
     """The child, after its fork."""
     os.setsid()
-    for stream, descriptor in zip((sys.stdin, sys.stdout, sys.stderr), descriptors, strict=True):
-        os.dup2(descriptor, stream.fileno())
-        os.close(descriptor)
-    os.environ.clear()
-    os.environ.update(environment)
-    arm(environment.get("PGSLUICE_FAILPOINTS", ""))
+    take_over(environment, descriptors)
     sys.argv = ["pgsluice.capture", *arguments]
     sys.exit(main())

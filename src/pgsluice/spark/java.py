@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pgsluice.errors import ConfigError
@@ -40,8 +41,11 @@ def find_java() -> Java | None:
     """The Java that Spark would start, or None."""
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java", path=str(Path(home) / "bin") if home else None)
-    if program is None:
-        return None
+    return None if program is None else _ask_for_version(program)
+
+
+@cache  # a run asks several times, and each starts a JVM
+def _ask_for_version(program: str) -> Java | None:
     try:
         output = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=60, check=False
