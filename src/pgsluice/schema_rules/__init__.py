@@ -10,21 +10,17 @@ or a sink. A new rule is one entry here and its test.
 """
 
 from pgsluice.schema_rules.known import (
-    KnownColumns,
-    cause_of_copy,
-    known_columns,
-    with_former_names,
-)
-from pgsluice.schema_rules.source import (
     ALL_ACTIONS,
     ColumnState,
-    Look,
+    KnownColumns,
     SourceFingerprint,
     added_columns,
-    added_leaves,
-    reconcile_source,
+    cause_of_copy,
+    known_columns,
     sends_every_change,
+    with_former_names,
 )
+from pgsluice.schema_rules.source import Look, added_leaves, reconcile_source
 from pgsluice.schema_rules.target import (
     COPY_AGAIN,
     reconcile_column,

@@ -1,15 +1,167 @@
-"""What the last look at a table knows of its columns: it goes with the table's changes."""
+"""What the last look knows of a table: its fingerprint, and what is derived from it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from pgsluice.schema_rules.source import SourceFingerprint
+ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
+
+
+class ColumnState(NamedTuple):  # a tuple, because a look makes tens of thousands
+    """A column of the table at the time of a look.
+
+    Attributes:
+        version: xmin of its row in pg_attribute, which also changes with what is harmless.
+        type_oid, typmod: of the type below a domain; 0 where they are not known.
+        is_sent: the publications send it.
+    """
+
+    name: str
+    version: int
+    type_oid: int = 0
+    typmod: int = -1
+    is_sent: bool = True
+
+
+def _by_number(raw: Mapping[str, int]) -> dict[int, int]:
+    return {int(number): value for number, value in raw.items()}
+
+
+def _columns(raw: Mapping[str, list[Any]]) -> dict[int, ColumnState]:
+    return {int(number): ColumnState(*state) for number, state in raw.items()}
+
+
+_DECODERS: Mapping[str, Callable[[Any], Any]] = {
+    "filenodes": _by_number,
+    "attachments": _by_number,
+    "toast_tables": _by_number,
+    "columns": _columns,
+    "key": tuple,
+    **dict.fromkeys(
+        ("actions", "lacking", "sent", "truncates", "listings", "publications", "row_types"),
+        frozenset,
+    ),
+    **dict.fromkeys(("kept_logged", "former_names"), frozenset),
+}
+"""How JSON's values of fields are read that JSON has no type for; None stays None."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFingerprint:
+    """What of a table at the source is compared from look to look.
+
+    What records of earlier versions do not have is empty, and nothing is concluded from it.
+
+    Attributes:
+        filenodes: leaf OID -> file; a plain table is its own leaf.
+        columns: attnum -> column.
+        attnums: how many columns it has had; 0: not known.
+        actions: what the publications send of it, or of some of its leaves.
+        lacking: ``OID:action`` for each action that they do not send of a relation.
+        rules: fingerprint of the row filters and columns that act on it, the server's and
+            pgsluice's.
+        sent: the leaves whose changes the server's publications send.
+        truncates: the leaves of which the stream has every TRUNCATE; None: not known.
+        types: parts of the columns' types (labels, attributes) -> their versions.
+        listings: the rows that put it into the server's publications.
+        attachments: partitions below it -> xmin of their row in pg_inherits.
+        publications: the rows of the publications that list it, as ``OID:xmin``.
+        row_types: the rows of row types, as ``OID:xmin``, where a schema is published.
+        kept_logged: the leaves that the server does not let become UNLOGGED; None: not known.
+        toast_tables: leaf OID -> its TOAST table, of leaves that have one.
+        former_names: columns that were dropped since the copy; the target may have them.
+        unnamed: columns that were added and dropped between two looks since the copy, so that
+            nobody knows their names; the target may have them, too.
+        key: the columns that tell the target's rows apart; None: not known.
+        added: columns that came since the copy -> the value, as text, of rows from before them.
+        written: another text when a row of the catalog that describes it or its key was written.
+    """
+
+    filenodes: Mapping[int, int]
+    columns: Mapping[int, ColumnState]
+    actions: frozenset[str]
+    lacking: frozenset[str] = frozenset()
+    rules: str = ""
+    sent: frozenset[int] = frozenset()
+    attnums: int = 0
+    truncates: frozenset[int] | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
+    listings: frozenset[str] = frozenset()
+    attachments: Mapping[int, int] = field(default_factory=dict)
+    publications: frozenset[str] = frozenset()
+    row_types: frozenset[str] = frozenset()
+    kept_logged: frozenset[int] | None = None
+    toast_tables: Mapping[int, int] = field(default_factory=dict)
+    former_names: frozenset[str] = frozenset()
+    unnamed: int = 0
+    key: tuple[str, ...] | None = None
+    added: Mapping[str, str | None] = field(default_factory=dict)
+    written: str = ""
+
+    def following(
+        self, before: SourceFingerprint, added: Mapping[str, str | None] | None = None
+    ) -> SourceFingerprint:
+        """This look's fingerprint as the next look is compared with it: with the columns that
+        the target may have, though the table has them no longer.
+
+        Args:
+            before: the look's before.
+            added: columns that are new at this look -> the value of rows from before them.
+        """
+        dropped = before.columns.keys() - self.columns.keys()
+        names = frozenset(before.columns[number].name for number in dropped)
+        return replace(
+            self,
+            former_names=before.former_names | names,
+            unnamed=before.unnamed + unnamed_columns(before, self),
+            added={**before.added, **(added or {})},
+        )
+
+    def to_text(self) -> str:
+        """As the subscription's record keeps it; :meth:`parse` reads it back."""
+        raw = {name: getattr(self, name) for name in self.__slots__}
+        for name, value in raw.items():
+            if isinstance(value, frozenset):
+                raw[name] = sorted(value)
+        return json.dumps(raw, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> SourceFingerprint | None:
+        """Read what :meth:`to_text` wrote; None from a table that was never copied."""
+        if not text:
+            return None
+        values = {
+            name: value if value is None or name not in _DECODERS else _DECODERS[name](value)
+            for name, value in json.loads(text).items()
+        }
+        return cls(**values)
+
+
+def added_columns(before: SourceFingerprint, now: SourceFingerprint) -> list[ColumnState]:
+    """Columns that were not there; none where those of before are not known."""
+    if not before.columns:
+        return []
+    return [now.columns[number] for number in now.columns.keys() - before.columns.keys()]
+
+
+def unnamed_columns(before: SourceFingerprint, now: SourceFingerprint) -> int:
+    """How many columns were added and dropped between two looks."""
+    if not before.attnums:
+        return 0
+    return now.attnums - before.attnums - len(added_columns(before, now))
+
+
+@lru_cache(maxsize=10_000)
+def sends_every_change(fingerprint: str) -> bool:
+    """Whether the publications send all actions of a table and of each of its leaves: then no row
+    that the source has deleted is still at the target."""
+    known = SourceFingerprint.parse(fingerprint)
+    return known is not None and known.actions >= ALL_ACTIONS and not known.lacking
 
 
 @dataclass(frozen=True, slots=True)
