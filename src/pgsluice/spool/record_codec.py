@@ -35,16 +35,11 @@ from pgsluice.spool.record import (
 )
 
 RECORD_FORMAT = 4
-"""The format that is written. 4: the first line says the spool's id; 3: a line for each save; 1 and
-2, one JSON document for all, are read and replaced at the next save."""
+"""The format that is written, and the first whose first line says the spool's id."""
 
 T = TypeVar("T")
 _DEFAULTS = {field.name: field.default for field in fields(TableRecord)}
 _all_but_position = attrgetter(*(name for name in _DEFAULTS if name != "applied_through"))
-_RENAMED = {"adopts": "may_replace_foreign_target", "replaces": "predecessor_oids"}
-"""The names of fields of tables in formats 1 and 2."""
-_NOT_SENT = "unsent"
-"""In formats 1 and 2, the fingerprint of a table that no publication sends."""
 _OTHER_FIELDS = ("name", "mode", "sink")
 
 
@@ -116,20 +111,6 @@ class RecordBuilder:
                 added.append(_decode_cut(cut, added[-1] if added else self._cut))
             self._cuts = (*self._cuts[cuts["dropped"] :], *reversed(added))
         self._fields.update(raw)
-
-    def apply_document(self, raw: dict[str, Any]) -> None:
-        """Apply a record of format 1 or 2, which is one JSON document.
-
-        Raises:
-            ValueError, KeyError, TypeError, AttributeError: it is not a record.
-        """
-        cuts = tuple(_decode_cut(cut, None) for cut in raw.pop("cuts"))
-        unpublished = {
-            oid: {**table, "state": TableState.UNPUBLISHED}
-            for oid, table in raw.pop("left", {}).items()
-        }
-        self.apply({**raw, "unpublished": unpublished})
-        self._cuts = cuts
 
     def build(self) -> SubscriptionRecord:
         """The record as of the last line.
@@ -204,23 +185,18 @@ def _encode_table(table: TableRecord, position: Lsn | None) -> dict[str, Any]:
 
 
 def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
-    values = {_RENAMED.get(name, name): value for name, value in raw.items()}
-    known: dict[str, Any] = {}
-    for name in TableRecord.__slots__:
-        if name in values:
-            value, default = values[name], _DEFAULTS[name]
-            if isinstance(default, Lsn):
-                value = Lsn.parse(value)
-            elif isinstance(default, tuple):
-                value = tuple(value)
-            elif name == "old_target":
-                value = OldTarget(*value)
-            known[name] = value
-    if "state" in known:
-        known["state"] = TableState(known["state"])
-    if known.get("fingerprint") == _NOT_SENT:
-        known.update(fingerprint="", is_published=False)
-    return TableRecord(**known)
+    values = {name: raw[name] for name in raw.keys() & _DEFAULTS.keys()}
+    for name, value in values.items():
+        default = _DEFAULTS[name]
+        if isinstance(default, Lsn):
+            values[name] = Lsn.parse(value)
+        elif isinstance(default, TableState):
+            values[name] = TableState(value)
+        elif isinstance(default, tuple):
+            values[name] = tuple(value)
+        elif name == "old_target":
+            values[name] = OldTarget(*value)
+    return TableRecord(**values)
 
 
 def _encode_former(former: Mapping[TargetName, FormerTarget]) -> dict[str, dict[str, Any]]:

@@ -15,13 +15,11 @@ Readers need no lock, and see only records that a crash cannot undo:
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from pgsluice.errors import SpoolError
 from pgsluice.failpoints import failpoint
@@ -36,8 +34,6 @@ from pgsluice.spool.record_codec import (
 )
 from pgsluice.spool.storage import LocalStorage, spool_error, write_all
 
-_DOCUMENT_START = b"{\n"
-"""The beginning of a file of format 1 or 2, which is one indented JSON document."""
 _HEAD_BYTES = 39
 """The length of the format and a random name, which begin the first line of each file."""
 _SMALL_BYTES = 64 * 1024
@@ -108,7 +104,7 @@ class RecordReader:
 
     Attributes:
         path: the record's file.
-        content: what was read of the file; None without a file, and for one of format 1 or 2.
+        content: what was read of the file; None without a file.
 
     Raises:
         SpoolError: the name is not a subscription's.
@@ -150,8 +146,6 @@ class RecordReader:
         file.seek(content.whole_bytes)
         data = file.readall()
         try:
-            if not content.whole_bytes and data.startswith(_DOCUMENT_START):
-                return self._read_document(json.loads(data))
             *lines, unfinished = data.split(b"\n")
             for line in lines:
                 self._apply(content, line)
@@ -175,19 +169,14 @@ class RecordReader:
             path=str(self.path),
         )
 
-    def _read_document(self, raw: dict[str, Any]) -> SubscriptionRecord:
-        self._check_format(raw)
-        builder = RecordBuilder()
-        builder.apply_document(raw)
-        return builder.build()
-
     def _apply(self, content: _Content, line: bytes) -> None:
         change = decode_json(line)
         if change is None:
             raise ValueError("the checksum of a line is wrong")
         size = len(line) + 1
         if not content.whole_bytes:
-            self._check_format(change)
+            written_format, path = change.pop("format"), str(self.path)
+            check_format(written_format, path, oldest=RECORD_FORMAT - 1, newest=RECORD_FORMAT)
             del change["file"]
             self._check_spool(change.pop("spool_id", None))
             content.head = line[:_HEAD_BYTES]
@@ -199,9 +188,6 @@ class RecordReader:
         own = _spool_id(self._spool_path)
         if None not in (spool_id, own) and spool_id != own:
             raise self._refused(f"is a record of the spool {spool_id}, not of {own}")
-
-    def _check_format(self, raw: dict[str, Any]) -> None:
-        check_format(raw.pop("format"), str(self.path), oldest=1, newest=RECORD_FORMAT)
 
 
 class RecordStore:
