@@ -12,12 +12,13 @@ from tests.support.databases import MakeDatabase
 from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.capture import run_capture
-from pgsluice.errors import Remedy
+from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
+from pgsluice.spark.tasks import attempt
 from pgsluice.spool import SpoolReader, load_record
-from pgsluice.subscription.apply import ApplyTables, TaskResult
+from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.planning import TableWork, plan_tables
+from pgsluice.subscription.planning import TableWork, TaskResult, plan_tables
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -36,7 +37,7 @@ def planned(one: Pipeline, end: Lsn) -> TableWork:
     return work
 
 
-def attempt(one: Pipeline, work: TableWork) -> TaskResult:
+def attempted(one: Pipeline, work: TableWork) -> TaskResult | Failure:
     """What a task does, with handles of its own."""
     subscription = one.config.subscription("lake")
     task = ApplyTables(
@@ -46,7 +47,7 @@ def attempt(one: Pipeline, work: TableWork) -> TaskResult:
         table_options(subscription),
         keep_versions={},
     )
-    return task.run(work.to_bytes())
+    return attempt(task.run, work)
 
 
 def test_attempted_twice_at_once_and_once_more_late(
@@ -67,28 +68,27 @@ def test_attempted_twice_at_once_and_once_more_late(
     for expected in (1, 1):  # the second time all of them come late
         barrier = Barrier(3)
 
-        def at_once(_: int, barrier: Barrier = barrier) -> TaskResult:
+        def at_once(_: int, barrier: Barrier = barrier) -> TaskResult | Failure:
             barrier.wait()
-            return attempt(one, work)
+            return attempted(one, work)
 
         with ThreadPoolExecutor(3) as pool:
             results = list(pool.map(at_once, range(3)))
         for result in results:
             # A loser either finds the work done, or is asked to look again.
-            assert result.remedy in (None, Remedy.RETRY), result.error
-            assert result.remedy is None or "try again" in str(result.error)
-        assert any(result.remedy is None for result in results)
+            if isinstance(result, Failure):
+                assert result.remedy is Remedy.RETRY, result
+                assert "try again" in result.message
+        assert any(isinstance(result, TaskResult) for result in results)
         assert one.delta("t").version() == version + expected
         one.assert_equal("t")
 
-    late = attempt(one, older)
-    assert (late.remedy, late.skipped) == (None, True)
+    assert attempted(one, older).skipped
     # Also one that knows of no commit at all.
-    late = attempt(one, replace(older, committed=Lsn(0), after=older.after))
-    assert (late.remedy, late.skipped) == (None, True)
+    assert attempted(one, replace(older, committed=Lsn(0), after=older.after)).skipped
     # And one of a copy that has been made again since.
-    stale = attempt(one, replace(work, copy_number=0))
-    assert stale.skipped or stale.remedy is not None
+    stale = attempted(one, replace(work, copy_number=0))
+    assert isinstance(stale, Failure) or stale.skipped
     assert one.delta("t").version() == version + 1
     one.assert_equal("t")
 

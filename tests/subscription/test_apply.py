@@ -28,6 +28,7 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
+from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.spool.block import FACTS_TAG
 from pgsluice.subscription.apply import ApplyTables
@@ -100,17 +101,17 @@ def test_work_is_done_once_and_a_repeat_says_where_the_target_is(
 ) -> None:
     copied(maker, lake)
     end = inserted(maker, 1)
-    done = task(maker, lake).run(work(end).to_bytes())
-    assert (done.error, done.committed, done.version) == (None, end, 1)
+    done = attempt(task(maker, lake).run, work(end))
+    assert (done.committed, done.version) == (end, 1)
     # As after a crash between the target's commit and the record's.
-    again = task(maker, lake).run(work(end).to_bytes())
-    assert (again.error, again.skipped) == (None, True)
+    again = attempt(task(maker, lake).run, work(end))
+    assert again.skipped
     assert (again.committed, again.version) == (end, 1)
     # Also where the batch's end is further than the commit.
     quiet = maker.segment([])
-    again = task(maker, lake).run(work(quiet).to_bytes())
-    assert (again.error, again.skipped) == (None, True)
-    assert (again.through, again.committed, again.version) == (quiet, end, 1)
+    again = attempt(task(maker, lake).run, work(quiet))
+    assert again.skipped
+    assert (again.committed, again.version) == (end, 1)
     assert ids(lake) == [0, 1]
 
 
@@ -128,8 +129,8 @@ def test_segments_that_overlap_are_applied_once(
         info = writer.append(transactions(START, both))  # type: ignore[arg-type]
     (segment,) = maker.path.glob("segments/*/*")
     shutil.move(tmp_path / "copy" / info.name, segment.parent)
-    result = task(maker, lake).run(work(info.end).to_bytes())
-    assert (result.error, result.changes, result.rows_inserted) == (None, 2, 2)
+    result = attempt(task(maker, lake).run, work(info.end))
+    assert result.changes == 2
     assert (info.start, info.end > first) == (START, True)
     assert ids(lake) == [0, 1, 2]
 
@@ -143,12 +144,12 @@ def test_a_table_waits_for_a_file_of_the_spool_that_is_to_be_restored(
     good = segment.read_bytes()
     segment.write_bytes(good[:-100])
     for _ in range(2):
-        result = task(maker, lake).run(work(end).to_bytes())
+        result = attempt(task(maker, lake).run, work(end))
         assert result.remedy is Remedy.WAIT
-        assert f"{segment.name} cannot be read" in (result.error or "")
-        assert "restore the file" in (result.error or "")
+        assert f"{segment.name} cannot be read" in result.message
+        assert "restore the file" in result.message
     segment.write_bytes(good)
-    assert task(maker, lake).run(work(end).to_bytes()).error is None
+    task(maker, lake).run(work(end))
     assert ids(lake) == [0, 1]
 
 
@@ -157,18 +158,18 @@ def test_rows_that_the_target_lacks_are_skipped_and_counted(maker: SpoolMaker, l
     relation, insert = orders(7)
     updates = [Update(OID, None, TupleData.of(id_, "new")) for id_ in ("0", "7", "9")]
     end = maker.segment([relation, Facts(), insert, *updates])  # type: ignore[list-item]
-    result = task(maker, lake).run(work(end).to_bytes())
-    assert (result.error, result.rows_inserted, result.rows_updated) == (None, 1, 1)
+    result = attempt(task(maker, lake).run, work(end))
     assert result.rows_skipped == 1
-    assert ids(lake) == [0, 7]
+    rows = DeltaTable(str(lake)).to_pyarrow_table().to_pylist()
+    assert {row["id"]: row["note"] for row in rows} == {0: "new", 7: "new"}
 
 
 def test_a_table_whose_rules_are_not_known_waits_for_them(maker: SpoolMaker, lake: Path) -> None:
     """With publications of ours nothing passes without their rules."""
     copied(maker, lake)
     end = inserted(maker, 1)
-    result = replace(task(maker, lake), rules={}).run(work(end).to_bytes())
-    assert (result.remedy, result.committed) == (Remedy.LOOK, 0)
+    result = attempt(replace(task(maker, lake), rules={}).run, work(end))
+    assert result.remedy is Remedy.LOOK
     assert ids(lake) == [0]
 
 
@@ -176,22 +177,22 @@ def test_a_target_that_is_gone_is_not_made_anew_from_changes(maker: SpoolMaker, 
     copied(maker, lake)
     end = inserted(maker, 1)
     shutil.rmtree(lake)
-    result = task(maker, lake).run(work(end).to_bytes())
+    result = attempt(task(maker, lake).run, work(end))
     assert result.remedy is Remedy.PARK
-    assert "is gone" in str(result.error)
+    assert "is gone" in result.message
     assert not lake.exists()
 
 
 def test_without_a_copy_the_changes_begin_the_target(maker: SpoolMaker, lake: Path) -> None:
     end = inserted(maker, 1)
     never = replace(work(end), committed=Lsn(0), copy_number=0)
-    assert task(maker, lake).run(never.to_bytes()).error is None
+    task(maker, lake).run(never)
     assert ids(lake) == [1]
 
 
 def test_work_of_another_copy_is_not_taken_for_done(maker: SpoolMaker, lake: Path) -> None:
     copied(maker, lake, copy_number=2)
     end = inserted(maker, 1)
-    result = task(maker, lake).run(work(end).to_bytes())
+    result = attempt(task(maker, lake).run, work(end))
     assert result.remedy is Remedy.RETRY
     assert ids(lake) == [0]

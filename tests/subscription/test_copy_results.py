@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgsluice.copy import CopyResult, Snapshot
-from pgsluice.errors import Remedy
+from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.lifecycle import Attempts, next_state
@@ -16,19 +16,19 @@ TABLE = TableRecord("public", "t", TableState.DATA_COPY, applied_through=Lsn(100
 SNAPSHOT = Snapshot("00000003-1", Lsn(200))
 
 
-def after(result: CopyResult, failures: int = 0) -> TableRecord:
+def after(result: CopyResult | Failure, failures: int = 0) -> TableRecord:
     event = copy_event(result, TABLE.copy_number, SNAPSHOT)
     return next_state(TABLE.state, TABLE, Attempts(failures), event).table
 
 
 def test_a_copy_that_stands_is_where_its_snapshot_was() -> None:
-    table = after(CopyResult(1, rows=5, version=3), COPY_ATTEMPTS - 1)
+    table = after(CopyResult(5, 3), COPY_ATTEMPTS - 1)
     assert (table.state, table.version, table.rows) == (TableState.COPIED, 3, 5)
     assert table.applied_through == table.committed == Lsn(200)
 
 
 def test_a_target_with_a_later_copy_was_not_loaded() -> None:
-    table = after(CopyResult(1, copy_number=7))
+    table = after(CopyResult(0, 3, copy_number=7))
     assert (table.state, table.copy_number) == (TableState.DATA_COPY, 7)
     assert table.committed == 0
 
@@ -49,7 +49,7 @@ def test_a_target_with_a_later_copy_was_not_loaded() -> None:
     ],
 )
 def test_errors(remedy: Remedy, failures: int, state: TableState) -> None:
-    table = after(CopyResult(1, remedy=remedy, error="why"), failures)
+    table = after(Failure(remedy, "why"), failures)
     assert (table.state, table.error) == (state, "why")
     # What is parked here needs nothing that came before it.
     assert table.applied_through == Lsn(100)

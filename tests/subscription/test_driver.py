@@ -12,7 +12,7 @@ import pytest
 from tests.support.spools import OID, START, SpoolMaker, orders
 
 from pgsluice.config import Config
-from pgsluice.errors import Remedy, SinkError, SourceUnreachable
+from pgsluice.errors import Failure, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
@@ -25,19 +25,13 @@ from pgsluice.spool import (
     load_record,
 )
 from pgsluice.spool.layout import subscription_folder
-from pgsluice.subscription.apply import TaskResult
 from pgsluice.subscription.barrier import BarrierOwner
+from pgsluice.subscription.batch_results import Outcome
 from pgsluice.subscription.driver import SubscriptionDriver
-from pgsluice.subscription.lifecycle import TableEvent
-from pgsluice.subscription.planning import plan_tables
-from pgsluice.subscription.table_events import (
-    BATCH_ATTEMPTS,
-    BatchFailed,
-    CopyRequested,
-    HoldReleased,
-    PublishedAgain,
-    Unpublished,
-)
+from pgsluice.subscription.lifecycle import Event, TableEvent
+from pgsluice.subscription.look_events import PublishedAgain
+from pgsluice.subscription.planning import TableWork, TaskResult, plan_tables
+from pgsluice.subscription.table_events import BATCH_ATTEMPTS, BatchFailed, CopyRequested
 
 QUIET, GONE = OID + 1, OID + 2
 
@@ -83,13 +77,20 @@ def driver_of(
     return SubscriptionDriver(cast(Any, None), config, config.subscription("lake"), store, report)
 
 
-def applied(end: Lsn, **more: Any) -> TaskResult:
-    values = {"through": int(end), "committed": int(end), "version": 1, "changes": 1, **more}
-    return TaskResult(OID, planned_end=int(end), **values)
+def work(oid: int, end: Lsn) -> TableWork:
+    return TableWork(oid, "public", "orders", Lsn(START), end, Lsn(START), 0, (oid,))
 
 
-def take(driver: SubscriptionDriver, end: Lsn, *results: TaskResult) -> SubscriptionRecord:
-    driver._results.record(end, results, time.monotonic())
+def applied(end: Lsn, **more: Any) -> Outcome:
+    return work(OID, end), TaskResult(end, **{"version": 1, "changes": 1, **more})
+
+
+def failed(end: Lsn, remedy: Remedy, message: str, oid: int = OID) -> Outcome:
+    return work(oid, end), Failure(remedy, message)
+
+
+def take(driver: SubscriptionDriver, end: Lsn, *outcomes: Outcome) -> SubscriptionRecord:
+    driver._results.record(end, outcomes, time.monotonic())
     saved = load_record(driver._config.spool.path, "lake")
     assert saved == driver.tables.record
     return saved
@@ -178,8 +179,8 @@ def test_no_cut_while_a_table_is_further_than_the_others(maker: SpoolMaker) -> N
 def test_results_for_tables_that_left_since_the_plan_mean_nothing(maker: SpoolMaker) -> None:
     end = maker.segment(orders(1))
     driver = driver_of(maker, {OID: ready("orders", state=TableState.INITIALISE)})
-    gone = TaskResult(GONE, planned_end=int(end), remedy=Remedy.PARK, error="gone")
-    record = take(driver, end, applied(end, remedy=Remedy.PARK, error="stale"), gone)
+    gone = failed(end, Remedy.PARK, "gone", GONE)
+    record = take(driver, end, failed(end, Remedy.PARK, "stale"), gone)
     assert record.position == end
     assert record.tables[OID].state is TableState.INITIALISE
     assert GONE not in record.tables
@@ -188,12 +189,12 @@ def test_results_for_tables_that_left_since_the_plan_mean_nothing(maker: SpoolMa
 def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker) -> None:
     driver, end = driver_of(maker, cut_interval_s=1e-6), maker.segment(orders(1))
     for attempt in range(1, BATCH_ATTEMPTS):
-        record = take(driver, end, applied(end, remedy=Remedy.RETRY, error="full"))
+        record = take(driver, end, failed(end, Remedy.RETRY, "full"))
         # Also when a cut is overdue.
         assert record.tables[OID].deferred, attempt
         assert record.tables[OID].state is TableState.READY
         assert not driver.is_behind()
-    record = take(driver, end, applied(end, remedy=Remedy.RETRY, error="full"))
+    record = take(driver, end, failed(end, Remedy.RETRY, "full"))
     assert record.tables[OID].is_parked
 
 
@@ -207,17 +208,17 @@ def test_a_cut_that_is_due_takes_deferred_tables_along(maker: SpoolMaker) -> Non
         assert driver.is_behind() is is_due
 
 
-@pytest.mark.parametrize(("apply_s", "waits"), [(0.4, False), (2.0, True)])
+@pytest.mark.parametrize(("merge_s", "waits"), [(0.4, False), (2.0, True)])
 def test_an_expensive_merge_puts_its_tables_next_one_off(
-    maker: SpoolMaker, apply_s: float, waits: bool
+    maker: SpoolMaker, merge_s: float, waits: bool
 ) -> None:
     """Merging a table takes at most a fifth of the time; the others are not delayed."""
     driver, end = driver_of(maker), maker.segment(orders(1))
     began = time.time()
-    record = take(driver, end, applied(end, apply_s=apply_s))
+    record = take(driver, end, applied(end, merge_s=merge_s))
     assert record.tables[OID].deferred is waits
     if waits:
-        assert record.tables[OID].next_due >= began + 4 * apply_s
+        assert record.tables[OID].next_due >= began + 4 * merge_s
     later = maker.segment(orders(2))
     planned = plan_tables(SpoolReader(maker.path), record, later)
     assert bool(planned) is not waits
@@ -231,7 +232,7 @@ def test_an_expensive_merge_puts_its_tables_next_one_off(
 @pytest.mark.parametrize("remedy", [Remedy.PARK, Remedy.COPY])
 def test_only_the_table_of_an_error_stops(maker: SpoolMaker, remedy: Remedy) -> None:
     end = maker.segment(orders(1))
-    record = take(driver_of(maker), end, applied(end, remedy=remedy, error="why"))
+    record = take(driver_of(maker), end, failed(end, remedy, "why"))
     expected = TableState.PARKED if remedy is Remedy.PARK else TableState.INITIALISE
     assert (record.tables[OID].state, record.tables[OID].error) == (expected, "why")
     assert record.tables[QUIET].applied_through == end
@@ -285,7 +286,7 @@ def test_a_copy_does_not_take_the_target_of_another_table(maker: SpoolMaker) -> 
     assert tables.record.tables[GONE].is_parked
 
 
-@pytest.mark.parametrize("event", [HoldReleased(), CopyRequested()])
+@pytest.mark.parametrize("event", [Event.HOLD_RELEASED, CopyRequested()])
 @pytest.mark.parametrize("state", "idfr")
 def test_two_tables_never_wait_for_copies_to_one_target(
     maker: SpoolMaker, state: str, event: TableEvent
@@ -300,7 +301,7 @@ def test_two_tables_never_wait_for_copies_to_one_target(
 
 def test_a_table_that_is_published_again_does_not_share_its_target(maker: SpoolMaker) -> None:
     tables = driver_of(maker, {GONE: ready("orders", state=TableState.PARKED, error="why")}).tables
-    tables.apply(OID, Unpublished())
+    tables.apply(OID, Event.UNPUBLISHED)
     tables.request_copy(GONE)
     tables.apply(OID, PublishedAgain())
     assert tables.record.tables[GONE].state is TableState.INITIALISE
@@ -316,7 +317,7 @@ def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:
 
     def fail_in_the_middle() -> None:
         with tables.changing():
-            tables.apply(OID, BatchFailed(Remedy.PARK, "why", 0.0))
+            tables.apply(OID, BatchFailed(Failure(Remedy.PARK, "why"), 0.0))
             tables.advance(Lsn(START + 100))
             assert tables.record.tables[OID].is_parked
             raise RuntimeError
@@ -325,7 +326,7 @@ def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:
         fail_in_the_middle()
     assert tables.record == before == load_record(maker.path, "lake")
     assert reported == []
-    tables.apply(OID, BatchFailed(Remedy.PARK, "why", 0.0))
+    tables.apply(OID, BatchFailed(Failure(Remedy.PARK, "why"), 0.0))
     assert [(event.state, event.error) for event in cast(Any, reported)] == [("p", "why")]
 
 
@@ -335,7 +336,7 @@ def test_other_threads_see_only_what_is_durable(maker: SpoolMaker) -> None:
     before = tables.record
     reader = threading.Thread(target=lambda: seen.append(tables.record))
     with tables.changing():
-        tables.apply(OID, HoldReleased())
+        tables.apply(OID, Event.HOLD_RELEASED)
         assert tables.durable == before
         assert driver.copies.pending() == []
         reader.start()
@@ -354,8 +355,8 @@ def test_a_report_that_raises_does_not_lose_effects(maker: SpoolMaker) -> None:
 
     def fail() -> None:
         with tables.changing():
-            tables.apply(QUIET, BatchFailed(Remedy.LOOK, "a new partition", 0.0))
-            tables.apply(OID, BatchFailed(Remedy.STOP, "no lake", 0.0))
+            tables.apply(QUIET, BatchFailed(Failure(Remedy.LOOK, "a new partition"), 0.0))
+            tables.apply(OID, BatchFailed(Failure(Remedy.STOP, "no lake"), 0.0))
 
     with pytest.raises(RuntimeError):
         fail()
@@ -366,7 +367,7 @@ def test_a_report_that_raises_does_not_lose_effects(maker: SpoolMaker) -> None:
 
 def test_a_look_that_fails_is_still_needed(maker: SpoolMaker) -> None:
     driver = driver_of(maker)
-    driver.tables.apply(OID, BatchFailed(Remedy.LOOK, "a new partition", 0.0))
+    driver.tables.apply(OID, BatchFailed(Failure(Remedy.LOOK, "a new partition"), 0.0))
     with pytest.raises(SourceUnreachable):
         driver.looks.look()
     assert driver.tables.needs_look
@@ -376,10 +377,10 @@ def test_a_look_does_not_answer_for_what_came_after_the_catalog_was_read(
     maker: SpoolMaker,
 ) -> None:
     tables = driver_of(maker).tables
-    tables.apply(OID, BatchFailed(Remedy.LOOK, "a new partition", 0.0))
+    tables.apply(OID, BatchFailed(Failure(Remedy.LOOK, "a new partition"), 0.0))
     with tables.looking():
         assert not tables.needs_look
-        tables.apply(QUIET, BatchFailed(Remedy.LOOK, "a newer partition", 0.0))
+        tables.apply(QUIET, BatchFailed(Failure(Remedy.LOOK, "a newer partition"), 0.0))
     assert tables.needs_look
     with tables.looking():
         pass

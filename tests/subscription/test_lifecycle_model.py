@@ -24,7 +24,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pgsluice.errors import Remedy
+from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import ColumnState, SourceFingerprint
@@ -32,7 +32,10 @@ from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable
+from pgsluice.subscription.lifecycle import Event
+from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
+from pgsluice.subscription.planning import TaskResult
 from pgsluice.subscription.table_events import (
     BatchApplied,
     BatchFailed,
@@ -42,8 +45,6 @@ from pgsluice.subscription.table_events import (
     CopyFinished,
     CopyPlanned,
     CopySuperseded,
-    HoldReleased,
-    NotSent,
 )
 from pgsluice.subscription.tables import SubscriptionTables
 
@@ -240,7 +241,7 @@ class Model(RuleBasedStateMachine):
             self.tables.advance(floor)
             for oid, table in self.tables.record.tables.items():
                 if table.applied_through < floor:
-                    self.tables.apply(oid, HoldReleased())
+                    self.tables.apply(oid, Event.HOLD_RELEASED)
 
     @rule(outcome=OUTCOMES)
     def copy(self, outcome: str) -> None:
@@ -268,7 +269,7 @@ class Model(RuleBasedStateMachine):
                 planned.append((oid, self.tables.apply(oid, CopyPlanned(fingerprint)).table))
         for oid, table in planned:
             if outcome in tuple(Remedy):
-                event: Any = CopyFailed(Remedy(outcome), "why")
+                event: Any = CopyFailed(Failure(Remedy(outcome), "why"))
             else:
                 event = self.load(oid, table, sources[oid], snapshot)
             if outcome == "crash":
@@ -305,7 +306,9 @@ class Model(RuleBasedStateMachine):
         target = self.target(table.name)
         if target is not None and target.oid not in (oid, *table.predecessor_oids):
             if not table.may_replace_foreign_target:
-                return CopyFailed(Remedy.PARK, "the target carries the position of another")
+                return CopyFailed(
+                    Failure(Remedy.PARK, "the target carries the position of another")
+                )
         elif target is not None and target.oid == oid:
             if target.copy_number > table.copy_number:
                 return CopySuperseded(target.copy_number)
@@ -342,7 +345,7 @@ class Model(RuleBasedStateMachine):
         for oid, table in record.tables.items():
             if table.is_active and self.waiting(oid, table, end, int(table.applied_through)):
                 if outcome in tuple(Remedy):
-                    events[oid] = BatchFailed(Remedy(outcome), "why", 0.0)
+                    events[oid] = BatchFailed(Failure(Remedy(outcome), "why"), 0.0)
                 else:
                     events[oid] = self.apply(oid, table, end)
         if outcome == "crash":
@@ -361,14 +364,14 @@ class Model(RuleBasedStateMachine):
     def apply(self, oid: int, table: TableRecord, end: int) -> Any:
         target = self.target(table.name)
         if target is None or target.oid != oid or target.copy_number != table.copy_number:
-            return BatchFailed(Remedy.PARK, "the target is another's", 0.0)
+            return BatchFailed(Failure(Remedy.PARK, "the target is another's"), 0.0)
         after = max(int(table.applied_through), target.position)
         changes = self.waiting(oid, table, end, after)
         position = max([target.position, *(change.position for change in changes)])
         if changes:
             changed = replace(target, position=position, changes=[*target.changes, *changes])
             self.commit_target(table.name, changed)
-        return BatchApplied(Lsn(end), Lsn(position), self.version(table.name))
+        return BatchApplied(Lsn(end), TaskResult(Lsn(position), self.version(table.name)))
 
     # What always holds
 

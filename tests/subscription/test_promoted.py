@@ -31,10 +31,9 @@ from pgsluice.spool import (
 )
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.lifecycle import Attempts, next_state
+from pgsluice.subscription.lifecycle import Attempts, Event, next_state
 from pgsluice.subscription.run import _registered
 from pgsluice.subscription.table_copies import copy_event
-from pgsluice.subscription.table_events import TimelineLeft
 from pgsluice.subscription.tables import SubscriptionTables
 
 
@@ -52,14 +51,14 @@ TABLE = TableRecord("public", "t", TableState.DATA_COPY)
 
 def copied(position: int, timeline: int) -> TableRecord:
     snapshot = Snapshot("00000003-1", Lsn(position), timeline)
-    event = copy_event(CopyResult(1, rows=1, version=0), 0, snapshot)
+    event = copy_event(CopyResult(1, 0), 0, snapshot)
     return next_state(TABLE.state, TABLE, Attempts(), event).table
 
 
 def after_a_look(table: TableRecord, identity: SpoolIdentity) -> TableRecord:
     if identity.has(table.copied_on, table.copied_at):
         return table
-    return next_state(table.state, table, Attempts(), TimelineLeft()).table
+    return next_state(table.state, table, Attempts(), Event.TIMELINE_LEFT).table
 
 
 @pytest.mark.parametrize(

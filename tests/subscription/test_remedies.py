@@ -18,7 +18,6 @@ from pgsluice.errors import (
     SpoolHole,
     TableError,
 )
-from pgsluice.subscription.apply import RulesMissing
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,6 @@ from pgsluice.subscription.apply import RulesMissing
         (TableError, Remedy.PARK),
         (EvaluationError, Remedy.PARK),
         (TableRewritten, Remedy.RETRY),
-        (RulesMissing, Remedy.LOOK),
         (SourceUnreachable, Remedy.WAIT),
         (SourceRefused, Remedy.RETRY),
         (SpoolHole, Remedy.WAIT),

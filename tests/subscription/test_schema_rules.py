@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -243,7 +242,6 @@ def test_what_a_look_knows_goes_on_with_later_looks() -> None:
     assert known == KnownColumns(
         {"id": (23, -1), "a": (25, -1), "b": (23, -1)}, {"b": "7"}, ("id",), has_unnamed=False
     )
-    assert KnownColumns.of(json.loads(json.dumps(asdict(known)))) == known
     vacuumed = replace(now, filenodes=NEW_FILE).following(fingerprint)
     assert vacuumed.added == {"b": "7"}
     dropped = BEFORE.following(vacuumed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import signal
 from collections.abc import Iterator
@@ -50,7 +49,7 @@ def planned(reader: TableWorkReader, end: Lsn) -> list[TableWork]:
     """The work of a batch, as its tasks read it: with pickled copies of the reader."""
     copy: TableWorkReader = pickle.loads(pickle.dumps(reader_of_same(reader)))
     return [
-        TableWork.from_bytes(batch.column("work")[0].as_py())
+        pickle.loads(batch.column("work")[0].as_py())
         for partition in reader.partitions(FIRST, offset_of(end))
         for batch in copy.read(pickle.loads(pickle.dumps(partition)))
     ]
@@ -119,7 +118,7 @@ def test_a_query_gets_a_row_for_each_table_with_work(spark: Any, maker: SpoolMak
     batches: list[list[int]] = []
 
     def collect(batch: Any, _number: int) -> None:
-        batches.append([json.loads(row.work)["relation_oid"] for row in batch.collect()])
+        batches.append([pickle.loads(row.work).relation_oid for row in batch.collect()])
 
     def run() -> None:
         writer = frame.writeStream.foreachBatch(collect).trigger(availableNow=True)

@@ -9,7 +9,7 @@ A table that was renamed is copied from the target that it had, without a snapsh
 
 from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
 from pgsluice.copy.reader import TableQuery, TableRewritten, read_table
-from pgsluice.copy.renamed import CopyRenamed, RenamedResult, RenamedWork
+from pgsluice.copy.renamed import CopyRenamed
 from pgsluice.copy.snapshot import Snapshot, import_snapshot, temporary_snapshot
 
 __all__ = [
@@ -17,8 +17,6 @@ __all__ = [
     "CopyResult",
     "CopyTables",
     "CopyWork",
-    "RenamedResult",
-    "RenamedWork",
     "Snapshot",
     "TableQuery",
     "TableRewritten",

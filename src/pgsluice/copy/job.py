@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +10,7 @@ import pyarrow as pa
 
 from pgsluice.copy.reader import TableQuery, read_table
 from pgsluice.copy.snapshot import Snapshot
-from pgsluice.errors import Failure, ParkReason, Remedy, TableError
+from pgsluice.errors import ParkReason, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity
@@ -49,61 +47,25 @@ class CopyWork:
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     key_problem: tuple[str, str] | None = None
 
-    def to_bytes(self) -> bytes:
-        """As it travels to a task."""
-        return json.dumps(
-            {
-                "facts": self.facts.to_json(),
-                "namespace": self.namespace,
-                "name": self.name,
-                "columns": self.columns,
-                "row_filter": self.row_filter,
-                "unlisted": dict(self.unlisted),
-                "key_problem": self.key_problem,
-                "copy_number": self.copy_number,
-                "predecessor_oids": self.predecessor_oids,
-                "may_replace_foreign_target": self.may_replace_foreign_target,
-            }
-        ).encode()
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> CopyWork:
-        """Read what :meth:`to_bytes` wrote."""
-        raw = json.loads(payload)
-        raw["facts"] = RelationFacts.from_json(raw["facts"])
-        raw["predecessor_oids"] = tuple(raw["predecessor_oids"])
-        raw["columns"] = tuple(raw["columns"]) if raw["columns"] is not None else None
-        raw["unlisted"] = {name: tuple(leaves) for name, leaves in raw["unlisted"].items()}
-        raw["key_problem"] = None if raw["key_problem"] is None else tuple(raw["key_problem"])
-        return cls(**raw)
-
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
     """What one copy did.
 
     Attributes:
-        copy_number: of the target's copy, where it is not of this one.
-        remedy: what to do about ``error``; None when the copy is done.
-        error: the message.
-        details, reason: see :class:`pgsluice.errors.Failure`.
+        rows: how many were copied.
+        version: the target's.
+        copy_number: the target's; higher than the work's if that came too late.
     """
 
-    relation_oid: int
-    rows: int = 0
-    version: int = -1
+    rows: int
+    version: int
     copy_number: int = 0
-    bytes_written: int = 0
-    seconds: float = 0.0
-    remedy: Remedy | None = None
-    error: str | None = None
-    details: str | None = None
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CopyTables:
-    """The function that runs in the tasks; it pickles.
+    """Copies tables in tasks; it pickles.
 
     Attributes:
         dsn: the source, as the executors reach it.
@@ -119,25 +81,12 @@ class CopyTables:
     sink: dict[str, Any]
     options: TableOptions
 
-    def run(self, payload: bytes) -> CopyResult:
-        """Copy one table."""
-        work = CopyWork.from_bytes(payload)
-        oid = work.facts.oid
-        started = time.monotonic()
-        try:
-            return self._copy(work, started)
-        except Exception as error:
-            failure = Failure.of(error)
-        return CopyResult(
-            oid,
-            seconds=time.monotonic() - started,
-            remedy=failure.remedy,
-            error=failure.message,
-            details=failure.details,
-            reason=failure.reason,
-        )
+    def run(self, work: CopyWork) -> CopyResult:
+        """Copy one table.
 
-    def _copy(self, work: CopyWork, started: float) -> CopyResult:
+        Raises:
+            Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
+        """
         table = target_table(work.facts, self.options, work.columns)
         table = replace(
             table,
@@ -173,14 +122,7 @@ class CopyTables:
         counted = _Counter(read_table(self.dsn, self.snapshot.name, query, table.schema))
         writer = TableWriter(make_sink(self.sink), table, identity)
         applied = writer.load(counted, self.snapshot.position)
-        return CopyResult(
-            relation_oid=work.facts.oid,
-            rows=counted.rows,
-            version=applied.version,
-            bytes_written=applied.bytes_written,
-            copy_number=applied.copy_number,
-            seconds=time.monotonic() - started,
-        )
+        return CopyResult(counted.rows, applied.version, applied.copy_number)
 
 
 class _Counter:

@@ -7,79 +7,25 @@ a crash.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.errors import Failure, Remedy
 from pgsluice.failpoints import failpoint
-from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter, read_content
-from pgsluice.spool import OldTarget
+from pgsluice.spool import TableRecord
 
-
-@dataclass(frozen=True, slots=True)
-class RenamedWork:
-    """One renamed table.
-
-    Attributes:
-        relation_oid: the table, or a partitioned table's root.
-        namespace, name: the new name.
-        copy_number: the number that the new target gets; higher than any before.
-        old_target: where the rows are.
-        position: up to which the old target is applied.
-        predecessor_oids, may_replace_foreign_target: see
-            :class:`pgsluice.sinks.contract.TargetTable`.
-    """
-
-    relation_oid: int
-    namespace: str
-    name: str
-    copy_number: int
-    old_target: OldTarget
-    position: Lsn
-    predecessor_oids: tuple[int, ...] = ()
-    may_replace_foreign_target: bool = False
-
-    def to_bytes(self) -> bytes:
-        """As it travels to a task."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> RenamedWork:
-        """Read what :meth:`to_bytes` wrote."""
-        raw = json.loads(payload)
-        raw["old_target"] = OldTarget(*raw["old_target"])
-        raw["position"] = Lsn(raw["position"])
-        raw["predecessor_oids"] = tuple(raw["predecessor_oids"])
-        return cls(**raw)
-
-
-@dataclass(frozen=True, slots=True)
-class RenamedResult:
-    """What one copy did.
-
-    Attributes:
-        version: the new target's; -1: the old target cannot give the rows.
-        remedy: what to do about ``error``; None without one.
-        error: the message.
-        details: see :class:`pgsluice.errors.Failure`.
-    """
-
-    relation_oid: int
-    version: int = -1
-    remedy: Remedy | None = None
-    error: str | None = None
-    details: str | None = None
+RenamedWork = tuple[int, TableRecord]
+"""A table's OID (a partitioned table's root) and its record: the old target, the position up to
+which that is applied (``committed``), and the number that the copy at the new name gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRenamed:
-    """The function that runs in the tasks; it pickles.
+    """Copies renamed tables in tasks; it pickles.
 
     Attributes:
         spool_id: the spool that the targets belong to.
@@ -89,39 +35,35 @@ class CopyRenamed:
     spool_id: str
     sink: dict[str, Any]
 
-    def run(self, payload: bytes) -> RenamedResult:
-        """Copy one table."""
-        work = RenamedWork.from_bytes(payload)
-        try:
-            return RenamedResult(work.relation_oid, self._copy(work))
-        except Exception as error:
-            failure = Failure.of(error)
-        return RenamedResult(
-            work.relation_oid,
-            remedy=failure.remedy,
-            error=failure.message,
-            details=failure.details,
-        )
+    def run(self, work: RenamedWork) -> int | None:
+        """Copy one table.
 
-    def _copy(self, work: RenamedWork) -> int:
-        old, sink = work.old_target, make_sink(self.sink)
+        Returns:
+            the new target's version; None if the old target cannot give the rows.
+
+        Raises:
+            Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
+        """
+        oid, record = work
+        old, sink = record.old_target, make_sink(self.sink)
+        assert old is not None
         old_table = TargetTable(old.namespace, old.name, pa.schema([]), ())
-        had = TargetIdentity(self.spool_id, work.relation_oid, old.copy_number)
-        content = read_content(sink, old_table, had, old.version, work.position)
+        had = TargetIdentity(self.spool_id, oid, old.copy_number)
+        content = read_content(sink, old_table, had, old.version, record.committed)
         if content is None:
-            return -1
+            return None
         table = TargetTable(
-            work.namespace,
-            work.name,
+            record.namespace,
+            record.name,
             content.schema,
             (),
-            work.predecessor_oids,
-            work.may_replace_foreign_target,
+            record.predecessor_oids,
+            record.may_replace_foreign_target,
         )
-        identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number)
+        identity = TargetIdentity(self.spool_id, oid, record.copy_number)
         # In two halves: deltalake must not be asked for rows from inside of its own writing.
         writer = TableWriter(sink, table, identity)
-        staged = writer.stage_load(content.rows, work.position)
-        applied = writer.commit_load([staged], work.position)
+        staged = writer.stage_load(content.rows, record.committed)
+        applied = writer.commit_load([staged], record.committed)
         failpoint("copy.renamed")
-        return applied.version if applied.copy_number in (0, work.copy_number) else -1
+        return applied.version if applied.copy_number in (0, record.copy_number) else None

@@ -180,13 +180,6 @@ class KnownColumns:
     key: tuple[str, ...] | None = None
     has_unnamed: bool = False
 
-    @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> KnownColumns:
-        """From its fields, as JSON has them."""
-        types = {name: (oid, typmod) for name, (oid, typmod) in raw["types"].items()}
-        key = None if raw["key"] is None else tuple(raw["key"])
-        return cls(types, raw["added"], key, raw["has_unnamed"])
-
 
 @lru_cache(maxsize=10_000)
 def known_columns(fingerprint: str) -> KnownColumns | None:

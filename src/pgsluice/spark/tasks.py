@@ -1,88 +1,84 @@
-"""Runs payloads as Spark tasks. Each returns a dataclass: a row with the fields as columns."""
+"""Runs work as Spark tasks. Work and results travel pickled, as the function that runs it does.
+
+A piece of work that fails has a :class:`~pgsluice.errors.Failure` instead of a result, and the
+others go on.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from pgsluice.errors import Remedy
+from pgsluice.errors import Failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+W = TypeVar("W")
 R = TypeVar("R")
 
-_TYPES: dict[Any, tuple[pa.DataType, str]] = {
-    int: (pa.int64(), "bigint"),
-    float: (pa.float64(), "double"),
-    bool: (pa.bool_(), "boolean"),
-    str | None: (pa.string(), "string"),
-    Remedy | None: (pa.string(), "string"),
-}
+
+def attempt(run: Callable[[W], R], work: W) -> R | Failure:
+    """Run one piece of work; any error becomes a failure."""
+    try:
+        return run(work)
+    except Exception as error:
+        return Failure.of(error)
 
 
-def result_types(result: type[Any]) -> tuple[pa.Schema, str]:
-    """The Arrow schema and Spark's DDL string of a result dataclass."""
-    hints = get_type_hints(result)
-    columns = [(field.name, *_TYPES[hints[field.name]]) for field in fields(result)]
-    schema = pa.schema([(name, arrow) for name, arrow, _ in columns])
-    return schema, ", ".join(f"{name} {ddl}" for name, _, ddl in columns)
+def run_frame(frame: DataFrame, run: Callable[[W], R]) -> list[tuple[W, R | Failure]]:
+    """Run a frame whose only column is pickled work.
 
+    Args:
+        frame: one row for each piece of work.
+        run: turns work into a result; Spark pickles it.
 
-def collect_results(frame: DataFrame, result: type[R]) -> list[R]:
-    """Run a frame of result rows, and return the rows as instances of their dataclass."""
-    remedies = [name for name, hint in get_type_hints(result).items() if hint == Remedy | None]
-    results = []
-    for row in frame.collect():
-        values = row.asDict()
-        for name in remedies:
-            values[name] = None if values[name] is None else Remedy(values[name])
-        results.append(result(**values))
-    return results
+    Returns:
+        each piece of work with what became of it, in no particular order.
+    """
 
+    def outcomes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            works = [pickle.loads(row) for row in batch.column(0).to_pylist()]  # noqa: S301 - ours
+            yield _run_all(run, works)
 
-def result_batches(
-    run: Callable[[bytes], Any], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Run the payloads in the first column; each gives one result row."""
-    for batch in batches:
-        yield _run_all(run, schema, batch.column(0).to_pylist())
-
-
-def _run_all(
-    run: Callable[[bytes], Any], schema: pa.Schema, payloads: Sequence[bytes]
-) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([asdict(run(payload)) for payload in payloads], schema=schema)
+    return _collect(frame, outcomes)
 
 
 def run_tasks(
     spark: SparkSession,
-    run: Callable[[bytes], R],
-    payloads: Sequence[bytes],
-    result: type[R],
+    run: Callable[[W], R],
+    works: Sequence[W],
     *,
     most_tasks: int | None = None,
-) -> list[R]:
-    """Run payloads in one Spark job, and return the results in no particular order.
+) -> list[tuple[W, R | Failure]]:
+    """Run work in one Spark job; like :func:`run_frame`.
 
     Args:
         spark: the session.
-        run: turns a payload into a result; Spark pickles it.
-        payloads: one for each piece of work.
-        result: the dataclass that ``run`` returns.
-        most_tasks: the largest number of tasks; None: each payload has its own task.
+        run: turns work into a result; Spark pickles it.
+        works: any number.
+        most_tasks: the largest number of tasks; None: each piece of work has its own.
     """
-    if not payloads:
+    if not works:
         return []
-    schema, ddl = result_types(result)
 
-    def run_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def outcomes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield _run_all(run, schema, [payloads[index] for index in batch.column(0).to_pylist()])
+            yield _run_all(run, [works[index] for index in batch.column(0).to_pylist()])
 
-    tasks = min(len(payloads), most_tasks or len(payloads))
-    frame = spark.range(0, len(payloads), 1, tasks).mapInArrow(run_numbers, ddl)
-    return collect_results(frame, result)
+    tasks = min(len(works), most_tasks or len(works))
+    return _collect(spark.range(0, len(works), 1, tasks), outcomes)
+
+
+def _run_all(run: Callable[[W], R], works: Sequence[W]) -> pa.RecordBatch:
+    outcomes = [pickle.dumps((work, attempt(run, work))) for work in works]
+    return pa.record_batch([pa.array(outcomes, pa.binary())], names=["outcome"])
+
+
+def _collect(frame: DataFrame, outcomes: Callable[..., Iterator[pa.RecordBatch]]) -> list[Any]:
+    rows = frame.mapInArrow(outcomes, "outcome binary").collect()
+    return [pickle.loads(row[0]) for row in rows]  # noqa: S301 - our own tasks wrote it

@@ -9,7 +9,7 @@ from pgsluice.config import SourceConfig, SubscriptionConfig
 from pgsluice.spool import SubscriptionRecord, TargetName
 from pgsluice.subscription.completeness import why_incomplete, why_standing
 from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.table_events import Assessed
+from pgsluice.subscription.look_events import Assessed
 from pgsluice.subscription.tables import SubscriptionTables
 
 

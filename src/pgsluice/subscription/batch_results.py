@@ -7,24 +7,26 @@ since the batch was planned.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
 from pgsluice.config import SubscriptionConfig
+from pgsluice.errors import Failure
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import cause_of_copy
 from pgsluice.spool import SpoolReader, TableRecord, TableState
-from pgsluice.subscription.apply import TaskResult
 from pgsluice.subscription.cadence import merge_pause_s, next_cut
 from pgsluice.subscription.lifecycle import TableEvent
-from pgsluice.subscription.planning import plan_tables
+from pgsluice.subscription.planning import TableWork, TaskResult, plan_tables
 from pgsluice.subscription.table_events import BatchApplied, BatchFailed, CaughtUp, TimePassed
 from pgsluice.subscription.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
+
+Outcome = tuple[TableWork, TaskResult | Failure]
+"""A table's work, and what became of it."""
 
 
 class BatchResults:
@@ -50,12 +52,12 @@ class BatchResults:
         self._report = report
         self._last_cut = time.monotonic()
 
-    def record(self, end: Lsn, results: Sequence[TaskResult], started: float) -> None:
+    def record(self, end: Lsn, outcomes: Sequence[Outcome], started: float) -> None:
         """Record a batch durably, and report it.
 
         Args:
             end: the batch's.
-            results: of the tables with work.
+            outcomes: the tables' work, and what became of it.
             started: by the monotonic clock.
 
         Raises:
@@ -65,16 +67,16 @@ class BatchResults:
         with tables.changing():
             # A table may have been removed, or wait for a copy, since the batch was planned.
             known = tables.record.tables
-            results = [
-                result
-                for result in results
-                if (table := known.get(result.relation_oid)) is not None and table.is_active
+            outcomes = [
+                (work, result)
+                for work, result in outcomes
+                if (table := known.get(work.relation_oid)) is not None and table.is_active
             ]
-            for result in results:
-                if result.details is not None:
-                    logger.warning("%s: %s", known[result.relation_oid].title, result.details)
-                table = known[result.relation_oid]
-                tables.apply(result.relation_oid, self._event(table, result, now))
+            for work, result in outcomes:
+                table = known[work.relation_oid]
+                if isinstance(result, Failure) and result.details is not None:
+                    logger.warning("%s: %s", table.title, result.details)
+                tables.apply(work.relation_oid, self._event(table, work, result, now))
             tables.advance(end)
             self._advance_quiet_tables(tables.position, tables.record.tables)
             cut = next_cut(tables.record, now, self._subscription.cut_retention_s)
@@ -82,7 +84,7 @@ class BatchResults:
                 self._last_cut = time.monotonic()
                 tables.keep_cut(*cut)
             self.end_deferrals()
-        self._report_batch(results, started)
+        self._report_batch(outcomes, started)
         tables.raise_failure()
 
     def end_deferrals(self) -> None:
@@ -120,33 +122,23 @@ class BatchResults:
             if record.tables[oid].is_active and oid not in behind:
                 self._tables.apply(oid, caught_up)
 
-    def _event(self, table: TableRecord, result: TaskResult, now: float) -> TableEvent:
-        if result.remedy is not None:
-            message = result.error or ""
-            cause = cause_of_copy(message, table.fingerprint)
-            return BatchFailed(
-                result.remedy, message, now, result.reason, cause, cause == table.copied_for
-            )
-        merge_s = result.apply_s + result.maintain_s
-        pause_s = merge_pause_s(merge_s, self._subscription.apply_interval_s)
-        return BatchApplied(
-            through=Lsn(result.through),
-            committed=Lsn(result.committed),
-            version=result.version,
-            changes=0 if result.skipped else result.changes,
-            rows_skipped=result.rows_skipped,
-            merge_s=merge_s,
-            next_due=now + pause_s if pause_s > 0 else None,
-            is_altered=result.is_altered,
-            left_out=frozenset(json.loads(result.left_out or "[]")),
-        )
+    def _event(
+        self, table: TableRecord, work: TableWork, result: TaskResult | Failure, now: float
+    ) -> TableEvent:
+        if isinstance(result, Failure):
+            cause = cause_of_copy(result.message, table.fingerprint)
+            return BatchFailed(result, now, cause, is_copied_for=cause == table.copied_for)
+        pause_s = merge_pause_s(result.merge_s, self._subscription.apply_interval_s)
+        return BatchApplied(work.through, result, now + pause_s if pause_s > 0 else None)
 
-    def _report_batch(self, results: Sequence[TaskResult], started: float) -> None:
+    def _report_batch(self, outcomes: Sequence[Outcome], started: float) -> None:
         name, record = self._subscription.name, self._tables.record
-        for result in results:
-            if result.remedy is not None:
+        changes = 0
+        for work, result in outcomes:
+            if isinstance(result, Failure):
                 continue
-            table = record.tables[result.relation_oid]
+            changes += result.changes
+            table = record.tables[work.relation_oid]
             self._report(
                 TableApplied(
                     name,
@@ -154,7 +146,7 @@ class BatchResults:
                     table.name,
                     table.applied_through,
                     result.changes,
-                    result.decode_s + result.net_s + result.apply_s + result.maintain_s,
+                    result.decode_s + result.merge_s,
                     result.rows_skipped,
                 )
             )
@@ -162,9 +154,9 @@ class BatchResults:
             BatchFinished(
                 name,
                 record.position,
-                sum(result.changes for result in results),
+                changes,
                 time.monotonic() - started,
-                len(results),
+                len(outcomes),
                 *self._lag(record.position),
             )
         )

@@ -33,22 +33,19 @@ from pgsluice.schema_rules import (
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, TableState
 from pgsluice.subscription.discovery import ReplicatedTable, leaves_created_empty
-from pgsluice.subscription.lifecycle import TableEvent
-from pgsluice.subscription.name_events import Renamed, TargetFreed
-from pgsluice.subscription.naming import TargetChanges, assign_targets
-from pgsluice.subscription.options import has_same_options
-from pgsluice.subscription.table_events import (
+from pgsluice.subscription.lifecycle import Event, TableEvent
+from pgsluice.subscription.look_events import (
     Discovered,
     LookedColumns,
-    LookedCopy,
     LookedSame,
     LookedSuspicious,
     NotSent,
     PublishedAgain,
     ReasonEnded,
-    TimelineLeft,
-    Unpublished,
 )
+from pgsluice.subscription.name_events import Renamed, TargetFreed
+from pgsluice.subscription.naming import TargetChanges, assign_targets
+from pgsluice.subscription.options import has_same_options
 from pgsluice.subscription.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
@@ -218,7 +215,7 @@ class CatalogLook:
             case CopyAgain(why):
                 if known.is_active:
                     logger.info("%s: it is copied again", why)
-                return LookedCopy()
+                return Event.LOOK_COPY
             case Verify(why):
                 if known.is_active:
                     logger.info("%s: it is verified", why)
@@ -263,14 +260,14 @@ class CatalogLook:
     def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:
         known = tables.get(oid)
         if known is not None and not self._identity.has(known.copied_on, known.copied_at):
-            tables.apply(oid, TimelineLeft())
+            tables.apply(oid, Event.TIMELINE_LEFT)
 
     def _remove(self, tables: SubscriptionTables, oid: int, known: TableRecord) -> None:
         """The server's publications stop the stream, and what came before is applied. Those of
         pgsluice, and having none of them any more, stop the table at once."""
         if self._has_rules or known.relations:
             logger.info("%s is not published any more", known.title)
-            tables.apply(oid, Unpublished())
+            tables.apply(oid, Event.UNPUBLISHED)
         elif known.is_published or not known.is_active:
             tables.apply(oid, NotSent())
 

@@ -24,10 +24,10 @@ from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
-from pgsluice.spark.tasks import collect_results, run_tasks
+from pgsluice.spark.tasks import run_frame, run_tasks
 from pgsluice.spool import RecordStore, SpoolReader, TableRecord
 from pgsluice.spool.layout import subscription_folder
-from pgsluice.subscription.apply import RESULT_DDL, ApplyTables, TaskResult
+from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.barrier import (
     BarrierAnswer,
     barrier_versions,
@@ -37,14 +37,15 @@ from pgsluice.subscription.barrier import (
 )
 from pgsluice.subscription.batch_results import BatchResults
 from pgsluice.subscription.cadence import kept_versions
+from pgsluice.subscription.lifecycle import Event
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.planning import NO_TABLE, plan_alterations, plan_tables
+from pgsluice.subscription.planning import plan_alterations, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.query import SubscriptionQuery
 from pgsluice.subscription.suspicious_tables import SuspiciousTables
 from pgsluice.subscription.table_copies import TableCopies
-from pgsluice.subscription.table_events import BATCH_ATTEMPTS, HoldReleased
+from pgsluice.subscription.table_events import BATCH_ATTEMPTS
 from pgsluice.subscription.tables import SubscriptionTables
 
 if TYPE_CHECKING:
@@ -113,11 +114,10 @@ class SubscriptionDriver:
     def _apply(self, frame: DataFrame) -> None:
         started = time.monotonic()
         with self.tables.lock:
-            results = collect_results(frame.mapInArrow(self._task(), RESULT_DDL), TaskResult)
+            outcomes = run_frame(frame, self._task().run)
             # A batch without work for any table has one row, too: it says where the batch ends.
-            end = Lsn(max((result.planned_end for result in results), default=0))
-            worked = [result for result in results if result.relation_oid != NO_TABLE]
-            self._results.record(end, worked, started)
+            end = max((work.through for work, _ in outcomes), default=Lsn(0))
+            self._results.record(end, outcomes, started)
             self.answer_barrier()
 
     def _task(self) -> ApplyTables:
@@ -143,9 +143,8 @@ class SubscriptionDriver:
             works += plan_alterations(self._reader, tables.record, with_deferred=with_deferred)
             if works:
                 started = time.monotonic()
-                payloads = [work.to_bytes() for work in works]
-                results = run_tasks(self._spark, self._task().run, payloads, TaskResult)
-                self._results.record(tables.position, results, started)
+                outcomes = run_tasks(self._spark, self._task().run, works)
+                self._results.record(tables.position, outcomes, started)
 
     def has_waiting_segments(self) -> bool:
         """Whether the spool has segments past the subscription's position.
@@ -226,7 +225,7 @@ class SubscriptionDriver:
             tables.advance(floor)
             for oid, table in tables.record.tables.items():
                 if table.applied_through < floor and (is_whole or str(oid) in released):
-                    tables.apply(oid, HoldReleased())
+                    tables.apply(oid, Event.HOLD_RELEASED)
 
     def raise_failure(self) -> None:
         """Raise what ended the query, if starting it again does not help.

@@ -29,9 +29,9 @@ pair that is not in it cannot happen, and is refused. In words:
 - A failure counts towards parking only while it repeats: a batch that is applied, and every
   change of state, begin the count anew.
 
-This module is pure. :mod:`pgsluice.subscription.table_events` says which facts come with an
-event and which fields of the record they change; :mod:`pgsluice.subscription.tables` makes the
-result durable and carries out the effects.
+This module is pure. :mod:`pgsluice.subscription.table_events` and its neighbours say which facts
+come with an event and which fields of the record they change;
+:mod:`pgsluice.subscription.tables` makes the result durable and carries out the effects.
 """
 
 from __future__ import annotations
@@ -57,17 +57,23 @@ class Event(StrEnum):
     RENAMED_WITHOUT_TARGET = "renamed: copy again"
     NOT_SENT = "not sent by the server any more"
     UNPUBLISHED = "unpublished"
+    """Publications of pgsluice take it out, or there are none of pgsluice any more."""
     PUBLISHED_AGAIN = "published again"
     COPY_REQUESTED = "copy requested"
     HOLD_RELEASED = "hold released"
+    """The spool does not hold its changes any more."""
     TIMELINE_LEFT = "timeline left"
+    """It was copied past the point where a standby was promoted: it has rows that the new primary
+    never had, and its position hides what the new primary committed at such positions."""
     LOOK_SAME = "look: same rows"
     LOOK_COLUMNS = "look: columns were added"
     LOOK_COPY = "look: copy again"
+    """The look found what the stream does not tell."""
     LOOK_VERIFY = "look: verify"
     ASSESSED = "look: what its target does not get"
     VERIFIED_EQUAL = "verified: equal"
     VERIFIED_COPY = "verified: copy again"
+    """Its target differs from the source, or cannot be compared."""
     REASON_ENDED = "look: the reason to park it has ended"
     OLD_TARGET_COPIED = "old target copied"
     OLD_TARGET_UNUSABLE = "old target cannot be copied"
@@ -248,14 +254,18 @@ def uses_target(state: TableState | None) -> bool:
     return state in (_I, _D, _F, _R)
 
 
-class TableEvent(Protocol):
-    """An event with its facts: see :mod:`pgsluice.subscription.table_events`."""
+class EventWithFacts(Protocol):
+    """An event and its facts: see :mod:`pgsluice.subscription.table_events`."""
 
     def kind(self, attempts: Attempts) -> Event:
         """Which event of :data:`TRANSITIONS` it is, given the failures before it."""
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         """The record with what the facts change; its state is still the one before."""
+
+
+TableEvent = Event | EventWithFacts
+"""An event without facts stands for itself, and clears what an error left."""
 
 
 class ImpossibleEventError(Exception):
@@ -276,7 +286,7 @@ def next_state(
     Raises:
         ImpossibleEventError: the event cannot happen in this state.
     """
-    kind = event.kind(attempts)
+    kind = event if isinstance(event, Event) else event.kind(attempts)
     try:
         step = TRANSITIONS[state][kind]
     except KeyError as error:
@@ -286,7 +296,10 @@ def next_state(
     if step is None:
         return Transition(table, attempts)
     next_, effect = step
-    changed = replace(event.change(table, attempts), state=next_)
+    if isinstance(event, Event):
+        changed = replace(table, state=next_, error=None, deferred=False)
+    else:
+        changed = replace(event.change(table, attempts), state=next_)
     if next_ is not state or kind is Event.BATCH_APPLIED:
         attempts = Attempts()
     elif kind in (Event.BATCH_FAILED_RETRY, Event.COPY_FAILED_RETRY):

@@ -1,4 +1,4 @@
-"""Which tables have work in a batch.
+"""Which tables have work in a batch, and what tasks say that they have done.
 
 A table's work is everything past *its own* ``applied_through`` up to the batch's end, whatever
 the batch's start: a table that was deferred, copied or behind catches up by the same rule, and
@@ -7,8 +7,7 @@ a lost or restored checkpoint changes nothing.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change
@@ -60,20 +59,42 @@ class TableWork:
         """The name for messages."""
         return f"{self.namespace}.{self.name}"
 
-    def to_bytes(self) -> bytes:
-        """As it travels to a task."""
-        return json.dumps(asdict(self), ensure_ascii=False).encode()
 
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> TableWork:
-        """Read what :meth:`to_bytes` wrote."""
-        raw = json.loads(payload)
-        for name in ("after", "through", "committed", "looked_through"):
-            raw[name] = Lsn(raw[name])
-        known = raw.pop("known")
-        return cls(
-            **{**raw, "oids": tuple(raw["oids"])},
-            known=None if known is None else KnownColumns.of(known),
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What a task did: the table is applied through the end of its work.
+
+    Attributes:
+        committed: position of pgsluice's newest commit at the target; 0: there is none.
+        version: the target's version; -1: it does not exist.
+        changes: how many changes were decoded.
+        rows_skipped: rows that changes updated or deleted, and that the target lacks.
+        skipped: the target had it all before.
+        decode_s, merge_s: how long it took to make the net changes, and to write them.
+        is_altered: the target has the columns that were due.
+        left_out: columns that the source's table has no longer, and that the target did not get.
+    """
+
+    committed: Lsn
+    version: int = -1
+    changes: int = 0
+    rows_skipped: int = 0
+    skipped: bool = False
+    decode_s: float = 0.0
+    merge_s: float = 0.0
+    is_altered: bool = False
+    left_out: frozenset[str] = frozenset()
+
+    def after(self, before: TaskResult) -> TaskResult:
+        """Two pieces of one table's work as one result."""
+        return replace(
+            self,
+            changes=before.changes + self.changes,
+            rows_skipped=before.rows_skipped + self.rows_skipped,
+            skipped=before.skipped and self.skipped,
+            decode_s=before.decode_s + self.decode_s,
+            merge_s=before.merge_s + self.merge_s,
+            left_out=before.left_out | self.left_out,
         )
 
 

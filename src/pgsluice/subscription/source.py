@@ -10,6 +10,7 @@ applied twice or skipped.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ class TableWorkSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """One column: a :class:`~pgsluice.subscription.planning.TableWork` in bytes."""
+        """One column: a pickled :class:`~pgsluice.subscription.planning.TableWork`."""
         return f"{WORK_COLUMN} BINARY"
 
     def streamReader(self, schema: StructType) -> TableWorkReader:  # noqa: N802 - Spark's name
@@ -139,7 +140,7 @@ class TableWorkReader(SpoolStreamReader):
         from pgsluice.subscription.planning import TableWork, plan_tables
 
         works = plan_tables(self.reader(), self._record(), end) or [TableWork.none(end)]
-        return [InputPartition(work.to_bytes()) for work in works]
+        return [InputPartition(pickle.dumps(work)) for work in works]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's one row; runs in a task."""

@@ -30,6 +30,8 @@ from pgsluice.replication import source_errors
 from pgsluice.spool import Spool, TableRecord
 from pgsluice.subscription.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.discovery import ReplicatedTable, source_tables
+from pgsluice.subscription.lifecycle import Event
+from pgsluice.subscription.look_events import VerifiedEqual
 from pgsluice.subscription.options import table_options
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.standing import (
@@ -39,7 +41,6 @@ from pgsluice.subscription.standing import (
     failure_reason,
     standing,
 )
-from pgsluice.subscription.table_events import VerifiedDifferent, VerifiedEqual
 from pgsluice.subscription.tables import SubscriptionTables
 from pgsluice.verification import DeltaRows
 
@@ -153,7 +154,7 @@ class SuspiciousTables:
                 self._verify(round_, answer_at)
             else:
                 for oid in self.marked():
-                    self._tables.apply(oid, VerifiedDifferent())
+                    self._tables.apply(oid, Event.VERIFIED_COPY)
         except PgsluiceError as error:
             if not round_.is_stopped():
                 self._log(f"suspicious tables are verified later: {error}")
@@ -233,7 +234,7 @@ class SuspiciousTables:
                 self._tables.apply(oid, VerifiedEqual(marked.verification_number))
             else:
                 self._log(f"{marked.title} differs from the source and is copied again")
-                self._tables.apply(oid, VerifiedDifferent())
+                self._tables.apply(oid, Event.VERIFIED_COPY)
 
     def _await_answer(self, position: Lsn, barrier: BarrierOwner) -> BarrierAnswer:
         """Wait for the answer that the run's own loop gives."""

@@ -20,13 +20,11 @@ from pgsluice.copy import (
     CopyResult,
     CopyTables,
     CopyWork,
-    RenamedResult,
-    RenamedWork,
     Snapshot,
     import_snapshot,
     temporary_snapshot,
 )
-from pgsluice.errors import Remedy, SourceUnreachable
+from pgsluice.errors import Failure, Remedy, SourceUnreachable
 from pgsluice.events import CopyProgress, MetricsEvent
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -37,6 +35,7 @@ from pgsluice.spool import Spool, TableRecord, TableState
 from pgsluice.subscription.copy_progress import report_progress
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import TableEvent
+from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
 from pgsluice.subscription.options import sink_options, table_options
@@ -47,7 +46,6 @@ from pgsluice.subscription.table_events import (
     CopyFinished,
     CopyPlanned,
     CopySuperseded,
-    NotSent,
 )
 from pgsluice.subscription.tables import SubscriptionTables
 
@@ -137,16 +135,7 @@ class TableCopies:
         """
         with self._tables.lock:
             works = [
-                RenamedWork(
-                    oid,
-                    table.namespace,
-                    table.name,
-                    table.copy_number,
-                    table.old_target,
-                    table.committed,
-                    table.predecessor_oids,
-                    table.may_replace_foreign_target,
-                )
+                (oid, table)
                 for oid, table in self._tables.record.tables.items()
                 if table.state is TableState.DATA_COPY and table.old_target is not None
             ]
@@ -157,20 +146,12 @@ class TableCopies:
                 Spool.open(self._config.spool.path).identity.spool_id,
                 sink_options(self._subscription),
             )
-            payloads = [work.to_bytes() for work in works]
-            results = run_tasks(
-                self._spark,
-                task.run,
-                payloads,
-                RenamedResult,
-                most_tasks=self._subscription.copy_workers,
-            )
+            workers = self._subscription.copy_workers
+            outcomes = run_tasks(self._spark, task.run, works, most_tasks=workers)
             failpoint("copy.after_renamed")
-            positions = {work.relation_oid: work.position for work in works}
             with self._tables.changing():
-                for result in results:
-                    position = positions[result.relation_oid]
-                    self._tables.apply(result.relation_oid, renamed_event(result, position))
+                for (oid, table), version in outcomes:
+                    self._tables.apply(oid, renamed_event(version, table.committed))
         self._tables.raise_failure()
 
     def _begin(self) -> None:
@@ -201,14 +182,9 @@ class TableCopies:
             table_options(self._subscription),
         )
         with report_progress(dsn, name, works, self._report):
-            results = run_tasks(
-                self._spark,
-                task.run,
-                [work.to_bytes() for work in works],
-                CopyResult,
-                most_tasks=self._subscription.copy_workers,
-            )
-        self._record(results, snapshot, is_last=is_last)
+            workers = self._subscription.copy_workers
+            outcomes = run_tasks(self._spark, task.run, works, most_tasks=workers)
+        self._record(outcomes, snapshot, is_last=is_last)
 
     def _published(self, snapshot: Snapshot) -> _Published:
         """What is sent now, and the fingerprints under the snapshot."""
@@ -243,7 +219,13 @@ class TableCopies:
                 self._looks.set_rules(table)
         return works
 
-    def _record(self, results: Sequence[CopyResult], snapshot: Snapshot, *, is_last: bool) -> None:
+    def _record(
+        self,
+        outcomes: Sequence[tuple[CopyWork, CopyResult | Failure]],
+        snapshot: Snapshot,
+        *,
+        is_last: bool,
+    ) -> None:
         """Record what the copies' tasks did.
 
         Raises:
@@ -252,49 +234,43 @@ class TableCopies:
         """
         unreachable: str | None = None
         with self._tables.changing():
-            for result in results:
-                record = self._tables.get(result.relation_oid)
-                assert record is not None  # nobody changes tables while they are copied
-                event = copy_event(result, record.copy_number, snapshot)
-                self._tables.apply(result.relation_oid, event)
-                if result.remedy is Remedy.WAIT and is_last:
-                    unreachable = result.error or "the source went away"
-        for result in results:
-            record = self._tables.get(result.relation_oid)
-            if record is not None and record.state is TableState.COPIED:
+            for work, result in outcomes:
+                if isinstance(result, Failure) and result.details is not None:
+                    logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
+                self._tables.apply(work.facts.oid, copy_event(result, work.copy_number, snapshot))
+                if isinstance(result, Failure) and result.remedy is Remedy.WAIT and is_last:
+                    unreachable = result.message
+        for work, result in outcomes:
+            record = self._tables.get(work.facts.oid)
+            is_copied = record is not None and record.state is TableState.COPIED
+            if is_copied and isinstance(result, CopyResult):
+                rows, name = result.rows, self._subscription.name
                 self._report(
-                    CopyProgress(
-                        self._subscription.name,
-                        record.namespace,
-                        record.name,
-                        result.rows,
-                        result.rows,
-                        is_done=True,
-                    )
+                    CopyProgress(name, work.namespace, work.name, rows, rows, is_done=True)
                 )
         self._tables.raise_failure()
         if unreachable is not None:
             raise SourceUnreachable(unreachable)
 
 
-def renamed_event(result: RenamedResult, position: Lsn) -> TableEvent:
+def renamed_event(result: int | Failure | None, position: Lsn) -> TableEvent:
     """The event of a renamed table's result; what can be mended by reading the source is.
 
     Args:
         result: of the task.
         position: up to which the old target was applied.
     """
-    match result.remedy:
-        case None if result.version >= 0:
-            return OldTargetCopied(position, result.version)
-        case Remedy.PARK | Remedy.STOP:
-            return CopyFailed(result.remedy, result.error or "")
-        case _:
-            logger.info("a renamed table is copied from the source: %s", result.error)
-            return OldTargetUnusable()
+    match result:
+        case int():
+            return OldTargetCopied(position, result)
+        case Failure(remedy=Remedy.PARK | Remedy.STOP):
+            return CopyFailed(result)
+        case Failure():
+            logger.info("a renamed table is copied from the source: %s", result.message)
+    return OldTargetUnusable()
 
 
-def copy_event(result: CopyResult, copy_number: int, snapshot: Snapshot) -> TableEvent:
+def copy_event(result: CopyResult | Failure, copy_number: int, snapshot: Snapshot) -> TableEvent:
     """The event of a copy's result.
 
     Args:
@@ -302,10 +278,10 @@ def copy_event(result: CopyResult, copy_number: int, snapshot: Snapshot) -> Tabl
         copy_number: the number that the copy was given.
         snapshot: under which it read.
     """
+    if isinstance(result, Failure):
+        return CopyFailed(result)
     if result.copy_number > copy_number:
         return CopySuperseded(result.copy_number)
-    if result.remedy is not None:
-        return CopyFailed(result.remedy, result.error or "", result.reason)
     return CopyFinished(snapshot.position, snapshot.timeline, result.version, result.rows)
 
 
