@@ -39,7 +39,7 @@ from pgsluice.wire.streaming import (
     StreamStart,
     StreamStop,
 )
-from pgsluice.wire.transactions import Step, TransactionMachine
+from pgsluice.wire.transactions import TransactionMachine
 from pgsluice.wire.transitions import (
     FIRST_BLOCK,
     STANDALONE,
@@ -48,6 +48,7 @@ from pgsluice.wire.transitions import (
     TRANSITIONS,
     Event,
     State,
+    Step,
     StreamState,
 )
 from pgsluice.wire.tuples import UNCHANGED, OldKey, OldRow, TupleData

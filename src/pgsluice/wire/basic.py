@@ -59,8 +59,6 @@ class Begin(Wire):
 
     Attributes:
         final_lsn: where the commit record starts; equals ``Commit.commit_lsn``.
-        commit_timestamp: microseconds since 2000-01-01 UTC.
-        xid: the transaction's id.
     """
 
     tag: ClassVar[str] = "B"
@@ -74,10 +72,8 @@ class Commit(Wire):
     """The transaction's end.
 
     Attributes:
-        flags: none is known; 0.
         commit_lsn: where the commit record starts.
         end_lsn: where it ends: the transaction's position, and what to acknowledge.
-        commit_timestamp: microseconds since 2000-01-01 UTC.
     """
 
     tag: ClassVar[str] = "C"
@@ -107,8 +103,6 @@ class RelationColumn:
 
     Attributes:
         flags: 1: part of the replica identity (all columns are under FULL).
-        name: its name.
-        type_oid: its type.
         typmod: ``atttypmod``, -1 for none.
     """
 
@@ -128,12 +122,9 @@ class Relation(Wire):
     """A relation as the changes after it have it; resent whenever it may have changed.
 
     Attributes:
-        oid: the relation's.
         namespace: its schema; empty for pg_catalog (:attr:`schema` names that one too).
-        name: its name.
         replica_identity: what old tuples hold.
         columns: the published columns, in the order of the tuples.
-        xid: the (sub)transaction's, in a stream.
     """
 
     tag: ClassVar[str] = "R"
@@ -154,13 +145,8 @@ class Relation(Wire):
 class Type(Wire):
     """A type that is not built in, sent before the relation that uses it.
 
-    For a domain it is the domain's OID with the base type's name.
-
-    Attributes:
-        oid: the type's.
-        namespace: its schema; empty for pg_catalog.
-        name: its name.
-        xid: the (sub)transaction's, in a stream.
+    For a domain it is the domain's OID with the base type's name. The namespace is empty for
+    pg_catalog.
     """
 
     tag: ClassVar[str] = "Y"
@@ -172,13 +158,7 @@ class Type(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Insert(Wire):
-    """A new row. It can hold an unchanged column: a row filter made it out of an UPDATE.
-
-    Attributes:
-        oid: the relation's.
-        new: the row.
-        xid: the (sub)transaction's, in a stream.
-    """
+    """A new row. It can hold an unchanged column: a row filter made it out of an UPDATE."""
 
     tag: ClassVar[str] = "I"
     oid: Oid
@@ -191,12 +171,10 @@ class Update(Wire):
     """A changed row.
 
     Attributes:
-        oid: the relation's.
         old: the old row or its key; None when the key did not change (an OldKey also comes
             when the key is stored out of line).
         new: the new row; columns that did not change may be missing (kind ``u``), with an
             OldRow too.
-        xid: the (sub)transaction's, in a stream.
     """
 
     tag: ClassVar[str] = "U"
@@ -208,13 +186,7 @@ class Update(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Delete(Wire):
-    """A deleted row.
-
-    Attributes:
-        oid: the relation's.
-        old: the row, or its key.
-        xid: the (sub)transaction's, in a stream.
-    """
+    """A deleted row, or its key."""
 
     tag: ClassVar[str] = "D"
     oid: Oid
@@ -224,13 +196,7 @@ class Delete(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Truncate(Wire):
-    """Relations are emptied, all by one statement.
-
-    Attributes:
-        oids: the relations'.
-        flags: 1 = CASCADE, 2 = RESTART IDENTITY.
-        xid: the (sub)transaction's, in a stream.
-    """
+    """Relations are emptied, all by one statement; flags: 1 = CASCADE, 2 = RESTART IDENTITY."""
 
     tag: ClassVar[str] = "T"
     oids: tuple[int, ...]
@@ -270,8 +236,6 @@ class LogicalMessage(Wire):
     Attributes:
         flags: 1 = part of a transaction; 0 = it stands for itself, outside of any.
         lsn: where it lies.
-        prefix: what its sender calls it.
-        content: any bytes.
         xid: in a stream the **top-level** transaction's, unlike a change's.
     """
 

@@ -29,7 +29,6 @@ class XLogData(Wire):
     Attributes:
         start: where the data begins in the WAL.
         end: the server's current end of WAL.
-        timestamp: when it was sent, microseconds since 2000-01-01 UTC.
         data: the message, for :func:`~pgsluice.wire.decode_message`.
     """
 
@@ -46,7 +45,6 @@ class Keepalive(Wire):
 
     Attributes:
         end: everything before it has been sent.
-        timestamp: when it was sent, microseconds since 2000-01-01 UTC.
         reply_requested: the server waits for a status update, or it will hang up.
     """
 
@@ -64,7 +62,6 @@ class StandbyStatusUpdate(Wire):
         write: received.
         flush: durable: the server may forget everything before it.
         apply: applied.
-        timestamp: when it was sent, microseconds since 2000-01-01 UTC.
         reply_requested: the server is to answer with a keepalive at once.
     """
 
@@ -81,7 +78,6 @@ class HotStandbyFeedback(Wire):
     """A physical standby says which old rows its queries need; 0 for none.
 
     Attributes:
-        timestamp: when it was sent, microseconds since 2000-01-01 UTC.
         xmin: the oldest transaction that matters to it.
         xmin_epoch: how often the counter had wrapped around for ``xmin``.
         catalog_xmin: the same for catalog rows.

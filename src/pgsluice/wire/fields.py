@@ -7,6 +7,8 @@ source::
     final_lsn: XLogRecPtr
     commit_timestamp: TimestampTz
     xid: TransactionId
+
+What a kind means is said here, and not again at each message that has it.
 """
 
 from __future__ import annotations
@@ -105,9 +107,11 @@ UInt32 = Annotated[int, Field(Reader.u32, Writer.u32)]
 Int32 = Annotated[int, Field(Reader.i32, Writer.i32)]
 XLogRecPtr = Annotated[Lsn, Field(Reader.lsn, Writer.lsn)]
 TimestampTz = Annotated[int, Field(Reader.i64, Writer.i64)]
+"""Microseconds since 2000-01-01 UTC."""
 String = Annotated[str, Field(Reader.string, Writer.string)]
 Boolean = Annotated[bool, Field(Reader.boolean, Writer.boolean)]
 NoFlags = Annotated[int, flag_byte(0)]
+"""A byte of flags of which none is known: 0."""
 CountedBytes = Annotated[bytes, Field(_read_counted_bytes, _write_counted_bytes)]
 Rest = Annotated[
     bytes,

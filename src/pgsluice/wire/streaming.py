@@ -25,12 +25,7 @@ from pgsluice.wire.message import Wire
 
 @dataclass(frozen=True, slots=True)
 class StreamStart(Wire):
-    """A block of a transaction in progress begins.
-
-    Attributes:
-        xid: the top-level transaction's.
-        is_first: the first block of this transaction.
-    """
+    """A block of a transaction in progress begins; its xid is that of the top level."""
 
     tag: ClassVar[str] = "S"
     xid: TransactionId
@@ -46,15 +41,7 @@ class StreamStop(Wire):
 
 @dataclass(frozen=True, slots=True)
 class StreamCommit(Wire):
-    """A streamed transaction is committed.
-
-    Attributes:
-        xid: the top-level transaction's.
-        flags: none is known; 0.
-        commit_lsn: where the commit record starts.
-        end_lsn: where it ends: the transaction's position, and what to acknowledge.
-        commit_timestamp: microseconds since 2000-01-01 UTC.
-    """
+    """A streamed transaction is committed; fields as in :class:`~pgsluice.wire.Commit`."""
 
     tag: ClassVar[str] = "c"
     xid: TransactionId
@@ -66,12 +53,7 @@ class StreamCommit(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """When and where a streamed (sub)transaction was aborted.
-
-    Attributes:
-        lsn: of the abort record.
-        timestamp: microseconds since 2000-01-01 UTC.
-    """
+    """When, and where in the WAL, a streamed (sub)transaction was aborted."""
 
     lsn: XLogRecPtr
     timestamp: TimestampTz

@@ -32,7 +32,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
@@ -60,6 +60,7 @@ from pgsluice.wire.transitions import (
     TRANSITIONS,
     Event,
     State,
+    Step,
     StreamState,
 )
 from pgsluice.wire.two_phase import (
@@ -69,27 +70,6 @@ from pgsluice.wire.two_phase import (
     RollbackPrepared,
     StreamPrepare,
 )
-
-_NO_RELATIONS: frozenset[int] = frozenset()
-
-
-class Step(NamedTuple):
-    """What a message did to its transaction.
-
-    Attributes:
-        event: what happened.
-        xid: the top-level transaction's; None for a message outside of transactions.
-        length: how many content messages of the transaction are valid now. Whoever keeps them
-            appends at CONTENT, and drops those from ``length`` on at SUBTRANSACTION_ABORTED.
-        relations: at a stream's commit, the OIDs of all relations that it announced.
-        joining: those of them whose announcement now counts for the connection.
-    """
-
-    event: Event
-    xid: int | None
-    length: int
-    relations: frozenset[int] = _NO_RELATIONS
-    joining: frozenset[int] = _NO_RELATIONS
 
 
 class TransactionMachine:
@@ -249,11 +229,7 @@ class TransactionMachine:
         Raises:
             ProtocolError: as :meth:`receive`.
         """
-        _, event = self._transition(tag)
-        current = self._current
-        assert current is not None  # every state in which changes are legal has one
-        if (xids is not None) != self.in_stream:
-            self._refuse(tag, "an xid inside a stream, and only there")
+        current, event = self._inside(tag, has_xid=xids is not None)
         self._check_announced(tag, oids)
         if xids is not None:
             self._note_subtransactions(xids)
@@ -286,16 +262,13 @@ class TransactionMachine:
         return Step(event, current.xid, current.length)
 
     def _content(self, message: Origin | Relation | Type | Truncate | LogicalMessage) -> Step:
-        _, event = self._transition(message.tag)
-        current = self._current
-        assert current is not None  # every state in which content is legal has one
-        if not isinstance(message, Origin):
-            if (message.xid is not None) != self.in_stream:
-                self._refuse(message.tag, "an xid inside a stream, and only there")
-            if isinstance(message, Truncate):
-                self._check_announced(message.tag, message.oids)
-            if message.xid is not None:
-                self._note_subtransactions({message.xid: 0})
+        xid = None if isinstance(message, Origin) else message.xid
+        has_xid = self.in_stream if isinstance(message, Origin) else xid is not None
+        current, event = self._inside(message.tag, has_xid=has_xid)
+        if isinstance(message, Truncate):
+            self._check_announced(message.tag, message.oids)
+        if xid is not None:
+            self._note_subtransactions({xid: 0})
         if isinstance(message, Relation | Type):
             self._serial += 1
             announcement = Announcement(message, self._serial, current.length)
@@ -305,6 +278,14 @@ class TransactionMachine:
                 self._scope.add(announcement)
         current.length += 1
         return Step(event, current.xid, current.length)
+
+    def _inside(self, name: str, *, has_xid: bool) -> tuple[Transaction, Event]:
+        """The transaction that a content message belongs to, and what the message does."""
+        _, event = self._transition(name)
+        assert self._current is not None  # every state in which content is legal has one
+        if has_xid != self.in_stream:
+            self._refuse(name, "an xid inside a stream, and only there")
+        return self._current, event
 
     def _note_subtransactions(self, xids: Mapping[int, int]) -> None:
         """Remember where each subtransaction begins; the messages come next."""

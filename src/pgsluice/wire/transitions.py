@@ -1,4 +1,4 @@
-"""Which message may follow which, as two tables.
+"""Which message may follow which, as two tables, and what a message does.
 
 :data:`TRANSITIONS` is the table of the connection. It stands outside of transactions, or inside
 one of three brackets::
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 
 class State(StrEnum):
@@ -112,3 +113,22 @@ STREAM_TRANSITIONS: Mapping[StreamState, Mapping[str, tuple[StreamState, Event]]
     )
 )
 """The same for each transaction in progress; for its messages, this event counts."""
+
+
+class Step(NamedTuple):
+    """What a message did to its transaction.
+
+    Attributes:
+        event: what happened.
+        xid: the top-level transaction's; None for a message outside of transactions.
+        length: how many content messages of the transaction are valid now. Whoever keeps them
+            appends at CONTENT, and drops those from ``length`` on at SUBTRANSACTION_ABORTED.
+        relations: at a stream's commit, the OIDs of all relations that it announced.
+        joining: those of them whose announcement now counts for the connection.
+    """
+
+    event: Event
+    xid: int | None
+    length: int
+    relations: frozenset[int] = frozenset()
+    joining: frozenset[int] = frozenset()

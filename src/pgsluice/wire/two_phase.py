@@ -23,8 +23,6 @@ class BeginPrepare(Wire):
     Attributes:
         prepare_lsn: where the prepare record starts; equals ``Prepare.prepare_lsn``.
         end_lsn: where it ends.
-        prepare_timestamp: microseconds since 2000-01-01 UTC.
-        xid: the transaction's id.
         gid: the name that PREPARE TRANSACTION gave it.
     """
 
@@ -52,13 +50,7 @@ class _AnyPrepare(Wire):
 class Prepare(_AnyPrepare):
     """The end of a transaction that is now prepared; nothing of it is visible yet.
 
-    Attributes:
-        flags: none is known; 0.
-        prepare_lsn: where the prepare record starts.
-        end_lsn: where it ends.
-        prepare_timestamp: microseconds since 2000-01-01 UTC.
-        xid: the transaction's id.
-        gid: the name that PREPARE TRANSACTION gave it.
+    Fields as in :class:`BeginPrepare`.
     """
 
     tag: ClassVar[str] = "P"
@@ -66,7 +58,7 @@ class Prepare(_AnyPrepare):
 
 @dataclass(frozen=True, slots=True)
 class StreamPrepare(_AnyPrepare):
-    """A streamed transaction is now prepared; fields as in :class:`Prepare`."""
+    """A streamed transaction is now prepared; fields as in :class:`BeginPrepare`."""
 
     tag: ClassVar[str] = "p"
 
@@ -76,12 +68,8 @@ class CommitPrepared(Wire):
     """A prepared transaction is committed, and visible from here on.
 
     Attributes:
-        flags: none is known; 0.
         commit_lsn: where the commit record starts.
         end_lsn: where it ends: the transaction's position, and what to acknowledge.
-        commit_timestamp: microseconds since 2000-01-01 UTC.
-        xid: the transaction's id.
-        gid: the name that PREPARE TRANSACTION gave it.
     """
 
     tag: ClassVar[str] = "K"
@@ -98,13 +86,8 @@ class RollbackPrepared(Wire):
     """A prepared transaction is rolled back.
 
     Attributes:
-        flags: none is known; 0.
         prepare_end_lsn: ``Prepare.end_lsn``, by which to tell whether it was received.
         rollback_end_lsn: where the rollback's record ends: what to acknowledge.
-        prepare_timestamp: microseconds since 2000-01-01 UTC.
-        rollback_timestamp: microseconds since 2000-01-01 UTC.
-        xid: the transaction's id.
-        gid: the name that PREPARE TRANSACTION gave it.
     """
 
     tag: ClassVar[str] = "r"
