@@ -333,9 +333,7 @@ class Scene:
         self, names: Sequence[str], runs: Sequence[RelationChanges], ordinal: int, lsn: str
     ) -> Outcome:
         """The transactions before the one with an error."""
-        from pgsluice.publication.publish import _subset  # what an applier that stops would have
-
-        earlier = [_subset(run, run.ordinals < ordinal) for run in runs]
+        earlier = [run.select(run.ordinals < ordinal) for run in runs]
         ours = self._published([run for run in earlier if len(run)], names)
         if isinstance(ours, Exception):
             return Outcome(Verdict.DIFFERENT, 0, f"{names}: an error before the first: {ours}")

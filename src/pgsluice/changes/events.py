@@ -23,16 +23,14 @@ import pyarrow.compute as pc
 
 from pgsluice.columnar.changes import (
     DELETE,
-    KEY_ONLY,
     TRUNCATE,
     UPDATE,
-    WHOLE_ROW,
     Bytes,
     Int64s,
     Mask,
     RelationChanges,
-    Tuples,
 )
+from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.schema_rules import COPY_AGAIN, raise_unless_possible, reconcile_target
 
@@ -67,11 +65,6 @@ class Events:
             old_keys=self.old_keys,
             old_key_index=self.old_key_index[first:],
         )
-
-
-def table_name(run: RelationChanges) -> str:
-    """``schema.table``, for messages."""
-    return f"{run.relation.namespace or 'pg_catalog'}.{run.relation.name}"
 
 
 def join_runs(
@@ -151,9 +144,9 @@ class _Part:
     ) -> _Part:
         column_indexes = {name: i for i, name in enumerate(run.schema.names)}
         _check_actions(run, key)
-        verdict = reconcile_target(table_name(run), schema, run.schema, key=key)
-        raise_unless_possible(verdict, table_name(run))
-        row_count, old_count = _count(run.new_index), _count(run.old_index)
+        verdict = reconcile_target(run.title, schema, run.schema, key=key)
+        raise_unless_possible(verdict, run.title)
+        pool, old_count = RowPool.of(run), _count(run.old_index)
         columns: list[pa.Array] = []
         absent: dict[str, Mask] = {}
         for field in schema:
@@ -162,8 +155,7 @@ class _Part:
                 value, first = added.get(field.name, (None, None))
                 columns.append(_lacking(run, field.type, value, first))
                 continue
-            _check_fit(run, field.name, run.new.unfit.get(column_index))
-            values, mask = _filled(run, column_index, is_key=field.name in key)
+            values, mask = _filled(run, pool, column_index)
             if field.name in key:
                 _check_key(run, field.name, values, mask)
             elif mask is not None:
@@ -172,12 +164,12 @@ class _Part:
         old_keys = [
             _old_key(run, column_indexes[name], name, schema.field(name).type) for name in key
         ]
-        return cls(columns, row_count, absent, old_keys, old_count)
+        return cls(columns, pool.new_rows, absent, old_keys, old_count)
 
 
 def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
     """Refuse updates and deletes without a key in their old tuples, and truncated leaves."""
-    table = table_name(run)
+    table = run.title
     root_oid = run.facts.root_oid if run.facts is not None else run.relation.oid
     if root_oid != run.relation.oid and (run.actions == TRUNCATE).any():
         raise TableError(
@@ -215,7 +207,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
 def _check_fit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
     count = 0 if unfit is None else int(np.count_nonzero(unfit))
     if count:
-        table = table_name(run)
+        table = run.title
         raise TableError(
             f"{count} value(s) of column {column!r} of {table} do not fit their target type",
             hint="choose another type for the column in the subscription's `types`, then copy"
@@ -227,7 +219,7 @@ def _check_fit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
 
 
 def _check_key(run: RelationChanges, column: str, values: pa.Array, absent: Mask | None) -> None:
-    table = table_name(run)
+    table = run.title
     missing = 0 if absent is None else int(np.count_nonzero(absent))
     if missing or values.null_count:
         what = "is not in" if missing else "is NULL in"
@@ -240,29 +232,13 @@ def _check_key(run: RelationChanges, column: str, values: pa.Array, absent: Mask
         )
 
 
-def _filled(
-    run: RelationChanges, column_index: int, *, is_key: bool
-) -> tuple[pa.Array, Mask | None]:
+def _filled(run: RelationChanges, pool: RowPool, column_index: int) -> tuple[pa.Array, Mask | None]:
     """A column of the new tuples, filled from their old tuples, and what is still absent."""
-    values, absent = run.new.columns[column_index], run.new.absent.get(column_index)
-    if absent is None or not absent.any():
-        return values, None
-    kinds = (WHOLE_ROW, KEY_ONLY) if is_key else (WHOLE_ROW,)
-    changes = np.empty(len(values), np.int64)
-    with_new = np.flatnonzero(run.new_index >= 0)
-    changes[run.new_index[with_new]] = with_new
-    old_rows = run.old_index[changes]
-    usable = absent & (old_rows >= 0) & np.isin(run.old_kinds[changes], kinds)
-    usable[usable] = ~_mask(run.old, column_index, "absent")[old_rows[usable]]
-    if not usable.any():
-        return values, absent
-    unfit = _mask(run.old, column_index, "unfit")[old_rows[usable]]
-    _check_fit(run, run.schema.field(column_index).name, unfit)
-    index = np.arange(len(values))
-    index[usable] = len(values) + old_rows[usable]
-    both = pa.concat_arrays([values, run.old.columns[column_index]])
-    still_absent = absent & ~usable
-    return both.take(pa.array(index)), still_absent if still_absent.any() else None
+    rows = np.arange(pool.new_rows)
+    if column_index in run.new.absent:
+        rows = pool.completed(column_index, rows)
+    _check_fit(run, run.schema.field(column_index).name, pool.unfit(column_index, rows))
+    return pool.values(column_index, rows), pool.absent(column_index, rows)
 
 
 def _old_key(run: RelationChanges, column_index: int, name: str, type_: pa.DataType) -> pa.Array:
@@ -270,11 +246,6 @@ def _old_key(run: RelationChanges, column_index: int, name: str, type_: pa.DataT
     _check_fit(run, name, run.old.unfit.get(column_index))
     _check_key(run, name, values, run.old.absent.get(column_index))
     return _as_type(values, type_)
-
-
-def _mask(tuples: Tuples, column_index: int, which: str) -> Mask:
-    mask = (tuples.absent if which == "absent" else tuples.unfit).get(column_index)
-    return np.zeros(len(tuples.columns[column_index]), np.bool_) if mask is None else mask
 
 
 def _lacking(

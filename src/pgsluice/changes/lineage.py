@@ -20,6 +20,7 @@ from pgsluice.changes.events import Events
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask
 from pgsluice.errors import TableError
 from pgsluice.schema_rules import COPY_AGAIN
+from pgsluice.types.codec import large_binary, offsets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,8 @@ def _lists_as_bytes(lists: pa.ListArray, name: str) -> pa.Array:
     """Lists as the bytes of their elements' numbers, which Arrow can compare."""
     elements = _numbered(lists.flatten(), name)
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]) * elements.itemsize
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(elements))]
-    return pa.Array.from_buffers(pa.large_binary(), len(lists), buffers)
+    offsets = offsets_of(lengths) * elements.itemsize
+    return large_binary(np.ascontiguousarray(elements).view(np.uint8), offsets, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.events import Events, join_runs, table_name
+from pgsluice.changes.events import Events, join_runs
 from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
 from pgsluice.columnar.changes import (
     DELETE,
@@ -133,7 +133,7 @@ def net_changes(
         TableError: the changes cannot be applied to a table of current state; the message
             says what to do.
     """
-    table = table_name(changes[0]) if changes else "the table"
+    table = changes[0].title if changes else "the table"
     events = join_runs(changes, schema, key, missing)
     counts = _counts(events.actions)
     truncates = np.flatnonzero(events.actions == TRUNCATE)

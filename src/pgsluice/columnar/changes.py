@@ -114,3 +114,22 @@ class RelationChanges:
             new=self.new.select(kept),
             old=self.old.select(kept),
         )
+
+    @property
+    def title(self) -> str:
+        """The relation's ``schema.table``, for messages."""
+        return f"{self.relation.schema}.{self.relation.name}"
+
+    def select(self, wanted: Mask | Int64s) -> RelationChanges:
+        """The chosen changes, with the tuples of all."""
+        return replace(
+            self,
+            actions=self.actions[wanted],
+            positions=self.positions[wanted],
+            ordinals=self.ordinals[wanted],
+            commit_timestamps=self.commit_timestamps[wanted],
+            xids=self.xids[wanted],
+            new_index=self.new_index[wanted],
+            old_index=self.old_index[wanted],
+            old_kinds=self.old_kinds[wanted],
+        )

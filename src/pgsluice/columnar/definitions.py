@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from pgsluice.columnar.tuples import protocol_error
 from pgsluice.errors import ProtocolError
 from pgsluice.facts import RelationFacts
@@ -66,22 +64,6 @@ def text_types(
         for index, column in enumerate(relation.columns)
         if column.name in names
     }
-
-
-def relation_schema(
-    relation: Relation,
-    facts: RelationFacts | None,
-    options: TypeOptions,
-    overrides: Mapping[str, TypeOptions] | None = None,
-) -> pa.Schema:
-    """The Arrow schema of a relation's tuples: its columns in order, all nullable."""
-    types = column_types(relation, facts, options, overrides)
-    return pa.schema(
-        [
-            pa.field(column.name, column_type.arrow_type, nullable=True)
-            for column, column_type in zip(relation.columns, types, strict=True)
-        ]
-    )
 
 
 def definition_before(view: SegmentView, oid: int) -> Definition:

@@ -2,9 +2,7 @@
 
 Column after column, the reader reads every row's kind byte and length, and checks them against
 the end of the row's message. It takes the column's values out of the buffer without touching
-their bytes: offsets that alternate between a value and the bytes up to the next value make the
-buffer a LargeBinary array, of which every second element is a value. The types' registry decodes
-these values.
+their bytes, and the types' registry decodes them.
 
 Bytes that violate the protocol raise ProtocolError, and a value that is not of its type raises
 ConversionError; the reader raises nothing else.
@@ -26,7 +24,7 @@ from pgsluice.errors import ConversionError, ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import MessageBlock
 from pgsluice.types import ColumnType, Decoded
-from pgsluice.types.codec import integers
+from pgsluice.types.codec import integers, spans
 from pgsluice.wire import Relation
 
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
@@ -78,14 +76,13 @@ class TupleReader:
         absent: dict[int, Mask] = {}
         unfit: dict[int, Mask] = {}
         texts: dict[int, Text] = {}
-        every_second = np.arange(0, 2 * len(rows), 2)
         for number, column_type in enumerate(self.types):
             kinds, starts, offsets = self._step(rows, offsets, limits)
             hidden = key_only if not self.relation.columns[number].is_key else None
             missing = _missing(kinds, hidden)
             if missing is not None:
                 absent[number] = missing
-            values = _Values(self.block.data, kinds, starts, offsets, hidden, every_second)
+            values = _Values(self.block.data, kinds, starts, offsets, hidden)
             decoded = self._decode(values, column_type, number, rows)
             columns.append(decoded.values)
             if decoded.unfit is not None and decoded.unfit.any():
@@ -164,7 +161,6 @@ class _Values:
         kinds: of each value; None: all are text.
         starts, ends: value i is ``data[starts[i]:ends[i]]``, empty where there is none.
         hidden: rows that are treated as having no value; None: no row.
-        every_second: 0, 2, 4 ...; shared by all columns.
     """
 
     data: Bytes
@@ -172,7 +168,6 @@ class _Values:
     starts: Int64s
     ends: Int64s
     hidden: Mask | None
-    every_second: Int64s
 
     def decode(self, column_type: ColumnType) -> Decoded:
         if self.kinds is None and self.hidden is None:
@@ -202,19 +197,7 @@ class _Values:
 
     def _take(self, wanted: Mask | None) -> pa.Array:
         """The values as LargeBinary, null where not wanted."""
-        count = len(self.starts)
-        offsets = np.empty(2 * count, np.int64)
-        offsets[0::2] = self.starts
-        offsets[1::2] = self.ends
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        spaced = pa.Array.from_buffers(pa.large_binary(), 2 * count - 1, buffers)
-        validity = None
-        if wanted is not None and not wanted.all():
-            validity = pa.py_buffer(np.packbits(wanted, bitorder="little"))
-        indices = pa.Array.from_buffers(
-            pa.int64(), count, [validity, pa.py_buffer(self.every_second)]
-        )
-        return spaced.take(indices)
+        return spans(self.data, self.starts, self.ends, None if wanted is None else ~wanted)
 
 
 def _missing(kinds: Bytes | None, hidden: Mask | None) -> Mask | None:

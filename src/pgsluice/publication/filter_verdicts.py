@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask, RelationChanges
+from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import EvaluationError, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.publication.row_pool import RowPool
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import raise_unless_possible, reconcile_filter_column
 from pgsluice.types import resolve_type
@@ -133,20 +133,20 @@ def _columns(
         column_index = column_indexes.get(name)
         if column_index is None:
             raise TableError(
-                f"{_table(changes)}: the row filter reads the column {name!r}, which the server's"
+                f"{changes.title}: the row filter reads the column {name!r}, which the server's"
                 " publications do not send",
                 hint="have the server's publications send it: no column list without it, and for"
                 " a generated column PostgreSQL 18 and publish_generated_columns = stored",
-                table=_table(changes),
+                table=changes.title,
                 column=name,
             )
         verdict = reconcile_filter_column(
-            _table(changes),
+            changes.title,
             name,
             planned_oid=type_oid,
             type_oid=changes.relation.columns[column_index].type_oid,
         )
-        raise_unless_possible(verdict, _table(changes))
+        raise_unless_possible(verdict, changes.title)
         rows = pool.completed(column_index, evaluated.rows)
         absent = pool.absent(column_index, rows)
         if absent is not None:
@@ -172,7 +172,7 @@ def _is_exact(changes: RelationChanges, column_index: int) -> bool:
 
 def _located(error: EvaluationError, changes: RelationChanges, change: int) -> EvaluationError:
     """A filter's error with the change that it failed for; never with a row's values."""
-    table, lsn = _table(changes), Lsn(int(changes.positions[change]))
+    table, lsn = changes.title, Lsn(int(changes.positions[change]))
     keys = tuple(column.name for column in changes.relation.columns if column.is_key)
     key = f", key column(s) {', '.join(keys)}" if keys else ""
     facts = {**error.facts, "table": table, "lsn": lsn, "key_columns": keys}
@@ -187,7 +187,7 @@ def _located(error: EvaluationError, changes: RelationChanges, change: int) -> E
 
 
 def _absent(changes: RelationChanges, column: str, change: int) -> TableError:
-    table, lsn = _table(changes), Lsn(int(changes.positions[change]))
+    table, lsn = changes.title, Lsn(int(changes.positions[change]))
     return TableError(
         f"{table}: the row filter reads the column {column!r}, which a change of the transaction"
         f" that ends at {lsn} does not carry (an unchanged value that is stored out of line)",
@@ -197,7 +197,3 @@ def _absent(changes: RelationChanges, column: str, change: int) -> TableError:
         lsn=lsn,
         ordinal=int(changes.ordinals[change]),
     )
-
-
-def _table(changes: RelationChanges) -> str:
-    return f"{changes.relation.schema}.{changes.relation.name}"

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pgsluice.columnar.changes import RelationChanges
 from pgsluice.facts import RelationFacts
 from pgsluice.publication.resolution import Resolution
-from pgsluice.publication.row_pool import project
 from pgsluice.wire import Relation
 
 
@@ -67,8 +66,8 @@ class Projection:
             relation=self.relation,
             facts=self.facts,
             schema=self.schema,
-            new=project(changes.new, self.column_indexes),
-            old=project(changes.old, self.column_indexes),
+            new=changes.new.select(self.column_indexes),
+            old=changes.old.select(self.column_indexes),
         )
 
 

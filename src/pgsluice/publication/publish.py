@@ -42,6 +42,7 @@ from pgsluice.columnar.changes import (
     Mask,
     RelationChanges,
 )
+from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.publication.filter_verdicts import FilterVerdicts, check_plans, evaluate_filters
@@ -50,7 +51,6 @@ from pgsluice.publication.model import Action, Publication
 from pgsluice.publication.projection import Projection
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
 from pgsluice.publication.resolution import Resolution, resolve
-from pgsluice.publication.row_pool import RowPool
 from pgsluice.publication.truncates import ChangePosition, leaves_of, whole_truncates
 from pgsluice.row_filter import FilterEvaluator, plan_filters
 from pgsluice.sql import SqlRefused
@@ -171,7 +171,8 @@ class Publisher:
         if not any(self.filters.values()) and acting.all():
             return projection.cut(changes)
         pool = RowPool.of(changes)
-        truth = evaluate_filters(_subset(changes, acting), pool, self.filters)
+        chosen = changes if acting.all() else changes.select(acting)
+        truth = evaluate_filters(chosen, pool, self.filters)
         kept, actions = _transformed(changes.actions[acting], truth)
         return _assembled(changes, pool, projection, np.flatnonzero(acting)[kept], actions[kept])
 
@@ -273,23 +274,6 @@ def _transformed(actions: Bytes, truth: FilterVerdicts) -> tuple[Mask, Bytes]:
     return kept, new_actions
 
 
-def _subset(changes: RelationChanges, wanted: Mask) -> RelationChanges:
-    """The chosen changes, with the tuples of all."""
-    if wanted.all():
-        return changes
-    return replace(
-        changes,
-        actions=changes.actions[wanted],
-        positions=changes.positions[wanted],
-        ordinals=changes.ordinals[wanted],
-        commit_timestamps=changes.commit_timestamps[wanted],
-        xids=changes.xids[wanted],
-        new_index=changes.new_index[wanted],
-        old_index=changes.old_index[wanted],
-        old_kinds=changes.old_kinds[wanted],
-    )
-
-
 def _assembled(
     changes: RelationChanges,
     pool: RowPool,
@@ -306,15 +290,11 @@ def _assembled(
     old_rows = changes.old_index[kept][has_old] + pool.new_rows
     complete = turned[has_new] if turned.any() else None
     return replace(
-        changes,
+        changes.select(kept),
         relation=projection.relation,
         facts=projection.facts,
         schema=projection.schema,
         actions=actions,
-        positions=changes.positions[kept],
-        ordinals=changes.ordinals[kept],
-        commit_timestamps=changes.commit_timestamps[kept],
-        xids=changes.xids[kept],
         new=pool.tuples(projection.column_indexes, new_rows, complete),
         new_index=_index(has_new),
         old=pool.tuples(projection.column_indexes, old_rows),
@@ -329,7 +309,7 @@ def _index(has: Mask) -> Int64s:
 
 
 def _refused(error: SqlRefused, changes: RelationChanges, change: int) -> TableError:
-    table = f"{changes.relation.schema}.{changes.relation.name}"
+    table = changes.title
     lsn = Lsn(int(changes.positions[change]))
     detail = f"\nDETAIL:  {error.detail}" if error.detail else ""
     return TableError(

@@ -8,67 +8,50 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from pgsluice.columnar.definitions import (
+    Definition,
+    column_types,
+    definition_after,
+    definition_before,
+)
 from pgsluice.errors import ConfigError
 from pgsluice.facts import RelationFacts
 from pgsluice.spark.options import SourceOptions, TableName
 from pgsluice.spool import SegmentInfo, Spool, SpoolReader
 from pgsluice.spool.block import FACTS_TAG, SegmentView
 from pgsluice.types import TypeOptions, resolve_type
-from pgsluice.wire import Relation, decode_message
 
 NEWEST_SEGMENTS = 64
 """How many of the newest segments are searched for a table before the server is asked."""
 
-_RELATION_TAG = ord("R")
+
+def is_of(definition: Definition, table: TableName) -> bool:
+    """Whether a relation is the table, or a leaf of it."""
+    names = (table.namespace, table.name)
+    relation, facts = definition.relation, definition.facts
+    return (relation is not None and (relation.schema, relation.name) == names) or (
+        facts is not None and (facts.root_namespace, facts.root_name) == names
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """One definition of a relation, and the catalog's facts about it if the spool has them."""
-
-    relation: Relation
-    facts: RelationFacts | None
-
-    def is_of(self, table: TableName) -> bool:
-        """Whether it is the table, or a leaf of it."""
-        if (self.relation.schema, self.relation.name) == (table.namespace, table.name):
-            return True
-        facts = self.facts
-        return facts is not None and (facts.root_namespace, facts.root_name) == (
-            table.namespace,
-            table.name,
-        )
-
-
-def definitions(view: SegmentView) -> Iterator[Definition]:
+def _definitions(view: SegmentView) -> Iterator[Definition]:
     """Every definition that is valid somewhere in a segment, in order for each relation."""
-    relations: dict[int, Relation] = {}
-    facts: dict[int, RelationFacts | None] = {}
-    for oid, known in view.relations.items():
-        relation = decode_message(known.relation)
-        assert isinstance(relation, Relation)
-        relations[oid], facts[oid] = relation, known.facts
-        yield Definition(relation, known.facts)
-    block = view.block
-    tags = block.tags
-    for index in ((tags == _RELATION_TAG) | (tags == FACTS_TAG)).nonzero()[0]:
-        message, oid = block.message(int(index)), int(block.oids[index])
-        if message[0] == FACTS_TAG:
-            text = message[block.body_offset + 4 :].decode()
-            facts[oid] = RelationFacts.from_json(text) if text else None
-        else:
-            relation = decode_message(message, in_stream=block.in_stream)
-            assert isinstance(relation, Relation)
-            relations[oid] = relation
-        if oid in relations:
-            yield Definition(relations[oid], facts.get(oid))
+    known = {oid: definition_before(view, oid) for oid in view.relations}
+    yield from known.values()
+    tags = view.block.tags
+    for index in ((tags == ord("R")) | (tags == FACTS_TAG)).nonzero()[0].tolist():
+        oid = int(view.block.oids[index])
+        before = known.get(oid, Definition(None, None))
+        known[oid] = definition_after(view, before, index)
+        if known[oid].relation is not None:
+            yield known[oid]
 
 
 def oids_of(view: SegmentView, table: TableName) -> set[int]:
     """The relations that are the table, or a leaf of it, somewhere in a segment."""
-    return {each.relation.oid for each in definitions(view) if each.is_of(table)}
+    matching = (each.relation for each in _definitions(view) if is_of(each, table))
+    return {relation.oid for relation in matching if relation is not None}
 
 
 def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, str]]:
@@ -88,15 +71,10 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
         infos = reader.segments(reader.start())[::-1]
         # For a table without recent changes, asking the server is quicker than a long search.
         newest = _newest(reader, infos if options.dsn is None else infos[:NEWEST_SEGMENTS], table)
-    if newest is not None:
-        type_definitions = newest.facts.type_definitions() if newest.facts is not None else {}
-        return [
-            (
-                column.name,
-                resolve_type(column.type_oid, column.typmod, type_definitions, types).spark_ddl,
-            )
-            for column in newest.relation.columns
-        ]
+    if newest is not None and newest.relation is not None:
+        own_types = column_types(newest.relation, newest.facts, types)
+        columns = zip(newest.relation.columns, own_types, strict=True)
+        return [(column.name, own_type.spark_ddl) for column, own_type in columns]
     facts = None if options.dsn is None else _from_catalog(options.dsn, table)
     if facts is None:
         raise ConfigError(
@@ -123,7 +101,7 @@ def _newest(
 ) -> Definition | None:
     """The table's last definition in the first of these segments that has one."""
     for info in infos:
-        matching = (d for view in reader.views(info) for d in definitions(view) if d.is_of(table))
+        matching = (d for v in reader.views(info) for d in _definitions(v) if is_of(d, table))
         if last := deque(matching, maxlen=1):
             return last[0]
     return None

@@ -44,13 +44,6 @@ def spread(starts: Int64s, lengths: Int64s) -> Int64s:
     return indices
 
 
-def exclusive_sum(lengths: Int64s) -> Int64s:
-    """The n + 1 offsets, from 0, of n consecutive lengths."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
 def little_endian(values: Int64s, width: int) -> Bytes:
     """Unsigned integers as ``width`` bytes each: shape (n, width)."""
     all_bytes = np.ascontiguousarray(values, dtype="<u8").view(np.uint8).reshape(-1, 8)

@@ -16,9 +16,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pgsluice.columnar import decode_segment
+from pgsluice.columnar.definitions import Definition
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
-from pgsluice.spark.lookup import Definition, oids_of
+from pgsluice.spark.lookup import is_of, oids_of
 from pgsluice.spark.messages import message_batches
 from pgsluice.spark.options import SourceOptions, TableName
 from pgsluice.spark.rows import envelope_batches, table_batches
@@ -90,7 +91,7 @@ class RowReader:
         oids = oids_of(view, self.table)
         for changes in decode_segment(view, oids, self.types) if oids else ():
             # A renamed relation belongs to the table only while it has the table's name.
-            if Definition(changes.relation, changes.facts).is_of(self.table):
+            if is_of(Definition(changes.relation, changes.facts), self.table):
                 yield from table_batches(changes, self.declared)
 
 

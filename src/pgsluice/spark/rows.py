@@ -15,20 +15,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
 from pgsluice.columnar import RelationChanges
-from pgsluice.columnar.changes import DELETE, INSERT, KEY_ONLY, TRUNCATE, UPDATE
+from pgsluice.columnar.changes import DELETE, INSERT, TRUNCATE, UPDATE, Int64s, Mask
+from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.spark import variant
 from pgsluice.spark.schema import CHANGE_COLUMNS
 from pgsluice.wire import ReplicaIdentity
-
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 MAX_ROWS = 50_000
 """Rows of one Arrow batch: large enough for Spark's reader, small in a worker's memory."""
@@ -44,15 +41,12 @@ class _Rows:
     Attributes:
         change: the change's index.
         kind: index into CHANGE_TYPES.
-        tuple_index: index into the new tuples followed by the old ones, or -1.
-        unchanged_from: index of a postimage's old tuple, which may have values that the new
-            tuple lacks, or -1.
+        tuple_index: row of the tuple in the changes' :class:`RowPool`, or -1.
     """
 
     change: Int64s
     kind: Int64s
     tuple_index: Int64s
-    unchanged_from: Int64s
 
     def __len__(self) -> int:
         return len(self.change)
@@ -61,15 +55,14 @@ class _Rows:
         return _Rows(*(getattr(self, name)[start:stop] for name in self.__slots__))
 
 
-def _rows(changes: RelationChanges) -> _Rows:
+def _rows(changes: RelationChanges, pool: RowPool) -> _Rows:
     actions = changes.actions
     has_old = changes.old_index >= 0
-    old = np.where(has_old, changes.old_index + _count(changes.new.columns), -1)
+    old = np.where(has_old, changes.old_index + pool.new_rows, -1)
     has_preimage = (actions == UPDATE) & has_old
     change = np.repeat(np.arange(len(changes), dtype=np.int64), 1 + has_preimage)
     kind = np.empty(len(change), np.int64)
     tuple_index = np.full(len(change), -1, np.int64)
-    unchanged_from = np.full(len(change), -1, np.int64)
     last = np.cumsum(1 + has_preimage) - 1
     for action, code in (
         (INSERT, _INSERT),
@@ -78,100 +71,47 @@ def _rows(changes: RelationChanges) -> _Rows:
         (TRUNCATE, _TRUNCATE),
     ):
         kind[last[actions == action]] = code
-    is_delete = actions == DELETE
-    tuple_index[last] = np.where(is_delete, old, changes.new_index)
-    unchanged_from[last] = np.where(actions == UPDATE, old, -1)
+    tuple_index[last] = np.where(actions == DELETE, old, changes.new_index)
     kind[last[has_preimage] - 1] = _PREIMAGE
     tuple_index[last[has_preimage] - 1] = old[has_preimage]
-    return _Rows(change, kind, tuple_index, unchanged_from)
+    return _Rows(change, kind, tuple_index)
 
 
-def _count(columns: tuple[pa.Array, ...]) -> int:
-    return len(columns[0]) if columns else 0
+def _values(
+    changes: RelationChanges, pool: RowPool, column: int, rows: _Rows
+) -> tuple[pa.Array, Mask]:
+    """One column's values for rows, and a mask of the rows where it is absent.
+
+    Raises:
+        TableError: one of the values does not fit the column's type.
+    """
+    absent = np.zeros(len(rows), np.bool_)
+    has_tuple = rows.tuple_index >= 0
+    if not has_tuple.any():
+        return pa.nulls(len(rows), changes.schema.field(column).type), absent
+    tuples = pool.completed(column, rows.tuple_index[has_tuple])
+    if (unfit := pool.unfit(column, tuples)) is not None:
+        change = int(rows.change[has_tuple][np.argmax(unfit)])
+        raise _unfit(changes, column, Lsn(int(changes.positions[change])))
+    if (mask := pool.absent(column, tuples)) is not None:
+        absent[has_tuple] = mask
+    values = pool.values(column, tuples)
+    if has_tuple.all():
+        return values, absent
+    return values.take(pa.array(np.cumsum(has_tuple) - 1, mask=~has_tuple)), absent
 
 
-class _Columns:
-    """Looks up the values of rows in a run's tuples: the new tuples, then the old ones."""
-
-    def __init__(self, changes: RelationChanges) -> None:
-        self._changes = changes
-        self._new_count = _count(changes.new.columns)
-        self._old_count = _count(changes.old.columns)
-        self._key_only = changes.old_kinds[changes.old_index >= 0] == KEY_ONLY
-
-    def values(self, index: int, rows: _Rows) -> tuple[pa.Array, Mask]:
-        """One column's values for rows, and a mask of the rows where it is absent.
-
-        Raises:
-            TableError: one of the values does not fit the column's type.
-        """
-        absent_tuples = self._absent_tuples(index)
-        tuple_index, absent = rows.tuple_index, np.zeros(len(rows), np.bool_)
-        if absent_tuples is not None:
-            absent = _look_up(absent_tuples, tuple_index)
-            in_old_tuple = absent & (rows.unchanged_from >= 0)
-            in_old_tuple &= ~_look_up(absent_tuples, rows.unchanged_from)
-            tuple_index = np.where(in_old_tuple, rows.unchanged_from, tuple_index)
-            absent &= ~in_old_tuple
-        self._refuse_unfit(index, tuple_index, rows)
-        return self._take(index, tuple_index), absent
-
-    def _take(self, index: int, tuple_index: Int64s) -> pa.Array:
-        new, old = self._changes.new.columns, self._changes.old.columns
-        count = len(tuple_index)
-        if self._old_count == 0 and count and tuple_index[0] >= 0 and _is_run(tuple_index):
-            return new[index].slice(int(tuple_index[0]), count)
-        if self._old_count == 0 and self._new_count == 0:
-            return pa.nulls(count, self._changes.schema.field(index).type)
-        values = pa.concat_arrays([columns[index] for columns in (new, old) if columns])
-        return values.take(pa.array(tuple_index, mask=tuple_index < 0))
-
-    def _absent_tuples(self, index: int) -> Mask | None:
-        """Over all tuples: which ones do not carry a column; None: all carry it."""
-        changes = self._changes
-        absent = self._over_tuples(changes.new.absent.get(index), changes.old.absent.get(index))
-        if changes.relation.columns[index].is_key or not self._key_only.any():
-            return absent
-        outside_key = np.append(np.zeros(self._new_count, np.bool_), self._key_only)
-        return outside_key if absent is None else absent | outside_key
-
-    def _over_tuples(self, new: Mask | None, old: Mask | None) -> Mask | None:
-        """Masks over the new and the old tuples as one; None stands for false everywhere."""
-        if new is None and old is None:
-            return None
-        new = np.zeros(self._new_count, np.bool_) if new is None else new
-        return np.append(new, np.zeros(self._old_count, np.bool_) if old is None else old)
-
-    def _refuse_unfit(self, index: int, tuple_index: Int64s, rows: _Rows) -> None:
-        changes = self._changes
-        unfit = self._over_tuples(changes.new.unfit.get(index), changes.old.unfit.get(index))
-        if unfit is None or not len(unfit_rows := np.flatnonzero(_look_up(unfit, tuple_index))):
-            return
-        name = changes.relation.columns[index].name
-        position = Lsn(int(changes.positions[rows.change[unfit_rows[0]]]))
-        raise TableError(
-            f'table {_title(changes)}, column "{name}": a value in the transaction that ends at '
-            f"{position} does not fit the type {changes.schema.field(index).type}",
-            hint="correct the value at the source and start the query after that position, or "
-            "read another table",
-            table=_title(changes),
-            column=name,
-            lsn=position,
-        )
-
-
-def _look_up(mask: Mask, indices: Int64s) -> Mask:
-    """The mask's values at indices; false where the index is -1."""
-    if not len(mask):
-        return np.zeros(len(indices), np.bool_)
-    values: Mask = mask[np.maximum(indices, 0)] & (indices >= 0)
-    return values
-
-
-def _is_run(indices: Int64s) -> bool:
-    """Whether the indices rise by one from each to the next."""
-    is_length = int(indices[-1]) - int(indices[0]) == len(indices) - 1
-    return bool(is_length and (np.diff(indices) == 1).all())
+def _unfit(changes: RelationChanges, column: int, position: Lsn) -> TableError:
+    name = changes.relation.columns[column].name
+    return TableError(
+        f'table {_title(changes)}, column "{name}": a value in the transaction that ends at '
+        f"{position} does not fit the type {changes.schema.field(column).type}",
+        hint="correct the value at the source and start the query after that position, or "
+        "read another table",
+        table=_title(changes),
+        column=name,
+        lsn=position,
+    )
 
 
 def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -186,17 +126,17 @@ def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.
         TableError: a column's type changed to one that the declared type does not contain, or
             a value does not fit.
     """
-    columns = _Columns(changes)
+    pool = RowPool.of(changes)
     column_indexes = {c.name: index for index, c in enumerate(changes.relation.columns)}
     table_columns = declared.names[: len(declared) - len(CHANGE_COLUMNS)]
-    for rows in _chunks(_rows(changes)):
+    for rows in _chunks(_rows(changes, pool)):
         arrays, absent = [], {}
         for name in table_columns:
             target = declared.field(name).type
             if name not in column_indexes:
                 arrays.append(pa.nulls(len(rows), target))
                 continue
-            values, mask = columns.values(column_indexes[name], rows)
+            values, mask = _values(changes, pool, column_indexes[name], rows)
             if mask.any():
                 absent[name] = mask
             arrays.append(_conform(values, target, name, changes))
@@ -211,15 +151,15 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
     replica identity, or of the primary key under REPLICA IDENTITY FULL; without such a key it is
     NULL.
     """
-    columns = _Columns(changes)
+    pool = RowPool.of(changes)
     names = [column.name for column in changes.relation.columns]
     dictionary = variant.Dictionary(names)
     key = _key_columns(changes)
     namespace, table = target_name(changes)
-    for rows in _chunks(_rows(changes)):
+    for rows in _chunks(_rows(changes, pool)):
         values, absent = {}, {}
         for index, name in enumerate(names):
-            values[name], mask = columns.values(index, rows)
+            values[name], mask = _values(changes, pool, index, rows)
             if mask.any():
                 absent[name] = mask
         has_tuple = rows.tuple_index >= 0
@@ -292,7 +232,7 @@ def _name_lists(masks: Mapping[str, Mask], count: int) -> pa.Array:
 
 
 def _constant(text: str, count: int) -> pa.Array:
-    return pa.array([text], pa.string()).take(pa.array(np.zeros(count, np.int64)))
+    return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
 def _conform(

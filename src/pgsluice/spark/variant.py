@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -23,13 +22,11 @@ from pgsluice.spark.ragged import (
     Bytes,
     Int64s,
     Ragged,
-    exclusive_sum,
     little_endian,
     spread,
     width_of,
 )
-
-Mask = npt.NDArray[np.bool_]
+from pgsluice.types.codec import Mask, offsets_of
 
 TYPE = pa.struct(
     [
@@ -71,7 +68,7 @@ class Dictionary:
     def __init__(self, names: Sequence[str]) -> None:
         encoded = sorted(name.encode() for name in names)
         self._ids = {name.decode(): index for index, name in enumerate(encoded)}
-        offsets = exclusive_sum(np.array([len(name) for name in encoded], np.int64))
+        offsets = offsets_of(np.array([len(name) for name in encoded], np.int64))
         width = width_of(max(int(offsets[-1]), len(encoded)))
         # Version 1; bit 4: the names are sorted and unique.
         header = 1 | 1 << 4 | (width - 1) << 6
@@ -125,7 +122,7 @@ def encode_objects(
         lengths[members] = _head_length(dictionary, inner) + inner.sum(axis=1)
     if count and int(lengths.max()) > SIZE_LIMIT:
         raise TableError(f"a row is larger than the {SIZE_LIMIT} bytes that a VARIANT can be")
-    offsets = exclusive_sum(lengths)
+    offsets = offsets_of(lengths)
     data = np.empty(int(offsets[-1]), np.uint8)
     ids = np.array([dictionary.id(name) for name in names], np.int64)
     for members, fields in groups:
@@ -277,7 +274,7 @@ def _encode_bytes(array: pa.Array, valid: Mask, *, is_text: bool) -> Ragged:
     long = valid & ~short
     head = np.where(long, 5, 1).astype(np.int64)
     lengths = head + content
-    starts = exclusive_sum(lengths)[:-1]
+    starts = offsets_of(lengths)[:-1]
     data = np.zeros(int(lengths.sum()), np.uint8)
     data[starts[short]] = (content[short] << 2 | _SHORT_STRING).astype(np.uint8)
     data[starts[long]] = (_LONG_STRING if is_text else _BINARY) << 2 | _PRIMITIVE
@@ -302,13 +299,13 @@ def _encode_lists(array: pa.Array, valid: Mask, name: str) -> Ragged:
     elements = encode_values(array.flatten(), name)
     counts = np.zeros(len(array), np.int64)
     counts[valid] = pc.list_value_length(array).drop_null().to_numpy(zero_copy_only=False)
-    first = exclusive_sum(counts)
-    inner = exclusive_sum(elements.lengths)
+    first = offsets_of(counts)
+    inner = offsets_of(elements.lengths)
     # All sizes and offsets have four bytes, so the number of elements determines where they are.
     head = np.where(valid, 1 + 4 + 4 * (counts + 1), 1)
     content = inner[first[1:]] - inner[first[:-1]]
     lengths = head + content
-    starts = exclusive_sum(lengths)[:-1]
+    starts = offsets_of(lengths)[:-1]
     data = np.zeros(int(lengths.sum()), np.uint8)
     is_large, widest = 1, 4
     data[starts[valid]] = (is_large << 2 | (widest - 1)) << 2 | _ARRAY

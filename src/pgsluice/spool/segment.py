@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.errors import SpoolError
-from pgsluice.spool.block import Int64s
 from pgsluice.spool.formats import RESTORE_OBJECT, checksum, damaged
 from pgsluice.spool.header import (
     Header,
@@ -29,6 +28,7 @@ from pgsluice.spool.header import (
     encode_header,
 )
 from pgsluice.spool.scan import RawMessages
+from pgsluice.types.codec import fixed_width, spans
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("message", pa.large_binary())])
 _METADATA_KEY = b"pgsluice"
@@ -37,32 +37,15 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, IndexError, Me
 Blocks = Mapping[str, memoryview]
 
 
-def _message_array(messages: RawMessages) -> pa.Array:
-    """The messages as one large_binary array, without the gaps between them.
-
-    In an array over the same bytes, messages and gaps alternate. Taking every second element
-    copies the messages without creating a Python object for each.
-    """
-    count = len(messages)
-    bounds = np.empty(2 * count, dtype=np.int64)
-    bounds[0::2], bounds[1::2] = messages.starts, messages.ends
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(messages.data))]
-    alternating = pa.Array.from_buffers(pa.large_binary(), max(2 * count - 1, 0), buffers)
-    return alternating.take(_int64_array(np.arange(0, 2 * count, 2)))
-
-
-def _int64_array(values: Int64s) -> pa.Array:
-    """An Arrow array over the values. ``pa.array`` would import pandas: 50 MB and some time."""
-    data = np.ascontiguousarray(values, dtype=np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
-
-
 def write_segment(file: BinaryIO, header: Header, messages: RawMessages | None) -> None:
     """Write one file: the header, and the messages if it has any."""
     columns: list[pa.Array] = []
     checksums: dict[str, int] = {}
     if messages is not None and len(messages):
-        columns = [_int64_array(messages.lsns), _message_array(messages)]
+        columns = [
+            fixed_width(messages.lsns, pa.int64()),
+            spans(messages.data, messages.starts, messages.ends),
+        ]
         blocks = _blocks(columns, len(messages))
         checksums = {name: checksum(block) for name, block in blocks.items()}
     metadata = encode_header(replace(header, checksums=checksums))

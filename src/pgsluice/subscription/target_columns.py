@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pgsluice.changes.events import table_name
 from pgsluice.columnar import RelationChanges
 from pgsluice.errors import TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
@@ -138,7 +137,7 @@ def _before_another_name(
     unseen: list[tuple[int, LookFirst]] = []
     for run in runs:
         later = run.positions[run.positions > work.looked_through]
-        verdict = reconcile_name(work.title, table_name(run))
+        verdict = reconcile_name(work.title, run.title)
         if len(later) and run.relation.oid == work.relation_oid and isinstance(verdict, LookFirst):
             unseen.append((int(later[0]), verdict))
     if not unseen:

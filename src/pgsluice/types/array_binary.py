@@ -23,6 +23,7 @@ from pgsluice.types.codec import (
     first_row,
     integers,
     malformed,
+    offsets_of,
     ragged,
     spans,
 )
@@ -75,8 +76,7 @@ def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
     unfit[there[dimensions > 1]] = unfit[there[flat[~starts_at_1]]] = True
     rows = there[flat[starts_at_1]]
     counts[rows] = sizes[starts_at_1]
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
+    offsets = offsets_of(counts)
     places = _ElementSpans.of(raw, offsets, type_name)
     places.find(rows)
     elements = spans(raw.data, places.starts, places.ends, places.null)

@@ -31,6 +31,7 @@ from pgsluice.types.codec import (
     large_binary,
     malformed,
     null_mask,
+    offsets_of,
     to_mask,
 )
 
@@ -118,7 +119,7 @@ class ListType(ColumnType):
     ) -> pa.Array:
         """The elements ``data[first:last]``, of which only the bytes in ``keep`` count."""
         data = rows.data
-        quotes = _counts(quote)
+        quotes = offsets_of(quote)
         within = quotes[last] - quotes[first]
         empty = last <= first
         at_first = np.where(empty, 0, first)
@@ -131,7 +132,7 @@ class ListType(ColumnType):
         spelt = data[first[of_its_length, None] + np.arange(len(_NULL))] == _NULL
         is_null = np.zeros(len(first), np.bool_)
         is_null[of_its_length[spelt.all(axis=1)]] = True
-        kept = _counts(keep)
+        kept = offsets_of(keep)
         return large_binary(data[keep], np.append(kept[first], kept[-1]), is_null)
 
     def _refuse(self, bad: Mask) -> None:
@@ -145,7 +146,7 @@ class ListType(ColumnType):
 
     def _assemble(self, elements: Decoded, offsets: Int64s, null: Mask, unfit: Mask) -> Decoded:
         if elements.unfit is not None:
-            before = _counts(elements.unfit)
+            before = offsets_of(elements.unfit)
             unfit = unfit | (before[offsets[1:]] > before[offsets[:-1]])
         lists = pa.ListArray.from_arrays(
             pa.array(offsets.astype(np.int32)),
@@ -188,7 +189,7 @@ class ListType(ColumnType):
             text = pc.replace_substring(text, special, "\\" + special)
         quoted = _enclose('"', text, '"').fill_null("NULL")
         lengths = pc.list_value_length(array).fill_null(0)
-        offsets = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))])
+        offsets = offsets_of(np.array(lengths, np.int64))
         lists = pa.LargeListArray.from_arrays(pa.array(offsets), quoted)
         joined = pc.binary_join(lists, pa.scalar(self.delimiter, pa.large_string()))
         braced = _enclose("{", joined, "}")
@@ -202,13 +203,6 @@ def _enclose(before: str, text: pa.Array, after: str) -> pa.Array:
     return pc.binary_join_element_wise(
         pa.scalar(before, kind), text, pa.scalar(after, kind), pa.scalar("", kind)
     )
-
-
-def _counts(mask: Mask) -> Int64s:
-    """How often a mask is true before each index; the last number is the total."""
-    counts = np.zeros(len(mask) + 1, np.int64)
-    np.cumsum(mask, out=counts[1:])
-    return counts
 
 
 def _after(mask: Mask) -> Mask:

@@ -18,6 +18,7 @@ from pgsluice.types.codec import (
     large_binary,
     malformed,
     null_mask,
+    offsets_of,
     shrink,
 )
 
@@ -72,8 +73,7 @@ class ByteaType(ColumnType):
                 prefix[raw.offsets[row] : raw.offsets[row + 1]] = True
         digits = raw.data[~prefix]
         nibbles = _NIBBLE[digits]
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(np.maximum(lengths - 2, 0) // 2, out=offsets[1:])
+        offsets = offsets_of(np.maximum(lengths - 2, 0) // 2)
         if nibbles.size and nibbles.max() == _BAD:
             bad = int(np.argmax(nibbles == _BAD)) // 2
             raise malformed(self.name, int(np.searchsorted(offsets, bad, side="right")) - 1)
@@ -100,9 +100,7 @@ class ByteaType(ColumnType):
     def encode_text(self, array: pa.Array) -> pa.Array:
         null = null_mask(array)
         raw = RawValues.of(array.cast(pa.large_binary()).fill_null(b""))
-        lengths = raw.lengths * 2 + 2
-        offsets = np.zeros(len(array) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
+        offsets = offsets_of(raw.lengths * 2 + 2)
         text = np.zeros(int(offsets[-1]), np.uint8)
         text[offsets[:-1]], text[offsets[:-1] + 1] = _BACKSLASH, _X
         body = np.ones(len(text), np.bool_)

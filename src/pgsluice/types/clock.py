@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.types.codec import Decoded, large_binary
+from pgsluice.types.codec import Decoded, large_binary, offsets_of
 from pgsluice.types.numbers import fixed_width_bytes
 from pgsluice.types.text import TextType
 
@@ -46,6 +46,5 @@ class TimeType(TextType):
         keep = np.ones(letters.shape, np.bool_)
         keep[:, _POINT] = until_last[:, 0]
         keep[:, _POINT + 1 :] = until_last
-        offsets = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(keep.sum(axis=1), out=offsets[1:])
+        offsets = offsets_of(keep.sum(axis=1))
         return self.decode_text(large_binary(letters[keep], offsets, raw.null))

@@ -15,9 +15,7 @@ from pgsluice.types.codec import (
     Decoded,
     RawValues,
     cast_text,
-    first_row,
     fixed_width,
-    malformed,
     to_mask,
     unchecked_text,
 )
@@ -40,10 +38,8 @@ def fixed_width_bytes(
     wrong = raw.lengths != width
     if not wrong.any():
         return raw.data.reshape(-1, width), raw
-    if raw.null is None:
-        raise malformed(type_name, first_row(wrong), form)
-    if (wrong & ~raw.null).any():
-        raise malformed(type_name, first_row(wrong & ~raw.null), form)
+    raw.refuse(wrong, type_name, form)
+    assert raw.null is not None
     matrix = np.zeros((len(values), width), np.uint8)
     there = np.flatnonzero(~raw.null)
     matrix[there] = raw.data[raw.starts[there, None] + np.arange(width)]
@@ -67,11 +63,7 @@ class BoolType(ColumnType):
     def _decode(self, values: pa.Array, true: int, false: int, form: str) -> Decoded:
         letters, raw = fixed_width_bytes(values, 1, self.name, form)
         is_true = letters[:, 0] == true
-        wrong = ~(is_true | (letters[:, 0] == false))
-        if raw.null is not None:
-            wrong &= ~raw.null
-        if wrong.any():
-            raise malformed(self.name, first_row(wrong), form)
+        raw.refuse(~(is_true | (letters[:, 0] == false)), self.name, form)
         return Decoded(pa.array(is_true, mask=raw.null))
 
     def encode_text(self, array: pa.Array) -> pa.Array:

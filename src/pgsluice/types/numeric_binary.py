@@ -24,6 +24,7 @@ from pgsluice.types.codec import (
     integers,
     large_binary,
     malformed,
+    offsets_of,
     ragged,
 )
 
@@ -48,9 +49,7 @@ def numeric_binary_to_text(values: pa.Array) -> pa.Array:
     data = np.zeros(0, np.uint8)
     if len(there):
         data, lengths[there] = _print(_Digits.parse(raw, there))
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return large_binary(data, offsets, raw.null)
+    return large_binary(data, offsets_of(lengths), raw.null)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from pgsluice.types.codec import (
     RawValues,
     as_text,
     binary_not_supported,
-    first_row,
     large_binary,
     malformed,
+    offsets_of,
     shrink,
 )
 from pgsluice.types.numbers import fixed_width_bytes
@@ -92,14 +92,10 @@ class JsonbType(TextType):
         raw = RawValues.of(values)
         empty = raw.lengths == 0
         first = raw.data[np.where(empty, 0, raw.starts)] if raw.data.size else raw.lengths * 0
-        wrong = empty | (first != 1)
-        if raw.null is not None:
-            wrong &= ~raw.null
-        if wrong.any():
-            raise malformed(self.name, first_row(wrong), "binary")
+        raw.refuse(empty | (first != 1), self.name, "binary")
         versions = np.zeros(len(raw.data), np.bool_)
         versions[raw.starts[~empty]] = True
-        offsets = raw.offsets - np.concatenate([[0], np.cumsum(~empty)])
+        offsets = raw.offsets - offsets_of(~empty)
         return self.decode_text(large_binary(raw.data[~versions], offsets, raw.null))
 
 

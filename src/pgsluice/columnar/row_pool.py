@@ -132,29 +132,6 @@ class RowPool:
         return Tuples(tuple(arrays), absent, unfit, texts)
 
 
-def project(tuples: Tuples, columns: list[int]) -> Tuples:
-    """All rows of some columns."""
-    column_indexes = list(enumerate(columns))
-    return Tuples(
-        tuple(tuples.columns[column] for column in columns),
-        {
-            target: tuples.absent[source]
-            for target, source in column_indexes
-            if source in tuples.absent
-        },
-        {
-            target: tuples.unfit[source]
-            for target, source in column_indexes
-            if source in tuples.unfit
-        },
-        {
-            target: tuples.texts[source]
-            for target, source in column_indexes
-            if source in tuples.texts
-        },
-    )
-
-
 def _gather(new: pa.Array, old: pa.Array, rows: Int64s) -> pa.Array:
     """Take rows of two arrays as if they were one; they are joined only if both are needed."""
     count = len(new)
