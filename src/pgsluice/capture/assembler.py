@@ -17,20 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pgsluice.capture import commands
-from pgsluice.capture.commands import (
-    Command,
-    CommitParts,
-    DiscardParts,
-    KeepPrepared,
-    TruncateParts,
-    WritePart,
-    WriteSegment,
-)
+from pgsluice.capture.commands import Command, to_parts, to_writer
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.flush_limit import FlushLimit
 from pgsluice.capture.frames import Chunk, FrameChunks
 from pgsluice.errors import ProtocolError
+from pgsluice.spool import SpoolWriter
+from pgsluice.spool.parts_writer import PartsWriter
 from pgsluice.wire import (
     POSTGRES_EPOCH_US,
     Begin,
@@ -171,7 +164,7 @@ class TransactionAssembler:
         """A segment of the whole transactions that wait, if any do."""
         if self.whole_since is not None:
             self.whole_since = None
-            yield WriteSegment(self._whole.take())
+            yield to_writer(SpoolWriter.append, self._whole.take())
 
     def overflow(self, limit_bytes: int) -> Iterator[Command]:
         """Parts to write, so that less than ``limit_bytes`` of open transactions are in memory."""
@@ -205,7 +198,8 @@ class TransactionAssembler:
             transaction.key = f"{transaction.xid:08X}-{self._keys:08X}"
         if transaction.frames.count:
             transaction.in_parts += transaction.frames.count
-            part = WritePart(transaction.key, transaction.frames.take(), transaction.in_stream)
+            messages, in_stream = transaction.frames.take(), transaction.in_stream
+            part = to_parts(PartsWriter.append, transaction.key, messages, in_stream=in_stream)
             yield from self._in_order(part)
 
     def _in_order(self, command: Command) -> Iterator[Command]:
@@ -285,7 +279,7 @@ class TransactionAssembler:
             case CommitPrepared():
                 yield from self._commit_prepared(message)
             case RollbackPrepared(gid=gid, xid=xid):
-                yield from self._in_order(commands.RollbackPrepared(gid, xid))
+                yield from self._in_order(to_parts(PartsWriter.rollback_prepared, gid, xid))
 
     def _commit(self, cursor: _Cursor, index: int, commit: Commit) -> Iterator[Command]:
         self._limit.check(commit.end_lsn)
@@ -295,8 +289,13 @@ class TransactionAssembler:
             return
         self._keep(cursor, index + 1)
         yield from self._write_part(plain)
-        timestamp = commit.commit_timestamp + POSTGRES_EPOCH_US
-        yield CommitParts(plain.key, commit.end_lsn, timestamp, plain.xid)
+        yield to_parts(
+            PartsWriter.commit,
+            plain.key,
+            position=commit.end_lsn,
+            commit_timestamp=commit.commit_timestamp + POSTGRES_EPOCH_US,
+            xid=plain.xid,
+        )
         self._plain = self._current = _OpenTransaction(0, in_stream=False)
 
     def _abort(self, step: Step) -> Iterator[Command]:
@@ -307,13 +306,14 @@ class TransactionAssembler:
         if step.event is Event.ABORTED:
             del self._streams[step.xid]
             if stream.in_parts:
-                yield from self._in_order(DiscardParts(stream.key))
+                yield from self._in_order(to_parts(PartsWriter.abandon, stream.key))
         elif step.length >= stream.in_parts:
             stream.frames.truncate(step.length - stream.in_parts)
         else:
             stream.frames.clear()
             stream.in_parts = step.length
-            yield from self._in_order(TruncateParts(stream.key, step.length))
+            truncate = to_parts(PartsWriter.truncate, stream.key, step.length)
+            yield from self._in_order(truncate)
 
     def _commit_stream(
         self, stream: _OpenTransaction, commit: StreamCommit, step: Step
@@ -321,13 +321,14 @@ class TransactionAssembler:
         self._limit.check(commit.end_lsn)
         yield from self._write_part(stream)
         if stream.in_parts:
-            command = CommitParts(
+            command = to_parts(
+                PartsWriter.commit,
                 stream.key,
-                commit.end_lsn,
-                commit.commit_timestamp + POSTGRES_EPOCH_US,
-                stream.xid,
-                self._facts.at_commit(step.relations, step.joining),
-                step.joining,
+                position=commit.end_lsn,
+                commit_timestamp=commit.commit_timestamp + POSTGRES_EPOCH_US,
+                xid=stream.xid,
+                facts=self._facts.at_commit(step.relations, step.joining),
+                joining=step.joining,
             )
             yield from self._in_order(command)
 
@@ -335,18 +336,24 @@ class TransactionAssembler:
         self, transaction: _OpenTransaction, prepare: Prepare | StreamPrepare
     ) -> Iterator[Command]:
         yield from self._write_part(transaction)
-        yield from self._in_order(
-            KeepPrepared(transaction.key, prepare.gid, prepare.xid, prepare.prepare_lsn)
+        command = to_parts(
+            PartsWriter.prepare,
+            transaction.key,
+            gid=prepare.gid,
+            xid=prepare.xid,
+            prepare_lsn=prepare.prepare_lsn,
         )
+        yield from self._in_order(command)
 
     def _commit_prepared(self, commit: CommitPrepared) -> Iterator[Command]:
         self._limit.check(commit.end_lsn)
         yield from self.take_whole()
         oids = self._prepared_relations(commit.gid, commit.xid)
-        yield commands.CommitPrepared(
+        yield to_parts(
+            PartsWriter.commit_prepared,
             commit.gid,
             commit.xid,
-            commit.end_lsn,
-            commit.commit_timestamp + POSTGRES_EPOCH_US,
-            self._facts.at_commit(oids, joining=()),
+            position=commit.end_lsn,
+            commit_timestamp=commit.commit_timestamp + POSTGRES_EPOCH_US,
+            facts=self._facts.at_commit(oids, joining=()),
         )

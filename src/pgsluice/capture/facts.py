@@ -17,9 +17,9 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.capture.commands import FactsByOid
 from pgsluice.catalog import CatalogChanges, fetch_many, flush_lsn
 from pgsluice.errors import PgsluiceError
+from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import FACTS_TAG
@@ -62,24 +62,29 @@ class FactsSource:
         Raises:
             SourceUnreachable, SourceRefused: the catalog could not be asked.
         """
-        json = self._fetch([oid])[oid]
+        json = _json(self._fetch([oid])[oid])
         if oid in self._known and self._known[oid] == json:
             return None
         self._known[oid] = json
         return facts_message(oid, json)
 
-    def at_commit(self, oids: Iterable[int], joining: Collection[int]) -> FactsByOid:
+    def at_commit(
+        self, oids: Iterable[int], joining: Collection[int]
+    ) -> dict[int, RelationFacts | None]:
         """A transaction that came before its commit is committed now.
 
         Args:
             oids: the relations that it changed.
             joining: those whose announcement now counts for the connection.
 
+        Returns:
+            their facts as of the commit; None: the catalog has no such relation any more.
+
         Raises:
             SourceUnreachable, SourceRefused: the catalog could not be asked.
         """
         facts = self._fetch(oids)
-        self._known.update({oid: facts[oid] for oid in joining if oid in facts})
+        self._known.update({oid: _json(facts[oid]) for oid in joining if oid in facts})
         return facts
 
     def known(self) -> dict[int, str | None]:
@@ -117,17 +122,21 @@ class FactsSource:
         with source_errors("asking for the server's flush LSN"):
             return flush_lsn(self._connected())
 
-    def _fetch(self, oids: Iterable[int]) -> dict[int, str | None]:
+    def _fetch(self, oids: Iterable[int]) -> dict[int, RelationFacts | None]:
         """Look all of them up in one query: a partitioned table may have thousands of leaves."""
         wanted = list(oids)
         with source_errors("reading the catalog"):
             facts = fetch_many(self._connected(), wanted)
-        return {oid: facts[oid].to_json() if oid in facts else None for oid in wanted}
+        return {oid: facts.get(oid) for oid in wanted}
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
             self._connection = connect_sql(self._dsn, timeout_s=self._timeout_s)
         return self._connection
+
+
+def _json(facts: RelationFacts | None) -> str | None:
+    return None if facts is None else facts.to_json()
 
 
 class CatalogWatch:

@@ -18,7 +18,7 @@ from itertools import repeat
 
 from pgsluice.capture.ack_policy import AckPolicy
 from pgsluice.capture.assembler import TransactionAssembler
-from pgsluice.capture.commands import AdvanceFrontier, Command
+from pgsluice.capture.commands import Command, to_writer
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.flush_limit import FlushLimit
 from pgsluice.capture.frames import Chunk
@@ -26,6 +26,7 @@ from pgsluice.capture.store import Store
 from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
+from pgsluice.spool import SpoolWriter
 from pgsluice.spool.retention import RetentionState
 from pgsluice.wire import POSTGRES_EPOCH_US, XLOG_DATA_HEADER, Keepalive, StandbyStatusUpdate
 
@@ -228,8 +229,10 @@ class Receiver:
         durable = self._store.durable
         if not is_storing and self._assembler.whole_since is None:
             lsn = self._policy.frontier_due(now, done_command=self._store.done, durable=durable)
-            if lsn is not None and self._store.offer(AdvanceFrontier(lsn), 0):
-                self._store.drain(_STORE_WAIT_S)
+            if lsn is not None:
+                command = to_writer(SpoolWriter.advance_frontier, lsn)
+                if self._store.offer(command, 0):
+                    self._store.drain(_STORE_WAIT_S)
         if self._until is not None and now - self._requested_at >= _POSITION_REQUEST_S:
             # An idle server reports its position once, perhaps before it reached ``until``, and
             # again only when it is asked.

@@ -12,21 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from pgsluice.capture.commands import (
-    AdvanceFrontier,
-    Command,
-    CommitParts,
-    CommitPrepared,
-    DiscardParts,
-    FactsByOid,
-    KeepPrepared,
-    RollbackPrepared,
-    TruncateParts,
-    WritePart,
-    WriteSegment,
-)
+from pgsluice.capture.commands import Command
 from pgsluice.errors import PgsluiceError, SpoolError
-from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
 from pgsluice.spool.retention import Retention, RetentionState
@@ -170,7 +157,7 @@ class Store:
                     if command is None and self._is_closing:
                         return
                 if command is not None:
-                    self._do(command)
+                    command(self._writer)
                     commands += 1
                     with self._changed:
                         self._commands.popleft()
@@ -200,44 +187,3 @@ class Store:
         """OIDs of what a prepared transaction changes, when all handed over is durable."""
         self.drain()
         return self._writer.parts.prepared_relations(gid, xid)
-
-    def _do(self, command: Command) -> None:
-        writer = self._writer
-        match command:
-            case WriteSegment(messages):
-                writer.append(messages)
-            case WritePart(key, messages, in_stream):
-                writer.parts.append(key, messages, in_stream=in_stream)
-            case TruncateParts(key, length):
-                writer.parts.truncate(key, length)
-            case DiscardParts(key):
-                writer.parts.abandon(key)
-            case CommitParts(key, position, commit_timestamp, xid, facts, joining):
-                writer.parts.commit(
-                    key,
-                    position=position,
-                    commit_timestamp=commit_timestamp,
-                    xid=xid,
-                    facts=None if facts is None else _parsed(facts),
-                    joining=joining,
-                )
-            case KeepPrepared(key, gid, xid, prepare_lsn):
-                writer.parts.prepare(key, gid=gid, xid=xid, prepare_lsn=prepare_lsn)
-            case CommitPrepared(gid, xid, position, commit_timestamp, facts):
-                writer.parts.commit_prepared(
-                    gid,
-                    xid,
-                    position=position,
-                    commit_timestamp=commit_timestamp,
-                    facts=_parsed(facts),
-                )
-            case RollbackPrepared(gid, xid):
-                writer.parts.rollback_prepared(gid, xid)
-            case AdvanceFrontier(lsn):
-                writer.advance_frontier(lsn)
-
-
-def _parsed(facts: FactsByOid) -> dict[int, RelationFacts | None]:
-    return {
-        oid: None if json is None else RelationFacts.from_json(json) for oid, json in facts.items()
-    }
