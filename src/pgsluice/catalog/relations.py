@@ -89,20 +89,8 @@ WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """  # noqa: S608 - fragments are constants of ours
     columns: defaultdict[int, list[ColumnFacts]] = defaultdict(list)
-    for row in connection.execute(query, [oids]).fetchall():
-        columns[int(row[0])].append(
-            ColumnFacts(
-                name=row[1],
-                attnum=row[2],
-                type_oid=int(row[3]),
-                typmod=row[4],
-                not_null=row[5],
-                generated=row[6],
-                identity=row[7],
-                missing=row[8],
-                row_version=row[9],
-            )
-        )
+    for oid, *column in connection.execute(query, [oids]).fetchall():
+        columns[oid].append(ColumnFacts(*column))  # in the order of the fields
     return columns
 
 

@@ -67,20 +67,10 @@ def server_info(connection: Connection) -> ServerInfo:
     row = connection.execute(_SERVER).fetchone()
     assert row is not None
     return ServerInfo(
-        version_num=connection.info.server_version,
-        version=row[0].partition(" ")[0],
-        system_id=_system_id(connection),
-        database=row[1],
-        user=row[2],
-        wal_level=row[3],
-        max_replication_slots=row[4],
-        used_replication_slots=row[5],
-        max_wal_senders=row[6],
-        used_wal_senders=row[7],
-        max_slot_wal_keep_bytes=row[8],
-        is_standby=row[9],
-        has_replication=row[10],
-        may_create=row[11],
+        connection.info.server_version,
+        row[0].partition(" ")[0],
+        _system_id(connection),
+        *row[1:],  # in the order of the fields
     )
 
 
