@@ -158,7 +158,7 @@ def test_each_row_has_the_columns_of_its_time(db, configure):
         "spool.after_part@1",
         "spool.after_part@5",
         "spool.before_rename@4",
-        "spool.after_rename@9",
+        "spool.after_rename@7",
         "spool.after_segment@2",
     ],
 )
