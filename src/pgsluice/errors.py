@@ -65,6 +65,8 @@ class ParkReason(StrEnum):
     """The target can't have its columns."""
     RIGHTS = "rights"
     """The role may not read it, or not all of its rows."""
+    LOCK = "lock"
+    """Another session has locked it for longer than a copy waits."""
 
 
 class PgsluiceError(Exception):

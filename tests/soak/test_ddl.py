@@ -26,7 +26,12 @@ from pgsluice.embedded import EmbeddedServer
 
 pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("engine")]
 
-_SETTINGS = {"fsync": "off", "autovacuum": "off", "max_prepared_transactions": "20"}
+_SETTINGS = {
+    "fsync": "off",
+    "autovacuum": "off",
+    "max_prepared_transactions": "20",
+    "allow_in_place_tablespaces": "on",  # a standby that is started again needs it
+}
 PUBLISHERS = {
     "pgsluice": (Publisher.PGSLUICE, Publisher.OURS),
     "server": (Publisher.SERVER,),

@@ -152,8 +152,9 @@ def _import_snapshot(
     except psycopg.errors.LockNotAvailable as error:
         raise TableError(
             f"{query.table} is locked by another session for more than {LOCK_TIMEOUT_S} s",
-            hint="end the session that holds the lock, then copy the table again",
+            hint="the table is copied by itself when the lock is gone; pg_locks has its session",
             table=query.table,
+            reason=ParkReason.LOCK,
         ) from error
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
         raise _renamed(query) from error

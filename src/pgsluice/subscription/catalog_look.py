@@ -8,13 +8,14 @@ what :mod:`pgsluice.schema_rules` says of its fingerprint.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import missing_values, readable_tables
+from pgsluice.catalog import lockable_tables, missing_values, readable_tables
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
@@ -58,12 +59,12 @@ class _Differences:
     Attributes:
         created_empty: new leaves that had no rows when they became partitions.
         missing: of leaves of tables with a new column: column -> the value of older rows.
-        readable: of the tables that are parked for it, those that our role may read now.
+        usable: of the tables that are parked because they could not be read, those that can be.
     """
 
     created_empty: frozenset[int]
     missing: Mapping[int, Mapping[str, str]]
-    readable: frozenset[int]
+    usable: frozenset[int]
 
 
 class CatalogLook:
@@ -170,11 +171,10 @@ class CatalogLook:
         """Look closer at the tables that differ, one query for all of them."""
         added: set[int] = set()
         leaves: set[int] = set()
-        unreadable = {
-            oid
-            for oid, record in known.items()
-            if record.is_parked and record.parked_for == ParkReason.RIGHTS
-        }
+        parked: defaultdict[str, set[int]] = defaultdict(set)
+        for oid, table_record in known.items():
+            if table_record.is_parked:
+                parked[table_record.parked_for].add(oid)
         for oid, table in self._source.items():
             record = known.get(oid)
             before = SourceFingerprint.parse(record.fingerprint) if record is not None else None
@@ -186,7 +186,8 @@ class CatalogLook:
         return _Differences(
             created_empty=leaves_created_empty(self._connection, added),
             missing=missing_values(self._connection, leaves),
-            readable=readable_tables(self._connection, unreadable),
+            usable=readable_tables(self._connection, parked[ParkReason.RIGHTS])
+            | lockable_tables(self._connection, parked[ParkReason.LOCK]),
         )
 
     def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
@@ -196,7 +197,8 @@ class CatalogLook:
             return PublishedAgain()
         if known.is_parked and self._has_ended(known, table):
             cause = cause_of_copy(known.parked_for, table.fingerprint.to_text())
-            if cause != known.copied_for:
+            # A lock comes again without any change of the catalog.
+            if cause != known.copied_for or known.parked_for == ParkReason.LOCK:
                 logger.info("%s is taken up again: it is copied", known.title)
                 return ReasonEnded(cause)
         before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
@@ -253,8 +255,8 @@ class CatalogLook:
                 return bool(target.key) and {*target.key} <= {*target.schema.names}
             case ParkReason.COLUMNS:
                 return bool(target.schema.names)
-            case ParkReason.RIGHTS:
-                return table.facts.oid in self._differences.readable
+            case ParkReason.RIGHTS | ParkReason.LOCK:
+                return table.facts.oid in self._differences.usable
         return False
 
     def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:

@@ -73,7 +73,7 @@ class CatalogLooks:
             identity = Spool.open(self._config.spool.path).identity
             has_changed = self._changes.have_come(connection)
             is_another = self._looked_for != self._subject(identity)
-            if not (is_needed or has_changed or is_another or self._waits_for_rights()):
+            if not (is_needed or has_changed or is_another or self._waits_unseen()):
                 return
             try:
                 if not self._look(connection, identity):
@@ -142,10 +142,10 @@ class CatalogLooks:
                     self.set_rules(table)
         return True
 
-    def _waits_for_rights(self) -> bool:
-        """Rights of the role are no rows of the tables."""
+    def _waits_unseen(self) -> bool:
+        """Whether a table waits for what no row of its catalog shows: the role's rights, locks."""
         return any(
-            table.is_parked and table.parked_for == ParkReason.RIGHTS
+            table.is_parked and table.parked_for in (ParkReason.RIGHTS, ParkReason.LOCK)
             for table in self._tables.durable.tables.values()
         )
 

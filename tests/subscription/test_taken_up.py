@@ -1,0 +1,59 @@
+"""A parked table is taken up by itself when the reason has ended that no catalog row shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.support.databases import MakeDatabase
+
+from pgsluice.errors import ParkReason
+from pgsluice.lsn import Lsn
+from pgsluice.replication import connect_sql
+from pgsluice.schema_rules import cause_of_copy
+from pgsluice.sinks.target import TableOptions
+from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
+from pgsluice.subscription.catalog_look import CatalogLook
+from pgsluice.subscription.discovery import source_tables
+from pgsluice.subscription.tables import SubscriptionTables
+
+IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
+PARKED = TableRecord(
+    "public", "root", TableState.PARKED, parked_for=ParkReason.LOCK, error="locked"
+)
+
+
+def test_a_table_that_was_locked_is_copied_when_the_lock_is_gone(database: MakeDatabase) -> None:
+    shop = database()
+    shop.execute(
+        "CREATE TABLE root (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF root FOR VALUES FROM (0) TO (10)",
+        "CREATE PUBLICATION p FOR TABLE root",
+    )
+    with connect_sql(shop.dsn) as connection, shop.connect() as migration:
+
+        def state_after_a_look() -> TableState:
+            (table,) = source_tables(connection, ["p"])
+            # It was copied for this before: the next lock has another session.
+            cause = cause_of_copy(ParkReason.LOCK, table.fingerprint.to_text())
+            known = {table.facts.oid: replace(PARKED, copied_for=cause)}
+            record = SubscriptionRecord(
+                "lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1), known
+            )
+            store = SimpleNamespace(record=record, save=lambda _: None)
+            tables = SubscriptionTables(cast(Any, store), lambda _: None)
+            options = TableOptions()
+            look = CatalogLook(
+                connection, IDENTITY, [table], known, options,
+                has_rules=False, wal_end=Lsn(9), timeline=1,
+            )  # fmt: skip
+            look.apply(tables, lambda _: PARKED, copy_data=True)
+            return tables.record.tables[table.facts.oid].state
+
+        with migration.transaction():
+            migration.execute("LOCK TABLE ONLY low")
+            assert state_after_a_look() is TableState.PARKED
+        assert state_after_a_look() is TableState.INITIALISE
+        # The look keeps no lock.
+        migration.execute("SET lock_timeout = '1s'; LOCK TABLE root")
