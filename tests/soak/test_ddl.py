@@ -10,9 +10,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import pytest
+from tests.soak.report import Report
 from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.ddl.batch import run_rows
 from tests.support.ddl.page import PAGE, judge, schema_changes, to_markdown
@@ -36,6 +37,7 @@ PUBLISHERS = {
     "pgsluice": (Publisher.PGSLUICE, Publisher.OURS),
     "server": (Publisher.SERVER,),
 }
+TITLES = {"pgsluice": "pgsluice's", "server": "the server's"}
 
 
 def chosen(publishers: tuple[Publisher, ...], moment: Moment, version: int) -> list[Row]:
@@ -83,16 +85,24 @@ def test_rows(
     database: MakeDatabase,
     pipeline: MakePipeline,
     failover: Callable[[int], FailoverDatabase],
+    report: Report,
 ) -> None:
     rows = chosen(PUBLISHERS[publisher], moment, version)
     if not rows:
         pytest.skip("no row is chosen")
     promotes = moment in (Moment.PROMOTION, Moment.LOST)
-    source = failover(version) if promotes else database(servers(version))
-    seen = run_rows(pipeline, source, rows, moment)
-    verdicts = judge(rows, seen, moment)
-    sys.stdout.write(f"\n{to_markdown(moment, verdicts)}\n")
-    failed = [f"{one.row.name}: {one.fault}, {one.seen}" for one in verdicts if one.fails]
-    stale = [one.row.name for one in verdicts if one.is_stale]
-    assert not failed, "\n".join(failed)
-    assert not stale, f"these pass, so that they are no known gaps any more: {stale}"
+    what = f"{TITLES[publisher]} publications, {moment.value}, PostgreSQL {version}"
+    is_whole = "PGSLUICE_DDL_ROWS" not in os.environ
+    with report.row(what, seed=0) if is_whole else nullcontext({}) as line:
+        source = failover(version) if promotes else database(servers(version))
+        verdicts = judge(rows, run_rows(pipeline, source, rows, moment), moment)
+        sys.stdout.write(f"\n{to_markdown(moment, verdicts)}\n")
+        failed = [f"{one.row.name}: {one.fault}, {one.seen}" for one in verdicts if one.fails]
+        stale = [one.row.name for one in verdicts if one.is_stale]
+        assert not failed, "\n".join(failed)
+        assert not stale, f"these pass, so that they are no known gaps any more: {stale}"
+        gaps = [one.row.name for one in verdicts if one.fault is not None]
+        line["figures"] = f"{len(rows)} schema changes"
+        line["shown"] = f"{len(rows) - len(gaps)} as expected"
+        if gaps:
+            line["shown"] += f"; known gaps: {', '.join(gaps)}"
