@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pgsluice.embedded import WHEEL_VERSIONS, EmbeddedServer, npm
 from pgsluice.errors import ConfigError
@@ -39,6 +40,10 @@ from tests.support.databases import (  # noqa: E402
     Servers,
     fresh_database,
 )
+
+# How long an example takes is no assertion.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 # Tests crash processes, never the machine: fsync would only cost time.
 _TEST_SETTINGS = {

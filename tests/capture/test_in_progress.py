@@ -52,7 +52,8 @@ from pgsluice.wire import (
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 2**32), parallel=st.booleans(), small=st.booleans())
 def test_what_a_server_commits_is_what_is_read(tmp_path_factory, seed, parallel, small):

@@ -20,7 +20,8 @@ Rows = dict[int, tuple[Any, ...]]
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(script=scripts(), again=scripts(10), small=st.booleans())
 def test_what_is_read_is_what_the_server_has(database, tmp_path_factory, script, again, small):

@@ -131,7 +131,7 @@ def apply(target: Model, result: NetChanges) -> Model:
     return after
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(histories(), st.randoms(use_true_random=False), st.sampled_from("df"))
 def test_batches_of_net_changes_equal_row_by_row(
     history: tuple[Model, list[tuple[Any, ...]], bool], random: Any, identity: str

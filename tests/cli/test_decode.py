@@ -389,8 +389,7 @@ class TestWrongInput:
 
     @settings(
         max_examples=60,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
     @given(data=st.data())
     def test_any_bytes_are_decoded_or_refused(

@@ -98,7 +98,7 @@ sent_changes = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(sent=st.lists(sent_changes, min_size=1, max_size=4), data=st.data())
 def test_damaged_messages_decode_or_fail_as_in_wire(
     sent: list[Message], data: st.DataObject

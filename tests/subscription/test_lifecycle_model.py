@@ -436,4 +436,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+TestModel.settings = settings(max_examples=300, stateful_step_count=50)

@@ -100,7 +100,7 @@ def test_all_small_cases() -> None:
     assert cases == 2924, "so the walk is whole"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from(list(assignments())), st.sets(st.sampled_from(OIDS)))))
 def test_any_sequence_of_looks_and_copies(
     steps: list[tuple[dict[int, TargetName], set[int]]],

@@ -31,7 +31,7 @@ def raw(values: Sequence[bytes | None]) -> pa.Array:
 
 
 @pytest.mark.parametrize("oid", OIDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(values=anything, options=st.sampled_from(CHOICES))
 def test_any_bytes_decode_or_are_refused(
     oid: int, values: list[bytes | None], options: TypeOptions
@@ -52,7 +52,7 @@ def test_any_bytes_decode_or_are_refused(
         assert not any(null and bad for null, bad in zip(nulls, unfit, strict=True))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(value=st.binary(max_size=40))
 def test_any_bytes_in_binary_form_print_or_are_refused(value: bytes) -> None:
     for oid in PRINTED:
@@ -81,7 +81,6 @@ def _element_out(value: str | None, delimiter: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-@settings(deadline=None)
 @given(rows=st.lists(st.none() | st.lists(elements, max_size=5), max_size=8))
 @example(rows=[["a,b", None], [], None, ["\\\\", '\\"', "{}"], ["NULL"]])
 def test_text_arrays(rows: list[list[str | None] | None]) -> None:
@@ -94,7 +93,6 @@ def test_text_arrays(rows: list[list[str | None] | None]) -> None:
     assert column.decode_text(again).values.equals(decoded.values)
 
 
-@settings(deadline=None)
 @given(rows=st.lists(st.none() | st.lists(st.none() | st.integers(-9, 99), max_size=4)))
 @example(rows=[[1, None] * 100, [], [2], None, list(range(99)), [None]])
 def test_binary_arrays(rows: list[list[int | None] | None]) -> None:
@@ -127,7 +125,6 @@ def array_send(values: list[int | None]) -> bytes:
     )
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.none()
@@ -144,7 +141,6 @@ def test_decimals(values: list[Decimal | None]) -> None:
     assert column.encode_text(decoded).cast(pa.large_binary()).to_pylist() == texts.to_pylist()
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.floats(width=32)))
 def test_float4_is_exact(values: list[float | None]) -> None:
     column = resolve_type(700, -1, {})
@@ -152,7 +148,6 @@ def test_float4_is_exact(values: list[float | None]) -> None:
     assert repr(column.decode_text(texts).values.to_pylist()) == repr(values)
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.dates()))
 def test_dates(values: list[dt.date | None]) -> None:
     column = resolve_type(1082, -1, {})
@@ -163,7 +158,6 @@ def test_dates(values: list[dt.date | None]) -> None:
 offsets = st.integers(-57599, 57599).map(lambda s: dt.timezone(dt.timedelta(seconds=s)))
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.none() | st.tuples(st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1)), offsets)
@@ -197,7 +191,6 @@ def postgres_text(moment: dt.datetime) -> str:
     return text + zone
 
 
-@settings(deadline=None)
 @given(st.integers(-2_500_000, 100_000_000))
 def test_the_calendar(days: int) -> None:
     year, month, day = civil_from_days(days)
@@ -219,7 +212,6 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("oid", TEXTS)
-@settings(deadline=None)
 @given(data=st.data())
 def test_a_slice_decodes_as_the_slice_of_the_decoded(oid: int, data: st.DataObject) -> None:
     column = resolve_type(oid, -1, {}, TypeOptions("decimal(10,2)"))

@@ -275,7 +275,8 @@ ROWS = st.dictionaries(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(source=ROWS, target=ROWS)
 def test_what_is_named_is_what_differs(

@@ -21,7 +21,8 @@ from pgsluice.verification.postgres_text import TextForm, postgres_text
 # Before 12 floats are printed with a fixed number of digits.
 pytestmark = pytest.mark.pg(">= 12")
 PER_SERVER = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 # Between two floats whose neighbours lie exactly on a shorter decimal, at the ends of the
 # plain notation, the smallest and the largest.

@@ -112,19 +112,18 @@ def test_every_message_has_a_strategy() -> None:
     assert set(FRAMES) == set(get_args(CopyData))
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.one_of(list(MESSAGES.values())))
 def test_messages_travel(message: Message) -> None:
     assert decode(message, message.encode()) == message
 
 
-@settings(deadline=None)
 @given(st.one_of(list(FRAMES.values())))
 def test_frames_travel(frame: CopyData) -> None:
     assert decode_copy_data(frame.encode()) == frame
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.one_of(list(MESSAGES.values())), st.data())
 def test_no_message_is_the_beginning_of_another(message: Message, data: st.DataObject) -> None:
     """So that every cut is noticed: no message is valid without its last bytes."""
@@ -134,7 +133,7 @@ def test_no_message_is_the_beginning_of_another(message: Message, data: st.DataO
         decode(message, whole[:size])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(max_size=60), st.booleans(), st.booleans())
 def test_any_bytes_are_a_message_or_a_protocol_error(
     data: bytes, in_stream: bool, parallel: bool

@@ -468,7 +468,7 @@ def test_of_two_streams_the_newer_relation_counts_whichever_commits_first() -> N
         assert machine.relation(OID) == relation(name="new")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_what_is_committed_is_what_was_not_rolled_back(
     generator: random.Random, parallel: bool
@@ -519,7 +519,7 @@ def rows_of(content: list[Row | None]) -> list[Row]:
     return [row for row in content if row is not None]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.randoms(use_true_random=False))
 def test_rows_in_one_go_are_as_rows_one_by_one(generator: random.Random) -> None:
     """Capture tells the machine of all rows between two other messages at once."""
