@@ -48,10 +48,8 @@ class AckPolicy:
         """Note a keepalive.
 
         Args:
-            end: its LSN.
             after_command: the command that will have made durable all that came before it.
             is_held: a transaction is half received, which keeps the frontier where it is.
-            wants_reply: the server asks for status.
         """
         self.is_reply_due |= wants_reply
         if not is_held and end > self._candidate:
@@ -66,7 +64,6 @@ class AckPolicy:
 
         Args:
             done_command: the last command that is durable.
-            durable: the durable frontier.
         """
         if self._candidate <= durable or done_command < self._candidate_command:
             return None

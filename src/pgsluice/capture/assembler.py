@@ -73,8 +73,6 @@ class _Cursor:
     """How far a chunk was followed.
 
     Attributes:
-        chunk: its frames.
-        now: when it came.
         followed: messages that the machine has seen.
         kept: frames that were put where they belong.
         whole_end: the end of the last whole transaction.
@@ -91,7 +89,6 @@ class TransactionAssembler:
     """Sorts the frames of one connection by transaction.
 
     Args:
-        facts: looks up what is not on the wire.
         prepared_relations: the OIDs of what a prepared transaction (gid, xid) changes.
         limit: refuses positions that the server cannot have.
         parallel: ``streaming 'parallel'`` was asked for.
@@ -136,10 +133,6 @@ class TransactionAssembler:
 
     def take(self, chunk: Chunk, now: float) -> Iterator[Command]:
         """Follow a chunk.
-
-        Args:
-            chunk: the next frames.
-            now: the caller's clock.
 
         Yields:
             commands; hand each to the store before asking for the next.

@@ -35,7 +35,6 @@ class CaptureProcess:
     """A capture that runs as a child process; a context manager. Threads may share it.
 
     Args:
-        config: the whole configuration.
         once: it ends by itself at the server's position at its start.
     """
 

@@ -197,7 +197,6 @@ class PlainTransactions:
     Attributes:
         end: the index behind the last Commit.
         final_lsns, commit_lsns, end_lsns: of each transaction, from its Begin and Commit.
-        oids: the relations of their rows.
     """
 
     end: int
@@ -213,8 +212,6 @@ class FrameChunks:
 
     Attributes:
         pieces: joined frames, and the length of each.
-        size_bytes: of all of them.
-        count: how many frames.
     """
 
     pieces: list[tuple[bytes | memoryview, Int64s]] = field(default_factory=list)

@@ -24,10 +24,7 @@ class CaptureHealth:
     """What capture says of itself.
 
     Attributes:
-        pid: its process.
-        phase: what it does.
         written_at: seconds since 1970.
-        position, frontier: of the spool, as text.
         server_end: how far the server's WAL was when it last said so, as text.
         spool_bytes: what the spool weighs; None: not known yet.
         message: why, when something is in the way.

@@ -66,11 +66,8 @@ class Receiver:
 
     Args:
         connection: after START_REPLICATION.
-        store: makes durable what is handed to it.
-        facts: looks up what is not on the wire.
         pace: when segments are cut.
         parallel: ``streaming 'parallel'`` was asked for.
-        stop: set to end cleanly.
         until: end when the durable frontier has reached it.
         on_progress: called about once a second, and when the spool is full or has room again,
             with the end of the server's WAL and with what the spool holds.

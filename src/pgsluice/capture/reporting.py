@@ -19,11 +19,6 @@ from pgsluice.spool.retention import RetentionState
 class CaptureReporter:
     """Reports the state of one capture.
 
-    Args:
-        config: the whole configuration.
-        writer: its spool's.
-        send: takes the events.
-
     Attributes:
         lasting: what people have to know for as long as it is so; any thread may set it.
     """
@@ -71,9 +66,7 @@ class CaptureReporter:
         """Report what capture does now.
 
         Args:
-            phase: what it does.
             message: why, when something is in the way.
-            error: what ended it.
         """
         message = message or self.lasting
         position, frontier = self._writer.position, self._writer.frontier

@@ -28,7 +28,6 @@ class Store:
     """Makes commands durable on a thread of its own; a context manager.
 
     Args:
-        writer: the spool's.
         retention: keeps the spool small; None: it grows.
 
     Attributes:

@@ -40,7 +40,6 @@ class History:
     """A timeline and those that it descends from.
 
     Attributes:
-        timeline: the newest.
         ends: the ones before it, oldest first, each with the LSN where its successor began.
     """
 
@@ -83,7 +82,6 @@ class Received:
     """What a spool holds.
 
     Attributes:
-        history: of the WAL that it came from.
         last: the end of the last commit, or a place inside a later prepare's record.
         frontier: up to where everything was received.
     """

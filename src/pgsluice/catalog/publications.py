@@ -24,7 +24,6 @@ class PublicationInfo:
         via_root: changes of partitions are published under their root's name.
         generated_columns: ``none`` or ``stored`` (18+).
         is_ours: the publication has our COMMENT; only such ones are altered or dropped.
-        may_alter: our role owns the publication.
     """
 
     oid: int

@@ -22,7 +22,6 @@ class ServerInfo:
         system_id: the cluster's identifier; None when the role may not read it (the
             replication connection's IDENTIFY_SYSTEM always returns it).
         max_slot_wal_keep_bytes: how much WAL slots may retain; None: no limit.
-        is_standby: the server is in recovery.
         has_replication: our role may replicate: as a superuser, by its REPLICATION attribute, or
             as a member of a managed service's replication role.
         may_create: the role may create publications in this database.

@@ -170,7 +170,6 @@ def fetch_witnesses(
     """Read the rows in the connection's snapshot.
 
     Args:
-        connection: to the source.
         publications: the server's publications that the stream is asked for.
         types: OIDs of the user-defined types that columns need.
     """

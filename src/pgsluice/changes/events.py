@@ -77,8 +77,6 @@ def join_runs(
 
     Args:
         runs: in any order.
-        schema: the target's columns.
-        key: names of the key columns.
         missing: added columns -> what rows from before them have.
 
     Raises:

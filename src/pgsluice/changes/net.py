@@ -66,7 +66,6 @@ class NetChanges:
     the rest.
 
     Attributes:
-        schema: the target's columns.
         key: names of the key columns; empty for a table that only takes inserts.
         truncated: whether all rows of the target are deleted first.
         rows: the final rows, at most one for each key, in the order of their last change.
@@ -85,7 +84,6 @@ class NetChanges:
             least so many where the stream is not complete.
         only_new: true if there are no deletes and each row was inserted in the batch: the
             target has no row with a key of ``rows``, and need not be searched.
-        counts: the batch's changes before netting.
         skipped: rows whose UPDATE or DELETE came after the batch had deleted them.
     """
 
@@ -122,7 +120,6 @@ def net_changes(
 
     Args:
         changes: the table's runs, in any order; of several leaves for a partitioned table.
-        schema: the target's columns.
         key: names of the key columns, unique at the source at any moment; empty for a table
             that only takes inserts.
         is_complete: the stream carries every change of the table. Otherwise the target may have

@@ -68,7 +68,6 @@ class RelationChanges:
     one change without tuples.
 
     Attributes:
-        relation: the Relation message in force.
         facts: what the catalog said about the relation; None when that is unknown.
         schema: the new tuples' Arrow fields, named as the relation's columns.
         actions: INSERT, UPDATE, DELETE or TRUNCATE.

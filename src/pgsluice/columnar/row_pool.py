@@ -109,8 +109,6 @@ class RowPool:
         """Some rows and columns, as tuples of their own.
 
         Args:
-            columns: these columns, in this order.
-            rows: rows of the pool.
             complete: which of the rows take their unchanged values from their old tuples;
                 None: none of them.
         """

@@ -24,8 +24,6 @@ class CopyWork:
 
     Attributes:
         facts: the table, or a partitioned table's root.
-        namespace: the target's schema name.
-        name: the target's table name.
         columns: the columns that the server's publications send; None: all that are not
             generated.
         row_filter: the server's row filters, ORed; None: all rows.
@@ -53,8 +51,6 @@ class CopyResult:
     """What one copy did.
 
     Attributes:
-        rows: how many were copied.
-        version: the target's.
         copy_number: the target's; higher than the work's if that came too late.
     """
 
@@ -71,8 +67,6 @@ class CopyTables:
         dsn: the source, as the executors reach it.
         snapshot: the snapshot that all tables are read under, and its position.
         spool_id: the spool whose stream the copies are joined to.
-        sink: the sink's configuration.
-        options: how tables travel.
     """
 
     dsn: str

@@ -104,9 +104,7 @@ def read_table(
     """The table's rows under the snapshot, in batches of the target's schema.
 
     Args:
-        dsn: the source's connection string.
         snapshot: name of an exported snapshot that its exporter still holds.
-        query: what to read.
         schema: the target's schema, its fields in the order of ``query.columns``.
 
     Raises:
@@ -279,7 +277,6 @@ class _CopyStream(io.RawIOBase):
 
     Args:
         connection: idle; it runs nothing else until :meth:`drain`.
-        statement: COPY ... TO STDOUT.
 
     Raises:
         psycopg.Error: as the server says it; also while reading.

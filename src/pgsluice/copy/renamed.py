@@ -29,7 +29,6 @@ class CopyRenamed:
 
     Attributes:
         spool_id: the spool that the targets belong to.
-        sink: the sink's configuration.
     """
 
     spool_id: str

@@ -218,9 +218,6 @@ class Workload:
         Each of :data:`~pgsluice.demo.shopper.EVENTS` (a TRUNCATE, the large transaction,
         a swap of keys ...) happens at least once, even in no time.
 
-        Args:
-            stop: ends the work early when set.
-
         Raises:
             psycopg.Error: the server failed, or refused a statement.
         """

@@ -28,7 +28,6 @@ class Shopper:
 
     Args:
         rng: makes the decisions.
-        worker: its number, of ``workers``.
         large: rows of :meth:`import_orders`.
     """
 

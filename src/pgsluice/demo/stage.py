@@ -30,7 +30,6 @@ class Stage:
 
     Args:
         directory: a new or empty folder, which is kept; None for a temporary one.
-        keep: keep the temporary folder, too.
 
     Raises:
         ConfigError: the folder is not empty, or cannot be created.

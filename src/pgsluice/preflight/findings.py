@@ -20,7 +20,6 @@ class Finding:
 
     Attributes:
         subject: what was checked, in a word or two.
-        what: what is the case.
         todo: what to do, possibly several lines; None if nothing has to be done.
     """
 

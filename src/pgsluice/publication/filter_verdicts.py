@@ -57,8 +57,6 @@ def evaluate_filters(
     """Evaluate the filters on the tuples of changes.
 
     Args:
-        changes: of one relation.
-        pool: their tuples.
         filters: by INSERT, UPDATE and DELETE; actions with the same filters share one evaluator.
 
     Raises:
@@ -97,7 +95,6 @@ class _EvaluatedTuples:
     """The tuples that one filter is evaluated on, in the server's order: by change, old before new.
 
     Attributes:
-        rows: their rows in the pool.
         changes: the change of each tuple.
         is_old: whether it is the change's old tuple.
     """

@@ -58,7 +58,6 @@ class Publication:
     Attributes:
         tables: those that are named, in order.
         schemas: of TABLES IN SCHEMA.
-        all_tables: FOR ALL TABLES.
         publish: of :data:`ACTIONS`, in that order.
         publish_via_partition_root: changes of partitions go under their root's name, with its
             filter and columns.

@@ -25,7 +25,6 @@ class Projection:
         relation: with the name and OID that it is published under, and the published columns.
         facts: likewise; its root is the relation that it is published as. There is no key if one of
             its columns is not published.
-        schema: of the published columns.
         column_indexes: which columns of the relation these are.
     """
 

@@ -127,10 +127,8 @@ def resolve(
     """Find the rules that act on a relation's changes.
 
     Args:
-        publications: of one subscription.
         table: the relation that the server sends: a table, a leaf, or a partitioned table if the
             server publishes it under its own name.
-        catalog: all the source's tables.
 
     Returns:
         None when none of the publications has the relation.

@@ -50,8 +50,6 @@ class SystemIdentity:
 
     Attributes:
         system_id: the cluster's identifier, the same on its standbys.
-        timeline: the current timeline.
-        dbname: the connection's database.
     """
 
     system_id: str
@@ -128,9 +126,6 @@ class Walsender:
         """Run a replication command or SQL as a simple query.
 
         Args:
-            text: the command.
-            doing: what the command does, for errors.
-            timeout_s: how long to wait for its end.
             is_stopping: called a few times a second; True ends the wait.
 
         Returns:

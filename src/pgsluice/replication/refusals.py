@@ -84,7 +84,6 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
     Args:
         doing: what pgsluice did, such as ``creating slot "s"``.
         sqlstate: None when the connection broke instead.
-        message: the primary message.
         detail: DETAIL; used only in errors about slots, where it has no values.
     """
     if sqlstate is None or sqlstate.startswith(("08", "57P")):

@@ -30,7 +30,6 @@ class CreatedSlot:
     """The answer to CREATE_REPLICATION_SLOT.
 
     Attributes:
-        name: the slot's.
         consistent_point: the position of the snapshot: transactions that commit later are streamed.
         snapshot_name: of the exported snapshot, which can be imported until the next command on the
             connection that created the slot; None if none was exported.

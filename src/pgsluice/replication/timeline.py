@@ -23,8 +23,6 @@ class TimelineSwitch:
     """The end of one timeline.
 
     Attributes:
-        timeline: which one ended.
-        lsn: where the next one began.
         reason: the server's words (``no recovery target specified``).
     """
 
@@ -35,10 +33,6 @@ class TimelineSwitch:
 
 def parse_history(text: str, timeline: int) -> tuple[TimelineSwitch, ...]:
     """Read a history file.
-
-    Args:
-        text: its content.
-        timeline: whose it is.
 
     Returns:
         the timelines before ``timeline``, oldest first.

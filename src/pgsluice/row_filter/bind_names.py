@@ -22,13 +22,7 @@ ROW_TYPE = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class ColumnBinder:
-    """Binds names of columns.
-
-    Attributes:
-        columns: the relation's, by name.
-        relation: its name.
-        schema: its schema.
-    """
+    """Binds names of columns."""
 
     catalog: c.Catalog
     columns: Mapping[str, c.FilterColumn]

@@ -24,7 +24,6 @@ class CannotCompute(Exception):
 
     Attributes:
         node: the first such node.
-        reason: a sentence.
         way_out: what the user can do instead.
     """
 

@@ -23,7 +23,6 @@ class Function:
     """A function of pg_proc.
 
     Attributes:
-        oid: in pg_proc.
         signature: ``name(type,type)`` with internal names of the declared types:
             ``int4lt(int4,int4)``, polymorphic ``array_eq(anyarray,anyarray)``.
     """

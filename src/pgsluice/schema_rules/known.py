@@ -18,7 +18,6 @@ class ColumnState(NamedTuple):  # a tuple, because a look makes tens of thousand
     Attributes:
         version: xmin of its row in pg_attribute, which also changes with what is harmless.
         type_oid, typmod: of the type below a domain; 0 where they are not known.
-        is_sent: the publications send it.
     """
 
     name: str

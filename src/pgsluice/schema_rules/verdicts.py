@@ -17,11 +17,7 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:
-    """The target needs more columns; they are NULL in the rows that it has.
-
-    Attributes:
-        fields: in order.
-    """
+    """The target needs more columns; they are NULL in the rows that it has."""
 
     fields: tuple[pa.Field, ...]
 
@@ -39,11 +35,7 @@ class ColumnsAdded:
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """The target's column needs a wider type; the values that it has stay as they are.
-
-    Attributes:
-        field: with the wider type.
-    """
+    """The target's column needs a wider type; the values that it has stay as they are."""
 
     field: pa.Field
 
@@ -55,22 +47,14 @@ class LeaveOut:
 
 @dataclass(frozen=True, slots=True)
 class LookFirst:
-    """Only a look at the catalog can say what the change means for the rows of the target.
-
-    Attributes:
-        why: a sentence for people.
-    """
+    """Only a look at the catalog can say what the change means for the rows of the target."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAgain:
-    """The stream does not tell what became of the rows, so that they have to be copied.
-
-    Attributes:
-        why: a sentence for people.
-    """
+    """The stream does not tell what became of the rows, so that they have to be copied."""
 
     why: str
 
@@ -79,9 +63,6 @@ class CopyAgain:
 class Verify:
     """Rows may have changed without the stream telling, or nothing has: only their comparison
     can tell.
-
-    Attributes:
-        why: a sentence for people.
     """
 
     why: str
@@ -92,8 +73,6 @@ class Park:
     """A user has to decide.
 
     Attributes:
-        why: a sentence for people.
-        hint: what to do.
         column: the column that the rule is about; None: the whole table.
         reason: if a look can see that it has ended.
     """

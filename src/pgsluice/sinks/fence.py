@@ -49,7 +49,6 @@ class TableWriter:
     """Writes one target table, each position once; used by one task, never shared.
 
     Args:
-        sink: where the table lies.
         table: what it has to be.
         identity: whose rows it has to hold.
     """
@@ -353,10 +352,8 @@ def read_content(
     """What a target had at a version; None: the sink cannot say, or the rows are not those.
 
     Args:
-        sink: where the table lies.
         table: which one; its columns are not used.
         identity: whose rows it has to have had.
-        version: the table's version.
         position: up to which the table has to have been applied.
     """
     handle = sink.open(table, identity)

@@ -29,7 +29,6 @@ class Java:
     """An installed Java.
 
     Attributes:
-        program: the executable.
         version: its feature version (8, 11, 17 ...); None if ``java -version`` does not show one.
     """
 

@@ -49,8 +49,6 @@ class RowReader:
     Attributes:
         spool: the spool's folder, which the executors can read under the same path.
         table: the table to read; None: envelope rows of all tables.
-        declared: the query's schema.
-        types: the options of the type mapping.
     """
 
     spool: Path

@@ -58,9 +58,7 @@ def run_tasks(
     """Run work in one Spark job; like :func:`run_frame`.
 
     Args:
-        spark: the session.
         run: turns work into a result; Spark pickles it.
-        works: any number.
         most_tasks: the largest number of tasks; None: each piece of work has its own.
     """
     if not works:

@@ -112,11 +112,9 @@ class SegmentView:
     """A segment, or one part of a large transaction, ready to decode alone.
 
     Attributes:
-        name: the file's name, for error messages.
         start, end: the positions in the block are in (start, end].
         relations: by OID, in force before the first message. R and ``#`` messages in the
             block change them for the messages that follow.
-        block: its messages.
     """
 
     name: str

@@ -18,8 +18,6 @@ class ChainEnd:
     """The end of the chain, where one writer appends.
 
     Args:
-        spool: has the chain.
-        epoch: the writer's.
         position: where the chain ends.
 
     Attributes:

@@ -58,8 +58,6 @@ def decode_file(data: bytes, path: str, hint: str = RESTORE_OBJECT) -> dict[str,
 
     Args:
         data: the object's bytes, with the key ``format``.
-        path: names the file in errors.
-        hint: what to do when it is damaged.
 
     Raises:
         ForeignSpool: of a format that this version does not read.

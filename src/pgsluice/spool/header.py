@@ -45,9 +45,6 @@ class PartReference:
     """A part, as a reference or prepared file names it.
 
     Attributes:
-        name: the part's object name.
-        size_bytes: its size.
-        messages: the number of its messages.
         ordinal_start: the number of the transaction's changes before the part, without those of
             aborted subtransactions.
         drops: pairs (first, past the last) of message indices that belong to aborted
@@ -66,7 +63,6 @@ class _Header:
     """The fields of every kind.
 
     Attributes:
-        origin: the file's writer.
         counts: of its messages; a reference or prepared file counts those of its parts.
         relations: by OID, the definitions of the changed relations before the first message; in
             a reference or prepared file, after the last message. The facts in a reference hold
@@ -106,7 +102,6 @@ class PartHeader(_Header):
 
     Attributes:
         in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
-        transaction: the transaction's key.
         sequence: the part's number in its transaction, from 0.
         number: the part's number among all parts of its writer, as in its name; None in format 2.
     """
@@ -149,7 +144,6 @@ class PreparedHeader(_Header):
         in_stream: of its parts.
         transaction: its key, with the epoch of the writer that received it.
         xid: its top-level transaction ID.
-        parts: in order.
         gid: the name that PREPARE TRANSACTION gave it.
         prepare_lsn: where the record of its PREPARE starts.
     """

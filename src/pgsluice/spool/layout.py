@@ -85,7 +85,6 @@ class PartName:
     """A part of one transaction.
 
     Attributes:
-        epoch: the writer's.
         transaction: the transaction's key: letters, digits and ``-``.
         number: counts the writer's parts, over all transactions.
     """

@@ -32,12 +32,7 @@ _checked: dict[Hashable, None] = {}
 
 
 class Objects:
-    """The objects of one spool.
-
-    Args:
-        storage: stores them.
-        spool_id: the spool's.
-    """
+    """The objects of one spool."""
 
     def __init__(self, storage: Storage, spool_id: str) -> None:
         self.storage = storage

@@ -24,7 +24,6 @@ class WrittenPart:
 
     Attributes:
         name, size_bytes: of the file.
-        messages: the number of its messages.
         kept: how many of its first messages still belong to the transaction.
         counts: of the kept messages.
         in_force: the relations after the last kept message.
@@ -44,7 +43,6 @@ class TransactionInParts:
 
     Attributes:
         in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
-        parts: in order.
         sequence: the next part's number.
     """
 
@@ -85,7 +83,6 @@ class TransactionInParts:
         """Keep only the first messages.
 
         Args:
-            messages: their number.
             shorten: returns the given part with only its first n messages kept.
 
         Returns:

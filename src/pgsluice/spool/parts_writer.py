@@ -103,7 +103,6 @@ class PartsWriter:
         """Keep only the first messages of an open transaction: a subtransaction was aborted.
 
         Args:
-            transaction: the transaction's key.
             kept_messages: how many of the messages that its parts still have.
 
         Raises:
@@ -185,7 +184,6 @@ class PartsWriter:
         Args:
             transaction: the key of its parts; it may have none.
             gid: the name that PREPARE TRANSACTION gave it.
-            xid: the transaction's.
             prepare_lsn: where the record of its PREPARE starts.
 
         Raises:

@@ -45,9 +45,7 @@ class SegmentInfo:
     """A segment in the chain; its header is read when first asked for.
 
     Attributes:
-        name: its object name in the spool.
         start, end: its range (start, end].
-        epoch: of its writer.
         is_reference: does it stand for a transaction in parts?
         written_at: seconds since 1970.
     """

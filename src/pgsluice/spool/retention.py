@@ -40,8 +40,6 @@ class Hold:
 
     Attributes:
         table: the relation's OID, or ALL_TABLES for the subscription's own position.
-        is_parked: the table is parked.
-        is_disabled: the subscription is disabled.
     """
 
     subscription: str
@@ -194,8 +192,6 @@ class Retention:
     """Deletes the segments of one spool that nobody needs; runs in the writer's process.
 
     Args:
-        writer: the spool's.
-        policy: what the configuration says.
         warn: called with a sentence for each dropped hold.
     """
 

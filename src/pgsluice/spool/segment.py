@@ -71,8 +71,6 @@ def read_segment(
     """Read the header and the messages; a memory-mapped file's bytes are not copied.
 
     Args:
-        file: the opened file.
-        path: names it in errors.
         is_checked: this process has compared the blocks with their checksums before.
 
     Raises:

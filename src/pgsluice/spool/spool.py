@@ -52,9 +52,7 @@ class Spool:
     """A folder that is a spool. Opening it reads only its identity.
 
     Attributes:
-        path: the folder.
         identity: the source it belongs to, as read when it was opened or last replaced.
-        storage: stores its files.
         objects: its segments, parts, references and prepared files.
     """
 
@@ -72,8 +70,6 @@ class Spool:
         """Create a spool in a new or empty folder.
 
         Args:
-            path: the folder.
-            identity: the source it belongs to.
             start: where its chain begins, if that is known; otherwise the spool is an intent
                 until :meth:`register_start`.
 

@@ -78,11 +78,7 @@ def shard_now() -> str:
 
 
 class LocalStorage:
-    """Files below one folder; folders are 0700 and files 0600.
-
-    Args:
-        root: the spool's folder.
-    """
+    """Files below one folder; folders are 0700 and files 0600."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -35,7 +35,6 @@ class SpoolWriter:
         spool: whose chain has a beginning.
 
     Attributes:
-        spool: the spool.
         reader: reads the same files; for the writer's own thread.
         parts: writes the transactions in parts.
 

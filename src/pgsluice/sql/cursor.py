@@ -11,7 +11,6 @@ class TokenCursor:
 
     Args:
         tokens: the last one is of kind END; the cursor never moves past it.
-        text: the text of the tokens.
     """
 
     def __init__(self, tokens: list[Token], text: str) -> None:

@@ -18,7 +18,6 @@ class SqlRefused(ConfigError):
     """A statement, or a filter in it, that PostgreSQL 18 refuses with this message.
 
     Attributes:
-        message: the server's message.
         detail: its DETAIL, or None.
         server_hint: its HINT, or None.
         position: in ``source``, in characters from 0; None where the server reports none.

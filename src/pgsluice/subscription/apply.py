@@ -31,8 +31,6 @@ class ApplyTables:
     Attributes:
         spool_path: the spool, as the executors see it.
         spool_id: which spool it has to be.
-        sink: the sink's configuration.
-        options: how tables travel.
         keep_versions: target versions by relation OID that readers of cuts rely on.
         rules: of pgsluice's publications, by table and by the relation that the server sends;
             None: there are no such publications, and everything is taken.

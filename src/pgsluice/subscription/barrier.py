@@ -62,7 +62,6 @@ class StandingTable:
 
     Attributes:
         title: ``schema.table`` at the target.
-        target: where the target lies.
         version: the target's version that holds exactly the barrier's position; -1: none does.
         reason: why no version does; None otherwise.
         is_published: the publications send the table.
@@ -80,10 +79,8 @@ class BarrierAnswer:
     """The driver's answer.
 
     Attributes:
-        barrier_id: of the barrier that it answers.
         position: the subscription's position.
         is_passed: batches were past the barrier already; there are no tables then.
-        tables: by relation OID.
     """
 
     barrier_id: str
@@ -167,7 +164,6 @@ def standing_tables(
     """The tables of a subscription that has applied what was committed up to a barrier.
 
     Args:
-        record: the subscription's.
         barrier: it has a position.
         version_of: the newest version of a table's target, with what others wrote; -1: none.
     """
@@ -215,7 +211,6 @@ class BarrierOwner:
     """The barrier of a process that verifies; a context manager that removes it at its end.
 
     Args:
-        folder: the subscription's.
         titles: the tables to verify; empty: all.
         wait_s: how long to wait while another process verifies the subscription.
         is_stopping: asked meanwhile; gives up.
@@ -288,11 +283,7 @@ class BarrierOwner:
 
 
 class BarrierWait:
-    """Planning's side: how far a batch may reach.
-
-    Args:
-        folder: the subscription's.
-    """
+    """Planning's side: how far a batch may reach."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -71,11 +71,8 @@ class CatalogLook:
     """One look.
 
     Args:
-        connection: to the source.
         identity: the spool's, with the timelines that it followed.
         source: the tables that the publications send now.
-        known: the tables that the subscription has.
-        options: how tables travel.
         has_rules: whether publications of pgsluice choose from what the server sends.
         wal_end, timeline: where the server's WAL ended after ``source`` was read.
     """
@@ -111,7 +108,6 @@ class CatalogLook:
         """Apply the look to a subscription's tables, durably.
 
         Args:
-            tables: the subscription's.
             new_record: the record to begin with of a table that it does not know.
             copy_data: whether it copies new tables.
         """

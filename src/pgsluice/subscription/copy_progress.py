@@ -27,9 +27,7 @@ def report_progress(
     """Report how far copies are while the block runs.
 
     Args:
-        dsn: the source.
         subscription: the name for the events.
-        works: the copies that run.
         report: called from a thread.
     """
     done = threading.Event()

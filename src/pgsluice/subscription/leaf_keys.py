@@ -24,12 +24,7 @@ _MOST_NAMED = 3
 
 
 class KeyProblem(NamedTuple):
-    """Why no key holds for all leaves of a table whose updates or deletes are sent.
-
-    Attributes:
-        what: a sentence.
-        hint: what to do.
-    """
+    """Why no key holds for all leaves of a table whose updates or deletes are sent."""
 
     what: str
     hint: str
@@ -48,7 +43,6 @@ def with_leaves_key(
     """A table without a key, with the key of its leaves if that holds for all of them.
 
     Args:
-        table: the partitioned table.
         published: the relations that are sent for it.
         partition_columns: of it and of the partitioned tables below it; None for an expression.
     """

@@ -239,7 +239,6 @@ class Transition:
     """What an event makes of a table.
 
     Attributes:
-        table: its record.
         attempts: its consecutive failures.
         effect: what has to follow once the record is durable.
     """
@@ -281,7 +280,6 @@ def next_state(
         state: the table's; None: the subscription does not know the table yet.
         table: its record; of a table that is not known, the one to begin with.
         attempts: its consecutive failures so far.
-        event: what happened.
 
     Raises:
         ImpossibleEventError: the event cannot happen in this state.

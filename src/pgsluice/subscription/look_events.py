@@ -104,11 +104,7 @@ class LookedColumns(LookedSame):
 
 @dataclass(frozen=True)
 class LookedSuspicious(LookedSame):
-    """A look found what may have changed rows, or may not: the table is marked to be verified.
-
-    Attributes:
-        why: a sentence for people.
-    """
+    """A look found what may have changed rows, or may not: the table is marked to be verified."""
 
     event = Event.LOOK_VERIFY
     why: str = ""

@@ -42,11 +42,6 @@ class RunLoop:
     """Runs subscriptions side by side, from the first copies to the end.
 
     Args:
-        config: what is replicated.
-        spark: the session.
-        capture: receives into the spool.
-        drivers: of the subscriptions that run.
-        stop: ends the loop.
         reread: a configuration whose publications are to be taken over, if there is one.
     """
 

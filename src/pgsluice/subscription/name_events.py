@@ -32,7 +32,6 @@ class Renamed:
     """The table has another name now, and takes the target of that name.
 
     Attributes:
-        name: the new one.
         target: where its target lies, for people.
         predecessor_oids: other tables whose rows that target may have.
         old_target: from which its rows are copied; None: from the source.
@@ -75,7 +74,6 @@ class OldTargetCopied(SimpleEvent):
 
     Attributes:
         position: up to which the old target was applied.
-        version: the new target's.
     """
 
     event = Event.OLD_TARGET_COPIED

@@ -82,7 +82,6 @@ class PublicationRules:
         tables are included, and of partitioned ones those that are sent as themselves.
 
         Args:
-            connection: to the source.
             sent: OIDs of what the server's publications send.
 
         Raises:

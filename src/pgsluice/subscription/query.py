@@ -20,9 +20,6 @@ class SubscriptionQuery:
     """Runs one subscription's streaming query, again and again if it breaks.
 
     Args:
-        spark: the session.
-        config: the whole configuration.
-        subscription: which subscription of it.
         apply: applies a batch, whose frame has a row for each table with work.
     """
 

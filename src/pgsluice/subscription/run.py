@@ -60,11 +60,7 @@ def run(
     """Replicate until ``stop`` is set; with ``once``, up to the source's position at the start.
 
     Args:
-        config: what to replicate.
-        once: end by itself.
         names: these subscriptions only; None: all that are enabled.
-        report: takes events, from several threads.
-        stop: ends the run cleanly.
         reread: asked again and again; a configuration when its publications are to be taken
             over. It may raise ConfigError: then everything goes on as it was.
 
@@ -258,11 +254,6 @@ def _flush_lsn(config: Config) -> Lsn:
 
 def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
     """Say which tables are parked, or are not applied up to a position, as an error.
-
-    Args:
-        config: the configuration.
-        names: of the subscriptions.
-        target: the position.
 
     Raises:
         TablesUnfinished: at least one is.

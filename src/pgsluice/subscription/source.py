@@ -63,7 +63,6 @@ def read_table_work(
 
     Args:
         spark: the session of the query; the source is registered in it.
-        spool: the spool's folder.
         subscription: a subscription that a configuration has registered.
         max_rows: rows after which a batch takes no further segment.
         max_bytes: bytes after which a batch takes no further segment.
@@ -83,7 +82,6 @@ class TableWorkReader(SpoolStreamReader):
     """Plans a subscription's batches; the subscription's driver keeps its record.
 
     Args:
-        spool: the spool's folder.
         subscription: whose tables are planned.
         max_rows: rows after which a batch takes no further segment.
         max_bytes: bytes after which a batch takes no further segment.

@@ -56,9 +56,6 @@ class SuspiciousTables:
     """The marked tables of a subscription.
 
     Args:
-        config: the whole configuration.
-        subscription: which subscription of it.
-        tables: its tables.
         rules: of pgsluice's publications; None: all that the server sends is taken.
         log: says once what keeps tables from being verified; None when nothing does.
     """

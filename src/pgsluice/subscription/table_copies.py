@@ -75,11 +75,7 @@ class TableCopies:
 
     Args:
         spark: the session that runs the tasks.
-        config: the whole configuration.
-        subscription: which subscription of it.
         tables: its tables; their lock is held while rows are copied.
-        looks: reads what the publications send.
-        report: takes events.
     """
 
     def __init__(
@@ -257,7 +253,6 @@ def renamed_event(result: int | Failure | None, position: Lsn) -> TableEvent:
     """The event of a renamed table's result; what can be mended by reading the source is.
 
     Args:
-        result: of the task.
         position: up to which the old target was applied.
     """
     match result:
@@ -274,7 +269,6 @@ def copy_event(result: CopyResult | Failure, copy_number: int, snapshot: Snapsho
     """The event of a copy's result.
 
     Args:
-        result: of the copy's task.
         copy_number: the number that the copy was given.
         snapshot: under which it read.
     """

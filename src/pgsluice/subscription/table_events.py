@@ -98,8 +98,6 @@ class CopyFinished(SimpleEvent):
 
     Attributes:
         position, timeline: the snapshot's.
-        version: the target's.
-        rows: how many were copied.
     """
 
     event = Event.COPY_FINISHED
@@ -163,8 +161,6 @@ class BatchApplied(SimpleEvent):
     """The table's task brought it to the end of a batch.
 
     Attributes:
-        through: the batch's end.
-        result: of the task.
         next_due: until when the next merge waits (seconds since 1970); None: it need not.
     """
 
@@ -200,7 +196,6 @@ class BatchFailed:
     """The table's task failed; its position stays, and the spool keeps its changes.
 
     Attributes:
-        failure: of the task.
         now: seconds since 1970.
         cause: what a copy would be made for.
         is_copied_for: the table was copied for this cause before: a copy does not help.

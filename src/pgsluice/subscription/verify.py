@@ -38,7 +38,6 @@ class VerifiedTable:
     """The result for one table.
 
     Attributes:
-        subscription: its name.
         title: ``schema.table`` at the target.
         position: both sides were read there.
         comparison: None if the table was not compared.
@@ -72,7 +71,6 @@ class Verification:
         timeout_s: how long another verification may last, and how long the run may take to
             reach the position.
         report: takes the events of a run that this process does itself.
-        stop: gives up.
     """
 
     titles: Collection[str] = ()

@@ -24,8 +24,6 @@ class TypeDefinition:
     """One row of pg_type, with its enum labels or attributes.
 
     Attributes:
-        oid: the type's OID.
-        namespace: its schema's name.
         name: its name (``_mood`` for the array of ``mood``).
         kind: pg_type.typtype: ``b`` base, ``c`` composite, ``d`` domain, ``e`` enum,
             ``r`` range, ``m`` multirange, ``p`` pseudo.
@@ -33,7 +31,6 @@ class TypeDefinition:
         delimiter: the character between the elements of an array of this type in text form.
         base_oid: for a domain its base type (which can be a domain), else 0.
         base_typmod: for a domain the type modifier of its base type, else -1.
-        enum_labels: an enum's labels in their order.
         fields: a composite's attributes in their order.
         subtype_oid: for a range the type of its bounds, for a multirange its range, else 0.
     """

@@ -142,7 +142,6 @@ def _body(digits: _Digits, whole: Int64s, places: Int64s) -> tuple[Bytes, Int64s
     """The decimal digits without signs and points, and each value's first group of four digits.
 
     Args:
-        digits: the values.
         whole: how many groups of four are before the point.
         places: how many decimal digits are after it.
     """

@@ -18,7 +18,6 @@ def unknown_tag(kind: str, data: bytes, known: Iterable[int]) -> ProtocolError:
 
     Args:
         kind: what the bytes should be, in words.
-        data: the bytes.
         known: the tags that may stand there.
     """
     expected = f"a tag out of {''.join(chr(tag) for tag in known)!r}"

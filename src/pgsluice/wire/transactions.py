@@ -191,7 +191,6 @@ class TransactionMachine:
 
         Args:
             final_lsns, commit_lsns, end_lsns: of each transaction; at least one.
-            oids: the relations of their rows.
 
         Returns:
             False when one of them is illegal: nothing was followed, and following message by

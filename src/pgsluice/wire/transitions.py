@@ -119,7 +119,6 @@ class Step(NamedTuple):
     """What a message did to its transaction.
 
     Attributes:
-        event: what happened.
         xid: the top-level transaction's; None for a message outside of transactions.
         length: how many content messages of the transaction are valid now. Whoever keeps them
             appends at CONTENT, and drops those from ``length`` on at SUBTRANSACTION_ABORTED.

@@ -31,8 +31,6 @@ class _Row:
     Attributes:
         digits: of the message, in hexadecimal.
         offset: of the first digit in the line.
-        lsn: of the message.
-        xid: of its transaction.
     """
 
     digits: bytes
@@ -43,11 +41,6 @@ class _Row:
 
 def read_hex(where: str, stream: Iterable[bytes], follower: Follower) -> Iterator[Seen]:
     """The messages in lines of text.
-
-    Args:
-        where: the name of the input, for errors.
-        stream: its lines.
-        follower: decodes the messages.
 
     Raises:
         ProtocolError: a line is neither a message nor a decoration of psql, or a message is

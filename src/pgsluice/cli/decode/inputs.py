@@ -47,7 +47,6 @@ class Input:
     Attributes:
         name: for errors.
         path: None for stdin.
-        stream: its bytes.
     """
 
     name: str

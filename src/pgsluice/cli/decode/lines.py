@@ -66,11 +66,7 @@ _IDENTITIES = {
 
 
 class LinePrinter:
-    """Prints each message as one line, coloured on a terminal.
-
-    Args:
-        is_full: print long values in full.
-    """
+    """Prints each message as one line, coloured on a terminal."""
 
     def __init__(self, *, is_full: bool = False) -> None:
         self._console = Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else None
@@ -90,8 +86,6 @@ def to_line(seen: Seen, follower: Follower, *, limit: int | None = _LONG) -> str
     """The message as one line, without a newline.
 
     Args:
-        seen: the message.
-        follower: has the relations in force.
         limit: the most characters of a value; None for no limit.
     """
     message = seen.message
@@ -248,7 +242,6 @@ def quote(text: str, *, is_cut: bool = False) -> str:
     """Text, in single quotes unless it is unambiguous without.
 
     Args:
-        text: any text.
         is_cut: it was cut, and is always quoted.
     """
     if not is_cut and text != "NULL" and _BARE.match(text):

@@ -18,11 +18,6 @@ _DOUBLE_FROM = 1 << 20
 def read_recvlogical(where: str, stream: io.BufferedReader, follower: Follower) -> Iterator[Seen]:
     """The messages of the output, each as soon as it is complete.
 
-    Args:
-        where: the name of the input, for errors.
-        stream: the output.
-        follower: decodes the messages.
-
     Raises:
         ProtocolError: there are other bytes, or the last message is incomplete.
     """
@@ -57,7 +52,6 @@ class _Window:
     """The bytes of a stream that were read but not yet consumed.
 
     Attributes:
-        data: the bytes.
         offset: of the first of them in the stream.
     """
 

@@ -36,10 +36,7 @@ def read_segments(where: str, path: Path | None, data: bytes, follower: Follower
     """The messages of one file of a spool; for a reference, those of its parts.
 
     Args:
-        where: the name of the file, for errors.
         path: of the file; None for stdin.
-        data: its content.
-        follower: decodes the messages.
 
     Raises:
         ProtocolError: a message is malformed.

@@ -49,7 +49,6 @@ class ValueType:
     """One type.
 
     Attributes:
-        name: in pg_type.
         parse: makes a value of the text that the server prints.
         key: what values are compared by; None: the type has no order and no equality.
         is_collatable: the order (never the equality) depends on a collation.
