@@ -22,7 +22,6 @@ from pgsluice.spool import (
     TableRecord,
     TableState,
     find_record,
-    load_record,
 )
 
 
@@ -104,7 +103,7 @@ class TestStatus:
     ) -> None:
         spool = captured.parent / "spool"
         reader = SpoolReader(spool)
-        record = load_record(spool, "lake")
+        record = find_record(spool, "lake")
         position = reader.position()
         RecordStore.create(
             spool,

@@ -15,7 +15,7 @@ from pgsluice.capture import run_capture
 from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.spark.tasks import attempt
-from pgsluice.spool import SpoolReader, load_record
+from pgsluice.spool import SpoolReader, find_record
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.planning import TableWork, TaskResult, plan_tables
@@ -32,7 +32,7 @@ def received(one: Pipeline, *statements: str) -> Lsn:
 
 def planned(one: Pipeline, end: Lsn) -> TableWork:
     """The one table's work up to a position, as the source hands it to a task."""
-    record = load_record(one.spool, "lake")
+    record = find_record(one.spool, "lake")
     (work,) = plan_tables(SpoolReader(one.spool), record, end)
     return work
 

@@ -30,7 +30,7 @@ from pgsluice.spark.reading import PARTITION_BYTES, plan
 from pgsluice.spark.retry import retry_transient
 from pgsluice.spark.source import PgoutputDataSource
 from pgsluice.spark.stream import PgoutputStreamReader
-from pgsluice.spool import Spool, SpoolIdentity, SpoolReader, load_record
+from pgsluice.spool import Spool, SpoolIdentity, SpoolReader, find_record
 
 FIRST = {"lsn": str(Lsn(START))}
 
@@ -109,7 +109,7 @@ def test_latest_offset_waits_for_new_data(
 
 def test_the_registered_position_follows_the_start(spool_maker: SpoolMaker) -> None:
     def registered() -> Lsn:
-        return load_record(spool_maker.path, "q").position
+        return find_record(spool_maker.path, "q").position
 
     first = spool_maker.segment(orders(1))
     spool_maker.segment(orders(2))

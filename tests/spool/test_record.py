@@ -27,7 +27,6 @@ from pgsluice.spool import (
     TableRecord,
     TableState,
     find_record,
-    load_record,
 )
 from pgsluice.spool.formats import decode_json, encode_json
 from pgsluice.spool.record_codec import RecordBuilder, encode_change
@@ -120,8 +119,7 @@ def test_a_cut_lists_only_the_versions_that_differ():
 def test_a_record_is_found_in_its_spool(tmp_path):
     spool = new_spool(tmp_path / "spool")
     assert spool.subscription("lake") is None
-    with pytest.raises(SpoolError, match="not known"):
-        load_record(spool.path, "lake")
+    assert find_record(spool.path, "lake") is None
     with pytest.raises(SpoolError, match="not known"):
         RecordStore.open(spool.path, "lake")
     store = RecordStore.create(spool.path, a_record("lake"))
@@ -129,7 +127,7 @@ def test_a_record_is_found_in_its_spool(tmp_path):
     assert spool.subscription("lake") == a_record("lake")
     changed = a_record(tables={5: TableRecord("public", "t", rows=7)})
     store.save(changed)
-    assert load_record(spool.path, "lake") == spool.subscription("lake") == changed
+    assert find_record(spool.path, "lake") == spool.subscription("lake") == changed
     assert [record.name for record in Spool.open(spool.path).subscriptions()] == ["lake", "other"]
     with pytest.raises(SpoolError, match="cannot name"):
         RecordStore.create(spool.path, a_record("../evil"))
@@ -153,7 +151,7 @@ def test_keys_of_a_newer_version_are_kept(tmp_path):
     RecordStore.create(tmp_path, a_record(extra={"verify_at": "0/5"}))
     store = RecordStore.open(tmp_path, "lake")
     store.save(replace(store.record, position=Lsn(9)))
-    assert load_record(tmp_path, "lake").extra == {"verify_at": "0/5"}
+    assert find_record(tmp_path, "lake").extra == {"verify_at": "0/5"}
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"{}\n", b"{\n}", b"[]\n", b'{"format": 3}\n'])
@@ -161,7 +159,7 @@ def test_a_file_that_is_no_record_is_refused(tmp_path, content):
     RecordStore.create(tmp_path, a_record())
     written(tmp_path).write_bytes(content)
     with pytest.raises(SpoolError, match="not a subscription's record"):
-        load_record(tmp_path, "lake")
+        find_record(tmp_path, "lake")
 
 
 @pytest.mark.parametrize("written_format", [2, 5])
@@ -170,7 +168,7 @@ def test_a_format_that_is_not_known_is_refused(tmp_path, written_format):
     line = encode_json({"format": written_format, "file": "0" * 16}) + b"\n"
     written(tmp_path).write_bytes(line)
     with pytest.raises(ForeignSpool, match=f"format {written_format}"):
-        load_record(tmp_path, "lake")
+        find_record(tmp_path, "lake")
 
 
 # How much is written
@@ -212,7 +210,7 @@ def test_a_batch_that_changes_one_of_5000_tables_writes_one(tmp_path):
         store.save(record := after_batch(record, batch))
         assert path.stat().st_ino == before.st_ino, "appended"
         assert path.stat().st_size - before.st_size < 1024
-    assert load_record(tmp_path, "lake") == record
+    assert find_record(tmp_path, "lake") == record
 
 
 def test_the_file_is_replaced_when_the_later_lines_outgrow_the_first(tmp_path):
@@ -230,7 +228,7 @@ def test_the_file_is_replaced_when_the_later_lines_outgrow_the_first(tmp_path):
         assert after.st_size <= first + max(first, 64 * 1024)
     assert replaced >= 2
     assert appended > 100 * replaced, "replacing is rare"
-    assert load_record(tmp_path, "lake") == record
+    assert find_record(tmp_path, "lake") == record
 
 
 def test_an_unchanged_record_is_not_written_and_not_read_again(tmp_path):
@@ -295,14 +293,14 @@ def test_after_a_kill_a_save_is_whole_or_absent(tmp_path, place):
     child.join()
     assert child.exitcode == -signal.SIGKILL
     saved = len(list(tmp_path.glob("saved *")))
-    seen = load_record(tmp_path, "lake")
+    seen = find_record(tmp_path, "lake")
     store = RecordStore.open(tmp_path, "lake")
     assert seen in (records[saved], records[saved + 1])
     assert store.record in (records[saved], records[saved + 1])
     assert store.record.position >= seen.position
     for record in records[saved + 1 :]:
         store.save(record)
-        assert load_record(tmp_path, "lake") == RecordStore.open(tmp_path, "lake").record == record
+        assert find_record(tmp_path, "lake") == RecordStore.open(tmp_path, "lake").record == record
     assert not [line for line in _lines(tmp_path) if decode_json(line) is None]
 
 
@@ -321,13 +319,13 @@ def test_a_line_truncated_at_any_byte_leaves_the_saves_before_it(tmp_path):
     for end in range(begin, len(whole)):
         for tail in (b"", bytes(7)):
             written(tmp_path).write_bytes(whole[:end] + tail)
-            assert load_record(tmp_path, "lake") == first
+            assert find_record(tmp_path, "lake") == first
             store = RecordStore.open(tmp_path, "lake")
             is_whole = end == len(whole) - 1 and not tail
             assert store.record == (second if is_whole else first)
-            assert load_record(tmp_path, "lake") == store.record
+            assert find_record(tmp_path, "lake") == store.record
             store.save(third := after_batch(second, 2))
-            assert load_record(tmp_path, "lake") == third
+            assert find_record(tmp_path, "lake") == third
 
 
 def test_a_damaged_line_raises_an_error(tmp_path):
@@ -339,7 +337,7 @@ def test_a_damaged_line_raises_an_error(tmp_path):
     content[begin + 20] ^= 1
     written(tmp_path).write_bytes(content)
     with pytest.raises(SpoolError, match="damaged"):
-        load_record(tmp_path, "lake")
+        find_record(tmp_path, "lake")
 
 
 @pytest.mark.parametrize("place", ["record.write", "record.before_fsync", "record.before_newline"])
@@ -351,9 +349,9 @@ def test_a_full_disk_leaves_the_record_as_it_was(tmp_path, place):
             store.save(second := after_batch(first, 1))
     finally:
         arm("")
-    assert load_record(tmp_path, "lake") == store.record == first
+    assert find_record(tmp_path, "lake") == store.record == first
     store.save(second)
-    assert load_record(tmp_path, "lake") == second
+    assert find_record(tmp_path, "lake") == second
 
 
 def test_a_line_ends_with_the_checksum_of_its_content(tmp_path):

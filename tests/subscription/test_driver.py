@@ -22,7 +22,7 @@ from pgsluice.spool import (
     SubscriptionRecord,
     TableRecord,
     TableState,
-    load_record,
+    find_record,
 )
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import BarrierOwner
@@ -91,7 +91,7 @@ def failed(end: Lsn, remedy: Remedy, message: str, oid: int = OID) -> Outcome:
 
 def take(driver: SubscriptionDriver, end: Lsn, *outcomes: Outcome) -> SubscriptionRecord:
     driver._results.record(end, outcomes, time.monotonic())
-    saved = load_record(driver._config.spool.path, "lake")
+    saved = find_record(driver._config.spool.path, "lake")
     assert saved == driver.tables.record
     return saved
 
@@ -263,7 +263,7 @@ def test_a_copy_holds_the_spool_before_its_snapshot_is_taken(maker: SpoolMaker) 
     assert copies.pending() == [QUIET]
     with pytest.raises(SourceUnreachable):
         copies.run()
-    table = load_record(maker.path, "lake").tables[QUIET]
+    table = find_record(maker.path, "lake").tables[QUIET]
     assert (table.state, table.applied_through) == (TableState.DATA_COPY, end)
     assert copies.pending() == [QUIET]
 
@@ -324,7 +324,7 @@ def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:
 
     with pytest.raises(RuntimeError):
         fail_in_the_middle()
-    assert tables.record == before == load_record(maker.path, "lake")
+    assert tables.record == before == find_record(maker.path, "lake")
     assert reported == []
     tables.apply(OID, BatchFailed(Failure(Remedy.PARK, "why"), 0.0))
     assert [(event.state, event.error) for event in cast(Any, reported)] == [("p", "why")]

@@ -27,7 +27,7 @@ from pgsluice.spool import (
     SubscriptionRecord,
     TableRecord,
     TableState,
-    load_record,
+    find_record,
 )
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import ReplicatedTable
@@ -88,7 +88,7 @@ def test_the_record_keeps_where_a_copy_was_taken(tmp_path: Path) -> None:
         "lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1), {7: copied(501, 3)}
     )
     RecordStore.create(tmp_path, record)
-    table = load_record(tmp_path, "lake").tables[7]
+    table = find_record(tmp_path, "lake").tables[7]
     assert (table.copied_at, table.copied_on) == (Lsn(501), 3)
 
 

@@ -15,7 +15,7 @@ from tests.support.spools import OID, START, SpoolMaker, configured, orders, tra
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.spool_stream import offset_of
-from pgsluice.spool import Owner, load_record
+from pgsluice.spool import Owner, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import BarrierOwner
 from pgsluice.subscription.planning import NO_TABLE, TableWork
@@ -62,12 +62,12 @@ def reader_of_same(reader: TableWorkReader) -> TableWorkReader:
 
 def test_the_driver_keeps_the_record(maker: SpoolMaker) -> None:
     configured(maker)
-    record = load_record(maker.path, "q")
+    record = find_record(maker.path, "q")
     end = maker.segment(orders(1))
     reader = reader_of(maker)
     assert reader.initialOffset() == FIRST
     reader.latestOffset(offset_of(end), ReadAllAvailable())
-    assert load_record(maker.path, "q") == record
+    assert find_record(maker.path, "q") == record
     assert [work.relation_oid for work in planned(reader, end)] == [OID]
 
 

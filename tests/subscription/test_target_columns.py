@@ -31,7 +31,7 @@ from pgsluice.sinks.contract import AddedColumn, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.tasks import attempt
-from pgsluice.spool import SpoolReader, TableState, load_record
+from pgsluice.spool import SpoolReader, TableState, find_record
 from pgsluice.spool.block import FACTS_TAG
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.planning import TableWork, TaskResult, plan_alterations
@@ -257,7 +257,7 @@ def test_another_key_waits_for_a_look(maker: SpoolMaker, lake: Path) -> None:
 def test_columns_are_due_when_all_from_before_the_look_is_applied(maker: SpoolMaker) -> None:
     configured(maker)
     end = maker.segment([*announced(ID, NOTE), insert("1", "x")])
-    reader, record = SpoolReader(maker.path), load_record(maker.path, "q")
+    reader, record = SpoolReader(maker.path), find_record(maker.path, "q")
     table = replace(record.tables[OID], state=TableState.READY, alter_facts="{}")
 
     def is_due(alter_after: int, **more: Any) -> bool:

@@ -28,7 +28,7 @@ from tests.support.oracle import assert_equal
 from pgsluice.cli.app import run_command
 from pgsluice.config import Config, load_config
 from pgsluice.errors import SpoolError
-from pgsluice.spool import SubscriptionRecord, TableRecord, load_record
+from pgsluice.spool import SubscriptionRecord, TableRecord, find_record
 from pgsluice.subscription.run import run
 
 MakePipeline = Callable[..., "Pipeline"]
@@ -113,7 +113,7 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
             raise self.errors.pop()
 
     def record(self, subscription: str = "lake") -> SubscriptionRecord:
-        return load_record(self.spool, subscription)
+        return find_record(self.spool, subscription)
 
     def table(self, name: str) -> TableRecord:
         """A table's record by its name."""

@@ -6,12 +6,11 @@ source, or alone.
 """
 
 from pgsluice.capture.child import CaptureProcess
-from pgsluice.capture.health import CaptureHealth, read_health
+from pgsluice.capture.health import read_health
 from pgsluice.capture.process import run_capture
 from pgsluice.capture.slot import PreparedSource, prepare_source
 
 __all__ = [
-    "CaptureHealth",
     "CaptureProcess",
     "PreparedSource",
     "prepare_source",

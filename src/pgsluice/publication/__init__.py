@@ -11,7 +11,6 @@ Source: the manual, "CREATE PUBLICATION" and "Row Filters";
 src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutput.c.
 """
 
-from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.fingerprints import fingerprint
 from pgsluice.publication.load import (
     Statements,
@@ -25,7 +24,7 @@ from pgsluice.publication.model import ACTIONS, Action, Publication, Publication
 from pgsluice.publication.object_list import read_relation_name
 from pgsluice.publication.publish import Publisher, publish_all
 from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
-from pgsluice.publication.resolution import Resolution, Rule, Unfiltered, resolve
+from pgsluice.publication.resolution import Resolution, Unfiltered, resolve
 from pgsluice.publication.server_catalog import OwnedPublication, server_publications
 
 __all__ = [
@@ -38,10 +37,8 @@ __all__ = [
     "Publisher",
     "ReplicaIdentity",
     "Resolution",
-    "Rule",
     "Statements",
     "Unfiltered",
-    "bind_filter",
     "check_replica_identity",
     "find_table",
     "fingerprint",

@@ -9,11 +9,10 @@ from pgsluice.replication.connection import ReplicationConnection
 from pgsluice.replication.options import PgoutputOptions, newest_proto_version
 from pgsluice.replication.refusals import source_errors
 from pgsluice.replication.session import connect_sql
-from pgsluice.replication.slots import CreatedSlot, takes_failover
+from pgsluice.replication.slots import takes_failover
 from pgsluice.replication.timeline import TimelineSwitch, parse_history
 
 __all__ = [
-    "CreatedSlot",
     "PgoutputOptions",
     "ReplicationConnection",
     "SystemIdentity",

@@ -7,7 +7,6 @@ an LSN is acknowledged only after its bytes are here.
 
 from pgsluice.spool.block import (
     FACTS_TAG,
-    MessageBlock,
     RelationInForce,
     SegmentView,
 )
@@ -31,18 +30,16 @@ from pgsluice.spool.record import (
     TableState,
     TargetName,
 )
-from pgsluice.spool.record_file import RecordStore, find_record, load_record
+from pgsluice.spool.record_file import RecordStore, find_record
 from pgsluice.spool.scan import Counts, RawMessages, RelationCounts, part_block, plain_block
-from pgsluice.spool.spool import ChainStart, Spool
+from pgsluice.spool.spool import Spool
 from pgsluice.spool.writer import SpoolWriter
 
 __all__ = [
     "FACTS_TAG",
-    "ChainStart",
     "Counts",
     "Cut",
     "FormerTarget",
-    "MessageBlock",
     "OldTarget",
     "Origin",
     "Owner",
@@ -66,7 +63,6 @@ __all__ = [
     "TableState",
     "TargetName",
     "find_record",
-    "load_record",
     "part_block",
     "plain_block",
     "relations_after",

@@ -50,26 +50,6 @@ def find_record(spool_path: str | Path, name: str) -> SubscriptionRecord | None:
     return RecordReader(spool_path, name).read()
 
 
-def load_record(spool_path: str | Path, name: str) -> SubscriptionRecord:
-    """Read a registered subscription's record.
-
-    Raises:
-        SpoolError: it has not registered, or its record cannot be read.
-    """
-    return _registered(find_record(spool_path, name), spool_path, name)
-
-
-def _registered(
-    record: SubscriptionRecord | None, spool_path: str | Path, name: str
-) -> SubscriptionRecord:
-    if record is None:
-        raise SpoolError(
-            f"the subscription {name} is not known to the spool {spool_path}",
-            hint="`pgsluice run` registers it at its first start",
-        )
-    return record
-
-
 def _spool_id(spool_path: str | Path) -> str | None:
     """The id of the spool; None for a folder that is no spool."""
     identity = read_identity(spool_path)
@@ -215,7 +195,13 @@ class RecordStore:
             SpoolError: it has not registered, or its record cannot be read or written.
         """
         reader = RecordReader(spool_path, name, is_owner=True)
-        store = cls(spool_path, _registered(reader.read(), spool_path, name))
+        record = reader.read()
+        if record is None:
+            raise SpoolError(
+                f"the subscription {name} is not known to the spool {spool_path}",
+                hint="`pgsluice run` registers it at its first start",
+            )
+        store = cls(spool_path, record)
         if reader.content is not None:
             status = reader.path.stat()
             store._first_bytes = reader.content.first_bytes

@@ -5,7 +5,7 @@ each built-in type.
 """
 
 from pgsluice.types.codec import ColumnType, Decoded
-from pgsluice.types.definition import TypeDefinition, TypeField
+from pgsluice.types.definition import TypeDefinition
 from pgsluice.types.options import TypeOptions
 from pgsluice.types.registry import ENTRIES, Entry, printed_type, resolve_type
 
@@ -15,7 +15,6 @@ __all__ = [
     "Decoded",
     "Entry",
     "TypeDefinition",
-    "TypeField",
     "TypeOptions",
     "printed_type",
     "resolve_type",

@@ -8,8 +8,8 @@ hash; :func:`compare` returns whether both sides are equal, and the keys that di
 
 from pgsluice.verification.compare import Comparison, compare
 from pgsluice.verification.digest import Digest
-from pgsluice.verification.source import ComparedColumn, ComparedTable, SourceSide, one_snapshot
-from pgsluice.verification.target import ArrowRows, DeltaRows, TargetRows, TargetSide
+from pgsluice.verification.source import ComparedColumn, ComparedTable, one_snapshot
+from pgsluice.verification.target import ArrowRows, DeltaRows, TargetRows
 
 __all__ = [
     "ArrowRows",
@@ -18,9 +18,7 @@ __all__ = [
     "Comparison",
     "DeltaRows",
     "Digest",
-    "SourceSide",
     "TargetRows",
-    "TargetSide",
     "compare",
     "one_snapshot",
 ]

@@ -41,10 +41,8 @@ from pgsluice.wire.streaming import (
 )
 from pgsluice.wire.transactions import TransactionMachine
 from pgsluice.wire.transitions import (
-    FIRST_BLOCK,
     STANDALONE,
     STREAM_TRANSITIONS,
-    SUBTRANSACTION_ABORT,
     TRANSITIONS,
     Event,
     State,
@@ -61,12 +59,10 @@ from pgsluice.wire.two_phase import (
 )
 
 __all__ = [
-    "FIRST_BLOCK",
     "MESSAGES",
     "POSTGRES_EPOCH_US",
     "STANDALONE",
     "STREAM_TRANSITIONS",
-    "SUBTRANSACTION_ABORT",
     "TRANSITIONS",
     "UNCHANGED",
     "XLOG_DATA_HEADER",
