@@ -209,6 +209,24 @@ def test_a_start_without_a_users_publication_waits_where_the_server_cannot_decod
     assert Spool.open(config.spool.path).identity.publications == ("shop",)
 
 
+def test_a_server_that_cannot_decode_without_a_publication_is_named_with_the_way_out(
+    servers, database, tmp_path
+):
+    db = database(servers(16))
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    config = from_the_users_publication(db, tmp_path / "spool")
+    db.execute(
+        "ALTER PUBLICATION shop RENAME TO moved",
+        insert(1, 5),
+        "ALTER PUBLICATION moved RENAME TO shop",
+    )
+    with running(config):
+        await_that(lambda: says(config, "`pgsluice drop` and start again"))
+        assert phase(config) == "reconnecting"
+    with pytest.raises(PublicationMissing, match='"shop" does not exist'):
+        run_capture(config, once=True)
+
+
 def test_a_publication_that_is_configured_later_has_to_exist(db, tmp_path):
     config = from_the_users_publication(db, tmp_path / "spool")
     source = config.source.model_copy(update={"publications": ("shop", "typo")})

@@ -118,6 +118,9 @@ def _keep_streaming(
             reason, in_use_since = error, None
         if time.monotonic() - began > _BACKOFF_S[-1]:
             failures = 0
-        reporter.report(CapturePhase.RECONNECTING, reason.what)
+        # Waiting may not help here: the server says only what is missing.
+        hint = reason.hint if isinstance(reason, PublicationMissing) else None
+        message = f"{reason.what}; {hint}" if hint else reason.what
+        reporter.report(CapturePhase.RECONNECTING, message)
         stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
         failures += 1

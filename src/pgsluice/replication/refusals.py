@@ -101,8 +101,9 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
         case "42704":
             return PublicationMissing(
                 text,
-                hint="a publication must exist before the slot's position: create it; if that does "
-                "not help, `pgsluice drop` and start again",
+                hint="before PostgreSQL 18 the server cannot decode changes from when it was "
+                "missing: create it, or rename it back; if that does not help, `pgsluice drop` "
+                "and start again",
                 sqlstate=sqlstate,
             )
         case "58P01":
