@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import psycopg
 import pytest
 
@@ -297,3 +299,27 @@ def test_a_publication_via_root_names_the_root(database) -> None:
         assert publications_of(connection, ["by_root"])["by_root"].via_root
         assert [r.name for r in relations_of(connection, ["by_leaf"]).values()] == ["leaf"]
         assert [r.name for r in relations_of(connection, ["by_root"]).values()] == ["root"]
+
+
+@pytest.mark.pg(">= 18")
+def test_ours_send_generated_columns_that_are_wanted(database) -> None:
+    db = database()
+    db.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id * 2) STORED,"
+        " v int GENERATED ALWAYS AS (id * 3))",
+        "CREATE TABLE log (a int, g int GENERATED ALWAYS AS (a * 2) STORED)",
+    )
+
+    def sent(names: Collection[str] | None) -> set[tuple[str, ...] | None]:
+        with connect_sql(db.dsn) as connection:
+            report = ensure_publications(connection, ["pgsluice"], generated_columns=names)
+            assert report.left == ()
+            relations = relations_of(connection, report.names).values()
+            return {by.columns for relation in relations for by in relation.by}
+
+    assert sent(["id", "v"]) == {None}
+    with_generated: set[tuple[str, ...] | None] = {("id", "g"), ("a", "g")}
+    assert sent(["g"]) == with_generated
+    assert sent(()) == with_generated, "another configuration may rely on it"
+    db.execute("DROP PUBLICATION pgsluice, pgsluice_insert")
+    assert sent(None) == with_generated

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from tests.support.databases import Database, MakeDatabase, Servers
 
+from pgsluice.catalog import ensure_publications
 from pgsluice.config import load_config
 from pgsluice.preflight.checks import run_checks
 from pgsluice.preflight.findings import Finding, Level
+from pgsluice.replication import connect_sql
 
 Check = Callable[..., list[Finding]]
 T = """
@@ -109,7 +111,7 @@ def test_a_generated_column_that_is_not_sent(
     version: int, servers: Servers, database: MakeDatabase, check: Check
 ) -> None:
     shop = database(servers(version))
-    shop.execute(T)
+    shop.execute(T, "CREATE PUBLICATION server FOR TABLE t")
     for statement, use in (
         ("FOR TABLE t WHERE (twice > 5) WITH (publish = 'insert')", "the row filter reads"),
         ("FOR TABLE t (id, twice)", "our publications publish"),
@@ -121,6 +123,25 @@ def test_a_generated_column_that_is_not_sent(
         Level.OK,
         Level.OK,
     ]
+
+
+@pytest.mark.pg(">= 18")
+@pytest.mark.parametrize("has_server", [True, False])
+def test_a_run_has_pgsluices_publications_at_the_server_send_generated_columns(
+    database: MakeDatabase, check: Check, *, has_server: bool
+) -> None:
+    shop = database()
+    shop.execute(T)
+    if has_server:
+        with connect_sql(shop.dsn) as connection:
+            ensure_publications(connection, ["server"])
+    for statement in (
+        "FOR TABLE t WHERE (twice > 5) WITH (publish = 'insert')",
+        "FOR TABLE t (id, twice)",
+        "FOR TABLE t WITH (publish_generated_columns = stored)",
+    ):
+        findings = check(shop, f"CREATE PUBLICATION p {statement}")
+        assert [finding.level for finding in findings] == [Level.OK, Level.OK]
 
 
 @pytest.mark.pg(">= 15")

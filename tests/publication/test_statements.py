@@ -11,7 +11,7 @@ from tests.support.databases import Database
 from tests.support.publication_statements import CASES, REPARSED, UNPLACED
 
 from pgsluice.catalog.source_tables import SourceCatalog
-from pgsluice.publication import Publications, load_publications
+from pgsluice.publication import Publications, Statements, load_publications
 from pgsluice.publication.execute import execute
 from pgsluice.publication.parse import parse_statements
 from pgsluice.row_filter import FilterNotExact
@@ -126,3 +126,24 @@ def test_a_statement_with_a_filter_nested_too_deeply_is_refused(
     nested = "(" * 5_000 + "a" + ")" * 5_000
     with pytest.raises(FilterNotExact, match="nested this deeply"):
         load_publications(f"CREATE PUBLICATION n FOR TABLE t1 WHERE ({nested})", catalog)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", set()),
+        (
+            "CREATE PUBLICATION p FOR TABLE t (id, g), u; ALTER PUBLICATION p ADD TABLE v (w)",
+            {"id", "g", "w"},
+        ),
+        ('CREATE PUBLICATION p FOR TABLE t WHERE ("G" > 5 AND a)', {"G", "a", "and"}),
+        ("CREATE PUBLICATION p WITH (publish_generated_columns = stored)", None),
+        ("ALTER PUBLICATION p SET (publish_generated_columns = stored)", None),
+        ("CREATE PUBLICATION p WITH (publish_generated_columns = none)", set()),
+        ("CREATE PUBLICATION p FOR TABLE t (id,", set()),  # the run says so
+    ],
+)
+def test_columns_that_are_needed_even_if_they_are_generated(
+    text: str, names: set[str] | None
+) -> None:
+    assert Statements(text).generated_columns() == names

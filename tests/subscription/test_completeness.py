@@ -87,3 +87,11 @@ def test_why_a_target_stands_still() -> None:
     assert why == "its table is called s.users_old now, and has a target of that name"
     why = why_standing(name, is_there=False, publication="p", has_rules=False)
     assert why == "no table is called s.users any more"
+
+
+def test_columns_that_the_server_does_not_send() -> None:
+    (why,) = reasons(replace(table(), unsent=("a", "g")))
+    assert why == (
+        "its columns a and g are published by pgsluice's publications, and the server's do not "
+        "send them"
+    )

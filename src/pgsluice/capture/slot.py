@@ -21,7 +21,7 @@ After the first start a missing slot is an error; it is never made again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -151,7 +151,9 @@ def _first_start(
     options = pgoutput_options(source, source.publications, connection.server_version)
     with source_errors("reading the catalog"):
         existing = slot_info(sql, source.slot)
-        report = ensure_publications(sql, source.publications)
+        report = ensure_publications(
+            sql, source.publications, generated_columns=generated_columns(config)
+        )
         intended_at = flush_lsn(sql)
         is_standby = server_info(sql).is_standby
     system = connection.identify_system()
@@ -187,6 +189,20 @@ def _first_start(
         connection.close()
         return PreparedSource(spool, slot.consistent_point)
     return PreparedSource(spool, slot.consistent_point, slot.snapshot_name, connection)
+
+
+def generated_columns(config: Config) -> Collection[str] | None:
+    """Names of columns that pgsluice's own publications publish even if they are generated; None:
+    all of those.
+
+    Raises:
+        ConfigError: the file of statements cannot be read.
+    """
+    if config.publications is None:
+        return ()
+    from pgsluice.publication import Statements  # takes a while, and most have no such section
+
+    return Statements.read(config.publications).generated_columns()
 
 
 def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:

@@ -43,13 +43,19 @@ class SourceState:
     publications: PublicationReport
 
 
-def read_source_state(dsn: str, source: SourceConfig, requested: Collection[str]) -> SourceState:
+def read_source_state(
+    dsn: str,
+    source: SourceConfig,
+    requested: Collection[str],
+    generated_columns: Collection[str] | None = (),
+) -> SourceState:
     """Ask the server, and bring the publications into step.
 
     Args:
         dsn: of the server that will stream.
         source: what was configured.
         requested: the publications that replication was started with last.
+        generated_columns: see :func:`ensure_publications`.
 
     Raises:
         SlotLost: the slot is not there, and will not come.
@@ -62,7 +68,7 @@ def read_source_state(dsn: str, source: SourceConfig, requested: Collection[str]
     ):
         server = server_info(sql)
         slot = check_slot_is_there(slot_info(sql, source.slot), source.slot, server)
-        publications = ensure_publications(sql, source.publications, requested)
+        publications = ensure_publications(sql, source.publications, requested, generated_columns)
         flushed = flush_lsn(sql)
         row = sql.execute(
             "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"

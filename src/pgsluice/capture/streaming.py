@@ -20,6 +20,7 @@ from pgsluice.capture.reporting import CaptureReporter
 from pgsluice.capture.slot import (
     check_identity,
     connect_with_retry,
+    generated_columns,
     options_in_force,
     pgoutput_options,
 )
@@ -75,6 +76,7 @@ class SlotStream:
         self._target: Lsn | None = None
         self._publications: tuple[str, ...] = ()
         self._decodable_from: dict[str, Lsn] = {}
+        self._generated_columns = generated_columns(config)
         self.has_started = False
 
     @property
@@ -101,7 +103,9 @@ class SlotStream:
             check_identity(self._spool.identity, system)
             self._follow_timeline(connection, system)
             requested = self._spool.identity.publications
-            source = read_source_state(connection.server_dsn, self._config.source, requested)
+            source = read_source_state(
+                connection.server_dsn, self._config.source, requested, self._generated_columns
+            )
             check_slot(
                 source,
                 system.dbname,
@@ -191,7 +195,9 @@ class SlotStream:
 
     def _keep_publications(self, connection: psycopg.Connection[Any]) -> bool:
         requested = self._spool.identity.publications
-        report = ensure_publications(connection, self._config.source.publications, requested)
+        report = ensure_publications(
+            connection, self._config.source.publications, requested, self._generated_columns
+        )
         self._reporter.lasting = report.problem
         return not report.left
 

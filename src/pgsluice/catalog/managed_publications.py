@@ -13,6 +13,8 @@ and ``<name>_insert`` with ``publish = 'insert, truncate'`` for the others. Rule
   would send other tables.
 * From 13 on the root of a partitioned table is listed, and new partitions are published without
   a change; before 13 its leaves are listed.
+* From 18 on they send stored generated columns if pgsluice's own publications publish some. They
+  keep that, because another configuration may rely on them.
 * If the role lacks a privilege, the message has the SQL for somebody who has it to run.
 """
 
@@ -92,10 +94,14 @@ class _Plan:
     insert_only: set[str] = field(default_factory=set)
     left: list[sql.Composed] = field(default_factory=list)
     statements: list[sql.Composed] = field(default_factory=list)
+    sends_generated: bool = False
 
 
 def ensure_publications(
-    connection: Connection, names: Sequence[str], requested: Collection[str] | None = None
+    connection: Connection,
+    names: Sequence[str],
+    requested: Collection[str] | None = None,
+    generated_columns: Collection[str] | None = (),
 ) -> PublicationReport:
     """Create missing publications, and update ours to the tables that exist now.
 
@@ -107,13 +113,15 @@ def ensure_publications(
         names: the value of ``[source] publications``.
         requested: the publications that replication was started with last; None before the first
             start. Of those that are missing only ours are made again.
+        generated_columns: names of columns that ours have to send though they may be generated
+            (18+, stored ones); None: all of them.
 
     Raises:
         SourceRefused: a publication is missing and cannot be created (the hint has the SQL to
             run), or a user's publication has the name of our second one.
     """
     for attempt in range(_ATTEMPTS):
-        plan = _plan(connection, names, requested)
+        plan = _plan(connection, names, requested, generated_columns)
         try:
             _carry_out(connection, plan)
             return _report(connection, plan)
@@ -152,8 +160,13 @@ def drop_publications(connection: Connection, names: Sequence[str]) -> tuple[str
     return tuple(ours)
 
 
-def _plan(connection: Connection, names: Sequence[str], requested: Collection[str] | None) -> _Plan:
-    plan = _Plan()
+def _plan(
+    connection: Connection,
+    names: Sequence[str],
+    requested: Collection[str] | None,
+    generated_columns: Collection[str] | None,
+) -> _Plan:
+    plan = _Plan(sends_generated=_sends_generated(connection, generated_columns))
     wanted = [*names, *(name + INSERT_SUFFIX for name in names)]
     existing = publications_of(connection, wanted)
     tables: list[UserTable] | None = None
@@ -209,8 +222,11 @@ def _plan_pair(
             plan.created.append(publication)
             plan.added += [(publication, _display(table)) for table in members]
             actions = None if publication == name else _insert_actions(version)
-            plan.statements += _create(publication, members, actions)
+            options = _options(actions, sends_generated=plan.sends_generated)
+            plan.statements += _create(publication, members, options)
             continue
+        if plan.sends_generated and info.generated_columns != "stored":
+            plan.statements.append(_set_options(publication, _SENDS_GENERATED))
         there = _members(connection, info.oid)
         wanted = {table.oid: table for table in members}
         for oid, (display, table_name) in there.items():
@@ -258,16 +274,48 @@ def _insert_actions(version: int) -> str:
     return "insert, truncate" if version >= 110000 else "insert"
 
 
-def _create(name: str, members: list[UserTable], actions: str | None) -> list[sql.Composed]:
-    """CREATE PUBLICATION and its COMMENT; for ``actions`` None the server publishes all."""
+_SENDS_GENERATED = sql.SQL("publish_generated_columns = stored")
+_STORED_COLUMNS = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_attribute a
+    WHERE a.attgenerated = 's' AND a.attrelid >= 16384 AND a.attname = ANY (%s::text[]))
+"""
+
+
+def _sends_generated(connection: Connection, columns: Collection[str] | None) -> bool:
+    """Whether our publications have to send stored generated columns, as they can from 18 on."""
+    if connection.info.server_version < 180000:
+        return False
+    if columns is None:
+        return True
+    if not columns:
+        return False
+    ((is_needed,),) = connection.execute(_STORED_COLUMNS, [list(columns)]).fetchall()
+    return bool(is_needed)
+
+
+def _options(actions: str | None, *, sends_generated: bool) -> sql.Composed:
+    """The options of a new publication; for ``actions`` None the server publishes all."""
+    options: list[sql.Composable] = [_SENDS_GENERATED] if sends_generated else []
+    if actions is not None:
+        options.append(sql.SQL("publish = {}").format(sql.Literal(actions)))
+    return sql.SQL(", ").join(options)
+
+
+def _set_options(publication: str, options: sql.Composable) -> sql.Composed:
+    return sql.SQL("ALTER PUBLICATION {} SET ({})").format(sql.Identifier(publication), options)
+
+
+def _create(name: str, members: list[UserTable], options: sql.Composed) -> list[sql.Composed]:
+    """CREATE PUBLICATION and its COMMENT."""
     publication = sql.Identifier(name)
     create = sql.SQL("CREATE PUBLICATION {}").format(publication)
     if members:
         create += sql.SQL(" FOR TABLE {}").format(
             sql.SQL(", ").join(_table_name(table) for table in members)
         )
-    if actions is not None:
-        create += sql.SQL(" WITH (publish = {})").format(sql.Literal(actions))
+    if list(options):
+        create += sql.SQL(" WITH ({})").format(options)
     comment = sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
         publication, sql.Literal(OUR_COMMENT)
     )

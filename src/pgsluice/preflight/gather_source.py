@@ -6,11 +6,13 @@ here and not at the first run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 
+from pgsluice.capture.slot import generated_columns
 from pgsluice.catalog import (
     PublishedRelation,
     UserTable,
@@ -39,6 +41,9 @@ from pgsluice.replication import ReplicationConnection, connect_sql, source_erro
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Sent = dict[int, PublishedRelation]
+
+_TO_BE_MADE = ""
+"""The publication that the first run will make, in place of its name."""
 
 _SESSION = """
 SELECT pg_backend_pid(),
@@ -86,6 +91,9 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         column_types = _column_types(connection, sent) if source.binary else None
         catalog = source_catalog(connection)
         will_send = _will_send(connection, catalog) if sent is None else sent
+        if _will_send_generated(connection, config, catalog):
+            ours = {name for name, made in publications_of(connection).items() if made.is_ours}
+            will_send = _with_generated(will_send, catalog, {*ours, _TO_BE_MADE})
         # The greeting names the process that cancel requests go to. A pooler invents one.
         is_behind_pooler = connection.pgconn.backend_pid != session[0]
     return SourceFacts(
@@ -172,7 +180,7 @@ def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
     sent = {}
     for user_table in _publishable(connection):
         actions = _ALL_ACTIONS if user_table.has_identity else _INSERTS
-        published_by = (PublishedBy("", actions, None, None),)
+        published_by = (PublishedBy(_TO_BE_MADE, actions, None, None),)
         root = catalog.tables[user_table.oid]
         leaves = [
             table
@@ -184,6 +192,29 @@ def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
                 table.oid, table.namespace, table.name, table.kind, published_by
             )
     return sent
+
+
+def _will_send_generated(connection: Connection, config: Config, catalog: SourceCatalog) -> bool:
+    """Whether a run has pgsluice's publications at the server send stored generated columns."""
+    names = generated_columns(config) if connection.info.server_version >= 180000 else ()
+    return names is None or any(
+        column.generated == "s" and column.name in names
+        for table in catalog.tables.values()
+        for column in table.columns
+    )
+
+
+def _with_generated(sent: Sent, catalog: SourceCatalog, ours: Collection[str]) -> Sent:
+    """What is sent once pgsluice's publications send stored generated columns."""
+    with_generated = {}
+    for oid, relation in sent.items():
+        columns = tuple(c.name for c in catalog.tables[oid].columns if c.generated in ("", "s"))
+        by = tuple(
+            replace(one, columns=columns) if one.publication in ours and not one.columns else one
+            for one in relation.by
+        )
+        with_generated[oid] = replace(relation, by=by)
+    return with_generated
 
 
 def _column_types(connection: Connection, sent: Sent | None) -> tuple[ColumnType, ...] | None:

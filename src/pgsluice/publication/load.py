@@ -6,8 +6,9 @@ sequence of statements that makes them, and is executed again at each start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from pgsluice.catalog.source_tables import SourceCatalog
@@ -15,8 +16,16 @@ from pgsluice.config import PublicationsConfig
 from pgsluice.errors import ConfigError
 from pgsluice.publication.execute import execute
 from pgsluice.publication.model import Publication, Publications
+from pgsluice.publication.parameters import with_parameters
 from pgsluice.publication.parse import parse_statements
-from pgsluice.sql import SqlRefused
+from pgsluice.publication.statements import (
+    AlterObjects,
+    AlterParameters,
+    CreatePublication,
+    Statement,
+    TableObject,
+)
+from pgsluice.sql import SqlRefused, TokenKind, tokenize
 
 
 def load_publications(text: str, catalog: SourceCatalog) -> Publications:
@@ -74,6 +83,21 @@ class Statements:
             reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
             raise ConfigError(f"{path} cannot be read: {reason}") from error
 
+    def generated_columns(self) -> frozenset[str] | None:
+        """Names of columns that are needed even if they are generated: those of column lists and
+        row filters.
+
+        Returns:
+            None: all stored generated columns are published. Of text that is refused: no names.
+        """
+        try:
+            statements = [located.statement for located in parse_statements(self.text)]
+            if any(map(_publishes_generated, statements)):
+                return None
+            return frozenset(chain.from_iterable(map(_named_columns, statements)))
+        except SqlRefused:
+            return frozenset()
+
     def publications(self, catalog: SourceCatalog) -> Publications:
         """Execute the statements on the source's tables.
 
@@ -88,6 +112,25 @@ class Statements:
                 raise ConfigError(f"[publications] sql: {error}", **error.facts) from error
             line = error.facts.get("line") or self.text.count("\n", 0, error.position or 0) + 1
             raise ConfigError(f"{self.file}:{line}: {error}", **error.facts) from error
+
+
+def _publishes_generated(statement: Statement) -> bool:
+    if not isinstance(statement, CreatePublication | AlterParameters):
+        return False
+    made = with_parameters(Publication(""), statement.parameters)
+    return made.publish_generated_columns == "stored"
+
+
+def _named_columns(statement: Statement) -> Iterator[str]:
+    """The columns of lists, and all names in row filters."""
+    if not isinstance(statement, CreatePublication | AlterObjects):
+        return
+    for named in statement.objects:
+        if isinstance(named, TableObject):
+            yield from named.columns or ()
+            if named.where is not None:
+                tokens = tokenize(named.where.text)
+                yield from (str(t.value) for t in tokens if t.kind is TokenKind.NAME)
 
 
 def load_file(path: Path, catalog: SourceCatalog) -> Publications:

@@ -51,6 +51,12 @@ def why_incomplete(
             "it has REPLICA IDENTITY FULL and no key: its first update or delete parks it\n"
             f"  → ALTER TABLE {sql_name} ADD PRIMARY KEY (…), or name a `key` in the subscription"
         )
+    if table.unsent:
+        reasons.append(
+            f"its columns {_listed(table.unsent)} are published by pgsluice's publications, and "
+            "the server's do not send them\n  → add them to the column list of the server's "
+            "publication; generated ones: publish_generated_columns = stored, from PostgreSQL 18 on"
+        )
     if origin == "none":
         reasons.append(
             "changes that reached it by replication are not sent\n"

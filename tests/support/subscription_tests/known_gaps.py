@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 _KEY = "a table whose key moves is parked, not copied"
 _LEAVES = "the error does not say that the leaves have different keys"
-_GENERATED = "the server's publications that pgsluice makes do not send generated columns"
 
 GAPS: Mapping[str, str] = {
     "031 the key moves to another column of the list": _KEY,
@@ -20,9 +19,6 @@ SERVER_GAPS: Mapping[str, str] = {
 }
 """With the server's publications only."""
 OWN_GAPS: Mapping[str, str] = {
-    "011 generated columns are published": _GENERATED,
-    "011 a list names a generated column": _GENERATED,
-    "011 a list leaves generated columns out": _GENERATED,
     "031 leaves with other identities through the root": _LEAVES,
 }
 """With publications of pgsluice's own only."""
