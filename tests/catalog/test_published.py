@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgsluice.catalog import relations_of
+from pgsluice.catalog import FilterTexts, relations_of
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
@@ -158,3 +158,32 @@ def test_it_does_not_wait_for_locks_and_reads_in_the_snapshot(
         assert [relation.name for relation in relations_of(connection, ["p"]).values()] == ["t"]
         connection.execute("ROLLBACK")
         assert relations_of(connection, ["p"]) == {}
+
+
+@pytest.mark.pg(">= 15")
+def test_a_row_filter_is_printed_once(database) -> None:
+    db = database()
+    db.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int, b int)",
+        "CREATE PUBLICATION p FOR TABLE t WHERE (a > 5)",
+    )
+    filters = FilterTexts()
+
+    def row_filter() -> str | None:
+        (relation,) = relations_of(connection, ["p"], filters).values()
+        return relation.by[0].row_filter
+
+    with db.connect() as migration, connect_sql(db.dsn) as connection:
+        connection.execute("SET lock_timeout = '100ms'")
+        assert row_filter() == "(a > 5)"
+        migration.execute("BEGIN")
+        migration.execute("LOCK TABLE t")
+        assert row_filter() == "(a > 5)", "it does not wait for the lock"
+        migration.execute("ALTER TABLE t RENAME a TO c")
+        migration.execute("ALTER TABLE t RENAME b TO a")
+        migration.execute("COMMIT")
+        assert row_filter() == "(c > 5)"
+        migration.execute("ALTER PUBLICATION p SET TABLE t WHERE (a > 5)")
+        assert row_filter() == "(a > 5)"
+        migration.execute("ALTER PUBLICATION p SET TABLE t")
+        assert row_filter() is None

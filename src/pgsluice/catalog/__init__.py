@@ -8,6 +8,7 @@ otherwise; ``replication.source_errors`` maps them.
 """
 
 from pgsluice.catalog.changes import CatalogChanges
+from pgsluice.catalog.filter_texts import FilterTexts
 from pgsluice.catalog.managed_publications import (
     PublicationReport,
     drop_publications,
@@ -46,6 +47,7 @@ __all__ = [
     "CatalogChanges",
     "CatalogWitnesses",
     "Filenode",
+    "FilterTexts",
     "PublicationInfo",
     "PublicationReport",
     "PublishedBy",

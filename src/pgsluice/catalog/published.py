@@ -2,8 +2,8 @@
 
 It is what the view ``pg_publication_tables`` shows, by the rules of pg_publication.c. The view
 itself cannot be asked: it opens every table and waits for whoever has an ACCESS EXCLUSIVE lock, and
-it shows the present, not the caller's snapshot. Here only the condition of a row filter makes
-the server open its table, to print the columns' names.
+it shows the present, not the caller's snapshot. Here only a row filter that is printed for the
+first time makes the server open its table (:mod:`pgsluice.catalog.filter_texts`).
 
 The rules, for one publication:
 
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
+from pgsluice.catalog.filter_texts import FILTER_VERSION, FilterTexts
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.source_tables import FIRST_NORMAL_OID
 
@@ -92,13 +93,14 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' AND c.oid >= 16384
 """
 _LISTED = """
-SELECT r.prpubid, r.prrelid, NULL, NULL
+SELECT r.prpubid, r.prrelid, NULL, r.oid, NULL
 FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = ANY (%s::oid[])
 """
-_LISTED_15 = """
-SELECT r.prpubid, r.prrelid, r.prattrs::int2[], pg_catalog.pg_get_expr(r.prqual, r.prrelid)
+_LISTED_15 = f"""
+SELECT r.prpubid, r.prrelid, r.prattrs::int2[], r.oid,
+       CASE WHEN r.prqual IS NOT NULL THEN {FILTER_VERSION} END
 FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = ANY (%s::oid[])
-"""
+"""  # noqa: S608 - the fragment is a constant
 _SCHEMAS = """
 SELECT n.pnpubid, n.pnnspid
 FROM pg_catalog.pg_publication_namespace n WHERE n.pnpubid = ANY (%s::oid[])
@@ -117,16 +119,17 @@ ORDER BY a.attrelid, a.attnum
 
 
 def relations_of(
-    connection: Connection, publications: Collection[str]
+    connection: Connection, publications: Collection[str], filters: FilterTexts | None = None
 ) -> dict[int, PublishedRelation]:
     """The relations that the publications send, by OID, as pgoutput will name them.
 
     Args:
         connection: to the source; all is read in its snapshot, if it has one.
         publications: names; those that do not exist send nothing.
+        filters: keeps the texts of row filters from call to call.
     """
     infos = publications_of(connection, publications)
-    catalog = _Catalog.read(connection, infos)
+    catalog = _Catalog.read(connection, infos, filters or FilterTexts())
     sent = {name: catalog.sent_by(info) for name, info in infos.items()}
     columns = _columns_of(connection, catalog, infos, sent)
     by: defaultdict[int, list[PublishedBy]] = defaultdict(list)
@@ -163,13 +166,17 @@ class _Catalog:
     children: Mapping[int, list[int]]
 
     @classmethod
-    def read(cls, connection: Connection, infos: Mapping[str, PublicationInfo]) -> _Catalog:
+    def read(
+        cls, connection: Connection, infos: Mapping[str, PublicationInfo], filters: FilterTexts
+    ) -> _Catalog:
         version = connection.info.server_version
         oids = [info.oid for info in infos.values()]
         listed: defaultdict[int, dict[int, _Listed]] = defaultdict(dict)
         query = _LISTED_15 if version >= _FIRST_WITH_LISTS else _LISTED
-        for publication, oid, *listing in connection.execute(query, [oids]).fetchall():
-            listed[int(publication)][int(oid)] = _Listed(*listing)
+        rows = connection.execute(query, [oids]).fetchall()
+        texts = filters.of(connection, {int(row[3]): row[4] for row in rows if row[4] is not None})
+        for publication, oid, attnums, row, _ in rows:
+            listed[int(publication)][int(oid)] = _Listed(attnums, texts.get(int(row)))
         schemas: defaultdict[int, set[int]] = defaultdict(set)
         if version >= _FIRST_WITH_LISTS:
             for publication, schema in connection.execute(_SCHEMAS, [oids]).fetchall():

@@ -17,6 +17,7 @@ from psycopg import sql
 
 from pgsluice.catalog import (
     CatalogWitnesses,
+    FilterTexts,
     PublishedRelation,
     fetch_many,
     fetch_witnesses,
@@ -47,6 +48,7 @@ class ReplicatedTable:
         rules: of pgsluice's publications, by the relation that the server sends; None without.
         unlisted: column -> leaves whose changes come without it: it is NULL in their rows.
         key_problem: why no key holds for all leaves; None if one does, or if none is needed.
+        unsent: columns that pgsluice's publications publish and the server does not send.
     """
 
     facts: RelationFacts
@@ -56,6 +58,7 @@ class ReplicatedTable:
     rules: Mapping[int, Publisher] | None = None
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     key_problem: KeyProblem | None = None
+    unsent: tuple[str, ...] = ()
 
     @property
     def relations(self) -> tuple[int, ...]:
@@ -117,6 +120,7 @@ def source_tables(
     publications: Collection[str],
     publication_rules: PublicationRules | None = None,
     keys: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    filters: FilterTexts | None = None,
 ) -> list[ReplicatedTable]:
     """The tables that the publications send now, ordered by name.
 
@@ -126,11 +130,12 @@ def source_tables(
         publication_rules: of pgsluice's publications, which choose from what the server's send;
             None: all of it.
         keys: ``schema.table`` -> the columns that the configuration names as its key.
+        filters: keeps the texts of the server's row filters from call to call.
 
     Raises:
         ConfigError, TableError: see :meth:`PublicationRules.publishers`.
     """
-    published = relations_of(connection, publications)
+    published = relations_of(connection, publications, filters)
     facts = fetch_many(connection, published)
     rules = None if publication_rules is None else publication_rules.publishers(connection, facts)
     groups: dict[int, list[PublishedRelation]] = {}
@@ -191,11 +196,14 @@ def _table(
     content = published_content(facts, relations, leaves)
     columns, rows = content.columns, content.row_filter
     keyed = facts
+    unsent: tuple[str, ...] = ()
     if mine is not None:
         # What acts on them is the same for all that are published as one table.
         own = next(iter(mine.values())).resolution
         sent = _plain(facts) if columns is None else columns
         columns = tuple(column for column in own.published_columns if column in sent)
+        if own.columns is not None or own.generated_columns == "stored":
+            unsent = tuple(column for column in own.published_columns if column not in sent)
         keyed = facts.with_published_keys(columns)
         rows = (
             " AND ".join(
@@ -233,6 +241,7 @@ def _table(
         mine,
         content.unlisted,
         key_problem,
+        unsent,
     )
 
 

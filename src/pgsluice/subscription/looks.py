@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import CatalogChanges, insert_lsn, tables_named, wal_timeline
+from pgsluice.catalog import CatalogChanges, FilterTexts, insert_lsn, tables_named, wal_timeline
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ParkReason
 from pgsluice.replication import connect_sql, source_errors
@@ -54,6 +54,7 @@ class CatalogLooks:
         self._tables = tables
         self._rules = rules
         self._changes = CatalogChanges()
+        self._filters = FilterTexts()
         self._looked_for: object = None
 
     def look(self) -> None:
@@ -99,7 +100,7 @@ class CatalogLooks:
         # one, and a new one joins only when the spool has passed its creation.
         publications = Spool.open(self._config.spool.path).identity.publications
         keys = table_options(self._subscription).keys
-        return source_tables(connection, publications, self._rules, keys)
+        return source_tables(connection, publications, self._rules, keys, self._filters)
 
     def set_rules(self, table: ReplicatedTable) -> None:
         """Apply a table's changes by these rules from now on."""
