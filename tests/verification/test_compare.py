@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
+from psycopg import sql
 from tests.support.oracle import assert_equal, compare_exact
 
 import pgsluice.verification
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification import ArrowRows, ComparedTable, compare
+from pgsluice.verification.page_ranges import page_ranges
 
 # Generated columns, and floats in their shortest form; the oldest server has its own test.
 pytestmark = pytest.mark.pg(">= 12")
@@ -337,3 +340,37 @@ def test_a_column_that_a_leaf_does_not_send_counts_as_null(connection: Connectio
     rows = ArrowRows(pa.table({"id": pa.array([1, 11], pa.int32()), "v": ["sent", None]}))
     assert compare(connection, "public.parted", rows, unlisted={"v": (oid,)}).equal
     assert not compare(connection, "public.parted", rows).equal
+
+
+@pytest.mark.parametrize("is_partitioned", [True, False])
+def test_sessions_share_the_pages_of_a_table(
+    database: Callable[[], Any], *, is_partitioned: bool
+) -> None:
+    """Rows of the last page are read, too, though others came after the snapshot."""
+    rows = 40_000
+    with ExitStack() as stack:
+        one = database()
+        first, *helpers = (stack.enter_context(one.connect()) for _ in range(3))
+        first.execute(
+            "CREATE TABLE t (id int PRIMARY KEY, v text)"
+            + " PARTITION BY RANGE (id)" * is_partitioned
+        )
+        if is_partitioned:
+            first.execute("CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (30000)")
+            first.execute("CREATE TABLE high PARTITION OF t DEFAULT")
+        first.execute(f"INSERT INTO t SELECT i, repeat('v', 200) FROM generate_series(1, {rows}) i")
+        for session in (first, *helpers):
+            session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        ((snapshot,),) = first.execute("SELECT pg_export_snapshot()").fetchall()
+        for session in helpers:
+            session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        one.execute(f"INSERT INTO t SELECT i, 'later' FROM generate_series({rows + 1}, 50000) i")
+        ranges = page_ranges(first, sql.Identifier("public", "t"), 3)
+        can_divide = first.info.server_version >= 140000
+        assert (len(ranges) > 1) is can_divide
+        ids = pa.array(range(1, rows + 1), pa.int32())
+        target = pa.table({"id": ids, "v": pa.repeat("v" * 200, rows)})
+        assert compare(first, "public.t", ArrowRows(target), helpers=helpers).equal
+        found = compare(first, "public.t", ArrowRows(target.slice(1)), helpers=helpers)
+        assert found.missing_keys == (("1",),)
+        assert (found.source_rows, found.target_rows) == (rows, rows - 1)

@@ -117,6 +117,7 @@ def compare_standing(
     options: TableOptions,
     *,
     max_keys: int,
+    helpers: Sequence[Session] = (),
 ) -> Comparison:
     """Compare a table with its target, both at the session's position.
 
@@ -126,6 +127,7 @@ def compare_standing(
         rows: the target's.
         options: of the subscription's tables.
         max_keys: how many differing keys of each kind are listed; 0: none are looked for.
+        helpers: more sessions of the position, which share the reading.
 
     Raises:
         SourceRefused: the table was rewritten after the snapshot, which does not see its rows, or
@@ -147,6 +149,7 @@ def compare_standing(
             row_filter=source.row_filter,
             unlisted=source.unlisted,
             max_keys=max_keys,
+            helpers=helpers,
         )
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy, TablesUnfinished
@@ -66,7 +66,8 @@ class Verification:
 
     Attributes:
         titles: ``schema.table`` of the tables to compare; empty: all.
-        sessions: how many tables are compared at the same time, each with its own connection.
+        sessions: how many connections read the source; each table has one, and the last ones
+            share those that are idle.
         max_keys: how many keys of each kind are listed for a table.
         timeout_s: how long another verification may last, and how long the run may take to
             reach the position.
@@ -125,16 +126,11 @@ def verify(
             table_options(subscription),
             options.max_keys,
         )
-        idle: SimpleQueue[Session] = SimpleQueue()
-        for session in stand.sessions:
-            idle.put(session)
+        idle = _IdleSessions(stand.sessions, len(stand.answer.tables))
 
         def one(item: tuple[int, StandingTable]) -> VerifiedTable:
-            session = idle.get()
-            try:
-                return comparer.verify(session, *item)
-            finally:
-                idle.put(session)
+            with idle.share() as sessions:
+                return comparer.verify(sessions, *item)
 
         with ThreadPoolExecutor(len(stand.sessions)) as threads:
             results = list(threads.map(one, stand.answer.tables.items()))
@@ -213,6 +209,35 @@ def _has_run(config: Config, name: str) -> bool:
         return True
 
 
+class _IdleSessions:
+    """Sessions that no table is read with; a table takes more of them if few tables are left."""
+
+    def __init__(self, sessions: Sequence[Session], tables: int) -> None:
+        self._idle = SimpleQueue[Session]()
+        for session in sessions:
+            self._idle.put(session)
+        self._count = len(sessions)
+        self._left = tables
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def share(self) -> Iterator[list[Session]]:
+        """The sessions for one table; waits for the first one."""
+        sessions = [self._idle.get()]
+        with self._lock:
+            share = max(1, self._count // self._left)
+        with suppress(Empty):
+            while len(sessions) < share:
+                sessions.append(self._idle.get_nowait())
+        try:
+            yield sessions
+        finally:
+            with self._lock:
+                self._left -= 1
+            for session in sessions:
+                self._idle.put(session)
+
+
 # One table
 
 
@@ -226,7 +251,7 @@ class _Comparer:
     options: TableOptions
     max_keys: int
 
-    def verify(self, session: Session, oid: int, table: StandingTable) -> VerifiedTable:
+    def verify(self, sessions: Sequence[Session], oid: int, table: StandingTable) -> VerifiedTable:
         """Compare one table; a failure is its result."""
         comparison, reason, is_published = None, table.reason, table.is_published
         source = self.published.get(oid)
@@ -235,11 +260,12 @@ class _Comparer:
         elif reason is None and source is not None:
             try:
                 comparison = compare_standing(
-                    session,
+                    sessions[0],
                     source,
                     DeltaRows(table.target, table.version),
                     self.options,
                     max_keys=self.max_keys,
+                    helpers=sessions[1:],
                 )
             except Exception as error:  # one table's failure is no other's
                 reason = failure_reason(error)

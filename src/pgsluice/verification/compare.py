@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,7 @@ def compare(
     unlisted: Mapping[str, Collection[int]] | None = None,
     snapshot: str | None = None,
     max_keys: int = 10,
+    helpers: Sequence[psycopg.Connection[Any]] = (),
 ) -> Comparison:
     """Compare one table with its target.
 
@@ -116,13 +118,18 @@ def compare(
         snapshot: name of an exported snapshot of the source.
         max_keys: how many keys of each kind are listed; 0: none are looked for, so that both
             sides are read only once.
+        helpers: more sessions to read the source with, each in a transaction with the snapshot of
+            ``connection``.
 
     Raises:
         PgsluiceError: no such table, target or column.
         psycopg.Error: the source failed.
     """
     rows = DeltaRows(target) if isinstance(target, str | Path) else target
-    with one_snapshot(connection, snapshot):
+    with ExitStack() as stack:
+        stack.enter_context(one_snapshot(connection, snapshot))
+        for helper in helpers:
+            stack.enter_context(one_snapshot(helper))
         facts = ComparedTable.find(connection, table) if isinstance(table, str) else table
         by_name = {column.name: column for column in facts.columns}
         names = tuple(by_name) if columns is None else tuple(columns)
@@ -136,7 +143,8 @@ def compare(
         forms = {
             name: TextForm(by_name[name].delimiter, shortest_floats=not is_old) for name in names
         }
-        ours = SourceSide(connection, facts, rows.schema, names, key_names, row_filter, unlisted)
+        sessions = (connection, *helpers)
+        ours = SourceSide(sessions, facts, rows.schema, names, key_names, row_filter, unlisted)
         theirs = TargetSide(rows, names, key_names, forms)
         # The server works while the target's rows are hashed here.
         with ThreadPoolExecutor(1) as source_thread:

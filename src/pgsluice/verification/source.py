@@ -7,6 +7,7 @@ read with. If row-level security would hide rows, that is an error.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from psycopg import sql
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import Digest, Key
+from pgsluice.verification.page_ranges import page_ranges, read_ranges
 
 _SETTINGS: Mapping[LiteralString, LiteralString] = {
     "DateStyle": "ISO",
@@ -187,7 +189,10 @@ def one_snapshot(
 class SourceSide:
     """Digests of a table by PostgreSQL; to be used within :func:`one_snapshot`.
 
+    Each page of the table is read once, by one of the sessions.
+
     Args:
+        connections: to the source, in one snapshot.
         target_schema: the target's columns; see :meth:`ComparedColumn.expression`.
         columns: names of the columns to compare.
         key: names of the key's columns; empty: rows are identified by their content.
@@ -197,7 +202,7 @@ class SourceSide:
 
     def __init__(
         self,
-        connection: psycopg.Connection[Any],
+        connections: Sequence[psycopg.Connection[Any]],
         table: ComparedTable,
         target_schema: pa.Schema,
         columns: Sequence[str],
@@ -205,26 +210,42 @@ class SourceSide:
         row_filter: str | None = None,
         unlisted: Mapping[str, Collection[int]] | None = None,
     ) -> None:
-        self._connection = connection
-        self._hashes = _hashes(table, target_schema, columns, key, row_filter, unlisted or {})
+        self._connections = connections
+        name = sql.Identifier(table.namespace, table.name)
+        self._ranges = page_ranges(connections[0], name, len(connections))
+
+        def hashes(pages: sql.Composed) -> sql.Composable:
+            # The filter is the catalog's own text, or that of publications that were checked.
+            condition = pages if row_filter is None else pages + sql.SQL(f" AND ({row_filter})")
+            return _hashes(table, target_schema, columns, key, condition, unlisted or {})
+
+        self._hashes = hashes
 
     def buckets(self, count: int) -> dict[int, Digest]:
         """The digest of each bucket that has rows."""
-        query = sql.SQL("SELECT {}, {} FROM {} AS hashes GROUP BY 1").format(
-            _bucket(count), _SUMS, self._hashes
-        )
-        rows = self._connection.execute(query).fetchall()
-        return {bucket: Digest.of(*(int(number) for number in sums)) for bucket, *sums in rows}
+
+        def query(pages: sql.Composed) -> sql.Composed:
+            return sql.SQL("SELECT {}, {} FROM {} AS hashes GROUP BY 1").format(
+                _bucket(count), _SUMS, self._hashes(pages)
+            )
+
+        digests: defaultdict[int, Digest] = defaultdict(Digest)
+        for bucket, *sums in read_ranges(self._connections, self._ranges, query):
+            digests[bucket] += Digest.of(*(int(number) for number in sums))
+        return dict(digests)
 
     def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
         """The hashes of the rows of some buckets, by key."""
         # No parameters: with them, a % in a column's name would be taken for a placeholder.
         buckets = sql.Literal("{" + ",".join(map(str, sorted(chosen))) + "}")
-        query = sql.SQL("SELECT key, hash FROM {} AS hashes WHERE {} = ANY({}::int[])").format(
-            self._hashes, _bucket(count), buckets
-        )
+
+        def query(pages: sql.Composed) -> sql.Composed:
+            return sql.SQL("SELECT key, hash FROM {} AS hashes WHERE {} = ANY({}::int[])").format(
+                self._hashes(pages), _bucket(count), buckets
+            )
+
         rows: dict[Key, list[str]] = {}
-        for key, row_hash in self._connection.execute(query):
+        for key, row_hash in read_ranges(self._connections, self._ranges, query):
             rows.setdefault(tuple(key), []).append(row_hash)
         return rows
 
@@ -246,10 +267,10 @@ def _hashes(
     target_schema: pa.Schema,
     columns: Sequence[str],
     key: Sequence[str],
-    row_filter: str | None,
+    condition: sql.Composable,
     unlisted: Mapping[str, Collection[int]],
 ) -> sql.Composable:
-    """The subquery (hash, key, key_hash) of every row."""
+    """The subquery (hash, key, key_hash) of the rows that meet a condition."""
     by_name = {column.name: column for column in table.columns}
     # An alias for each column, independent of its name.
     alias = {name: sql.Identifier(f"c{number}") for number, name in enumerate(columns)}
@@ -263,13 +284,11 @@ def _hashes(
         for name in columns
     ]
     # OFFSET 0 keeps the planner from evaluating each text's expression twice.
-    # The condition is the catalog's own text, or that of publications that were checked.
-    condition = "" if row_filter is None else f"WHERE {row_filter}"
-    rows = sql.SQL("(SELECT {} FROM {} {} {} OFFSET 0) AS texts").format(
+    rows = sql.SQL("(SELECT {} FROM {} {} WHERE {} OFFSET 0) AS texts").format(
         sql.SQL(", ").join(texts or [sql.SQL("NULL AS c0")]),
         sql.SQL("" if table.is_partitioned else "ONLY"),
         sql.Identifier(table.namespace, table.name),
-        sql.SQL(condition),
+        condition,
     )
     row_hash = _md5_of([alias[name] for name in columns])
     if not key:

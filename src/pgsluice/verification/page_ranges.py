@@ -1,0 +1,105 @@
+"""A table's pages as ranges, which several sessions of one snapshot read at the same time.
+
+Each range is a condition on ``ctid``, which finds its pages directly from PostgreSQL 14 on. Of a
+partitioned table a range has the same pages of each partition. The last range has no end, so that
+together they have every page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+_FIRST_WITH_RANGES = 140000
+_LEAST_PAGES = 256
+"""Pages of a range, at least: 2 MB of a server's usual pages."""
+_RANGES_A_SESSION = 4
+"""More ranges than sessions, so that none waits long for another at the end."""
+
+Connection = psycopg.Connection[Any]
+
+_PAGES = """
+WITH RECURSIVE below(oid) AS (
+    SELECT %s::regclass::oid
+    UNION ALL
+    SELECT i.inhrelid FROM below b JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+)
+SELECT max(pg_catalog.pg_relation_size(oid) / pg_catalog.current_setting('block_size')::bigint)
+FROM below
+"""
+
+
+def page_ranges(connection: Connection, table: sql.Identifier, sessions: int) -> list[sql.Composed]:
+    """Conditions that divide a table among sessions; a single one that is always true if it is
+    small or the server cannot find a range.
+
+    Args:
+        connection: to the source.
+        table: its qualified name.
+        sessions: how many read.
+    """
+    whole = sql.SQL("true").format()
+    if sessions == 1 or connection.info.server_version < _FIRST_WITH_RANGES:
+        return [whole]
+    ((pages,),) = connection.execute(_PAGES, [table.as_string(connection)]).fetchall()
+    count = min(sessions * _RANGES_A_SESSION, int(pages or 0) // _LEAST_PAGES)
+    if count < 2:
+        return [whole]
+    starts = [int(pages) * number // count for number in range(count)]
+    ranges = [
+        sql.SQL("ctid >= {} AND ctid < {}").format(_first_row(start), _first_row(end))
+        for start, end in pairwise(starts)
+    ]
+    return [*ranges, sql.SQL("ctid >= {}").format(_first_row(starts[-1]))]
+
+
+def _first_row(page: int) -> sql.Composed:
+    return sql.SQL("{}::tid").format(sql.Literal(f"({page},0)"))
+
+
+def read_ranges(
+    connections: Sequence[Connection],
+    ranges: Sequence[sql.Composed],
+    query: Callable[[sql.Composed], sql.Composed],
+) -> list[tuple[Any, ...]]:
+    """The rows of a query over all ranges, in any order.
+
+    Args:
+        connections: of one snapshot; each reads one range after another.
+        ranges: of :func:`page_ranges`.
+        query: makes the query of a range.
+
+    Raises:
+        psycopg.Error: of the first query that failed; the others end with their range.
+    """
+    waiting = SimpleQueue[sql.Composed]()
+    for condition in ranges:
+        waiting.put(condition)
+
+    def read(connection: Connection) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        with suppress(Empty):
+            while True:
+                try:
+                    rows += connection.execute(query(waiting.get_nowait())).fetchall()
+                except psycopg.Error:
+                    _empty(waiting)
+                    raise
+        return rows
+
+    with ThreadPoolExecutor(len(connections)) as threads:
+        return [row for rows in threads.map(read, connections) for row in rows]
+
+
+def _empty(waiting: SimpleQueue[sql.Composed]) -> None:
+    with suppress(Empty):
+        while True:
+            waiting.get_nowait()
