@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from pgsluice.errors import Remedy, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
+from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
@@ -35,6 +35,7 @@ from pgsluice.testing.sink_contract import (
     net,
     row,
 )
+from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ, days_from_civil
 
 
 class TestContract(SinkContract):
@@ -414,6 +415,79 @@ def test_keys_of_every_type(sink: DeltaSink, kind: pa.DataType, keys: list[Any])
     expected = {key: row(key, 60, f"of {i}") for i, key in enumerate(others, 2)}
     assert by_key == {second: row(second, 50, "of 0"), **expected}
     assert len(content) == len(by_key)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends"),
+    [
+        (DATE.arrow_type, (days_from_civil(-4712, 11, 24), DATE.width.stop - 1)),
+        (TIMESTAMP.arrow_type, (days_from_civil(-4712, 11, 24) * 86_400_000_000, 2**63 - 1)),
+        (TIMESTAMPTZ.arrow_type, (days_from_civil(-4712, 11, 24) * 86_400_000_000, 2**63 - 1)),
+    ],
+    ids=["date", "timestamp", "timestamptz"],
+)
+@pytest.mark.parametrize("is_key", [True, False])
+def test_the_ends_of_a_type_are_written_merged_and_maintained(
+    sink: DeltaSink, kind: pa.DataType, ends: tuple[int, int], *, is_key: bool
+) -> None:
+    """From 4713 BC, PostgreSQL's first day, to the last value that the column type holds."""
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("at", kind, not is_key)]
+    )
+    table = TargetTable("public", "t", schema, ("at",) if is_key else ("id",))
+    integer = pa.int32() if pa.types.is_date(kind) else pa.int64()
+    values = pa.array(ends, integer).cast(kind)
+    rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), values], schema=schema)
+    writer_of(sink, table).load([rows], Lsn(100))
+    for i, at in enumerate(ends):
+        whole = {"id": i + 1, "at": at}
+        t = ChangesBuilder(schema, table.key)
+        t.delete({name: whole[name] for name in table.key})
+        writer_of(sink, table).apply(net(t, table=table), Lsn(101 + 2 * i))
+        t = ChangesBuilder(schema, table.key)
+        t.insert(whole)
+        t.update(whole)
+        writer_of(sink, table).apply(net(t, table=table), Lsn(102 + 2 * i))
+    seven = AddedColumn(pa.field("c", pa.int32()), pa.scalar(7, pa.int32()))
+    writer_of(sink, table).alter([seven], ())
+    maintain(DeltaTable(location(sink)), [], None)
+    content = sink.open(table, identity()).content(DeltaTable(location(sink)).version())
+    assert content is not None
+    kept = pa.Table.from_batches(content.rows, content.schema).sort_by("id")
+    assert kept.column("at").cast(integer).to_pylist() == [*ends]
+    assert kept.column("c").to_pylist() == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (pa.decimal128(38, 0), [Decimal(2**63 + 1), Decimal(2**63 + 2), Decimal(2**63 + 3)]),
+        (pa.float64(), [float("nan"), 1.0, -0.0]),
+        (pa.float32(), [float("nan"), 1.5, -0.0]),
+    ],
+    ids=str,
+)
+def test_inexact_bounds_that_an_older_version_wrote_hide_no_rows(
+    sink: DeltaSink, kind: pa.DataType, keys: list[Any]
+) -> None:
+    schema = pa.schema([pa.field("id", kind, nullable=False), ("a", pa.int32())])
+    table = TargetTable("public", "t", schema, ("id",))
+    tolerant = DeltaSink(sink.path, foreign_writes="allow")
+    writer_of(tolerant, table).load(batches(schema=schema), Lsn(100))
+    for key in keys:  # a file for each, with the bounds that deltalake writes by itself
+        only = pa.table({"id": pa.array([key], kind), "a": pa.array([0], pa.int32())})
+        write_deltalake(location(sink), only.cast(schema), mode="append")
+    assert any("id" in names for names in _columns_with_bounds(sink))
+    t = ChangesBuilder(schema)
+    for i, key in enumerate(keys):
+        t.update({"id": key, "a": i + 1})
+    applied = writer_of(tolerant, table).apply(net(t, table=table), Lsn(110))
+    assert (applied.rows_updated, applied.rows_skipped) == (3, 0)
+    t = ChangesBuilder(schema)
+    for key in keys:
+        t.delete({"id": key})
+    assert writer_of(tolerant, table).apply(net(t, table=table), Lsn(120)).rows_deleted == 3
+    assert DeltaTable(location(sink)).to_pyarrow_table().num_rows == 0
 
 
 def test_files_are_compressed_and_have_only_exact_bounds(sink: DeltaSink) -> None:

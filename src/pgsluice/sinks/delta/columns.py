@@ -81,17 +81,28 @@ def altered_rows(
         added: those of them that the table lacks.
     """
     values = {column.field.name: column.value for column in added}
-    for file in handle.to_pyarrow_dataset().get_fragments():
-        for batch in file.to_batches(
+    for batch in _file_by_file(handle):
+        columns = [
+            pa.repeat(values[field.name].cast(field.type), len(batch))
+            if field.name in values
+            else batch.column(field.name).cast(field.type)
+            for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _file_by_file(handle: DeltaTable) -> Iterator[pa.RecordBatch]:
+    """All rows, those of one file after those of another where that can be."""
+    try:
+        files = list(handle.to_pyarrow_dataset().get_fragments())
+    except ValueError:
+        # It reads the bounds of dates as Python's dates, which have the years 1 to 9999.
+        yield from pa.RecordBatchReader.from_stream(handle.scan())
+        return
+    for file in files:
+        yield from file.to_batches(
             batch_size=_ROWS, batch_readahead=1, fragment_readahead=1, use_threads=False
-        ):
-            columns = [
-                pa.repeat(values[field.name].cast(field.type), len(batch))
-                if field.name in values
-                else batch.column(field.name).cast(field.type)
-                for field in schema
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        )
 
 
 def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> None:
