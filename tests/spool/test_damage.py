@@ -15,10 +15,10 @@ from tests.support.small_spool import (
     read_prepared,
     read_state,
 )
-from tests.support.transactions import insert, raw
+from tests.support.transactions import BEGINNING, insert, raw
 from tests.support.transactions import transaction as tx
 
-from pgsluice.errors import SpoolError
+from pgsluice.errors import SpoolError, SpoolHole
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
     PartHeader,
@@ -201,6 +201,34 @@ def test_a_file_of_another_spool_is_refused(spool, tmp_path, kind):
     with pytest.raises(SpoolError, match=OTHER_SPOOL) as caught:
         read(path)
     assert path.name in caught.value.what
+
+
+@pytest.mark.parametrize("kind", ["start", "frontier", "released", "epoch"])
+def test_an_older_version_of_a_state_file_hides_no_changes(spool, kind):
+    """Positions are found by the chain itself: a number in each file would say no more."""
+    path = the_file(spool, FILES[kind][0])
+    older = path.read_bytes()
+    with SpoolWriter(Spool.open(spool)) as writer:
+        writer.append(raw(tx(9000, [insert(5, b"late")])))
+        writer.advance_frontier(Lsn(9500))
+    opened = Spool.open(spool)
+    opened.write_released({SUBSCRIPTION: {"*": "0/7D0"}})
+    first, *others = SpoolReader(spool).segments(BEGINNING)
+    start = opened.chain_start()
+    assert start is not None
+    opened.raise_floor(start, first.end)
+    (spool / first.name).unlink()
+    assert path.read_bytes() != older
+    path.write_bytes(older)
+
+    reader = SpoolReader(spool)
+    assert [info.name for info in reader.segments(first.end)] == [info.name for info in others]
+    assert reader.frontier() >= Lsn(9000)
+    with pytest.raises(SpoolHole):
+        reader.segments(BEGINNING)
+    with SpoolWriter(Spool.open(spool)) as writer:
+        writer.append(raw(tx(9900, [insert(5, b"later")])))
+    assert SpoolReader(spool).segments(first.end)[-1].end == Lsn(9900)
 
 
 def test_a_segment_under_the_name_of_another_epoch_is_refused(spool):

@@ -132,13 +132,17 @@ class SourceFingerprint:
     @classmethod
     def parse(cls, text: str) -> SourceFingerprint | None:
         """Read what :meth:`to_text` wrote; None from a table that was never copied."""
-        if not text:
-            return None
-        values = {
-            name: value if value is None or name not in _DECODERS else _DECODERS[name](value)
-            for name, value in json.loads(text).items()
-        }
-        return cls(**values)
+        return _parsed(text) if text else None
+
+
+@lru_cache(maxsize=10_000)
+def _parsed(text: str) -> SourceFingerprint:
+    """The same for the same text: a look asks several times, and few tables change in between."""
+    values = {
+        name: value if value is None or name not in _DECODERS else _DECODERS[name](value)
+        for name, value in json.loads(text).items()
+    }
+    return SourceFingerprint(**values)
 
 
 def added_columns(before: SourceFingerprint, now: SourceFingerprint) -> list[ColumnState]:
