@@ -38,11 +38,13 @@ class FactsSource:
     Args:
         dsn: of the source.
         timeout_s: for connecting.
+        silence_s: for each answer; None: as long as it takes.
     """
 
-    def __init__(self, dsn: str, timeout_s: float) -> None:
+    def __init__(self, dsn: str, timeout_s: float, silence_s: float | None = None) -> None:
         self._dsn = dsn
         self._timeout_s = timeout_s
+        self._silence_s = silence_s
         self._connection: psycopg.Connection[Any] | None = None
         self._known: dict[int, str | None] = {}
         self._changed: deque[tuple[int, str | None, str]] = deque()
@@ -131,7 +133,9 @@ class FactsSource:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
-            self._connection = connect_sql(self._dsn, timeout_s=self._timeout_s)
+            self._connection = connect_sql(
+                self._dsn, timeout_s=self._timeout_s, silence_s=self._silence_s
+            )
         return self._connection
 
 

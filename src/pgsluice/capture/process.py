@@ -90,11 +90,15 @@ def run_capture(
 def _keep_streaming(
     stream: SlotStream, reporter: CaptureReporter, stop: threading.Event, *, once: bool
 ) -> None:
-    """Stream on one connection after another, until done or until waiting cannot help."""
+    """Stream on one connection after another, until done or until waiting cannot help.
+
+    The pauses between them grow while nothing comes. A connection that brought something counts
+    as one that worked: a server that closes each after one transaction still gets through.
+    """
     failures = 0
     in_use_since: float | None = None
     while not stream.is_done:
-        began = time.monotonic()
+        began, durable = time.monotonic(), stream.durable
         try:
             stream.run()
             failures, in_use_since = 0, None
@@ -113,10 +117,10 @@ def _keep_streaming(
                 raise
             reason, in_use_since = error, None
         except (SourceUnreachable, SourceRefused) as error:
-            if not stream.has_started:
+            if not stream.has_started and not stop.is_set():
                 raise
             reason, in_use_since = error, None
-        if time.monotonic() - began > _BACKOFF_S[-1]:
+        if stream.durable > durable or time.monotonic() - began > _BACKOFF_S[-1]:
             failures = 0
         # Waiting may not help here: the server says only what is missing.
         hint = reason.hint if isinstance(reason, PublicationMissing) else None

@@ -113,11 +113,15 @@ def prepare_source(
             return ready
         source = config.source
         with connect_with_retry(
-            lambda: connect_sql(source.dsn, timeout_s=source.connect_timeout_s),
+            lambda: connect_sql(
+                source.dsn, timeout_s=source.connect_timeout_s, silence_s=source.silence_s
+            ),
             source.connect_timeout_s,
             is_stopping,
         ) as sql:
-            connection = ReplicationConnection.connect(source.dsn, source.connect_timeout_s)
+            connection = ReplicationConnection.connect(
+                source.dsn, source.connect_timeout_s, silence_s=source.silence_s
+            )
             try:
                 return _first_start(config, sql, connection, export_snapshot, is_stopping)
             except BaseException:

@@ -63,7 +63,7 @@ def read_source_state(
         SourceUnreachable: it could not be asked, or its slot cannot be read yet.
     """
     with (
-        connect_sql(dsn, timeout_s=source.connect_timeout_s) as sql,
+        connect_sql(dsn, timeout_s=source.connect_timeout_s, silence_s=source.silence_s) as sql,
         source_errors("reading the catalog"),
     ):
         server = server_info(sql)

@@ -19,13 +19,16 @@ class StandbyWatch:
     Args:
         dsn: of that server alone.
         timeout_s: for connecting.
+        silence_s: for each answer; None: as long as it takes.
 
     Raises:
         SourceUnreachable, SourceRefused: it cannot be asked.
     """
 
-    def __init__(self, dsn: str, timeout_s: float) -> None:
-        self._connection = connect_sql(dsn, timeout_s=timeout_s, application="standby watch")
+    def __init__(self, dsn: str, timeout_s: float, silence_s: float | None) -> None:
+        self._connection = connect_sql(
+            dsn, timeout_s=timeout_s, application="standby watch", silence_s=silence_s
+        )
 
     def __enter__(self) -> StandbyWatch:
         return self

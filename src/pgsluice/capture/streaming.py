@@ -86,11 +86,18 @@ class SlotStream:
             self._target is not None and self._store.durable >= self._target
         )
 
+    @property
+    def durable(self) -> Lsn:
+        """Up to where everything was received and is durable."""
+        return self._store.durable
+
     def _connect(self) -> ReplicationConnection:
         source = self._config.source
 
         def connect() -> ReplicationConnection:
-            return ReplicationConnection.connect(source.dsn, source.connect_timeout_s)
+            return ReplicationConnection.connect(
+                source.dsn, source.connect_timeout_s, silence_s=source.silence_s
+            )
 
         if self.has_started:
             return connect()
@@ -123,7 +130,12 @@ class SlotStream:
                     return
             publications, more_at = self._publications_to_request()
             options = pgoutput_options(self._config.source, publications, connection.server_version)
-            connection.start_replication(self._config.source.slot, self._store.durable, options)
+            connection.start_replication(
+                self._config.source.slot,
+                self._store.durable,
+                options,
+                is_stopping=self._stop.is_set,
+            )
             self.has_started = True
             self._record_options(publications, options)
             self._reporter.report(CapturePhase.STREAMING)
@@ -149,7 +161,7 @@ class SlotStream:
     ) -> None:
         config = self._config.source
         until = min((lsn for lsn in (self._target, more_at) if lsn), default=None)
-        facts = FactsSource(connection.server_dsn, config.connect_timeout_s)
+        facts = FactsSource(connection.server_dsn, config.connect_timeout_s, config.silence_s)
         pace = Pace(
             segment_bytes=self._config.spool.segment_bytes,
             segment_s=self._config.spool.segment_ms / 1000,
@@ -186,7 +198,10 @@ class SlotStream:
         if not source.is_standby:
             yield
             return
-        with StandbyWatch(connection.server_dsn, self._config.source.connect_timeout_s) as standby:
+        config = self._config.source
+        with StandbyWatch(
+            connection.server_dsn, config.connect_timeout_s, config.silence_s
+        ) as standby:
             self._store.guard = standby.check
             try:
                 yield

@@ -93,8 +93,8 @@ def _qualified(parts: int, example: str) -> Any:
     return After(check)
 
 
-Size = Annotated[int, BeforeValidator(_size)]
-Seconds = Annotated[float, BeforeValidator(_duration)]
+Size = Annotated[int, BeforeValidator(_size), Field(le=2**62)]
+Seconds = Annotated[float, BeforeValidator(_duration), Field(le=10**9)]
 Dsn = Annotated[str, After(_dsn)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Identifier = Annotated[str, After(_identifier)]
@@ -108,7 +108,8 @@ class SourceConfig(Section):
         proto_version: None for the newest that the server supports.
         streaming: None for ``parallel`` from 16 on, ``on`` in 14 and 15, ``off`` before, and
             ``off`` with ``messages``.
-        silence_timeout_s: how long the server may send nothing while it streams; 0: for ever.
+        silence_timeout_s: how long the server may send nothing while it streams, and how long it
+            may leave a question of capture's unanswered; 0: for ever.
     """
 
     dsn: Dsn = Field(repr=False)
@@ -123,6 +124,11 @@ class SourceConfig(Section):
     catalog_poll_s: Seconds = Field(default=10.0, gt=0)
     connect_timeout_s: Seconds = Field(default=30.0, ge=0)
     silence_timeout_s: Seconds = Field(default=60.0, ge=0)
+
+    @property
+    def silence_s(self) -> float | None:
+        """``silence_timeout_s``; None: for ever."""
+        return self.silence_timeout_s or None
 
     @property
     def shown_dsn(self) -> str:

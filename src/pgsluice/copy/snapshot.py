@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
 
@@ -32,9 +33,19 @@ class Snapshot:
 
 
 def import_snapshot(connection: psycopg.Connection[Any], name: str) -> None:
-    """Begin a transaction that sees what the snapshot sees; errors are psycopg's."""
+    """Begin a transaction that sees what the snapshot sees; other errors are psycopg's.
+
+    Raises:
+        SourceUnreachable: the snapshot is gone, with the connection that exported it.
+    """
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
+    try:
+        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
+    except (psycopg.errors.UndefinedObject, psycopg.errors.InvalidParameterValue) as error:
+        raise SourceUnreachable(
+            "the snapshot for a copy is gone from the server: it was restarted, or it ended the "
+            "connection that held it",
+        ) from error
 
 
 @contextmanager
@@ -51,7 +62,7 @@ def temporary_snapshot(
         SourceRefused: no free slot, or open transactions did not end in time.
         SourceUnreachable: no connection.
     """
-    connection = ReplicationConnection.connect(dsn, timeout_s=timeout_s)
+    connection = ReplicationConnection.connect(dsn)
     try:
         timeline = connection.identify_system().timeline
         name = f"pgsluice_copy_{os.getpid()}_{secrets.token_hex(4)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import select
 import time
 from collections.abc import Callable
@@ -19,7 +20,13 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from pgsluice.errors import PgsluiceError, SlotLost, SourceRefused, SourceUnreachable
+from pgsluice.errors import (
+    PgsluiceError,
+    ProtocolError,
+    SlotLost,
+    SourceRefused,
+    SourceUnreachable,
+)
 from pgsluice.lsn import Lsn
 from pgsluice.replication.options import quote_identifier
 from pgsluice.replication.refusals import refused_command, refused_result
@@ -35,12 +42,14 @@ from pgsluice.replication.timeline import TimelineSwitch, parse_history
 
 logger = logging.getLogger(__name__)
 
-_COMMAND_TIMEOUT_S = 60.0
+_SILENCE_S = 60.0
 _POLL_MS = 200
 _LOG_BLOCKERS_AFTER_S = 5.0
+_COMMAND_ENDS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
-def _never() -> bool:
+def never() -> bool:
+    """For a wait that nobody ends early."""
     return False
 
 
@@ -60,20 +69,31 @@ class SystemIdentity:
 class Walsender:
     """A connection to a walsender; a context manager. Made by :meth:`connect`."""
 
-    def __init__(self, connection: psycopg.Connection[Any], dsn: str) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], dsn: str, silence_s: float | None
+    ) -> None:
         self._connection = connection
         self._dsn = dsn
+        self._silence_s = math.inf if silence_s is None else silence_s
         #: libpq's connection, for the hot loop.
         self.pgconn: pq.abc.PGconn = connection.pgconn
 
     @classmethod
-    def connect(cls, dsn: str, timeout_s: float = 30, *, application: str = "capture") -> Self:
+    def connect(
+        cls,
+        dsn: str,
+        timeout_s: float = 30,
+        *,
+        application: str = "capture",
+        silence_s: float | None = _SILENCE_S,
+    ) -> Self:
         """Connect as a walsender of the dsn's database.
 
         Args:
             dsn: a libpq connection string or URI.
             timeout_s: for each address that the dsn names.
             application: shown by the server as ``pgsluice <application>``.
+            silence_s: how long to wait for the answer to a short command; None: for ever.
 
         Raises:
             ConfigError, SourceUnreachable, SourceRefused: as
@@ -82,9 +102,9 @@ class Walsender:
         connection = open_session(
             dsn, timeout_s=timeout_s, application=application, replication="database"
         )
-        walsender = cls(connection, dsn)
+        walsender = cls(connection, dsn, silence_s)
         try:
-            walsender.command(settings_command(walsender.server_version))
+            walsender._ask(settings_command(walsender.server_version), "setting up the session")
         except BaseException:
             walsender.close()
             raise
@@ -120,8 +140,8 @@ class Walsender:
         text: str,
         *,
         doing: str | None = None,
-        timeout_s: float = _COMMAND_TIMEOUT_S,
-        is_stopping: Callable[[], bool] = _never,
+        timeout_s: float = _SILENCE_S,
+        is_stopping: Callable[[], bool] = never,
     ) -> list[dict[str, str | None]]:
         """Run a replication command or SQL as a simple query.
 
@@ -134,6 +154,7 @@ class Walsender:
         Raises:
             TimeoutError: the time is over, or ``is_stopping`` is True; the command still runs.
             SourceRefused, SourceUnreachable: the server refused, or the connection broke.
+            ProtocolError: the answer is none to a command; the connection is closed.
         """
         doing = doing or text.partition(" ")[0]
         self._send_query(text, doing)
@@ -143,19 +164,40 @@ class Walsender:
         while (result := self._get_result(doing, deadline, is_stopping)) is not None:
             if result.status == pq.ExecStatus.FATAL_ERROR:
                 failure = refused_result(doing, result)
+            elif result.status not in _COMMAND_ENDS:
+                # A COPY would never end: libpq gives its result again and again.
+                self.close()
+                raise odd_answer(doing, f"the server answered with {status_name(result)}")
             rows = _rows(result)
         if failure is not None:
             raise failure
         return rows
 
+    def _ask(self, text: str, doing: str) -> list[dict[str, str | None]]:
+        """Run a command that a server answers at once.
+
+        Raises:
+            SourceUnreachable: it did not; the connection is closed.
+        """
+        try:
+            return self.command(text, doing=doing, timeout_s=self._silence_s)
+        except TimeoutError:
+            self.close()
+            raise no_answer(doing, self._silence_s) from None
+
     def identify_system(self) -> SystemIdentity:
-        """IDENTIFY_SYSTEM."""
-        (row,) = self.command("IDENTIFY_SYSTEM")
-        return SystemIdentity(
-            system_id=_text(row, "systemid"),
-            timeline=int(_text(row, "timeline")),
-            dbname=_text(row, "dbname"),
-        )
+        """IDENTIFY_SYSTEM.
+
+        Raises:
+            ProtocolError: the answer is not one row with all of it.
+        """
+        doing = "IDENTIFY_SYSTEM"
+        row = _only_row(doing, self._ask(doing, doing), "systemid", "timeline", "dbname")
+        if not re.fullmatch(r"[0-9]{1,20}", row["systemid"], re.ASCII):
+            raise odd_answer(doing, "the system identifier is not a number")
+        if not re.fullmatch(r"[1-9][0-9]{0,9}", row["timeline"], re.ASCII):
+            raise odd_answer(doing, "the timeline is not a number")
+        return SystemIdentity(row["systemid"], int(row["timeline"]), row["dbname"])
 
     def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
         """TIMELINE_HISTORY: the timelines before this one, oldest first; the first has none.
@@ -168,7 +210,7 @@ class Walsender:
             return ()
         doing = f"reading the history of timeline {timeline}"
         try:
-            (row,) = self.command(f"TIMELINE_HISTORY {timeline}", doing=doing)
+            rows = self._ask(f"TIMELINE_HISTORY {timeline}", doing)
         except SlotLost as error:  # a missing file, which mostly means a slot's WAL
             raise SourceRefused(
                 error.what,
@@ -176,7 +218,7 @@ class Walsender:
                 "the WAL archive",
                 timeline=timeline,
             ) from None
-        return parse_history(_text(row, "content"), timeline)
+        return parse_history(_only_row(doing, rows, "content")["content"], timeline)
 
     def create_slot(
         self,
@@ -187,7 +229,7 @@ class Walsender:
         two_phase: bool = False,
         failover: bool = False,
         timeout_s: float = 300,
-        is_stopping: Callable[[], bool] = _never,
+        is_stopping: Callable[[], bool] = never,
     ) -> CreatedSlot:
         """CREATE_REPLICATION_SLOT for pgoutput.
 
@@ -200,6 +242,7 @@ class Walsender:
                 missing, or the server waited for open transactions longer than ``timeout_s`` (the
                 fact ``blockers`` names them).
             PgsluiceError: ``is_stopping`` returned True; no slot is left behind.
+            ProtocolError: the answer does not say where the slot stands.
         """
         text = create_command(
             name,
@@ -220,7 +263,7 @@ class Walsender:
             return is_stopping()
 
         try:
-            (row,) = self.command(
+            rows = self.command(
                 text, doing=doing, timeout_s=timeout_s, is_stopping=log_once_and_ask
             )
         except TimeoutError:
@@ -230,11 +273,13 @@ class Walsender:
             blockers = self._blockers()
             self._cancel(doing)
             raise refuse_waiting(name, timeout_s, blockers) from None
-        return CreatedSlot(
-            name=name,
-            consistent_point=Lsn.parse(_text(row, "consistent_point")),
-            snapshot_name=row["snapshot_name"],
-        )
+        names = ("consistent_point", *(("snapshot_name",) if snapshot == "export" else ()))
+        row = _only_row(doing, rows, *names)
+        try:
+            consistent_point = Lsn.parse(row["consistent_point"])
+        except ValueError:
+            raise odd_answer(doing, "its consistent point is not an LSN") from None
+        return CreatedSlot(name, consistent_point, row.get("snapshot_name"))
 
     def _log_blockers(self, doing: str) -> None:
         try:
@@ -275,10 +320,16 @@ class Walsender:
             raise self._broken(doing, error) from None
 
     def _get_result(
-        self, doing: str, deadline: float, is_stopping: Callable[[], bool] = _never
+        self, doing: str, deadline: float, is_stopping: Callable[[], bool] = never
     ) -> pq.abc.PGresult | None:
-        """The next result of the running command; None when it is complete."""
+        """The next result of the running command; None when it is complete.
+
+        Raises:
+            TimeoutError: the time is over, also for a server that sends results without end.
+        """
         poll = select.poll()
+        if time.monotonic() > deadline:
+            raise TimeoutError
         try:
             while True:
                 wants_write = self.pgconn.flush() == 1
@@ -315,8 +366,51 @@ class Walsender:
         return SourceUnreachable(f"{doing}: {reason}")
 
 
+def no_answer(doing: str, silence_s: float) -> SourceUnreachable:
+    """The error for a server that keeps the connection and does not answer."""
+    return SourceUnreachable(
+        f"{doing}: the server did not answer in {silence_s:g} s",
+        hint="is it stopped, or is there a proxy between pgsluice and the server that has lost it?",
+    )
+
+
+def odd_answer(doing: str, what: str) -> ProtocolError:
+    """The error for an answer that no PostgreSQL gives."""
+    return ProtocolError(
+        f"{doing}: {what}",
+        hint="PostgreSQL does not answer so: connect to the server itself, not to a pooler or "
+        "another program in between",
+    )
+
+
+def status_name(result: pq.abc.PGresult | None) -> str:
+    """What kind of answer came, in libpq's words."""
+    if result is None:
+        return "nothing"
+    try:
+        return pq.ExecStatus(result.status).name
+    except ValueError:
+        return f"status {result.status}"
+
+
+def _only_row(doing: str, rows: list[dict[str, str | None]], *names: str) -> dict[str, str]:
+    """The values of an answer that has to be one row with these columns.
+
+    Raises:
+        ProtocolError: it is not.
+    """
+    if len(rows) != 1:
+        raise odd_answer(doing, f"the server answered with {len(rows)} rows instead of one")
+    values = {name: value for name in names if (value := rows[0].get(name)) is not None}
+    if missing := [name for name in names if name not in values]:
+        raise odd_answer(doing, f"the server's answer has no {missing[0]}")
+    return values
+
+
 def _rows(result: pq.abc.PGresult) -> list[dict[str, str | None]]:
-    names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
+    names = [
+        (result.fname(i) or b"").decode(errors="backslashreplace") for i in range(result.nfields)
+    ]
     return [
         {
             name: None
@@ -326,9 +420,3 @@ def _rows(result: pq.abc.PGresult) -> list[dict[str, str | None]]:
         }
         for row in range(result.ntuples)
     ]
-
-
-def _text(row: dict[str, str | None], name: str) -> str:
-    value = row[name]
-    assert value is not None, name
-    return value

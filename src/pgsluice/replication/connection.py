@@ -31,6 +31,8 @@ Source: the manual, section "Streaming Replication Protocol".
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import psycopg
@@ -38,7 +40,13 @@ from psycopg import pq
 
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.replication.commands import Walsender
+from pgsluice.replication.commands import (
+    Walsender,
+    never,
+    no_answer,
+    odd_answer,
+    status_name,
+)
 from pgsluice.replication.low_water import SHORT_WAIT_S, LowWater
 from pgsluice.replication.options import PgoutputOptions, quote_identifier
 from pgsluice.replication.refusals import refused_result
@@ -48,8 +56,10 @@ from pgsluice.wire import StandbyStatusUpdate
 class ReplicationConnection(Walsender):
     """A walsender and its stream; a context manager, made by :meth:`connect`."""
 
-    def __init__(self, connection: psycopg.Connection[Any], dsn: str) -> None:
-        super().__init__(connection, dsn)
+    def __init__(
+        self, connection: psycopg.Connection[Any], dsn: str, silence_s: float | None
+    ) -> None:
+        super().__init__(connection, dsn, silence_s)
         self._is_streaming = False
         self._has_streamed = False
         self._has_unsent = False
@@ -61,15 +71,28 @@ class ReplicationConnection(Walsender):
         super().close()
 
     def start_replication(
-        self, slot: str, start: Lsn, options: PgoutputOptions, *, timeout_s: float = 60
+        self,
+        slot: str,
+        start: Lsn,
+        options: PgoutputOptions,
+        *,
+        is_stopping: Callable[[], bool] = never,
     ) -> None:
         """Send START_REPLICATION; afterwards the server sends frames.
 
         The server skips transactions that committed before the slot's confirmed_flush_lsn. It does
         not check whether ``start`` is past its own WAL: the caller does.
 
+        Args:
+            slot: whose changes.
+            start: after which position.
+            options: of pgoutput.
+            is_stopping: called a few times a second; True ends the wait.
+
         Raises:
             SlotInUse, SlotLost, ForeignSource, SourceRefused: the server refused.
+            SourceUnreachable: no answer in time, or asked to stop.
+            ProtocolError: the answer is another than the beginning of the stream.
         """
         doing = f"starting replication of slot {slot!r}"
         if self._has_streamed:
@@ -77,16 +100,20 @@ class ReplicationConnection(Walsender):
         arguments = options.to_command(self.server_version)
         command = f"START_REPLICATION SLOT {quote_identifier(slot)} LOGICAL {start} {arguments}"
         self._send_query(command, doing)
+        deadline = time.monotonic() + self._silence_s
         try:
-            result = self._get_result(doing, time.monotonic() + timeout_s)
+            result = self._get_result(doing, deadline, is_stopping)
+            if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+                failure = refused_result(doing, result)
+                while self._get_result(doing, deadline, is_stopping) is not None:
+                    pass
+                raise failure
         except TimeoutError:
-            raise SourceUnreachable(f"{doing}: no answer in {timeout_s:g} s") from None
+            self.close()
+            raise no_answer(doing, self._silence_s) from None
         if result is None or result.status != pq.ExecStatus.COPY_BOTH:
-            assert result is not None
-            failure = refused_result(doing, result)
-            while self._get_result(doing, time.monotonic() + timeout_s) is not None:
-                pass
-            raise failure
+            self.close()
+            raise odd_answer(doing, f"the server answered with {status_name(result)}")
         self._is_streaming = self._has_streamed = True
         self._low_water.enable()
 
@@ -135,7 +162,7 @@ class ReplicationConnection(Walsender):
         """
         self._put(update.encode())
 
-    def finish(self, timeout_s: float = 10) -> None:
+    def finish(self, timeout_s: float = 3) -> None:
         """End the stream by the CopyDone handshake; commands can follow.
 
         What the server still sends is thrown away: it was not acknowledged, and comes again.
@@ -151,16 +178,14 @@ class ReplicationConnection(Walsender):
             self._has_unsent = self.pgconn.flush() == 1
             while (size := self.pgconn.get_copy_data(1)[0]) >= 0:
                 if time.monotonic() > deadline:
-                    raise SourceUnreachable(f"{doing}: no answer in {timeout_s:g} s")
+                    raise no_answer(doing, timeout_s)
                 if size == 0:
                     self.wait(SHORT_WAIT_S)
-            while (result := self._get_result(doing, deadline)) is not None:
-                if result.status == pq.ExecStatus.FATAL_ERROR:
-                    raise refused_result(doing, result)
+            self._end_command(doing, deadline)
         except psycopg.OperationalError as error:
             raise self._broken(doing, error) from None
         except TimeoutError:
-            raise SourceUnreachable(f"{doing}: no answer in {timeout_s:g} s") from None
+            raise no_answer(doing, timeout_s) from None
         self._is_streaming = False
 
     def raise_ended(self) -> NoReturn:
@@ -173,13 +198,22 @@ class ReplicationConnection(Walsender):
         doing = "streaming"
         self._is_streaming = False
         self._low_water.disable()
-        try:
-            while (result := self._get_result(doing, time.monotonic() + 5)) is not None:
-                if result.status == pq.ExecStatus.FATAL_ERROR:
-                    raise refused_result(doing, result)
-        except TimeoutError:
-            pass
+        with suppress(TimeoutError):
+            self._end_command(doing, time.monotonic() + 2)
         raise SourceUnreachable("the server ended the stream: it is shutting down")
+
+    def _end_command(self, doing: str, deadline: float) -> None:
+        """Take the results of START_REPLICATION up to its end, or to that of the server's side.
+
+        Raises:
+            TimeoutError: they do not end.
+            SourceUnreachable, SlotLost, SourceRefused: one of them is an error.
+        """
+        while (result := self._get_result(doing, deadline)) is not None:
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                raise refused_result(doing, result)
+            if result.status == pq.ExecStatus.COPY_IN:
+                return  # our side is open still: libpq gives this result again and again
 
     def _send_query(self, text: str, doing: str) -> None:
         if self._is_streaming:

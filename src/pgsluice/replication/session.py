@@ -12,6 +12,8 @@ Connection strings are libpq's: service files, .pgpass, PG* variables and TLS op
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Generator
 from typing import Any
 
 import psycopg
@@ -21,6 +23,9 @@ from pgsluice.errors import ConfigError, SourceRefused
 from pgsluice.replication.refusals import refused_connection, source_errors
 
 OLDEST_SERVER = 100000
+SILENCE_S = 150.0
+"""How long a statement of the catalog may take, if the caller does not say it: longer than the
+server's own limits that such statements have."""
 _SETTINGS = {
     "datestyle": "ISO",
     "intervalstyle": "postgres",
@@ -39,9 +44,50 @@ _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_cou
 _TIMEOUTS_OFF = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 
+class SqlSession(psycopg.Connection[tuple[Any, ...]]):
+    """A session that gives a statement up when the server does not answer.
+
+    A connection that broke without a word is noticed by TCP's keepalives. A pooler or a server that
+    is stopped answers these, and would hold its client for ever.
+
+    Attributes:
+        silence_s: how long a statement may take; None: as long as it takes.
+    """
+
+    silence_s: float | None = None
+
+    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a step of libpq's protocol; called for every statement.
+
+        Raises:
+            psycopg.OperationalError: no answer in time; the session is closed.
+        """
+        limit_s = self.silence_s
+        return super().wait(
+            gen if limit_s is None else self._limited(gen, limit_s), *args, **kwargs
+        )
+
+    def _limited(self, gen: Generator[Any, Any, Any], limit_s: float) -> Generator[Any, Any, Any]:
+        deadline = time.monotonic() + limit_s
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() >= deadline:
+                    self.close()
+                    raise psycopg.OperationalError(f"the server did not answer in {limit_s:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
+
+
 def connect_sql(
-    dsn: str, *, timeout_s: float = 30, application: str = "catalog"
-) -> psycopg.Connection[tuple[Any, ...]]:
+    dsn: str,
+    *,
+    timeout_s: float = 30,
+    application: str = "catalog",
+    silence_s: float | None = SILENCE_S,
+) -> SqlSession:
     """A plain SQL session in autocommit mode, with the same settings as the stream's.
 
     ``search_path`` is empty: qualify names. Errors of statements are psycopg's; wrap them in
@@ -52,6 +98,7 @@ def connect_sql(
         timeout_s: for each address that the dsn names.
         application: shown by the server as ``pgsluice <application>``, unless the dsn or
             PGAPPNAME has an application name.
+        silence_s: how long a statement may take; None: as long as it takes.
 
     Raises:
         ConfigError: the dsn is not a connection string.
@@ -59,6 +106,7 @@ def connect_sql(
         SourceRefused: the server refuses the connection, or is older than PostgreSQL 10.
     """
     connection = open_session(dsn, timeout_s=timeout_s, application=application)
+    connection.silence_s = silence_s
     try:
         with source_errors("setting up the session"):
             connection.execute(settings_command(connection.info.server_version).encode())
@@ -68,9 +116,7 @@ def connect_sql(
     return connection
 
 
-def open_session(
-    dsn: str, *, timeout_s: float, application: str, **parameters: str
-) -> psycopg.Connection[tuple[Any, ...]]:
+def open_session(dsn: str, *, timeout_s: float, application: str, **parameters: str) -> SqlSession:
     """Connect without the settings; it raises what :func:`connect_sql` raises."""
     try:
         given: dict[str, Any] = conninfo_to_dict(dsn)
@@ -91,7 +137,7 @@ def open_session(
         ) from None
     try:
         # Prepared statements would need the same server session behind a pooler.
-        connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+        connection = SqlSession.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise refused_connection(str(error)) from None
     if connection.info.server_version < OLDEST_SERVER:

@@ -102,9 +102,12 @@ def _snapshot(
         temporary_snapshot(dsn, timeout_s, is_stopping) as snapshot,
         source_errors("importing a snapshot"),
     ):
-        connections = []
+        connections: list[Session] = []
         for _ in range(sessions):
-            session = stack.enter_context(connect_sql(dsn, application="verify"))
+            # Hashing a large table takes as long as it takes.
+            session = stack.enter_context(
+                connect_sql(dsn, application="verify", silence_s=None)
+            )
             connections.append(session)
             import_snapshot(session, snapshot.name)
         return connections, snapshot.position

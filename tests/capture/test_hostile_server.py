@@ -1,0 +1,399 @@
+"""A server that breaks the protocol: capture ends in one clear error, or goes on.
+
+Each case is one line: what a proxy before a real server does wrong, and the words of the error;
+None where capture goes on. Afterwards a start against the server itself makes the spool whole.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from tests.support.databases import Database, fresh_database
+from tests.support.hostile_server import (
+    COPY_BOTH,
+    COPY_IN,
+    COPY_OUT,
+    READY,
+    Action,
+    Asked,
+    Connecting,
+    EachFrame,
+    Fault,
+    HostileProxy,
+    Message,
+    Said,
+    Swapped,
+    data_row,
+    done,
+    error,
+    message,
+    table,
+)
+from tests.support.spool_changes import all_changes
+
+from pgsluice.capture import run_capture
+from pgsluice.config import Config, SourceConfig, SpoolConfig
+from pgsluice.embedded import EmbeddedServer
+from pgsluice.errors import PgsluiceError
+from pgsluice.replication import ReplicationConnection
+
+CLOSE, RESET, SILENCE = Action.CLOSE, Action.RESET, Action.SILENCE
+LSN_MAX = 2**64 - 1
+HISTORY = [
+    "INSERT INTO t SELECT i, 'x' FROM generate_series(1, 3) i",
+    "UPDATE t SET v = 'y' WHERE id = 2",
+    "DELETE FROM t WHERE id = 3",
+    "TRUNCATE other",
+    # Larger than logical_decoding_work_mem: it is streamed.
+    """BEGIN; INSERT INTO t SELECT i, repeat('x', 400) FROM generate_series(10, 210) i;
+    SAVEPOINT s; INSERT INTO t SELECT i, repeat('y', 400) FROM generate_series(300, 500) i;
+    ROLLBACK TO s; INSERT INTO t VALUES (211, 'after'); COMMIT""",
+    "BEGIN; INSERT INTO t VALUES (600, 'prepared'); PREPARE TRANSACTION '{gid}'",
+    "COMMIT PREPARED '{gid}'",
+    "INSERT INTO other VALUES ('calm')",
+    "INSERT INTO t VALUES (601, 'last')",
+]
+
+
+class Source(NamedTuple):
+    """A database with a history, and a slot before it that is copied for each case."""
+
+    db: Database
+    slot: str
+    changes: list[object]
+
+
+@pytest.fixture(scope="module")
+def source(pg18: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
+    with fresh_database(pg18) as db:
+        slot, gid = f"{db.name}_base", db.name
+        db.execute(
+            "CREATE TABLE t (id int PRIMARY KEY, v text)",
+            "CREATE TYPE mood AS ENUM ('calm')",
+            "CREATE TABLE other (m mood PRIMARY KEY)",
+            "CREATE PUBLICATION p FOR TABLE t, other",
+            f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput', false, true)",
+            *(statement.format(gid=gid) for statement in HISTORY),
+        )
+        source = Source(db, slot, [])
+        path = tmp_path_factory.mktemp("sound") / "spool"
+        capture(source, configure(source, new_slot(source, "sound"), path))
+        source.changes.extend(all_changes(path))
+        assert len(source.changes) == 211
+        yield source
+
+
+def new_slot(source: Source, name: str) -> str:
+    slot = f"{source.db.name}_{name}"
+    source.db.execute(f"SELECT pg_copy_logical_replication_slot('{source.slot}', '{slot}')")
+    with ReplicationConnection.connect(source.db.dsn) as connection:
+        connection.command(f"ALTER_REPLICATION_SLOT {slot} (TWO_PHASE true)")
+    return slot
+
+
+def configure(source: Source, slot: str, path: Path, silence_s: float = 60.0) -> Config:
+    return Config(
+        source=SourceConfig(
+            dsn=make_conninfo(source.db.dsn, options="-c logical_decoding_work_mem=64kB"),
+            slot=slot,
+            publications=("p",),
+            two_phase=True,
+            connect_timeout_s=2.0,
+            silence_timeout_s=silence_s,
+        ),
+        spool=SpoolConfig(path=path, segment_ms=10),
+    )
+
+
+def capture(source: Source, config: Config, proxy: HostileProxy | None = None) -> None:
+    """Capture all there is, through the proxy; a test that hangs fails."""
+    if proxy is not None:
+        through = config.source.model_copy(update={"dsn": proxy.dsn(config.source.dsn)})
+        config = config.model_copy(update={"source": through})
+    stop = threading.Event()
+    hangs = threading.Timer(30, stop.set)
+    hangs.start()
+    try:
+        run_capture(config, once=True, stop=stop)
+    finally:
+        hangs.cancel()
+    assert not stop.is_set(), "capture did not come to an end"
+
+
+# What is broken
+
+
+def frame(tag: str, edit: Callable[[Message], list[bytes | Action]], nth: int = 1) -> Said:
+    return Said(lambda said: said.frame_tag == tag.encode(), edit, nth)
+
+
+def content(tag: str, edit: Callable[[bytes], bytes], nth: int = 1) -> Said:
+    """Another pgoutput message instead of the nth of a tag."""
+    return frame(tag, lambda said: [said.with_pgoutput(edit(said.pgoutput))], nth)
+
+
+def put(offset: int, form: str, value: int) -> Callable[[bytes], bytes]:
+    """Bytes with another number at an offset."""
+    size = struct.calcsize(form)
+    return lambda old: old[:offset] + struct.pack(form, value) + old[offset + size :]
+
+
+def add(offset: int, number: int) -> Callable[[bytes], bytes]:
+    """Bytes with a number of 64 bits increased."""
+    return lambda old: (
+        old[:offset]
+        + (int.from_bytes(old[offset : offset + 8]) + number).to_bytes(8)
+        + old[offset + 8 :]
+    )
+
+
+def length(number: int) -> Callable[[Message], list[bytes | Action]]:
+    return lambda said: [said.tag + struct.pack(">I", number) + said.body]
+
+
+def longer(by: int) -> Callable[[Message], list[bytes | Action]]:
+    return lambda said: [said.tag + struct.pack(">I", len(said.body) + 4 + by) + said.body]
+
+
+def before(*parts: bytes | Action) -> Callable[[Message], list[bytes | Action]]:
+    return lambda said: [*parts, said.raw]
+
+
+def instead(*parts: bytes | Action) -> Callable[[Message], list[bytes | Action]]:
+    return lambda said: list(parts)
+
+
+def twice(said: Message) -> list[bytes | Action]:
+    return [said.raw, said.raw]
+
+
+def half_then(action: Action) -> Callable[[Message], list[bytes | Action]]:
+    return lambda said: [said.raw[: len(said.raw) // 2], action]
+
+
+def framed(body: bytes) -> bytes:
+    return message(b"d", body)
+
+
+def pgoutput(body: bytes) -> bytes:
+    return framed(b"w" + bytes(24) + body)
+
+
+def keepalive(end: int, *, asks: bool = False) -> bytes:
+    return framed(b"k" + struct.pack(">QqB", end, 0, asks))
+
+
+IDENTITY = ("systemid", "timeline", "xlogpos", "dbname")
+
+
+def identity(*rows: tuple[str | None, ...], names: tuple[str, ...] = IDENTITY) -> Asked:
+    return Asked("IDENTIFY_SYSTEM", table(names, *rows))
+
+
+class Case(NamedTuple):
+    fault: Fault
+    error: str | None = None
+    silence_s: float = 60.0
+
+
+NO_ROW = "IDENTIFY_SYSTEM: "
+CASES: dict[str, Case] = {
+    # Connections
+    "connect: closed at once": Case(Connecting(CLOSE), "cannot be reached"),
+    "connect: reset": Case(Connecting(RESET), "cannot be reached"),
+    "connect: no answer": Case(Connecting(SILENCE), "cannot be reached: .*timeout"),
+    "connect: a web server": Case(Connecting(b"HTTP/1.1 400 Bad Request\r\n", CLOSE), "reached"),
+    "connect: an error without a code": Case(Connecting(message(b"E", b"Mno\0\0"), CLOSE), "."),
+    "connect: shutting down": Case(
+        Connecting(error("57P03", "the database system is shutting down", "FATAL"), CLOSE),
+        "cannot be reached: the database system is shutting down",
+    ),
+    # IDENTIFY_SYSTEM
+    "identity: no row": Case(identity(), NO_ROW + "the server answered with 0 rows"),
+    "identity: two rows": Case(identity(("1", "1", "0/1", "d"), ("1", "1", "0/1", "d")), "2 rows"),
+    "identity: other columns": Case(identity(("1",), names=("id",)), "has no systemid"),
+    "identity: no columns": Case(identity((), names=()), "has no systemid"),
+    "identity: no system": Case(identity((None, "1", "0/1", "d")), "has no systemid"),
+    "identity: an empty system": Case(identity(("", "1", "0/1", "d")), "is not a number"),
+    "identity: no timeline": Case(identity(("1", None, "0/1", "d")), "has no timeline"),
+    "identity: timeline 0": Case(identity(("1", "0", "0/1", "d")), "timeline is not a number"),
+    "identity: timeline -1": Case(identity(("1", "-1", "0/1", "d")), "timeline is not a number"),
+    "identity: a timeline of 5,000 digits": Case(
+        identity(("1", "1" * 5000, "0/1", "d")), "timeline is not a number"
+    ),
+    "identity: no database": Case(identity(("1", "1", "0/1", None)), "has no dbname"),
+    "identity: only a command's end": Case(Asked("IDENTIFY", done("IDENTIFY_SYSTEM")), "0 rows"),
+    "identity: another system": Case(identity(("1", "1", "0/1", "d")), "the server is system 1"),
+    "identity: an error": Case(Asked("IDENTIFY", error("XX000", "no"), READY), NO_ROW + "no"),
+    "identity: CopyOut": Case(Asked("IDENTIFY", COPY_OUT), "answered with COPY_OUT"),
+    "identity: CopyBoth": Case(Asked("IDENTIFY", COPY_BOTH), "answered with COPY_BOTH"),
+    "identity: a row of no description": Case(Asked("IDENTIFY", data_row(["1"]), READY), NO_ROW),
+    "identity: no answer": Case(Asked("IDENTIFY", SILENCE), "did not answer in 0.5 s", 0.5),
+    "identity: closed": Case(Asked("IDENTIFY", CLOSE), NO_ROW),
+    "settings: no answer": Case(Asked("SET", SILENCE), "did not answer in 0.5 s", 0.5),
+    # START_REPLICATION
+    "start: CopyOut": Case(Asked("START_REPL", COPY_OUT), "answered with COPY_OUT"),
+    "start: CopyIn": Case(Asked("START_REPL", COPY_IN), "answered with COPY_IN"),
+    "start: rows": Case(Asked("START_REPL", table(["a"], ["1"])), "answered with TUPLES_OK"),
+    "start: only its end": Case(Asked("START_REPL", done("START_REPL")), "with COMMAND_OK"),
+    "start: an error": Case(Asked("START_REPL", error("XX000", "no"), READY), "starting .* no"),
+    "start: an error without its end": Case(
+        Asked("START_REPL", error("XX000", "no"), SILENCE), "did not answer", 0.5
+    ),
+    "start: nothing": Case(Asked("START_REPL", READY), "answered with"),
+    "start: no answer": Case(Asked("START_REPL", SILENCE), "did not answer in 0.5 s", 0.5),
+    "start: closed": Case(Asked("START_REPL", CLOSE), "starting replication"),
+    "catalog: no answer": Case(
+        Asked("SELECT", SILENCE, is_walsender=False), "did not answer in 0.5 s", 0.5
+    ),
+    "catalog: CopyOut": Case(Asked("SELECT", COPY_OUT, is_walsender=False), "reading the catalog"),
+    "catalog: closed": Case(Asked("SELECT", CLOSE, is_walsender=False), "reading the catalog"),
+    # Bytes
+    "bytes: closed inside a frame": Case(frame("I", half_then(CLOSE))),
+    "bytes: reset inside a frame": Case(frame("I", half_then(RESET))),
+    "bytes: silence inside a frame": Case(frame("I", half_then(SILENCE)), None, 0.5),
+    "bytes: silence between frames": Case(frame("I", instead(SILENCE)), None, 0.5),
+    "bytes: silence before the first frame": Case(
+        Asked("START_REPL", COPY_BOTH, SILENCE), None, 0.5
+    ),
+    "bytes: closed between frames": Case(frame("C", before(CLOSE))),
+    "bytes: a few at a time": Case(
+        EachFrame(lambda said: [said.raw[i : i + 50] for i in range(0, len(said.raw), 50)])
+    ),
+    "bytes: rubbish between frames": Case(frame("I", before(b"\xff" * 100))),
+    "bytes: zeros between frames": Case(frame("I", before(bytes(100)))),
+    "bytes: a length of 0": Case(frame("I", length(0))),
+    "bytes: a length of 2^31 - 1": Case(frame("I", length(2**31 - 1)), None, 0.5),
+    "bytes: a length of 2^32 - 1": Case(frame("I", length(2**32 - 1))),
+    "bytes: one too few": Case(frame("I", longer(-1)), "."),
+    "bytes: one too many": Case(frame("I", longer(1)), "."),
+    # Messages of the server
+    "server: an error": Case(frame("I", before(error("XX000", "no")))),
+    "server: a fatal error": Case(frame("I", before(error("57P01", "end", "FATAL"), CLOSE))),
+    "server: an error without fields": Case(frame("I", before(message(b"E", b"\0")))),
+    "server: an error without an end": Case(frame("I", before(message(b"E", b"Mx")))),
+    "server: notices": Case(frame("I", before(message(b"N", b"SNOTICE\0Mx\x1b[2J\n\0\0") * 50))),
+    "server: a parameter": Case(frame("I", before(message(b"S", b"application_name\0x\0")))),
+    "server: another encoding": Case(frame("I", before(message(b"S", b"client_encoding\0SJIS\0")))),
+    "server: CopyDone": Case(frame("I", before(message(b"c")))),
+    "server: the command's end": Case(frame("I", before(message(b"C", b"COPY 0\0"), READY))),
+    "server: ready": Case(frame("I", before(READY))),
+    "server: CopyBoth again": Case(frame("I", before(COPY_BOTH))),
+    "server: a row": Case(frame("I", before(data_row(["1"])))),
+    # Frames
+    "frame: empty": Case(frame("I", before(framed(b""))), "."),
+    "frame: w alone": Case(frame("I", before(framed(b"w"))), "w|frame"),
+    "frame: w without a message": Case(frame("I", before(pgoutput(b""))), "frame|message"),
+    "frame: unknown": Case(frame("I", before(framed(b"z" + bytes(40)))), "frame|message|tag"),
+    "frame: LSNs of 0": Case(frame("C", lambda said: [pgoutput(said.pgoutput)])),
+    "frame: LSNs of 2^64 - 1": Case(
+        frame("C", lambda said: [framed(b"w" + b"\xff" * 24 + said.pgoutput)])
+    ),
+    "frame: a keepalive that is cut": Case(frame("I", before(framed(b"k" + bytes(9)))), "k"),
+    "frame: a keepalive that is too long": Case(frame("I", before(framed(b"k" + bytes(40)))), "."),
+    "frame: a keepalive of 0": Case(frame("I", before(keepalive(0)))),
+    "frame: a keepalive of 2^62": Case(frame("I", before(keepalive(2**62))), "flushed up to"),
+    "frame: a keepalive of 2^64 - 1": Case(frame("I", before(keepalive(LSN_MAX))), "."),
+    "frame: 500 keepalives that ask": Case(frame("I", before(keepalive(0, asks=True) * 500))),
+    # Order
+    "order: a Begin is lost": Case(frame("B", instead()), "."),
+    "order: a Commit is lost": Case(frame("C", instead()), "."),
+    "order: a Relation is lost": Case(frame("R", instead()), "."),
+    "order: a Begin comes twice": Case(frame("B", twice), "."),
+    "order: a Commit comes twice": Case(frame("C", twice), "."),
+    "order: a Commit before its row": Case(Swapped("I", "C"), "."),
+    "order: a row before its Relation": Case(Swapped("R", "I"), "."),
+    "order: a Begin after its row": Case(Swapped("B", "I"), "."),
+    "order: a Stream Start is lost": Case(frame("S", instead()), "."),
+    "order: a Stream Start comes twice": Case(frame("S", twice), "."),
+    "order: a Stream Stop is lost": Case(frame("E", instead()), "."),
+    "order: a Stream Stop comes twice": Case(frame("E", twice), "."),
+    "order: a Stream Commit comes twice": Case(frame("c", twice), "."),
+    "order: a Stream Commit is lost": Case(frame("c", instead()), "."),
+    "order: a Begin Prepare is lost": Case(frame("b", instead()), "."),
+    "order: a Prepare is lost": Case(frame("P", instead()), "."),
+    "order: a Prepare comes twice": Case(frame("P", twice), "."),
+    "order: a Commit Prepared comes twice": Case(frame("K", twice), "."),
+    "order: a Type alone": Case(frame("B", before(pgoutput(b"Y\0\0\0\1a\0b\0"))), "."),
+    # Messages of pgoutput
+    "message: unknown": Case(content("I", lambda old: b"?" + old[1:]), "."),
+    "message: a row that is cut": Case(content("I", lambda old: old[:-1]), "."),
+    "message: a row with more bytes": Case(content("I", lambda old: old + b"x"), "."),
+    "message: a row of another relation": Case(content("I", put(1, ">I", 1)), "."),
+    "message: a row of 65,535 columns": Case(content("I", put(6, ">H", 65535)), "."),
+    "message: a value of -1 bytes": Case(content("I", put(9, ">i", -1)), "."),
+    "message: a value of 2^31 - 1 bytes": Case(content("I", put(9, ">i", 2**31 - 1)), "."),
+    "message: a value of an unknown kind": Case(content("I", put(8, ">B", 0x7A)), "."),
+    "message: an update without a new row": Case(content("U", lambda old: old[:5]), "."),
+    "message: a delete without an old row": Case(content("D", lambda old: old[:5]), "."),
+    "message: a relation that is cut": Case(content("R", lambda old: old[:-3]), "."),
+    "message: a relation of an unknown identity": Case(
+        content("R", lambda old: old.replace(b"t\0d", b"t\0?", 1)), ""
+    ),
+    "message: a relation whose name has no end": Case(content("R", lambda old: old[:8]), "."),
+    "message: a truncate of 2^31 tables": Case(content("T", put(1, ">I", 2**31)), "."),
+    "message: a truncate with unknown options": Case(content("T", put(5, ">B", 0xFF)), "."),
+    "message: a Stream Commit of another": Case(content("c", put(1, ">I", 7)), "."),
+    "message: a Stream Start without its end": Case(content("S", lambda old: old[:3]), "."),
+    "message: a gid without an end": Case(content("P", lambda old: old[:-1]), "."),
+    "message: a Prepare of another": Case(content("P", lambda old: old[:-2] + b"?\0"), "."),
+    "message: a Commit Prepared of another": Case(content("K", lambda old: old[:-2] + b"?\0"), "."),
+    # Positions
+    "position: a Commit at 0": Case(content("C", put(10, ">Q", 0)), "."),
+    "position: a Commit at 2^63": Case(content("C", put(10, ">Q", 2**63)), "."),
+    "position: a Commit at 2^64 - 1": Case(content("C", put(10, ">Q", LSN_MAX)), "."),
+    "position: a Commit at 2^62": Case(content("C", put(10, ">Q", 2**62)), "."),
+    "position: a Commit of another Begin": Case(content("C", add(2, 8)), "."),
+    "position: a second Commit before the first": Case(content("C", put(10, ">Q", 16), 2), "."),
+    "position: a Stream Commit at 2^62": Case(content("c", put(14, ">Q", 2**62)), "."),
+    "position: a Stream Commit at 0": Case(content("c", put(14, ">Q", 0)), "."),
+    "position: a Commit Prepared at 0": Case(content("K", put(10, ">Q", 0)), "."),
+    "position: a Commit Prepared at 2^62": Case(content("K", put(10, ">Q", 2**62)), "."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_hostile_server_ends_capture_clearly_or_not_at_all(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("pgsluice.capture.process._BACKOFF_S", (0.01,))
+    case = CASES[name]
+    fault = copy.deepcopy(case.fault)
+    slot = new_slot(source, "case")
+    config = configure(source, slot, tmp_path / "spool", case.silence_s)
+    try:
+        with HostileProxy(source.db.server.port, fault) as proxy:
+            if case.error is None:
+                capture(source, config, proxy)
+            else:
+                with pytest.raises(PgsluiceError, match=case.error):
+                    capture(source, config, proxy)
+        assert fault.has_acted
+        capture(source, config)
+        assert all_changes(config.spool.path) == source.changes
+    finally:
+        source.db.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+
+
+def test_a_server_that_closes_after_each_transaction_gets_through(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress begins the pauses anew: the fifth one in a row would last ten minutes here."""
+    monkeypatch.setattr("pgsluice.capture.process._BACKOFF_S", (0.1, 0.1, 0.1, 0.1, 600.0))
+    ends = (b"C", b"c", b"K")
+    fault = EachFrame(lambda said: [said.raw, *([CLOSE] if said.frame_tag in ends else [])])
+    slot = new_slot(source, "closes")
+    config = configure(source, slot, tmp_path / "spool")
+    try:
+        with HostileProxy(source.db.server.port, fault) as proxy:
+            capture(source, config, proxy)
+        assert all_changes(config.spool.path) == source.changes
+    finally:
+        source.db.execute(f"SELECT pg_drop_replication_slot('{slot}')")
