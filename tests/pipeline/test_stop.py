@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import stat
 import threading
 
 import pytest
 from tests.support.databases import MakeDatabase
+from tests.support.hostile_server import Action, Asked, HostileProxy
 from tests.support.pipeline import MakePipeline
 
 from pgsluice.subscription.run import run
@@ -58,4 +60,35 @@ def test_while_spark_starts(
     process.send_signal(number)
     assert process.wait(60) == code
     assert "WARNING" not in one.log()
+    assert "Traceback" not in one.log()
+
+
+@pytest.mark.xdist_group("processes")
+def test_while_a_look_has_no_answer_and_a_copy_waits_for_a_lock(
+    pipeline: MakePipeline, database: MakeDatabase
+) -> None:
+    """One subscription's first look is never answered, another one's copy stands still."""
+    shop = database()
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)", f"CREATE PUBLICATION {shop.name} FOR TABLE t"
+    )
+    one = pipeline(
+        shop,
+        extra='[[subscription]]\nname = "other"\nsink = { type = "delta", path = "other/{table}" }',
+    )
+    fault = Asked("SET lock_timeout", Action.SILENCE, is_walsender=False)
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LOCK TABLE%'"
+        " AND wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    with HostileProxy(shop.server.port, fault) as proxy, shop.connect() as migration:
+        text = one.path.read_text()
+        dsn, through = json.dumps(shop.dsn), json.dumps(proxy.dsn(shop.dsn))
+        one.path.write_text(text.replace(dsn, through))
+        process = one.start()
+        one.wait_until((one.spool / "start.json").exists, why="the slot has its snapshot")
+        migration.execute("BEGIN; LOCK TABLE t")
+        one.wait_until(lambda: fault.has_acted and shop.execute(waiting) == [(1,)], why="both hang")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 143
     assert "Traceback" not in one.log()

@@ -23,9 +23,13 @@ from types import FrameType
 from pgsluice.capture.health import CaptureHealth, error_facts, error_of, read_health
 from pgsluice.capture.process import run_capture
 from pgsluice.config import Config
+from pgsluice.ending import limit_the_end
 from pgsluice.errors import PgsluiceError
 
-_END_S = 30.0
+_ONCE_S = 30.0
+END_S = 4.0
+"""How long capture may take to end after it was asked to."""
+_KILL_S = END_S + 1.0
 _RESTART_S = (0.0, 0.2, 1.0, 5.0)
 _COLLECT_AFTER = 100_000
 """Objects between two runs of the garbage collector: many more than the frames of a chunk."""
@@ -109,7 +113,7 @@ class CaptureProcess:
             TimeoutError: it did not end in time.
             PgsluiceError: what it ended by.
         """
-        self.wait(_END_S)
+        self.wait(_ONCE_S)
         with self._lock:
             self._discard()
             self._start()
@@ -147,7 +151,7 @@ class CaptureProcess:
         with suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(_END_S)
+            self._process.wait(_KILL_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -186,6 +190,7 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
+    limit_the_end(END_S, lambda _: _end_now())
     config = Config.model_validate_json(_read_line(sys.stdin.fileno()))
     threading.Thread(target=_end_with_parent, args=(sys.stdin.fileno(), stop), daemon=True).start()
     # Each frame is an object that the collector counts, and none is part of a cycle. With
@@ -218,3 +223,10 @@ def _end_with_parent(descriptor: int, stop: threading.Event) -> None:
         while os.read(descriptor, 1):
             pass
     stop.set()
+    time.sleep(END_S)
+    _end_now()
+
+
+def _end_now() -> None:
+    """End as SIGKILL does: a parent that did not ask for the end starts capture again."""
+    os.kill(os.getpid(), signal.SIGKILL)

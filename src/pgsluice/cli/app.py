@@ -31,7 +31,7 @@ from pgsluice.cli import (
     verify,
 )
 from pgsluice.cli.options import DebugOption, Invocation
-from pgsluice.cli.signals import INTERRUPTED, end_on_sigterm
+from pgsluice.cli.signals import INTERRUPTED, end_on_signals
 from pgsluice.errors import PgsluiceError
 
 _FAILED = 1
@@ -82,7 +82,7 @@ app.command()(drop.drop)
 
 def main() -> None:
     """Entry point of the ``pgsluice`` command."""
-    end_on_sigterm()
+    end_on_signals()
     sys.exit(run_command(sys.argv[1:]))
 
 

@@ -1,13 +1,16 @@
 """How commands react to SIGINT, SIGTERM and SIGHUP.
 
 Short commands end at once. Long ones (``run``, ``capture``) get a :class:`StopRequest` and end
-cleanly; a second signal ends them at once. SIGHUP makes ``run`` read its publications again,
-as it makes a server read its configuration.
+cleanly; a second signal ends them at once. What then waits for a server or a disk that does not
+answer is given up after :data:`END_S`. SIGHUP makes ``run`` read its publications again, as it
+makes a server read its configuration.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +18,12 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from pgsluice.ending import limit_the_end, say_last
+from pgsluice.errors import PgsluiceError
+
+END_S = 8.0
+"""How long a command may take to end after a signal."""
+_SHOW_CURSOR = b"\x1b[?25h"
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
@@ -37,19 +46,38 @@ class StopRequest:
         return 0 if self.signal_number is None else 128 + self.signal_number
 
 
-def end_on_sigterm() -> None:
-    """Make SIGTERM raise SystemExit with code 143, so that clean-up code runs."""
+def end_on_signals() -> None:
+    """Make SIGTERM raise SystemExit with code 143, so that clean-up code runs.
+
+    SIGINT raises KeyboardInterrupt already. After either, the process ends within :data:`END_S`.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(TERMINATED)
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, end)
+        limit_the_end(END_S, _end_now)
+
+
+def _end_now(number: int) -> None:
+    """End the process without its clean-up; its children end with the pipes to them."""
+    say_last(
+        f"pgsluice: ended without what had not ended after {END_S:g} s; is there a server or a "
+        "disk that does not answer?\n  → nothing is lost: the next start goes on\n"
+    )
+    if sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), _SHOW_CURSOR)
+    os._exit(128 + number)
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Within this context, the first SIGINT or SIGTERM only sets the request."""
+    """Within this context, the first SIGINT or SIGTERM only sets the request.
+
+    Whatever the stop cuts off fails in its own way: after a signal, an error ends the command
+    with the signal's exit code.
+    """
     request = StopRequest()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -63,6 +91,10 @@ def stop_on_signals() -> Iterator[StopRequest]:
     }
     try:
         yield request
+    except PgsluiceError:
+        if request.signal_number is None:
+            raise
+        raise SystemExit(request.exit_code) from None
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
