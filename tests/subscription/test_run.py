@@ -16,6 +16,7 @@ from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 from tests.subscription.test_driver import QUIET, config_of, driver_of, ready
 from tests.support.capturing import await_that, configure, insert, inserted, numbers, phase
 from tests.support.databases import MakeDatabase
+from tests.support.hostile_server import Action, Asked, HostileProxy
 from tests.support.spools import OID, START, SpoolMaker, orders
 
 from pgsluice.capture import CaptureProcess
@@ -31,6 +32,7 @@ from pgsluice.errors import (
 )
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableState
+from pgsluice.subscription.cadence import steady_now
 from pgsluice.subscription.loop import RunLoop
 from pgsluice.subscription.run import explained, raise_unfinished, restarting
 from pgsluice.subscription.running import RunningSubscription
@@ -67,6 +69,35 @@ def test_what_passes_is_waited_for(maker: SpoolMaker) -> None:
     ending.set()
     with pytest.raises(PySparkRuntimeError):
         one._try(failing(broken))
+
+
+def test_a_server_that_restarts_at_the_first_look_is_waited_for(
+    maker: SpoolMaker, database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.subscription.running._RETRY_S", 0.0)
+    db = database()
+    fault = Asked("SET lock_timeout", Action.CLOSE, is_walsender=False)
+    with HostileProxy(db.server.port, fault) as proxy:
+        config = config_of(maker)
+        through = config.source.model_copy(update={"dsn": proxy.dsn(db.dsn)})
+        config = config.model_copy(update={"source": through})
+        one = RunningSubscription(config, driver_of(maker, config=config), threading.Event())
+        one.copy_first(None)
+    assert fault.has_acted
+    assert one.has_copied
+
+
+def test_deferrals_of_an_earlier_run_are_over(maker: SpoolMaker) -> None:
+    """Its clock may have been ahead by an hour."""
+    driver = driver_of(maker, {OID: ready("orders", deferred=True, next_due=2.0**40)})
+    driver.end_earlier_deferrals()
+    assert not driver.tables.record.tables[OID].deferred
+
+
+def test_a_clock_that_is_set_back_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = steady_now()
+    monkeypatch.setattr("time.time", lambda: before - 3600)
+    assert before <= steady_now() < before + 60
 
 
 def test_once_says_which_tables_are_not_at_the_position(maker: SpoolMaker) -> None:

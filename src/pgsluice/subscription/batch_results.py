@@ -17,7 +17,7 @@ from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import cause_of_copy
 from pgsluice.spool import SpoolReader, TableRecord, TableState
-from pgsluice.subscription.cadence import merge_pause_s, next_cut
+from pgsluice.subscription.cadence import merge_pause_s, next_cut, steady_now
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.planning import TableWork, TaskResult, plan_tables
 from pgsluice.subscription.table_events import BatchApplied, BatchFailed, CaughtUp, TimePassed
@@ -63,7 +63,7 @@ class BatchResults:
         Raises:
             SinkError: the target as a whole cannot be used.
         """
-        tables, now = self._tables, time.time()
+        tables, now = self._tables, steady_now()
         with tables.changing():
             # A table may have been removed, or wait for a copy, since the batch was planned.
             known = tables.record.tables
@@ -87,10 +87,14 @@ class BatchResults:
         self._report_batch(outcomes, started)
         tables.raise_failure()
 
-    def end_deferrals(self) -> None:
-        """Let tables merge again whose time has come, and all of them when a cut is due."""
+    def end_deferrals(self, now: float | None = None) -> None:
+        """Let tables merge again whose time has come, and all of them when a cut is due.
+
+        Args:
+            now: seconds since 1970; None: it is now.
+        """
         is_cut_due = time.monotonic() - self._last_cut >= self._subscription.cut_interval_s
-        passed = TimePassed(time.time(), is_cut_due)
+        passed = TimePassed(steady_now() if now is None else now, is_cut_due)
         deferred = [oid for oid, table in self._tables.record.tables.items() if table.deferred]
         if deferred:
             with self._tables.changing():

@@ -3,10 +3,14 @@
 A copy-on-write merge costs what the table weighs, so expensive merges are spaced out; cheap
 ones follow each other. A *cut* is a position at which all active tables stand. Besides the
 newest cut, about one a minute is kept for readers of older ones.
+
+Times are seconds since 1970 by a clock that nobody sets (:func:`steady_now`): what waits must not
+wait an hour longer because the system's clock is set back by an hour.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from pgsluice.spool import Cut, SubscriptionRecord
@@ -15,6 +19,14 @@ HEAVY_MERGE_S = 0.5
 """Merges that take longer are spaced out, so that merging takes at most a fifth of the time."""
 SPACING = 4
 CUTS_APART_S = 60
+
+
+_CLOCK_AT_ZERO = time.time() - time.monotonic()
+
+
+def steady_now() -> float:
+    """Seconds since 1970: the system's clock as it was when this process began, gone on."""
+    return _CLOCK_AT_ZERO + time.monotonic()
 
 
 def merge_pause_s(merge_s: float, apply_interval_s: float) -> float:
@@ -45,7 +57,8 @@ def next_cut(
         versions={oid: table.version for oid, table in active.items() if table.version >= 0},
     )
     older = [old for old in record.cuts if now - old.made_at <= retention_s]
-    if not older or now - older[-1].made_at >= CUTS_APART_S:
+    # An earlier run may have made it by a clock that was ahead.
+    if not older or not 0 <= now - older[-1].made_at < CUTS_APART_S:
         older.append(cut)
     return cut, tuple(older)
 

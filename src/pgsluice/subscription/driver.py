@@ -13,6 +13,7 @@ table's own, so the worst case is a task that finds its work done.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -163,6 +164,10 @@ class SubscriptionDriver:
                 plan_tables(self._reader, record, record.position)
                 or plan_alterations(self._reader, record)
             )
+
+    def end_earlier_deferrals(self) -> None:
+        """Let all tables merge again that an earlier run deferred, perhaps by another clock."""
+        self._results.end_deferrals(now=math.inf)
 
     def promote_copied(self) -> None:
         """Copied tables for which nothing waits are ready, also while the source is idle."""

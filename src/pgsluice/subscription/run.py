@@ -20,7 +20,7 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed, TablesUnfinished
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
-from pgsluice.replication import connect_sql
+from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spark.java import require_java
 from pgsluice.spark.session import (
     build_session,
@@ -248,7 +248,10 @@ def _registered(config: Config, subscription: SubscriptionConfig) -> RecordStore
 
 
 def _flush_lsn(config: Config) -> Lsn:
-    with connect_sql(config.source.dsn, timeout_s=config.source.connect_timeout_s) as connection:
+    with (
+        connect_sql(config.source.dsn, timeout_s=config.source.connect_timeout_s) as connection,
+        source_errors("asking for the server's flush LSN"),
+    ):
         return flush_lsn(connection)
 
 

@@ -63,14 +63,33 @@ class RunningSubscription:
             snapshot: a new slot's own, while it is there.
 
         Raises:
-            SinkError, SourceRefused, SourceUnreachable, ConfigError: the run cannot start.
+            SinkError, SourceRefused, ConfigError: the run cannot start.
         """
-        driver = self.driver
-        driver.copy_released()
-        driver.tables.report_parked()
-        driver.looks.look()
-        driver.copies.run(first=snapshot, stop=self._ending)
+        self.driver.copy_released()
+        self.driver.end_earlier_deferrals()
+        self.driver.tables.report_parked()
+        attempts = iter([snapshot])  # it ends with the connection that exported it
+        self._with_source(lambda: self._look_and_copy(next(attempts, None)))
         self.has_copied = True
+
+    def _look_and_copy(self, snapshot: Snapshot | None = None) -> None:
+        self.driver.looks.look()
+        self.driver.copies.run(first=snapshot, stop=self._ending)
+
+    def _with_source(self, work: Callable[[], None]) -> None:
+        """Do work that needs the server, and wait for it as long as it is away.
+
+        Capture has been started by now, and ends with an error if waiting is in vain.
+        """
+        while not self._ending.is_set():
+            try:
+                work()
+            except SourceUnreachable as error:
+                self.driver.log_once(str(error))
+                self._ending.wait(_RETRY_S)
+            else:
+                self.driver.log_once(None)
+                return
 
     def apply_once(self) -> None:
         """Apply all that the spool holds now.
@@ -80,8 +99,7 @@ class RunningSubscription:
         """
         driver = self.driver
         # Capture may have added tables to the publications since the first look.
-        driver.looks.look()
-        driver.copies.run(stop=self._ending)
+        self._with_source(self._look_and_copy)
         driver.catch_up(with_deferred=True)
         if driver.has_waiting_segments():  # a query takes seconds to start
             driver.query.start(once=True)
@@ -90,11 +108,11 @@ class RunningSubscription:
         driver.raise_failure()
         driver.query.raise_failure()
         if driver.tables.needs_look:
-            driver.looks.look()
+            self._with_source(driver.looks.look)
         # What the cadence deferred during the query, what failed once, and what the stream
         # could not tell.
         driver.drain()
-        driver.copies.run(stop=self._ending)
+        self._with_source(lambda: driver.copies.run(stop=self._ending))
         driver.drain()
         driver.answer_barrier()
 
