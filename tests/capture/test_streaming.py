@@ -308,6 +308,23 @@ def test_prepared_before_the_slots_consistent_point_it_comes_with_its_commit(db,
     assert not [*(path / "prepared").glob("*/*")]
 
 
+@pytest.mark.pg(">= 16")
+def test_a_prepare_of_another_origin_may_be_committed_here(db, configure):
+    """With origin = "none" the server leaves out the PREPARE, and sends the COMMIT PREPARED."""
+    config = configure(two_phase=True, origin="none")
+    once(config)
+    with db.connect() as applier:
+        applier.execute(f"SELECT pg_replication_origin_create('{db.name}')")
+        applier.execute(f"SELECT pg_replication_origin_session_setup('{db.name}')")
+        applier.execute("BEGIN")
+        applier.execute(rows(1, 10))
+        applier.execute("PREPARE TRANSACTION 'foreign'")
+    db.execute("COMMIT PREPARED 'foreign'", rows(11, 11))
+    assert inserted(once(config)) == [11]
+    db.execute(f"SELECT pg_replication_origin_drop('{db.name}')", rows(12, 12))
+    assert inserted(once(config)) == [11, 12]
+
+
 def await_one_who_waits_for(connection: psycopg.Connection) -> None:
     """Until somebody waits for the end of this session's transaction."""
     ((xid,),) = connection.execute("SELECT pg_current_xact_id()::xid")

@@ -226,10 +226,11 @@ class PartsWriter:
             facts: see :meth:`commit`.
 
         Returns:
-            the reference; None when the transaction is in the chain already.
+            the reference; None when the transaction is in the chain already, or has nothing that
+            the server sends.
 
         Raises:
-            SpoolError: its PREPARE is not in the spool.
+            SpoolError: its PREPARE is not in the spool, although the server sends all of them.
             SpoolFull, SpoolError: it could not be written; nothing changed.
         """
         chain = self._chain
@@ -239,6 +240,10 @@ class PartsWriter:
                 self.rollback_prepared(gid, xid)
                 return None
             if header is None:
+                if chain.spool.identity.options.get("origin") == "none":
+                    # A PREPARE that another origin replicated is left out by the server. Its
+                    # COMMIT PREPARED is sent if somebody gave it here, without an origin.
+                    return None
                 raise SpoolError(
                     f"COMMIT PREPARED at {position} of a transaction (xid {xid}) whose PREPARE "
                     "is not in the spool: it cannot be applied",
