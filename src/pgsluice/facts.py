@@ -109,7 +109,7 @@ class RelationFacts:
             raw["primary_key"] = tuple(raw["primary_key"])
             raw["identity_key"] = tuple(raw["identity_key"])
             return cls(**raw, columns=columns, types=types)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError("not the JSON of a relation's facts") from error
 
 

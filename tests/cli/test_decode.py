@@ -491,6 +491,31 @@ class TestObjects:
             "$5": {"text_base64": base64.b64encode(b"\xff").decode()},
         }
 
+    @pytest.mark.parametrize(
+        "content",
+        ['[1,[2],"x"]', '{"a":"\\ud800"}', "[" * 900 + "]" * 900],
+        ids=["array", "half of a pair", "nested"],
+    )
+    def test_facts_are_printed_as_they_are(
+        self, pgsluice: Command, tmp_path: Path, content: str
+    ) -> None:
+        path = write(tmp_path, f"\\x{facts(7, content).hex()}\n")
+        (says,) = objects(pgsluice("decode", path, "--fragment", "--json").out)
+        assert says["facts"] == json.loads(content)
+
+    @pytest.mark.parametrize(
+        "content",
+        ["[" * 100_000, "1" * 5000, "NaN", "[1e999]"],
+        ids=["nested", "digits", "NaN", "infinity"],
+    )
+    def test_facts_that_are_no_json_are_refused(
+        self, pgsluice: Command, tmp_path: Path, content: str
+    ) -> None:
+        path = write(tmp_path, f"\\x{facts(7, content).hex()}\n")
+        outcome = pgsluice("decode", path, "--fragment", "--json")
+        assert outcome.code == 1
+        assert "offset 1: expected a relation's OID and JSON" in outcome.err
+
     def test_a_timestamp_beyond_the_calendar_is_a_number(
         self, pgsluice: Command, tmp_path: Path
     ) -> None:

@@ -167,6 +167,10 @@ def test_names_of_spark_settings_may_be_unquoted() -> None:
             ['[spool]: "segment_bytes" has to be at least 1,024'],
         ),
         (
+            _SOURCE + "connect_timeout_s = 1e999\n" + _SPOOL,
+            ['[source]: "connect_timeout_s" has to be at most 1,000,000,000'],
+        ),
+        (
             _SOURCE + '[spool]\npath = "s3://bucket/x"\n',
             [('[spool]: "path" has to be a path on a disk; other stores are not supported yet')],
         ),
@@ -323,6 +327,23 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     path.write_text("[source\n")
     with pytest.raises(ConfigError, match=r"c\.toml is not TOML: .*line 1"):
         load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[" * 5000 + "]" * 5000, "c.toml has values that are nested too deeply"),
+        ("{a = " * 5000 + "1" + "}" * 5000, "c.toml has values that are nested too deeply"),
+        ("1" * 5000, "c.toml has a number with thousands of digits"),
+    ],
+    ids=["arrays", "tables", "digits"],
+)
+def test_values_that_no_reader_of_toml_takes(tmp_path: Path, value: str, message: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(f"{_SOURCE}silence_timeout_s = {value}\n{_SPOOL}")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value) == message
 
 
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:

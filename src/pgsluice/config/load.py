@@ -62,6 +62,10 @@ def parse_config(text: str, path: Path) -> Config:
     except tomllib.TOMLDecodeError as error:
         reason = str(error)
         raise ConfigError(f"{path.name} is not TOML: {reason[:1].lower()}{reason[1:]}") from error
+    except RecursionError:
+        raise ConfigError(f"{path.name} has values that are nested too deeply") from None
+    except ValueError:  # Python reads integers of up to 4300 digits
+        raise ConfigError(f"{path.name} has a number with thousands of digits") from None
     return _Reader(path).read(tree)
 
 

@@ -248,7 +248,7 @@ def _facts(data: bytes, in_stream: bool) -> Facts:
         *xid, oid = layout.unpack_from(data, 1)
         content = data[1 + layout.size :].decode()
         if content:
-            json.loads(content)
+            json.dumps(json.loads(content), allow_nan=False)
     except (struct.error, ValueError, RecursionError):
         raise ProtocolError(
             "Facts message ('#'), offset 1: expected a relation's OID and JSON, got other bytes",

@@ -53,7 +53,11 @@ class ObjectPrinter:
 
     def show(self, seen: Seen, follower: Follower) -> None:
         """Print one message."""
-        sys.stdout.write(json.dumps(to_object(seen, follower), ensure_ascii=False) + "\n")
+        shown = to_object(seen, follower)
+        try:
+            sys.stdout.write(json.dumps(shown, ensure_ascii=False) + "\n")
+        except UnicodeEncodeError:  # half of a surrogate pair, or a terminal without UTF-8
+            sys.stdout.write(json.dumps(shown) + "\n")
 
 
 def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
