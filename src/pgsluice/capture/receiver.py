@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import repeat
 
+import psycopg
+
 from pgsluice.capture.ack_policy import AckPolicy
 from pgsluice.capture.assembler import TransactionAssembler
 from pgsluice.capture.commands import Command, to_writer
@@ -23,7 +25,7 @@ from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.flush_limit import FlushLimit
 from pgsluice.capture.frames import Chunk
 from pgsluice.capture.store import Store
-from pgsluice.errors import SourceUnreachable
+from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
 from pgsluice.spool import SpoolWriter
@@ -144,20 +146,28 @@ class Receiver:
         append, get = frames.append, self._connection.pgconn.get_copy_data
         header_bytes, size = XLOG_DATA_HEADER.size, 0
         frame: bytes | memoryview = b""
-        for _ in repeat(None, _CHUNK_FRAMES):
-            size, frame = get(1)
-            if size == 0:
-                self._connection.read()
+        failure: PgsluiceError | None = None
+        try:
+            for _ in repeat(None, _CHUNK_FRAMES):
                 size, frame = get(1)
-            if size <= header_bytes:
-                break
-            append(frame)
-            if size >= _LARGE_FRAME_BYTES:
-                break
+                if size == 0:
+                    self._connection.read()
+                    size, frame = get(1)
+                if size <= header_bytes:
+                    break
+                append(frame)
+                if size >= _LARGE_FRAME_BYTES:
+                    break
+        except psycopg.OperationalError as error:
+            failure = self._connection.broken(error)
+        except PgsluiceError as error:
+            failure = error
         if frames or size > 0:
             self._silent_s = 0.0
         if frames:
             self._follow(Chunk(frames))
+        if failure is not None:  # after the frames that came before
+            raise failure
         if 0 < size <= header_bytes:
             self._keepalive(bytes(frame))
         elif size < 0:

@@ -63,6 +63,7 @@ class ReplicationConnection(Walsender):
         self._is_streaming = False
         self._has_streamed = False
         self._has_unsent = False
+        self._error: psycopg.OperationalError | None = None
         self._low_water = LowWater(self.pgconn)
 
     def close(self) -> None:
@@ -123,7 +124,10 @@ class ReplicationConnection(Walsender):
         Raises:
             SourceUnreachable, SourceRefused: the server ended the stream.
         """
-        size, frame = self.pgconn.get_copy_data(1)
+        try:
+            size, frame = self.pgconn.get_copy_data(1)
+        except psycopg.OperationalError as error:
+            raise self.broken(error) from None
         if size > 0:
             return bytes(frame)
         if size < 0:
@@ -138,21 +142,31 @@ class ReplicationConnection(Walsender):
         Raises:
             SourceUnreachable: the connection broke.
         """
-        self._low_water.wait(timeout_s, wants_write=self._has_unsent)
+        if self._error is None:
+            self._low_water.wait(timeout_s, wants_write=self._has_unsent)
         self.read()
 
     def read(self) -> None:
         """Read from the socket what has come, without waiting; libpq reads about 16 kB.
 
+        If the connection breaks, libpq may have frames that came before. So the error is kept, and
+        raised by the next call.
+
         Raises:
             SourceUnreachable: the connection broke.
         """
+        if self._error is not None:
+            raise self.broken(self._error)
         try:
             if self._has_unsent:
                 self._has_unsent = self.pgconn.flush() == 1
             self.pgconn.consume_input()
         except psycopg.OperationalError as error:
-            raise self._broken("streaming", error) from None
+            self._error = error
+
+    def broken(self, error: psycopg.OperationalError) -> PgsluiceError:
+        """The error for one of libpq's while it streamed; also for bytes that are no message."""
+        return self._broken("streaming", error)
 
     def send_status(self, update: StandbyStatusUpdate) -> None:
         """Send a standby status update: this, and nothing else, acknowledges.

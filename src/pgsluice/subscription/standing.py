@@ -105,9 +105,7 @@ def _snapshot(
         connections: list[Session] = []
         for _ in range(sessions):
             # Hashing a large table takes as long as it takes.
-            session = stack.enter_context(
-                connect_sql(dsn, application="verify", silence_s=None)
-            )
+            session = stack.enter_context(connect_sql(dsn, application="verify", silence_s=None))
             connections.append(session)
             import_snapshot(session, snapshot.name)
         return connections, snapshot.position
