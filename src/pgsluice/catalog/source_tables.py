@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 
 from pgsluice.catalog.keys import keys_cte
+from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules, text_rules
 
 Connection = psycopg.Connection[Any]
 
@@ -135,12 +136,14 @@ class SourceCatalog:
         tables: by OID.
         schemas: the names of all schemas, also of those without tables.
         search_path: the schemas to search for an unqualified name, after pg_catalog.
+        text_rules: what row filters compute text with.
     """
 
     tables: Mapping[int, SourceTable]
     schemas: frozenset[str] = frozenset({"public"})
     database: str = ""
     search_path: tuple[str, ...] = ("public",)
+    text_rules: TextRules = ANY_LOCALE
     _by_name: dict[tuple[str, str], SourceTable] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -229,25 +232,28 @@ ORDER BY i.inhparent, i.inhrelid
 """
 
 
-def source_catalog(connection: Connection, *, with_defaults: bool = False) -> SourceCatalog:
+def source_catalog(
+    connection: Connection, *, with_defaults: bool = False, for_filters: bool = True
+) -> SourceCatalog:
     """Read the catalog in one snapshot: of the open transaction, or else of a new one.
 
     Args:
         connection: to the source.
         with_defaults: read :attr:`SourceColumn.display_default` too. To print an expression, the
             server opens its table, and waits for whoever has an ACCESS EXCLUSIVE lock.
+        for_filters: ask the server which characters are letters, and their case.
 
     The search path is the default of the role or the database, without schemas that do not
     exist; ``"$user"`` stands for the role.
     """
     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-        return _read(connection, with_defaults=with_defaults)
+        return _read(connection, with_defaults, for_filters)
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        return _read(connection, with_defaults=with_defaults)
+        return _read(connection, with_defaults, for_filters)
 
 
-def _read(connection: Connection, *, with_defaults: bool) -> SourceCatalog:
+def _read(connection: Connection, with_defaults: bool, for_filters: bool) -> SourceCatalog:
     version = connection.info.server_version
     columns: dict[int, list[SourceColumn]] = {}
     generated = "a.attgenerated::text" if version >= 120000 else "''"
@@ -279,7 +285,9 @@ def _read(connection: Connection, *, with_defaults: bool) -> SourceCatalog:
     names = connection.execute("SELECT nspname FROM pg_catalog.pg_namespace").fetchall()
     schemas = frozenset(name for (name,) in names)
     database = str(connection.info.dbname)
-    return SourceCatalog(tables, schemas, database, _search_path(connection, schemas))
+    collations = {column.collation for table in tables.values() for column in table.columns}
+    rules = text_rules(connection, collations, with_characters=for_filters)
+    return SourceCatalog(tables, schemas, database, _search_path(connection, schemas), rules)
 
 
 def _types(connection: Connection) -> dict[int, SourceType]:

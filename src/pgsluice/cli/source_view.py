@@ -65,7 +65,9 @@ def read_source(config: Config) -> SourceView:
     timeout_s = config.source.connect_timeout_s
     with connect_sql(config.source.dsn, timeout_s=timeout_s) as connection:
         with source_errors("reading the catalog"):
-            catalog = source_catalog(connection, with_defaults=True)
+            catalog = source_catalog(
+                connection, with_defaults=True, for_filters=config.publications is not None
+            )
             server = tuple(server_publications(connection))
         version = connection.info.server_version
     return SourceView(catalog, server, load_configured(config.publications, catalog), version)

@@ -89,7 +89,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         sent = _sent(connection, source.publications, publications)
         tables = _tables(connection, sent)
         column_types = _column_types(connection, sent) if source.binary else None
-        catalog = source_catalog(connection)
+        catalog = source_catalog(connection, for_filters=config.publications is not None)
         will_send = _will_send(connection, catalog) if sent is None else sent
         if _will_send_generated(connection, config, catalog):
             ours = {name for name, made in publications_of(connection).items() if made.is_ours}

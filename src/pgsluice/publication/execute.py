@@ -91,7 +91,7 @@ def _create(
     publication = with_parameters(empty, statement.parameters)
     objects = named_objects(statement.objects, catalog)
     opened = open_tables(objects.tables, catalog)
-    added = _new_tables(publication, opened, has_schemas=bool(objects.schemas))
+    added = _new_tables(publication, opened, catalog, has_schemas=bool(objects.schemas))
     tables = [_added(table) for table in added]
     for name in objects.schemas:
         check_schema(name)
@@ -107,7 +107,11 @@ def _rename(publications: Publications, statement: RenamePublication) -> Publica
 
 
 def _new_tables(
-    publication: Publication, opened: list[NamedTable], *, has_schemas: bool
+    publication: Publication,
+    opened: list[NamedTable],
+    catalog: SourceCatalog,
+    *,
+    has_schemas: bool,
 ) -> list[tuple[NamedTable, str | None]]:
     """Check tables for a publication, and print their filters as PostgreSQL does."""
     via_root = publication.publish_via_partition_root
@@ -121,7 +125,9 @@ def _new_tables(
             )
         if named.table.is_system:
             check_table(named.table)  # a system table's columns are not in the catalog that we read
-        filters.append(None if named.where is None else bind_where(named.where, named.table).sql)
+        where = named.where
+        bound = None if where is None else bind_where(where, named.table, catalog.text_rules)
+        filters.append(None if bound is None else bound.sql)
     check_column_lists(publication.name, opened, has_schemas=has_schemas, via_root=via_root)
     return list(zip(opened, filters, strict=True))
 
@@ -187,7 +193,7 @@ def _add_tables(
     opened = open_tables(objects.tables, catalog)
     has_schemas = bool(objects.schemas or publication.schemas)
     tables = list(publication.tables)
-    for new in _new_tables(publication, opened, has_schemas=has_schemas):
+    for new in _new_tables(publication, opened, catalog, has_schemas=has_schemas):
         if publication.table(new[0].table.oid) is not None:
             raise SqlRefused(
                 f'relation "{new[0].table.name}" is already member of publication '
@@ -219,7 +225,7 @@ def _set_objects(
     publication: Publication, objects: NamedObjects, catalog: SourceCatalog
 ) -> Publication:
     opened = open_tables(objects.tables, catalog)
-    new = _new_tables(publication, opened, has_schemas=bool(objects.schemas))
+    new = _new_tables(publication, opened, catalog, has_schemas=bool(objects.schemas))
     if publication.tables:  # the server compares the old column lists with the new ones first
         for table, _ in new:
             check_columns(table.table, table.columns)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from pgsluice import row_filter
 from pgsluice.catalog.source_tables import SourceTable, SourceType
+from pgsluice.catalog.text_rules import TextRules
 from pgsluice.publication.statements import WhereClause
 from pgsluice.row_filter import (
     BoundFilter,
@@ -34,8 +35,11 @@ def check_syntax(where: WhereClause) -> None:
         row_filter.check_syntax(where.text)
 
 
-def bind_filter(text: str, table: SourceTable) -> BoundFilter:
+def bind_filter(text: str, table: SourceTable, text_rules: TextRules) -> BoundFilter:
     """Bind a filter to a relation's columns, by their names.
+
+    Args:
+        text_rules: of the source's database.
 
     Raises:
         SqlRefused: PostgreSQL refuses it; the position counts in ``text``.
@@ -46,7 +50,14 @@ def bind_filter(text: str, table: SourceTable) -> BoundFilter:
         for column in table.columns
     ]
     types = map(_type, table.types)
-    bound = bind_row_filter(text, columns, relation=table.name, schema=table.namespace, types=types)
+    bound = bind_row_filter(
+        text,
+        columns,
+        relation=table.name,
+        schema=table.namespace,
+        types=types,
+        text_rules=text_rules,
+    )
     for column in table.columns:
         if column.generated == "v" and column.name in bound.columns:
             raise FilterNotExact(
@@ -58,7 +69,7 @@ def bind_filter(text: str, table: SourceTable) -> BoundFilter:
     return bound
 
 
-def bind_where(where: WhereClause, table: SourceTable) -> BoundFilter:
+def bind_where(where: WhereClause, table: SourceTable, text_rules: TextRules) -> BoundFilter:
     """Bind a statement's filter and make sure that it can be evaluated.
 
     Raises:
@@ -66,7 +77,7 @@ def bind_where(where: WhereClause, table: SourceTable) -> BoundFilter:
         FilterNotExact: PostgreSQL accepts it, and we cannot evaluate it exactly.
     """
     with _errors_shifted(where.position):
-        bound = bind_filter(where.text, table)
+        bound = bind_filter(where.text, table, text_rules)
         plan_filters([bound])
         return bound
 

@@ -32,6 +32,7 @@ from typing import Final, Literal
 import numpy as np
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.catalog.text_rules import TextRules
 from pgsluice.columnar.changes import (
     DELETE,
     INSERT,
@@ -127,7 +128,7 @@ class Publisher:
                 for publication in publications
                 if resolve([publication], table, catalog) is not None
             ),
-            _evaluators(resolution),
+            _evaluators(resolution, catalog.text_rules),
         )
 
     @property
@@ -250,7 +251,7 @@ def publish_all(
     return published
 
 
-def _evaluators(resolution: Resolution) -> dict[int, FilterEvaluator | None]:
+def _evaluators(resolution: Resolution, text_rules: TextRules) -> dict[int, FilterEvaluator | None]:
     """The filters by action; actions with the same filters share one evaluator."""
     evaluators: dict[tuple[str, ...], FilterEvaluator | None] = {(): None}
     actions: tuple[Action, ...] = ("insert", "update", "delete")
@@ -258,7 +259,7 @@ def _evaluators(resolution: Resolution) -> dict[int, FilterEvaluator | None]:
         texts = resolution.filters(action)
         if texts not in evaluators:
             evaluators[texts] = plan_filters(
-                [bind_filter(text, resolution.published_as) for text in texts]
+                [bind_filter(text, resolution.published_as, text_rules) for text in texts]
             )
     return {_ACTIONS[action]: evaluators[resolution.filters(action)] for action in actions}
 

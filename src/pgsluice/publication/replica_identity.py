@@ -107,7 +107,7 @@ def _bad_filter(
     named = publication.table(deciding.oid)
     if identity.kind == _FULL or named is None or named.where is None:
         return None
-    if bind_filter(named.where, deciding).columns <= identity.columns:
+    if bind_filter(named.where, deciding, catalog.text_rules).columns <= identity.columns:
         return None
     return "Column used in the publication WHERE expression is not part of the replica identity."
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import localcontext
 from functools import lru_cache
 
+from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bind_names import ROW_TYPE
@@ -19,6 +21,7 @@ from pgsluice.row_filter.deparse import deparse
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.parse import parse_filter
 from pgsluice.row_filter.tree import columns_of
+from pgsluice.row_filter.values.numbers import EXACT
 from pgsluice.sql import SqlRefused
 
 _KEPT_FILTERS = 4096
@@ -33,12 +36,14 @@ class BoundFilter:
         sql: as pg_get_expr() prints it.
         columns: the names of the columns that it reads.
         source: the text that it was bound from.
+        text_rules: of the database.
     """
 
     expression: n.Node
     sql: str
     columns: frozenset[str]
     source: str
+    text_rules: TextRules
 
 
 def check_syntax(text: str) -> None:
@@ -59,6 +64,7 @@ def bind_row_filter(
     relation: str = "",
     schema: str = "public",
     types: Iterable[c.Type] = (),
+    text_rules: TextRules = ANY_LOCALE,
 ) -> BoundFilter:
     """Bind what stands in ``WHERE ( … )`` to a relation's columns.
 
@@ -69,12 +75,13 @@ def bind_row_filter(
         relation: its name, for ``t.a``.
         schema: the relation's schema.
         types: the user-defined types of its columns.
+        text_rules: of its database.
 
     Raises:
         SqlRefused: PostgreSQL refuses it, with this message; the position counts in ``text``.
         FilterNotExact: PostgreSQL takes it, and pgsluice cannot do exactly the same.
     """
-    return _bound(text, tuple(columns), relation, schema, tuple(types))
+    return _bound(text, tuple(columns), relation, schema, tuple(types), text_rules)
 
 
 @lru_cache(maxsize=_KEPT_FILTERS)
@@ -84,12 +91,35 @@ def _bound(
     relation: str,
     schema: str,
     types: tuple[c.Type, ...],
+    text_rules: TextRules,
 ) -> BoundFilter:
-    with _errors_located_in(text):
+    with _errors_located_in(text), localcontext(EXACT):
+        _check_encoding(text, text_rules)
         row_type = c.Type(ROW_TYPE, relation, "c", "C", display=relation)
-        catalog = c.Catalog({row.oid: row for row in (*types, row_type)})
+        catalog = c.Catalog({row.oid: row for row in (*types, row_type)}, text_rules)
         expression = Binder(catalog, columns, relation, schema).filter(parse_filter(text))
-        return BoundFilter(expression, deparse(expression, catalog), columns_of(expression), text)
+        printed = deparse(expression, catalog)
+        return BoundFilter(expression, printed, columns_of(expression), text, text_rules)
+
+
+def _check_encoding(text: str, text_rules: TextRules) -> None:
+    """The server converts the statement to its encoding before it reads it."""
+    try:
+        text.encode(text_rules.codec or "ascii")
+    except UnicodeEncodeError as error:
+        encoding = text_rules.encoding
+        if text_rules.codec is None:
+            raise FilterNotExact(
+                "a filter with characters beyond ASCII: pgsluice does not accept it here",
+                error.start,
+                detail=f"They are not known in the database's encoding {encoding}.",
+                server_hint="Let the server's own publication (PostgreSQL 15 or newer) do it.",
+            ) from None
+        shown = " ".join(f"0x{byte:02x}" for byte in text[error.start].encode())
+        raise SqlRefused(
+            f'character with byte sequence {shown} in encoding "UTF8" has no equivalent in'
+            f' encoding "{encoding}"'
+        ) from None
 
 
 @contextmanager

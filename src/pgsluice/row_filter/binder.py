@@ -387,11 +387,12 @@ def _constant(node: s.Literal) -> n.Const:
         case "boolean":
             return n.Const("t" if node.value == "true" else "f", c.BOOL)
         case "integer":
+            if len(node.value) > 19:
+                return n.Const(node.value, c.NUMERIC)
             value = int(node.value)
-            if -(1 << 31) <= value < 1 << 31:
+            if value < 1 << 31:
                 return n.Const(node.value, c.INT4)
-            kind = c.INT8 if -(1 << 63) <= value < 1 << 63 else c.NUMERIC
-            return n.Const(str(value), kind)
+            return n.Const(node.value, c.INT8 if value < 1 << 63 else c.NUMERIC)
         case "number":
             return n.Const(numeric(node.value), c.NUMERIC)
         case _:

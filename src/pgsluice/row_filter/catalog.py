@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TypeVar
 
+from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter.nodes import Function, Operator
 
 FIRST_NORMAL_OID = 16384
@@ -187,9 +188,10 @@ def _by_name(rows: Iterable[_Row]) -> dict[str, tuple[_Row, ...]]:
 
 @dataclass(frozen=True)
 class Catalog:
-    """The built-ins and the user-defined types that a relation's columns have."""
+    """The built-ins, the user-defined types that a relation's columns have, and its database."""
 
     user_types: Mapping[int, Type] = field(default_factory=dict)
+    text_rules: TextRules = ANY_LOCALE
 
     @property
     def rows(self) -> Builtins:

@@ -13,6 +13,7 @@ from pgsluice.row_filter.tree import (
     Disallowed,
     children,
     collation_of,
+    functions_called,
     location_of,
     type_of,
 )
@@ -54,22 +55,10 @@ def _objection(node: n.Node, catalog: c.Catalog, system: Set[str]) -> str | None
         return NOT_SIMPLE
     if type_of(node) >= c.FIRST_NORMAL_OID:
         return USER_TYPES
-    if any(catalog.rows.functions[oid].volatility != "i" for oid in _functions(node)):
+    functions = catalog.rows.functions
+    if any(functions[called.oid].volatility != "i" for called in functions_called(node)):
         return MUTABLE
     collations = (collation_of(node), getattr(node, "input_collation", 0))
     if any(oid >= c.FIRST_NORMAL_OID for oid in collations):
         return USER_COLLATIONS
     return None
-
-
-def _functions(node: n.Node) -> list[int]:
-    """The functions that the node itself calls (check_functions_in_node)."""
-    match node:
-        case n.FunctionCall():
-            return [node.function.oid]
-        case n.OperatorCall() | n.DistinctFrom() | n.NullIf() | n.ScalarArray():
-            return [node.operator.function.oid]
-        case n.RowCompare():
-            return [operator.function.oid for operator in node.operators]
-        case _:
-            return []

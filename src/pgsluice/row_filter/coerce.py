@@ -241,7 +241,8 @@ class Coercer:
             if base == target:
                 return n.Relabel(node, target, form=coercion.form, location=location)
             return disallowed(target, (node,), location=location)
-        cast = self._build(node, path, base, -1, coercion)
+        given = typmod if path[0] is Path.FUNCTION and base == target else -1
+        cast = self._build(node, path, base, given, coercion)
         return cast if base == target else disallowed(target, (cast,), location=cast.location)
 
     def _constant(self, node: n.Const, target: int, typmod: int) -> n.Node:
@@ -284,6 +285,8 @@ class Coercer:
         arguments = [node]
         if len(function.arguments) >= 2:
             arguments.append(n.Const(str(typmod), c.INT4))
+        else:
+            typmod = -1  # the function does not cut to it
         if len(function.arguments) == 3:
             is_explicit = "t" if coercion.context is Context.EXPLICIT else "f"
             arguments.append(n.Const(is_explicit, c.BOOL))

@@ -12,16 +12,15 @@ from pgsluice.row_filter.values import NAMES, SqlError, Value
 from pgsluice.row_filter.values.collections import PgArray
 
 Key = Callable[[Value], Any]
-_BOOL = 16
 
 
-def pair_keys(types: tuple[int, int], collation: int) -> tuple[Key, Key]:
+def pair_keys(site: Site) -> tuple[Key, Key]:
     """The keys that the two sides of a field are compared by; raises Refused."""
-    names = NAMES.get(types[0]), NAMES.get(types[1])
+    left, right = site.types
+    names = NAMES.get(left), NAMES.get(right)
     if set(names) == {"date", "timestamp"}:
         raise Refused("a date and a timestamp in a row comparison cannot be computed here")
-    site = Site(types, (..., ...), _BOOL, collation)
-    return order_key(types[0], site), order_key(types[1], site)
+    return order_key(left, site), order_key(right, site)
 
 
 def row_comparison(

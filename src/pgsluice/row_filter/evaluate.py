@@ -7,30 +7,36 @@ Rules:
   give the same answers.
 - The first row, in order, for which the server would fail is an :class:`EvaluationError`. Rows
   and branches that the server does not look at never fail.
-- What only the server knows (the case of a letter beyond ASCII) is an error too, never a guess.
+- What only the server knows (the case of some letters) is an error too, never a guess.
+- Numbers are computed with all their digits: Python would round decimals to 28.
 - An expression is planned once in a process, however many relations and batches use it. Bound
-  expressions are values, so equal ones share their plan; an evaluator pickles as its expression.
+  expressions are values, so equal ones share their plan; an evaluator pickles as its expression
+  and the database's rules of text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import localcontext
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
+from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
 from pgsluice.errors import EvaluationError
 from pgsluice.row_filter.batches import Batch, Mask, mask_of, truth_array
 from pgsluice.row_filter.bind import BoundFilter
 from pgsluice.row_filter.connective_plans import truth_column
 from pgsluice.row_filter.errors import CannotCompute, FilterNotExact
+from pgsluice.row_filter.kernels import KERNELS
 from pgsluice.row_filter.kernels.arrow import NoColumn
 from pgsluice.row_filter.nodes import Bool, Connective, Node
 from pgsluice.row_filter.planner import Planner
 from pgsluice.row_filter.plans import Constant, Plan, runner
-from pgsluice.row_filter.tree import location_of
+from pgsluice.row_filter.tree import functions_of, location_of
 from pgsluice.row_filter.values import CannotKnow, SqlError
+from pgsluice.row_filter.values.numbers import EXACT
 
 _KEPT_PLANS = 4096
 
@@ -48,7 +54,8 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
     expressions = tuple(bound.expression for bound in filters)
     single = len(expressions) == 1
     try:
-        return plan_expression(expressions[0] if single else Bool(Connective.OR, expressions))
+        expression = expressions[0] if single else Bool(Connective.OR, expressions)
+        return plan_expression(expression, _needed(expression, filters[0].text_rules))
     except CannotCompute as error:
         raise FilterNotExact(
             f"pgsluice cannot evaluate this row filter exactly: {error.reason}",
@@ -57,19 +64,34 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
         ) from None
 
 
+def _needed(expression: Node, text_rules: TextRules) -> TextRules:
+    """The rules of text that an expression asks for."""
+    kernels = (KERNELS.get(function.signature) for function in functions_of(expression))
+    if any(kernel is not None and kernel.reads_characters for kernel in kernels):
+        return text_rules
+    return text_rules.without_characters()
+
+
 @lru_cache(maxsize=_KEPT_PLANS)
-def plan_expression(expression: Node) -> FilterEvaluator:
+def plan_expression(
+    expression: Node,
+    text_rules: TextRules = ANY_LOCALE,
+) -> FilterEvaluator:
     """Plan a bound expression of type boolean, once in a process.
+
+    Args:
+        text_rules: of the database.
 
     Raises:
         CannotCompute: a part of it cannot be computed exactly.
     """
-    planner = Planner()
+    planner = Planner(text_rules)
     try:
-        plan: Plan | SqlError = planner.plan(expression)
+        with localcontext(EXACT):
+            plan: Plan | SqlError = planner.plan(expression)
     except SqlError as error:
         plan = error  # the server fails as well, at the table's first change
-    return FilterEvaluator(expression, plan, planner.columns)
+    return FilterEvaluator((expression, text_rules), plan, planner.columns)
 
 
 class FilterEvaluator:
@@ -79,14 +101,19 @@ class FilterEvaluator:
         columns: the types (OIDs) of the columns that it reads, by name.
     """
 
-    def __init__(self, expression: Node, plan: Plan | SqlError, columns: Mapping[str, int]) -> None:
-        self._expression = expression
+    def __init__(
+        self,
+        planned: tuple[Node, TextRules],
+        plan: Plan | SqlError,
+        columns: Mapping[str, int],
+    ) -> None:
+        self._planned = planned
         self._failure = plan if isinstance(plan, SqlError) else None
         self._plan = Constant(None) if isinstance(plan, SqlError) else plan
         self.columns = columns
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return plan_expression, (self._expression,)
+        return plan_expression, self._planned
 
     @property
     def failure(self) -> EvaluationError | None:
@@ -123,10 +150,11 @@ class FilterEvaluator:
             return truth_array([])
         if self._failure is not None:
             raise _error(self._failure, 0)
-        try:
-            return truth_column(self._plan, batch)
-        except (NoColumn, SqlError, RecursionError, pa.ArrowException):
-            return self._by_rows(batch)
+        with localcontext(EXACT):
+            try:
+                return truth_column(self._plan, batch)
+            except (NoColumn, SqlError, RecursionError, pa.ArrowException):
+                return self._by_rows(batch)
 
     def _by_rows(self, batch: Batch) -> pa.Array:
         run = runner(self._plan)

@@ -15,7 +15,9 @@ from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import literals_datetime as times
 from pgsluice.row_filter.bad_literals import BadLiteral, invalid, not_exact
 from pgsluice.row_filter.literals_array import read_array
+from pgsluice.row_filter.literals_interval import interval
 from pgsluice.row_filter.literals_json import read_json, read_jsonb
+from pgsluice.row_filter.literals_network import cidr, inet, macaddr, macaddr8
 from pgsluice.row_filter.literals_numeric import floating, integer, numeric, oid
 
 
@@ -27,8 +29,10 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
     """
     if reader := (_READERS.get(type_oid) or times.READERS.get(type_oid)):
         return reader(text)
+    if reader_of_bytes := _READERS_OF_BYTES.get(type_oid):
+        return reader_of_bytes(text, _codec(catalog))
     if type_oid == c.INTERVAL:
-        return times.interval(text, typmod)
+        return interval(text, typmod)
     if type_oid == c.RECORD:
         raise BadLiteral("input of anonymous composite types is not implemented")
     row = catalog.type(type_oid)
@@ -63,23 +67,27 @@ def _as_is(text: str) -> str:
     return text
 
 
-def _name(text: str) -> str:
-    data = text.encode()
-    return text if len(data) < 64 else data[:63].decode("utf-8", "ignore")
+def _codec(catalog: c.Catalog) -> str:
+    """Python's name of the database's encoding; without one, the filter is ASCII."""
+    return catalog.text_rules.codec or "ascii"
 
 
-def _char(text: str) -> str:
+def _name(text: str, codec: str) -> str:
+    return text.encode(codec)[:63].decode(codec, "ignore")
+
+
+def _char(text: str, codec: str) -> str:
     """``"char"``: one byte."""
     if re.fullmatch(r"\\[0-3][0-7][0-7]", text):
         code = int(text[1:], 8)
         return chr(code) if 0 < code < 128 else ("" if code == 0 else text)
-    data = text.encode()[:1]
+    data = text.encode(codec)[:1]
     if data and data[0] >= 128:
         return f"\\{data[0]:03o}"
     return data.decode()
 
 
-def _bytea(text: str) -> str:
+def _bytea(text: str, codec: str) -> str:
     if text.startswith("\\x"):
         for pair in re.findall(r"[ \t\n\r]+|..?", text[2:], re.DOTALL):
             for digit in pair.strip(" \t\n\r") and pair:
@@ -89,7 +97,7 @@ def _bytea(text: str) -> str:
         if len(digits) % 2:
             raise BadLiteral("invalid hexadecimal data: odd number of digits")
         return "\\x" + digits.lower()
-    data = text.encode()
+    data = text.encode(codec)
     out = bytearray()
     index = 0
     while index < len(data):
@@ -128,68 +136,14 @@ def _bits(text: str) -> str:
     return digits
 
 
-def _inet(is_network: bool) -> Callable[[str], str]:
-    import ipaddress
-
-    name = "cidr" if is_network else "inet"
-
-    def read(text: str) -> str:
-        address, slash, bits = text.partition("/")
-        if ":" in address and "." in address:
-            raise not_exact(f"an {name} constant of IPv4 in IPv6", "Its form is PostgreSQL's own.")
-        try:
-            if is_network:
-                full = text if slash else f"{address}/{'128' if ':' in address else '32'}"
-                if re.fullmatch(r"[0-9.]+", address) and address.count(".") < 3:
-                    raise not_exact(f"a short {name} constant", "Classful abbreviations.")
-                try:
-                    return str(ipaddress.ip_network(full))
-                except ValueError:
-                    if _valid_interface(full):
-                        raise BadLiteral(
-                            f'invalid cidr value: "{text}"',
-                            detail="Value has bits set to right of mask.",
-                        ) from None
-                    raise
-            host = ipaddress.ip_interface(text)
-        except ValueError:
-            raise invalid(name, text) from None
-        if slash and not bits.isdigit():
-            raise invalid(name, text)
-        return str(host) if host.network.prefixlen != host.max_prefixlen else str(host.ip)
-
-    return read
-
-
-def _valid_interface(text: str) -> bool:
-    import ipaddress
-
-    try:
-        ipaddress.ip_interface(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _macaddr(count: int, name: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        digits = re.sub(r"[:.-]", "", text.strip())
-        if not re.fullmatch(rf"[0-9a-fA-F]{{{count * 2}}}", digits):
-            if re.fullmatch(r"[0-9a-fA-F:.\- ]+", text):
-                raise not_exact(f"an unusual {name} constant", "The C library reads it.")
-            raise invalid(name, text)
-        lower = digits.lower()
-        return ":".join(lower[i : i + 2] for i in range(0, len(lower), 2))
-
-    return read
-
-
 _READERS: dict[int, Callable[[str], str]] = {
     c.BOOL: _boolean, c.INT2: integer(16, "smallint"), c.INT4: integer(32, "integer"),
     c.INT8: integer(64, "bigint"), c.OID: oid, c.NUMERIC: numeric,
     c.FLOAT4: floating(32, "real"), c.FLOAT8: floating(64, "double precision"),
     c.TEXT: _as_is, c.VARCHAR: _as_is, c.BPCHAR: _as_is, c.UNKNOWN: _as_is, c.CSTRING: _as_is,
-    c.NAME: _name, c.CHAR: _char, c.BYTEA: _bytea, c.UUID: _uuid, c.BIT: _bits,
-    c.VARBIT: _bits, c.JSON: read_json, c.JSONB: read_jsonb, 869: _inet(False), 650: _inet(True),
-    829: _macaddr(6, "macaddr"), 774: _macaddr(8, "macaddr8"),
+    c.UUID: _uuid, c.BIT: _bits, c.VARBIT: _bits, c.JSON: read_json,
+    c.JSONB: read_jsonb, 869: inet, 650: cidr, 829: macaddr, 774: macaddr8,
+}  # fmt: skip
+_READERS_OF_BYTES: dict[int, Callable[[str, str], str]] = {
+    c.NAME: _name, c.CHAR: _char, c.BYTEA: _bytea,
 }  # fmt: skip

@@ -14,6 +14,9 @@ import numpy as np
 from pgsluice.row_filter.bad_literals import BadLiteral, invalid, not_exact
 from pgsluice.types.binary_to_text.floats import format_float4, format_float8
 
+#: A number with more digits is out of range; Python converts no more than 4,300.
+_MOST_DIGITS = 30
+
 
 def integer(bits: int, name: str) -> Callable[[str], str]:
     pattern = re.compile(
@@ -27,7 +30,9 @@ def integer(bits: int, name: str) -> Callable[[str], str]:
         if match is None:
             raise invalid(name, text)
         digits = match[2].replace("_", "")
-        value = int(match[1] + digits, 10 if digits.isdigit() else 0)
+        is_decimal = digits.isdigit()
+        digits = digits.lstrip("0")[:_MOST_DIGITS] or "0" if is_decimal else digits
+        value = int(match[1] + digits, 10 if is_decimal else 0)
         if not -(1 << bits - 1) <= value < 1 << bits - 1:
             raise BadLiteral(f'value "{text}" is out of range for type {name}')
         return str(value)
@@ -40,7 +45,8 @@ def oid(text: str) -> str:
     match = _OID.fullmatch(text)
     if match is None:
         raise invalid("oid", text)
-    value = int(match[2], 16) if match[2] else int(match[3], 8) if match[3] else int(match[4])
+    decimal = int((match[4] or "0")[:_MOST_DIGITS])
+    value = int(match[2], 16) if match[2] else int(match[3], 8) if match[3] else decimal
     value = -value if match[1] == "-" else value
     if not -(1 << 31) <= value < 1 << 32:
         raise BadLiteral(f'value "{text}" is out of range for type oid')
@@ -72,13 +78,14 @@ def numeric(text: str) -> str:
     if match is None or not re.search(r"[0-9]", match[2]):
         stripped = text.strip()
         if re.fullmatch(r"[+-]?0[xXoObB][0-9a-fA-F_]+", stripped):
-            return str(int(integer(100000, "numeric")(text)))
+            whole = stripped.lstrip("+-").replace("_", "")
+            return format(Decimal(int(stripped[: -len(whole)] + whole, 0)), "f")
         raise invalid("numeric", text)
     number = match[1] + match[2].replace("_", "")
-    exponent = int((match[3] or "0").replace("_", ""))
+    exponent = int((match[3] or "0").replace("_", "")[:_MOST_DIGITS])
     if abs(exponent) > 131072 + 16383:
         raise BadLiteral("value overflows numeric format")
-    value = Decimal(number).scaleb(exponent) if exponent == 0 else Decimal(f"{number}e{exponent}")
+    value = Decimal(f"{number}e{exponent}")
     shown = format(value, "f")
     whole, _, fraction = shown.partition(".")
     if len(whole.lstrip("-0")) > 131072 or len(fraction) > 16383:

@@ -149,7 +149,7 @@ class TypeParser(FilterCursor):
     def _count(self) -> int:
         if self.token.kind is not TokenKind.INTEGER:
             raise self.error()
-        return int(self.take().value)
+        return int(self.take().value[:10])  # more digits are as far out of range
 
     def _bit(self, is_constant: bool) -> tuple[str, str | None, tuple[s.Syntax, ...] | None]:
         location = self.take().start

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter.catalog import builtins
 from pgsluice.row_filter.column_plans import call_column, is_null_column, not_column
 from pgsluice.row_filter.composite_plans import nested_array, pair_keys, row_comparison
 from pgsluice.row_filter.connective_plans import connective, truth_test
@@ -56,14 +58,18 @@ _ALIKE = (
 class Planner:
     """Plans one expression.
 
+    Args:
+        text_rules: of the database.
+
     Attributes:
         columns: the types of the columns that the plan reads, by name, in the order of a row's
             tuple.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, text_rules: TextRules = ANY_LOCALE) -> None:
         self.columns: dict[str, int] = {}
         self._case_arguments: list[Plan] = []
+        self._text_rules = text_rules
 
     def plan(self, node: n.Node) -> Plan:
         """Plan a node.
@@ -126,6 +132,12 @@ class Planner:
                 raise Refused("a row as a value cannot be computed here")
         raise Refused("this cast is not one that a row filter can have")
 
+    def _site(
+        self, types: tuple[int, ...], plans: Sequence[Plan], result_type: int, collation: int
+    ) -> Site:
+        constants = tuple(plan.value if isinstance(plan, Constant) else ... for plan in plans)
+        return Site(types, constants, result_type, collation, self._text_rules)
+
     # Leaves
 
     def _column(self, node: n.Column) -> Plan:
@@ -139,15 +151,13 @@ class Planner:
     def _relabel(self, node: n.Relabel) -> Plan:
         plan = self.plan(node.argument)
         source, target = type_of(node.argument), node.type_oid
-        if source == target or _is_alike(source, target):
+        if _is_alike(source, target):
             if isinstance(plan, Computed) and NAMES.get(target) == "bpchar":
                 return Computed(plan.run)
             return plan
-        if source == _INT4 and target in _OIDS:
-            return applied(lambda number: number % 2**32, [plan])
-        if source in _OIDS and target == _INT4:
-            return applied(lambda oid: oid - 2**32 if oid >= 2**31 else oid, [plan])
-        raise Refused("values of the one type cannot be read as the other here")
+        if source not in VALUE_TYPES or target not in VALUE_TYPES:
+            raise Refused("values of the one type cannot be read as the other here")
+        return _relabelled(plan, source, target)
 
     # Calls
 
@@ -159,7 +169,7 @@ class Planner:
     ) -> Plan:
         plans = [self.plan(argument) for argument in arguments]
         types = tuple(map(type_of, arguments))
-        site = _site(types, plans, node.type_oid, node.input_collation)
+        site = self._site(types, plans, node.type_oid, node.input_collation)
         kernel = _kernel(function)
         has_null = any(
             isinstance(argument, Constant) and argument.value is None for argument in plans
@@ -175,11 +185,15 @@ class Planner:
             compute = lambda b, a: forward(a, b)  # noqa: E731
             plans.reverse()
         if kernel.is_strict:
-            return applied(compute, plans, call_column(function.signature, site, plans, types))
-        return folded(calling(compute, [runner(argument) for argument in plans]), plans)
+            called = applied(compute, plans, call_column(function.signature, site, plans, types))
+        else:
+            called = folded(calling(compute, [runner(argument) for argument in plans]), plans)
+        # a cast's function may give another type than the cast, of which the bits are the same
+        declared = builtins().functions.get(function.oid)
+        return called if declared is None else _relabelled(called, declared.result, node.type_oid)
 
     def _operator(self, operator: n.Operator, types: tuple[int, ...], collation: int) -> Compute:
-        site = Site(types, (...,) * len(types), _BOOL, collation)
+        site = Site(types, (...,) * len(types), _BOOL, collation, self._text_rules)
         return _kernel(operator.function).make(site)
 
     def _distinct(self, node: n.DistinctFrom) -> Plan:
@@ -216,7 +230,9 @@ class Planner:
         if not types[1]:
             raise Refused("arrays of this type cannot be read here")
         kernel = _kernel(node.operator.function)
-        compute = kernel.make(Site(types, (..., ...), _BOOL, node.input_collation))
+        compute = kernel.make(
+            Site(types, (..., ...), _BOOL, node.input_collation, self._text_rules)
+        )
         run = membership(compute, runner(scalar), runner(array), node.is_any)
         column = is_in_column(node.operator.function.signature, scalar, array, types, node.is_any)
         return folded(run, [scalar, array], column)
@@ -225,7 +241,15 @@ class Planner:
         left = [runner(self.plan(left_field)) for left_field in node.left]
         right = [runner(self.plan(left_field)) for left_field in node.right]
         keys = [
-            pair_keys((type_of(left_field), type_of(right_field)), collation)
+            pair_keys(
+                Site(
+                    (type_of(left_field), type_of(right_field)),
+                    (..., ...),
+                    _BOOL,
+                    collation,
+                    self._text_rules,
+                )
+            )
             for left_field, right_field, collation in zip(
                 node.left, node.right, node.input_collations, strict=True
             )
@@ -235,7 +259,7 @@ class Planner:
 
     def _min_max(self, node: n.MinMax) -> Plan:
         plans = [self.plan(argument) for argument in node.arguments]
-        site = Site((node.type_oid,), (...,), node.type_oid, node.input_collation)
+        site = self._site((node.type_oid,), (), node.type_oid, node.input_collation)
         key = order_key(node.type_oid, site)
         runs, is_greatest = [runner(argument) for argument in plans], node.is_greatest
 
@@ -356,9 +380,13 @@ def _kernel(function: n.Function) -> Kernel:
     return kernel
 
 
-def _site(types: tuple[int, ...], plans: Sequence[Plan], result_type: int, collation: int) -> Site:
-    constants = tuple(plan.value if isinstance(plan, Constant) else ... for plan in plans)
-    return Site(types, constants, result_type, collation)
+def _relabelled(plan: Plan, source: int, target: int) -> Plan:
+    """The values of one type read as those of another with the same bits."""
+    if source == _INT4 and target in _OIDS:
+        return applied(lambda number: number % 2**32, [plan])
+    if source in _OIDS and target == _INT4:
+        return applied(lambda oid: oid - 2**32 if oid >= 2**31 else oid, [plan])
+    return plan
 
 
 def _is_alike(source: int, target: int) -> bool:

@@ -161,3 +161,21 @@ def walk(node: n.Node) -> Iterable[n.Node]:
 def columns_of(node: n.Node) -> frozenset[str]:
     """The names of the columns that an expression reads."""
     return frozenset(child.name for child in walk(node) if isinstance(child, n.Column))
+
+
+def functions_called(node: n.Node) -> list[n.Function]:
+    """The functions that the node itself calls (check_functions_in_node)."""
+    match node:
+        case n.FunctionCall():
+            return [node.function]
+        case n.OperatorCall() | n.DistinctFrom() | n.NullIf() | n.ScalarArray():
+            return [node.operator.function]
+        case n.RowCompare():
+            return [operator.function for operator in node.operators]
+        case _:
+            return []
+
+
+def functions_of(node: n.Node) -> list[n.Function]:
+    """The functions that an expression calls."""
+    return [function for child in walk(node) for function in functions_called(child)]

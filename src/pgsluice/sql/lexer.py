@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 
 from pgsluice.sql.errors import SqlRefused
@@ -257,9 +258,7 @@ class _Scanner:
             raise SqlRefused(f'trailing junk after numeric literal at or near "{near}"', start)
         plain = digits.replace("_", "").lower()
         if plain.isdigit() or plain[:2] in ("0x", "0o", "0b"):
-            return Token(
-                TokenKind.INTEGER, str(int(plain, 10 if plain.isdigit() else 0)), start, self.index
-            )
+            return Token(TokenKind.INTEGER, _decimal(plain), start, self.index)
         return Token(TokenKind.NUMBER, plain, start, self.index)
 
     def _symbol(self, start: int) -> Token:
@@ -296,3 +295,10 @@ def _truncate(name: str) -> str:
     """Cut a name to 63 bytes, as the server does with a notice."""
     data = name.encode("utf-8", "surrogatepass")
     return name if len(data) < 64 else data[:63].decode("utf-8", "ignore")
+
+
+def _decimal(digits: str) -> str:
+    """An integer's decimal digits; it may have more of them than Python converts."""
+    if digits.isdigit():
+        return digits.lstrip("0") or "0"
+    return format(Decimal(int(digits, 0)), "f")

@@ -284,7 +284,7 @@ def _regex(site: Site, ignore_case: bool, is_negated: bool) -> Compute:
     regex = read_regex(site, ignore_case)
 
     def run(text: Datum, _: Datum) -> Datum:
-        if regex.needs_ascii and not pc.all(pc.string_is_ascii(text)).as_py():
+        if regex.unknown is not None and not pc.all(pc.string_is_ascii(text)).as_py():
             raise NoColumn
         matches = pc.match_substring_regex(text, regex.source)
         return pc.invert(matches) if is_negated else matches

@@ -13,21 +13,22 @@ from decimal import Decimal
 from typing import Any, Final
 
 from pgsluice.row_filter.kernels.arithmetic import integer
-from pgsluice.row_filter.kernels.kernel import kernel, register
+from pgsluice.row_filter.kernels.kernel import Compute, Site, kernel, register, sited
+from pgsluice.row_filter.kernels.letters import encoder
 from pgsluice.row_filter.kernels.numerics import (
     _numeric_to_float8,
     _numeric_to_integer,
 )
-from pgsluice.row_filter.values import CannotKnow, SqlError
+from pgsluice.row_filter.values import SqlError
 from pgsluice.row_filter.values.collections import PgArray
 from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb, is_equal
 
-_INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+", re.ASCII)
+_INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*[+-]?0*[0-9]{1,10}", re.ASCII)
 _INT4: Final = range(-(2**31), 2**31)
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_DECODER: Final = json.JSONDecoder(strict=False)
-#: Escapes that json stores as written, but that text cannot hold.
-_UNFIT_ESCAPE: Final = re.compile(r"\\u(0000|[dD][89a-fA-F])")
+#: It finds where values end, and decodes strings; numbers may have any length.
+_DECODER: Final = json.JSONDecoder(strict=False, parse_int=str, parse_float=str)
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 
 
 def _text(content: Any) -> str | None:
@@ -59,7 +60,7 @@ def _follow(content: Any, path: PgArray) -> Any:
         if isinstance(content, dict):
             content = _field(content, step)
         elif isinstance(content, list) and _is_index(step):
-            content = _element(content, int(step))
+            content = _element(content, _index(step))
         else:
             return _MISSING
         if content is _MISSING:
@@ -68,7 +69,12 @@ def _follow(content: Any, path: PgArray) -> Any:
 
 
 def _is_index(step: str) -> bool:
-    return _INTEGER.fullmatch(step) is not None and int(step) in _INT4
+    return _INTEGER.fullmatch(step) is not None and _index(step) in _INT4
+
+
+def _index(step: str) -> int:
+    sign = -1 if "-" in step else 1
+    return sign * int(step.strip(" \t\n\v\f\r+-").lstrip("0") or "0")
 
 
 def _register_access() -> None:
@@ -252,9 +258,58 @@ def _elements(text: str) -> Iterator[str]:
 
 
 def _first(text: str) -> str:
-    if _UNFIT_ESCAPE.search(text):
-        raise CannotKnow("a json document has an escape that may be no character")
     return text[_skip(text, 0)]
+
+
+def _check_escapes(text: str, encode: Callable[[str], bytes]) -> None:
+    """json stores escapes as they are written; the operators fail for those that are no text."""
+    waiting = ""  # a high surrogate, which has to be followed by a low one
+    end = -1
+    for escape in _ESCAPE.finditer(text):
+        code = int(escape[1], 16) if escape[1] else -1
+        is_low = 0xDC00 <= code < 0xE000
+        if bool(waiting) != is_low or (waiting and escape.start() != end):
+            raise _bad_surrogate()
+        if code == 0:
+            raise _UNSUPPORTED
+        is_high = 0xD800 <= code < 0xDC00
+        if code > 127 and not is_high:
+            _check_character(waiting + chr(code), encode)
+        waiting, end = chr(code) if is_high else "", escape.end()
+    if waiting:
+        raise _bad_surrogate()
+
+
+def _check_character(units: str, encode: Callable[[str], bytes]) -> None:
+    """A character has to exist in the database's encoding."""
+    character = units.encode("utf-16", "surrogatepass").decode("utf-16")
+    try:
+        encode(character)
+    except UnicodeEncodeError:
+        raise _UNSUPPORTED from None
+
+
+_UNSUPPORTED: Final = SqlError("untranslatable_character", "unsupported Unicode escape sequence")
+
+
+def _bad_surrogate() -> SqlError:
+    return SqlError("invalid_text_representation", "invalid input syntax for type json")
+
+
+def _checked(get: Callable[[str, Any], str | None]) -> Callable[[Site], Compute]:
+    """A function that decodes all strings of its document, whatever it looks for."""
+
+    def make(site: Site) -> Compute:
+        encode = encoder(site)
+
+        def run(text: str, key: Any) -> str | None:
+            if "\\u" in text:
+                _check_escapes(text, encode)
+            return get(text, key)
+
+        return run
+
+    return make
 
 
 def _json_field(text: str, name: str) -> str | None:
@@ -275,7 +330,6 @@ def _json_element(text: str, index: int) -> str | None:
 
 
 def _json_path(text: str, path: PgArray) -> str | None:
-    _first(text)
     if None in path.elements:
         return None
     value: str | None = text.strip(" \t\n\r")
@@ -283,7 +337,7 @@ def _json_path(text: str, path: PgArray) -> str | None:
         if value is None:
             return None
         if _first(value) == "[":
-            value = _json_element(value, int(step)) if _is_index(step) else None
+            value = _json_element(value, _index(step)) if _is_index(step) else None
         else:
             value = _json_field(value, step)
     return value
@@ -298,15 +352,17 @@ def _json_text(text: str | None) -> str | None:
     return text
 
 
+def _text_of(get: Callable[[str, Any], str | None]) -> Callable[[str, Any], str | None]:
+    return lambda text, key: _json_text(get(text, key))
+
+
 for _name, _get, _argument in (
     ("json_object_field", _json_field, "text"),
     ("json_array_element", _json_element, "int4"),
     ("json_extract_path", _json_path, "_text"),
 ):
-    register(f"{_name}(json,{_argument})", _get)
-    register(
-        f"{_name}_text(json,{_argument})", lambda text, at, get=_get: _json_text(get(text, at))
-    )
+    sited(f"{_name}(json,{_argument})")(_checked(_get))
+    sited(f"{_name}_text(json,{_argument})")(_checked(_text_of(_get)))
 
 
 @kernel("json_typeof(json)")

@@ -7,8 +7,8 @@ Rules:
 
 - A kernel gives exactly what PostgreSQL 18 gives, errors included; else there is no kernel.
 - Strict functions are never called with None.
-- What depends on the server's locale is refused when the filter is made, or raises CannotKnow for
-  the values that it matters for.
+- What depends on the database's locale and encoding follows the site's ``text_rules``. What is not
+  known is refused when the filter is made, or raises CannotKnow for the values that it matters for.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from pgsluice.catalog.text_rules import ANY_LOCALE, CollationRules, TextRules
 from pgsluice.row_filter.values import Value
 
 Compute: TypeAlias = Callable[..., Value]
-
-#: Collations of pg_collation that order text by code point, in every version.
-CODE_POINT_ORDER: Final = frozenset({950, 951, 962, 811, 6411})
-#: Collations under which only ASCII letters have case, as in the C locale.
-C_CHARACTERS: Final = frozenset({950, 951, 962})
 
 
 class Refused(Exception):
@@ -53,17 +49,25 @@ class Site:
         constants: the arguments' values where they are constant, else ``...``.
         result_type: the call's type.
         collation: the input collation.
+        text_rules: of the database.
     """
 
     types: tuple[int, ...]
     constants: tuple[Value, ...]
     result_type: int
     collation: int
+    text_rules: TextRules = ANY_LOCALE
 
     @property
-    def is_c(self) -> bool:
-        """Whether only ASCII letters have case."""
-        return self.collation in C_CHARACTERS
+    def collation_rules(self) -> CollationRules:
+        """What is known of the input collation."""
+        return self.text_rules.collation(self.collation)
+
+    @property
+    def has_code_point_order(self) -> bool:
+        """Whether the input collation orders text by its code points."""
+        rules = self.text_rules
+        return rules.has_code_point_order and self.collation_rules.has_byte_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Kernel:
         signature: as in :class:`~pgsluice.row_filter.nodes.Function`.
         make: gives the computation for one call; raises Refused.
         is_strict: if an argument is None the result is None, without a call.
+        reads_characters: it asks for the case or the class of letters.
         is_reversed: an SQL function whose body has its two arguments in the other order.
     """
 
@@ -81,6 +86,7 @@ class Kernel:
     make: Callable[[Site], Compute]
     is_strict: bool = True
     is_reversed: bool = False
+    reads_characters: bool = False
 
 
 KERNELS: Final[dict[str, Kernel]] = {}
@@ -119,13 +125,15 @@ def kernel(*signatures: str) -> Callable[[F], F]:
 
 
 def sited(
-    *signatures: str, is_strict: bool = True
+    *signatures: str, is_strict: bool = True, reads_characters: bool = False
 ) -> Callable[[Callable[[Site], Compute]], Callable[[Site], Compute]]:
     """Register a function that makes the computation for each call."""
 
     def take(make: Callable[[Site], Compute]) -> Callable[[Site], Compute]:
         for signature in signatures:
-            KERNELS[signature] = Kernel(signature, make, is_strict)
+            KERNELS[signature] = Kernel(
+                signature, make, is_strict, reads_characters=reads_characters
+            )
         return make
 
     return take
@@ -133,7 +141,7 @@ def sited(
 
 def require_code_point_order(site: Site, operation: str) -> None:
     """Refuse an operation that orders text by a collation that only the server has."""
-    if site.collation not in CODE_POINT_ORDER:
+    if not site.has_code_point_order:
         raise Refused(
             f"{operation} orders text by a collation whose order only the server knows",
             'add COLLATE "C" to the comparison',

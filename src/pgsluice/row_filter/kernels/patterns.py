@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, sited
+from pgsluice.row_filter.kernels.letters import lower_as
 from pgsluice.row_filter.kernels.posix_regex import PosixRegex
-from pgsluice.row_filter.kernels.text import ascii_only, lower_as
 from pgsluice.row_filter.values import CannotKnow, SqlError
 
 S = TypeVar("S", str, bytes)
@@ -170,20 +170,12 @@ def read_regex(site: Site, ignore_case: bool) -> PosixRegex:
         raise Refused(
             "a regular expression that is not a constant cannot be checked to mean the same here"
         )
-    if ignore_case and not site.is_c:
-        ascii_only(pattern, "the case")
-    return PosixRegex.parse(pattern, ignore_case, site.is_c)
+    return PosixRegex.parse(pattern, ignore_case, site.collation_rules)
 
 
 def _regex(site: Site, ignore_case: bool) -> Callable[[str, str], bool]:
     regex = read_regex(site, ignore_case)
-
-    def run(text: str, _: str) -> bool:
-        if regex.needs_ascii:
-            ascii_only(text, "the class or case")
-        return regex.is_found(text)
-
-    return run
+    return lambda text, _: regex.is_found(text)
 
 
 def _negated(make: Callable[[Site], Compute]) -> Callable[[Site], Compute]:
@@ -203,13 +195,13 @@ def _register() -> None:
         arguments = f"({name},text)"
         sited(f"{name}like{arguments}")(_like)
         sited(f"{name}nlike{arguments}")(_negated(_like))
-        sited(f"{name}iclike{arguments}")(_ilike)
-        sited(f"{name}icnlike{arguments}")(_negated(_ilike))
+        sited(f"{name}iclike{arguments}", reads_characters=True)(_ilike)
+        sited(f"{name}icnlike{arguments}", reads_characters=True)(_negated(_ilike))
         for infix, ignore_case in (("regex", False), ("icregex", True)):
             make = _regex_maker(ignore_case)
-            sited(f"{name}{infix}eq{arguments}")(make)
-            sited(f"{name}{infix}ne{arguments}")(_negated(make))
-    sited("regexp_like(text,text)")(_regex_maker(False))
+            sited(f"{name}{infix}eq{arguments}", reads_characters=True)(make)
+            sited(f"{name}{infix}ne{arguments}", reads_characters=True)(_negated(make))
+    sited("regexp_like(text,text)", reads_characters=True)(_regex_maker(False))
 
 
 def _regex_maker(ignore_case: bool) -> Callable[[Site], Compute]:

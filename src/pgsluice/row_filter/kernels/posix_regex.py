@@ -8,27 +8,24 @@ Source: the manual, section "Regular Expression Details".
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgsluice.catalog.text_rules import CollationRules
 from pgsluice.row_filter.kernels.kernel import Refused
+from pgsluice.row_filter.kernels.letters import (
+    ASCII_CLASSES,
+    class_ranges,
+    unknown_characters,
+)
 from pgsluice.row_filter.kernels.scalars import make_scalar
+from pgsluice.row_filter.values import CannotKnow
 
-_CLASSES: Final = {"d": "0-9", "s": r" \t\n\v\f\r", "w": "A-Za-z0-9_"}
-_NAMED: Final = {
-    "alpha": "A-Za-z",
-    "digit": "0-9",
-    "alnum": "A-Za-z0-9",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "space": r" \t\n\v\f\r",
-    "blank": r" \t",
-    "punct": r"!-/:-@\[-`{-~",
-    "xdigit": "0-9A-Fa-f",
-}
+_CLASSES: Final = {"d": "digit", "s": "space", "w": "alnum"}
 _CONTROL: Final = {"n": r"\n", "r": r"\r", "t": r"\t"}
 _MAX_REPEATS: Final = 255
 _MAX_PATTERN: Final = 1000
@@ -49,28 +46,28 @@ class PosixRegex:
 
     Attributes:
         source: to be searched for anywhere in a text.
-        needs_ascii: it has a class, or ignores case, so only ASCII text can be matched. Never under
-            the C collation, where other characters have neither class nor case.
+        unknown: matches texts with a character that is in no known class; None: the pattern has
+            no class, or the collation is C, where characters beyond ASCII have none.
     """
 
     source: str
-    needs_ascii: bool
+    unknown: str | None
 
     @classmethod
-    def parse(cls, pattern: str, ignore_case: bool, is_c: bool) -> PosixRegex:
-        """Parse a pattern; raises Refused for what re2 does not read in the same way.
-
-        Args:
-            is_c: the collation is C, where only ASCII letters have case.
-        """
+    def parse(cls, pattern: str, ignore_case: bool, rules: CollationRules) -> PosixRegex:
+        """Parse a pattern; raises Refused for what re2 does not read in the same way."""
         if len(pattern) > _MAX_PATTERN:
             raise _refused(f"more than {_MAX_PATTERN} characters")
-        reader = _Reader(pattern, ignore_case)
+        if ignore_case and not rules.is_c:
+            _check_case(pattern, rules)
+        reader = _Reader(pattern, ignore_case, rules)
         source = reader.alternatives(0)
         if reader.at < len(pattern):
             raise _refused("an unmatched parenthesis")
-        needs_ascii = not is_c and (reader.has_classes or ignore_case)
-        regex = cls(f"(?s)(?:{source})", needs_ascii)
+        unknown = None
+        if reader.has_classes and not rules.is_c:
+            unknown = unknown_characters(rules.characters, with_context=False)
+        regex = cls(f"(?s)(?:{source})", unknown)
         try:
             regex.is_found("")
         except pa.ArrowInvalid:
@@ -78,17 +75,30 @@ class PosixRegex:
         return regex
 
     def is_found(self, text: str) -> bool:
-        """Whether the pattern matches anywhere in the text."""
+        """Whether the pattern matches anywhere in the text; raises CannotKnow."""
+        if self.unknown is not None and not text.isascii() and re.search(self.unknown, text):
+            raise CannotKnow("only the server knows the class of one of its characters")
         matches = pc.match_substring_regex(make_scalar(text, pa.large_string()), self.source)
         return bool(matches.as_py())
+
+
+def _check_case(pattern: str, rules: CollationRules) -> None:
+    """The server takes both cases of the pattern's letters; of ASCII letters they are plain."""
+    is_plain = rules.characters is None or rules.characters.folds_plainly
+    if not pattern.isascii() or not is_plain:
+        raise Refused(
+            "only the server knows the other case of the regular expression's letters",
+            'add COLLATE "C", or compare lower(...)',
+        )
 
 
 class _Reader:
     """Parses a pattern by recursive descent."""
 
-    def __init__(self, pattern: str, ignore_case: bool) -> None:
+    def __init__(self, pattern: str, ignore_case: bool, rules: CollationRules) -> None:
         self.pattern = pattern
         self.ignore_case = ignore_case
+        self.rules = rules
         self.at = 0
         self.has_classes = False
 
@@ -159,7 +169,7 @@ class _Reader:
         if character in "dswDSW":
             self.has_classes = True
             negation = "^" if character.isupper() else ""
-            return f"[{negation}{_CLASSES[character.lower()]}]"
+            return f"[{negation}{self._class_escape(character.lower())}]"
         if character in _CONTROL:
             return _CONTROL[character]
         if character.isalnum():
@@ -184,7 +194,7 @@ class _Reader:
         end = self.pattern.find("}", self.at)
         low, comma, high = self.pattern[self.at : max(end, self.at)].partition(",")
         numbers = [low, high] if high else [low]
-        if end < 0 or not all(n.isascii() and n.isdigit() for n in numbers):
+        if end < 0 or not all(n.isascii() and n.isdigit() and len(n) < 9 for n in numbers):
             raise _refused("a brace that is no bound")
         if any(int(n) > _MAX_REPEATS for n in numbers) or (high and int(high) < int(low)):
             raise _refused("a bound out of range")
@@ -246,7 +256,7 @@ class _Reader:
         escaped = self._take()
         if escaped in "dsw":
             self.has_classes = True
-            return _CLASSES[escaped]
+            return self._class_escape(escaped)
         if escaped.isalnum():
             if escaped in _CONTROL:
                 return {"n": "\n", "r": "\r", "t": "\t"}[escaped]
@@ -256,8 +266,13 @@ class _Reader:
     def _named_class(self) -> str:
         end = self.pattern.find(":]", self.at)
         name = self.pattern[self.at + 2 : end] if end > 0 else ""
-        if name not in _NAMED:
+        if name not in ASCII_CLASSES:
             raise _refused("a class with an unknown name")
         self.has_classes = True
         self.at = end + 2
-        return _NAMED["alpha" if self.ignore_case and name in ("upper", "lower") else name]
+        is_any_case = self.ignore_case and name in ("upper", "lower")
+        return class_ranges("alpha" if is_any_case else name, self.rules)
+
+    def _class_escape(self, character: str) -> str:
+        underscore = "_" if character == "w" else ""
+        return class_ranges(_CLASSES[character], self.rules) + underscore

@@ -12,42 +12,15 @@ from typing import Final, TypeVar
 
 from pgsluice.row_filter.kernels.arithmetic import out_of_range
 from pgsluice.row_filter.kernels.kernel import Compute, Site, kernel, register, sited
-from pgsluice.row_filter.values import CannotKnow, SqlError
+from pgsluice.row_filter.kernels.letters import encoder, lower_as, upper_as
+from pgsluice.row_filter.values import CannotKnow, SqlError, Value
 
 S = TypeVar("S", str, bytes)
 _NAME_BYTES: Final = 63
 _INT4_MAX: Final = 2**31 - 1
-_ASCII_LOWER: Final = str.maketrans({chr(n): chr(n + 32) for n in range(65, 91)})
-_ASCII_UPPER: Final = str.maketrans({chr(n): chr(n - 32) for n in range(97, 123)})
 
-
-def ascii_only(text: str, operation: str) -> str:
-    """The text, if its letters have the same case under every locale; raises CannotKnow else."""
-    if text.isascii():
-        return text
-    raise CannotKnow(
-        f"{operation} of a character that is not ASCII depends on the server's locale,"
-        ' which cannot be known here; COLLATE "C" treats only ASCII letters'
-    )
-
-
-def lower_as(site: Site) -> Callable[[str], str]:
-    """lower() under the call's collation."""
-    if site.is_c:
-        return lambda text: text.translate(_ASCII_LOWER)
-    return lambda text: ascii_only(text, "the case").lower()
-
-
-@sited("lower(text)")
-def _lower(site: Site) -> Compute:
-    return lower_as(site)
-
-
-@sited("upper(text)")
-def _upper(site: Site) -> Compute:
-    if site.is_c:
-        return lambda text: text.translate(_ASCII_UPPER)
-    return lambda text: ascii_only(text, "the case").upper()
+sited("lower(text)", reads_characters=True)(lower_as)
+sited("upper(text)", reads_characters=True)(upper_as)
 
 
 # Lengths
@@ -63,19 +36,23 @@ def _length_without_blanks(text: str) -> int:
     return len(text.rstrip(" "))
 
 
-@kernel("octet_length(text)", "octet_length(bpchar)")
-def _octets(text: str) -> int:
-    return len(text.encode("utf-8"))
+def _of_bytes(compute: Callable[[bytes], Value]) -> Callable[[Site], Compute]:
+    """A function of a text's bytes in the database's encoding."""
+
+    def make(site: Site) -> Compute:
+        encode = encoder(site)
+        return lambda text: compute(encode(text))
+
+    return make
+
+
+sited("octet_length(text)", "octet_length(bpchar)")(_of_bytes(len))
+sited("bit_length(text)")(_of_bytes(lambda data: 8 * len(data)))
 
 
 @kernel("length(bytea)", "octet_length(bytea)")
 def _bytes(data: bytes) -> int:
     return len(data)
-
-
-@kernel("bit_length(text)")
-def _text_bits(text: str) -> int:
-    return 8 * _octets(text)
 
 
 @kernel("bit_length(bytea)")
@@ -193,9 +170,13 @@ def _reverse(text: S) -> S:
     return text[::-1]
 
 
-@kernel("ascii(text)")
-def _code_point(text: str) -> int:
-    return ord(text[0]) if text else 0
+@sited("ascii(text)")
+def _first_code(site: Site) -> Compute:
+    """The code point in UTF8, the byte in an encoding with one byte a character."""
+    if site.text_rules.encoding == "UTF8":
+        return lambda text: ord(text[0]) if text else 0
+    encode = encoder(site)
+    return lambda text: encode(text[0])[0] if text else 0
 
 
 @kernel("starts_with(text,text)")
@@ -203,14 +184,12 @@ def _starts_with(text: str, prefix: str) -> bool:
     return text.startswith(prefix)
 
 
-@kernel("md5(text)")
-def _md5(text: str) -> str:
-    return hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
-
-
 @kernel("md5(bytea)")
-def _md5_of_bytes(data: bytes) -> str:
+def _md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+sited("md5(text)")(_of_bytes(_md5))
 
 
 def _digest(name: str) -> Callable[[bytes], bytes]:
@@ -269,16 +248,16 @@ def _from_name(text: str) -> str:
     return text
 
 
-@kernel("name(text)", "name(varchar)")
-def _to_name(text: str) -> str:
-    raw = text.encode("utf-8")
-    return text if len(raw) <= _NAME_BYTES else raw[:_NAME_BYTES].decode("utf-8", "ignore")
+@sited("name(text)", "name(varchar)")
+def _to_name(site: Site) -> Callable[[str], str]:
+    encode, codec = encoder(site), str(site.text_rules.codec)
+    return lambda text: encode(text)[:_NAME_BYTES].decode(codec, "ignore")
 
 
-@kernel("name(bpchar)")
-def _blanked_to_name(text: str) -> str:
-    raw = text.encode("utf-8")
-    return raw[:_NAME_BYTES].decode("utf-8", "ignore").rstrip(" ")
+@sited("name(bpchar)")
+def _blanked_to_name(site: Site) -> Compute:
+    cut = _to_name(site)
+    return lambda text: cut(text).rstrip(" ")
 
 
 @kernel("text(bool)")
@@ -293,9 +272,7 @@ def _char_to_text(byte: int) -> str:
     return chr(byte) if byte else ""
 
 
-@kernel("char(text)")
-def _text_to_char(text: str) -> int:
-    return text.encode("utf-8")[0] if text else 0
+sited("char(text)")(_of_bytes(lambda data: data[0] if data else 0))
 
 
 @kernel("int4(char)")

@@ -9,6 +9,7 @@ import ipaddress
 from typing import Final, NamedTuple
 
 from pgsluice.row_filter.values.value_type import NotReadable, ValueType
+from pgsluice.types.binary_to_text.network import print_inet
 
 
 class Inet(NamedTuple):
@@ -43,6 +44,13 @@ def parse_inet(text: str) -> Inet:
         return Inet(parsed.version, int(parsed), int(bits) if slash else width)
     except ValueError:
         raise NotReadable("inet") from None
+
+
+def format_inet(inet: Inet, *, is_network: bool = False) -> str:
+    """Print an address; the netmask of a single host is left out, but not of a cidr."""
+    packed = inet.address.to_bytes(inet.width // 8, "big")
+    family = 2 if inet.family == 4 else 3
+    return print_inet(bytes([family, inet.bits, is_network, len(packed)]) + packed)
 
 
 def inet_key(inet: Inet) -> tuple[int, _Prefix]:

@@ -1,0 +1,282 @@
+"""How a database treats text: its encoding, and what its collations say of order and characters.
+
+Row filters depend on it: ``lower('I')`` is ``ı`` in a Turkish database, and ``octet_length('é')``
+is 1 in a LATIN1 one. The letters' case and the characters' classes are the server's own answers,
+asked once in a process for each collation: its C library or ICU decides them, in some version.
+
+Source: pg_database, pg_collation; src/backend/utils/adt/pg_locale.c, formatting.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import psycopg
+
+Connection = psycopg.Connection[Any]
+
+DEFAULT_COLLATION: Final = 100
+#: Built-in collations that order text by its bytes and know the case of ASCII letters only.
+_C_COLLATIONS: Final = (950, 951, 962)  # "C", "POSIX", ucs_basic
+#: Built-in collations that order text by its bytes.
+_BYTE_ORDER: Final = (*_C_COLLATIONS, 811, 6411)  # and pg_c_utf8, pg_unicode_fast
+_C_NAMES: Final = ("C", "POSIX")
+
+#: Python's names of the encodings with one byte a character, and of UTF8.
+CODECS: Final = {
+    "UTF8": "utf-8",
+    **{f"LATIN{n}": f"iso8859-{part}" for n, part in zip(
+        range(1, 11), (1, 2, 3, 4, 9, 10, 13, 14, 15, 16), strict=True
+    )},
+    **{f"ISO_8859_{part}": f"iso8859-{part}" for part in range(5, 9)},
+    **{f"WIN{page}": f"cp{page}" for page in (866, 874, *range(1250, 1259))},
+    "KOI8R": "koi8-r",
+    "KOI8U": "koi8-u",
+}  # fmt: skip
+
+CLASSES: Final = ("alpha", "digit", "alnum", "upper", "lower", "space", "punct")
+#: In UTF8, characters from here on are not asked for: rare ideographs, without case.
+_FIRST_UNKNOWN: Final = 0x20000
+
+
+@dataclass(frozen=True, slots=True)
+class Characters:
+    """What a collation says of single characters, as the server answered.
+
+    Attributes:
+        cased: of each character that has case, itself, its lower and its upper case, separated by
+            tabs; one a line.
+        classes: of each of ``CLASSES``, the first and last characters of its ranges in turn.
+        first_unknown: the code point from which on nothing is known.
+        contextual: characters whose neighbours decide their case, or that of their neighbours, as
+            the inside of brackets in a regular expression.
+        folds_plainly: whether ``~*`` takes i and I as the same letter.
+    """
+
+    cased: str
+    classes: tuple[tuple[str, str], ...]
+    first_unknown: int
+    contextual: str = ""
+    folds_plainly: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CollationRules:
+    """One collation.
+
+    Attributes:
+        has_byte_order: text is ordered by its bytes.
+        is_c: only ASCII letters have case, and only ASCII characters a class.
+        characters: of a collation that is not; None: nothing is known of those beyond ASCII.
+    """
+
+    has_byte_order: bool = False
+    is_c: bool = False
+    characters: Characters | None = None
+
+
+_UNKNOWN: Final = CollationRules()
+
+
+@dataclass(frozen=True, slots=True)
+class TextRules:
+    """A database's encoding and collations.
+
+    Attributes:
+        encoding: as pg_encoding_to_char() names it.
+        collations: by OID, those that the database's columns have.
+    """
+
+    encoding: str = "UTF8"
+    collations: tuple[tuple[int, CollationRules], ...] = ()
+
+    def collation(self, oid: int) -> CollationRules:
+        """The rules of a collation; of one that is not known, that nothing is known of it."""
+        if oid in _C_COLLATIONS:
+            return CollationRules(has_byte_order=True, is_c=True)
+        known = dict(self.collations).get(oid, _UNKNOWN)
+        if oid in _BYTE_ORDER:
+            return CollationRules(True, known.is_c, known.characters)
+        return known
+
+    @property
+    def codec(self) -> str | None:
+        """Python's name of the encoding; None for one that pgsluice does not compute bytes of."""
+        return CODECS.get(self.encoding)
+
+    @property
+    def has_code_point_order(self) -> bool:
+        """Whether the order of a text's bytes is that of its code points."""
+        return self.encoding in ("UTF8", "LATIN1")
+
+    def without_characters(self) -> TextRules:
+        """The rules for a filter that does not ask for characters; they are much smaller."""
+        return TextRules(
+            self.encoding,
+            tuple((oid, CollationRules(r.has_byte_order, r.is_c)) for oid, r in self.collations),
+        )
+
+
+ANY_LOCALE: Final = TextRules()
+"""A UTF8 database of which nothing else is known."""
+
+_DATABASE = """
+SELECT pg_catalog.pg_encoding_to_char(d.encoding), pg_catalog.to_jsonb(d)
+FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()
+"""
+_COLLATIONS = """
+SELECT c.oid::bigint,
+       pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.collname),
+       pg_catalog.to_jsonb(c)
+FROM pg_catalog.pg_collation c JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace
+WHERE c.oid = ANY (%s)
+"""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The characters that this process has asked for, by what they depend on."""
+
+    answers: dict[tuple[object, ...], Characters] = field(default_factory=dict)
+
+
+_ASKED: Final = _Asked()
+
+
+def text_rules(
+    connection: Connection, collations: Iterable[int], *, with_characters: bool
+) -> TextRules:
+    """Read the rules of the connection's database.
+
+    Args:
+        collations: OIDs of those that columns have.
+        with_characters: ask for the characters of collations other than C, too: about half a
+            second of the server's time for each, once in a process.
+    """
+    row = connection.execute(_DATABASE).fetchone()
+    assert row is not None
+    encoding, database = row
+    facts: list[tuple[int, str, Mapping[str, Any]]] = [(DEFAULT_COLLATION, "", database)]
+    wanted = sorted({oid for oid in collations if oid not in (0, DEFAULT_COLLATION)})
+    if wanted:
+        facts += connection.execute(_COLLATIONS, [wanted]).fetchall()
+    rules = []
+    for oid, name, catalog_row in facts:
+        collation = _Collation.of(catalog_row, int(database["encoding"]))
+        characters = None
+        if with_characters and not collation.is_c:
+            characters = _characters(connection, encoding, name, collation)
+        known = CollationRules(collation.has_byte_order, collation.is_c, characters)
+        rules.append((oid, known))
+    return TextRules(encoding, tuple(rules))
+
+
+@dataclass(frozen=True, slots=True)
+class _Collation:
+    """The facts of a row of pg_database or pg_collation, whose columns' names differ by version."""
+
+    provider: str
+    collate: str
+    ctype: str
+    locale: str
+    version: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], encoding: int) -> _Collation:
+        prefix = "dat" if "datname" in row else "coll"
+        locale = row.get(f"{prefix}locale") or row.get(
+            "daticulocale" if prefix == "dat" else "colliculocale"
+        )
+        return cls(
+            provider=row.get(f"{prefix}locprovider" if prefix == "dat" else "collprovider") or "c",
+            collate=row.get(f"{prefix}collate") or "",
+            ctype=row.get(f"{prefix}ctype") or "",
+            locale=locale or row.get(f"{prefix}collate") or "",
+            version=f"{row.get(f'{prefix}collversion') or row.get('collversion')}/{encoding}",
+        )
+
+    @property
+    def has_byte_order(self) -> bool:
+        return self.provider == "b" or (self.provider == "c" and self.collate in _C_NAMES)
+
+    @property
+    def is_c(self) -> bool:
+        name = self.locale if self.provider == "b" else self.ctype
+        return self.provider != "i" and name in _C_NAMES
+
+    @property
+    def contextual(self) -> str:
+        """ICU, and PostgreSQL's own full mapping, look at a letter's neighbours."""
+        if self.provider == "b":
+            return "" if self.locale in ("C", "C.UTF-8", "C.UTF8") else "\u03a3"
+        if self.provider == "c":
+            return ""
+        language = self.locale.replace("_", "-").split("-")[0].lower()
+        if language in ("lt", "el"):  # accents and diphthongs
+            return "\u0080-\U0010ffff"
+        return "\u03a3\u0307"
+
+
+def _characters(
+    connection: Connection, encoding: str, name: str, collation: _Collation
+) -> Characters:
+    info = connection.info
+    key = (info.host, info.port, info.dbname, info.server_version, encoding, name, collation)
+    if key not in _ASKED.answers:
+        _ASKED.answers[key] = _ask(connection, encoding, name, collation.contextual)
+    return _ASKED.answers[key]
+
+
+_CODES_OF_UTF8 = """(SELECT i, i - row_number() OVER (ORDER BY i) AS range
+    FROM generate_series(1, 131071) i WHERE i NOT BETWEEN 55296 AND 57343 {only}) codes"""
+_CODES = "(SELECT i, i AS range FROM unnest('{codes}'::int[]) i {{only}}) codes"
+_CASED = """
+SELECT string_agg(concat_ws(chr(9), c, lower, upper), chr(10)) FROM (
+    SELECT c, lower(c {collate}) AS lower, upper(c {collate}) AS upper
+    FROM (SELECT chr(i) AS c FROM {codes}) characters
+) cased WHERE c <> lower COLLATE "C" OR c <> upper COLLATE "C"
+"""
+_CLASS = """
+SELECT string_agg(chr(first) || chr(last), '') FROM (
+    SELECT min(i) AS first, max(i) AS last FROM {codes} GROUP BY range
+) ranges
+"""
+_OF_CLASS = "{word} chr(i) ~ '[[:{name}:]]' {collate}"
+
+
+def _ask(connection: Connection, encoding: str, name: str, contextual: str) -> Characters:
+    collate = f"COLLATE {name}" if name else ""
+    codes, first_unknown = _codes(encoding)
+
+    def text(query: str) -> str:
+        row = connection.execute(query.encode()).fetchone()
+        return (row[0] or "") if row is not None else ""
+
+    word = "AND" if encoding == "UTF8" else "WHERE"
+    classes = tuple(
+        (kind, text(_CLASS.format(codes=codes.format(
+            only=_OF_CLASS.format(word=word, name=kind, collate=collate)
+        ))))
+        for kind in CLASSES
+    )  # fmt: skip
+    folded = connection.execute(f"SELECT 'I' ~* 'i' {collate} AND 'i' ~* 'I' {collate}".encode())
+    return Characters(
+        cased=text(_CASED.format(codes=codes.format(only=""), collate=collate)),
+        classes=classes,
+        first_unknown=first_unknown,
+        contextual=contextual,
+        folds_plainly=folded.fetchone() == (True,),
+    )
+
+
+def _codes(encoding: str) -> tuple[str, int]:
+    """The codes of characters that chr() takes, as a table, and from where nothing is known."""
+    if encoding == "UTF8":
+        return _CODES_OF_UTF8, _FIRST_UNKNOWN
+    codec = CODECS.get(encoding)
+    if codec is None:
+        return _CODES.format(codes=set(range(1, 128))), 128
+    known = {code for code in range(1, 256) if bytes([code]).decode(codec, "ignore")}
+    return _CODES.format(codes=known), 0x110000
