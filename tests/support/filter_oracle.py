@@ -142,7 +142,9 @@ def _print_bool(truth: bool | None) -> str | None:
 
 def plain(message: str | None) -> str | None:
     """A message without the values that the server shows."""
-    return None if message is None else re.sub(r'"[^"]*" is out', '"…" is out', message)
+    if message is None:
+        return None
+    return re.sub(r'"[^"]*" (is out|must not include)', r'"…" \1', message)
 
 
 def same_value(expression: Expression, text: str | None, value: Any) -> bool:

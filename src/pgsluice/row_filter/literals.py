@@ -19,6 +19,8 @@ from pgsluice.row_filter.literals_interval import interval
 from pgsluice.row_filter.literals_json import read_json, read_jsonb
 from pgsluice.row_filter.literals_network import cidr, inet, macaddr, macaddr8
 from pgsluice.row_filter.literals_numeric import floating, integer, numeric, oid
+from pgsluice.row_filter.literals_range import read_range
+from pgsluice.row_filter.values import SUBTYPES, VALUE_TYPES
 
 
 def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) -> str:
@@ -38,6 +40,11 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
     row = catalog.type(type_oid)
     if row.element:
         return read_array(text, lambda value: canonical(catalog, row.element, value))
+    if type_oid in SUBTYPES:
+        subtype = SUBTYPES[type_oid]
+        return read_range(
+            text, VALUE_TYPES[subtype], lambda value: canonical(catalog, subtype, value)
+        )
     if row.kind == "e":
         if row.labels is not None and text not in row.labels:
             raise BadLiteral(f'invalid input value for enum {row.name}: "{text}"')

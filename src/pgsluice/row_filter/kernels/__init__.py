@@ -7,11 +7,14 @@ from pgsluice.row_filter.kernels import (  # noqa: F401 - each registers its fun
     comparison,
     date_parts,
     datetimes,
+    hashes,
     jsonb,
     networks,
     numerics,
     patterns,
+    ranges,
     text,
+    time_zones,
 )
 from pgsluice.row_filter.kernels.kernel import KERNELS
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgsluice.row_filter.values.collections import array_type, range_type
+from pgsluice.row_filter.values.collections import array_type
 from pgsluice.row_filter.values.datetimes import DATETIMES
 from pgsluice.row_filter.values.jsonb import JSON_TYPES
 from pgsluice.row_filter.values.networks import NETWORKS
 from pgsluice.row_filter.values.numbers import NUMBERS
+from pgsluice.row_filter.values.ranges import range_type
 from pgsluice.row_filter.values.strings import STRINGS
 from pgsluice.row_filter.values.value_type import (
     CannotKnow,
@@ -19,7 +20,7 @@ from pgsluice.row_filter.values.value_type import (
 )
 from pgsluice.types.registry import ENTRIES
 
-_RANGES: Final = {
+RANGES: Final = {
     "int4range": "int4",
     "int8range": "int8",
     "numrange": "numeric",
@@ -34,7 +35,7 @@ def _by_oid() -> dict[int, ValueType]:
         value_type.name: value_type
         for value_type in (*NUMBERS, *STRINGS, *DATETIMES, *NETWORKS, *JSON_TYPES)
     }
-    for name, subtype in _RANGES.items():
+    for name, subtype in RANGES.items():
         by_name[name] = range_type(name, by_name[subtype])
     by_oid: dict[int, ValueType] = {}
     for entry in ENTRIES:
@@ -56,7 +57,7 @@ SUBTYPES: Final = {
     entry.oid: other.oid
     for entry in ENTRIES
     for other in ENTRIES
-    if _RANGES.get(entry.name) == other.name
+    if RANGES.get(entry.name) == other.name
 }
 """The subtype of each range type."""
 
@@ -69,6 +70,7 @@ NAMES: Final = {
 __all__ = [
     "ELEMENTS",
     "NAMES",
+    "RANGES",
     "SUBTYPES",
     "VALUE_TYPES",
     "CannotKnow",

@@ -1,6 +1,6 @@
-"""Arrays and ranges.
+"""Arrays.
 
-Source: src/backend/utils/adt/arrayfuncs.c (``array_in``, ``array_cmp``), rangetypes.c.
+Source: src/backend/utils/adt/arrayfuncs.c (``array_in``, ``array_cmp``).
 """
 
 from __future__ import annotations
@@ -13,10 +13,6 @@ from pgsluice.row_filter.values.value_type import NotReadable, Value, ValueType
 
 _BOUNDS: Final = re.compile(r"((?:\[[+-]?\d+:[+-]?\d+\])+)=")
 _TOKEN: Final = re.compile(r'[{},]|"((?:[^"\\]|\\.)*)"|((?:[^{},"\\]|\\.)+)', re.DOTALL)
-_RANGE: Final = re.compile(
-    r'([\[(])(?:"((?:[^"\\]|\\.|"")*)"|([^",\])(]*)),(?:"((?:[^"\\]|\\.|"")*)"|([^",\])(]*))([\])])',
-    re.DOTALL,
-)
 
 
 class PgArray(NamedTuple):
@@ -36,16 +32,6 @@ class PgArray(NamedTuple):
     def of(cls, elements: tuple[Value, ...]) -> PgArray:
         """An array of one dimension that starts at 1."""
         return cls(elements, (len(elements),), (1,)) if elements else cls((), (), ())
-
-
-class Range(NamedTuple):
-    """A range; None is an infinite bound."""
-
-    is_empty: bool
-    lower: Value = None
-    upper: Value = None
-    is_lower_inclusive: bool = False
-    is_upper_inclusive: bool = False
 
 
 def array_type(element: ValueType) -> ValueType:
@@ -122,51 +108,3 @@ def array_key(array: PgArray, key: Callable[[Value], Any]) -> tuple[Any, ...]:
         (True, 0) if element is None else (False, key(element)) for element in array.elements
     )
     return elements, len(array.dimensions), array.dimensions, array.lower_bounds
-
-
-def range_type(name: str, subtype: ValueType) -> ValueType:
-    """The range type of a subtype."""
-    key = subtype.key or (lambda value: value)
-    return ValueType(
-        name,
-        lambda text: parse_range(text, subtype.parse),
-        lambda value: range_key(value, key),
-    )
-
-
-def parse_range(text: str, parse: Callable[[str], Value]) -> Range:
-    """Parse what range_out prints."""
-    if text == "empty":
-        return Range(True)
-    match = _RANGE.fullmatch(text)
-    if match is None:
-        raise NotReadable("range")
-
-    def bound(quoted: str | None, bare: str | None) -> Value:
-        if quoted is not None:
-            return parse(re.sub(r'\\(.)|"(")', r"\1\2", quoted, flags=re.DOTALL))
-        return parse(bare) if bare else None
-
-    lower, upper = bound(match[2], match[3]), bound(match[4], match[5])
-    return Range(False, lower, upper, match[1] == "[", match[6] == "]")
-
-
-def lower_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
-    """The order of lower bounds, comparable with upper ones."""
-    if value.lower is None:
-        return (-1,)
-    return 0, key(value.lower), 0 if value.is_lower_inclusive else 1
-
-
-def upper_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
-    """The order of upper bounds, comparable with lower ones."""
-    if value.upper is None:
-        return (1,)
-    return 0, key(value.upper), 0 if value.is_upper_inclusive else -1
-
-
-def range_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
-    """The order of ranges: empty first, then by lower and upper bound."""
-    if value.is_empty:
-        return (0,)
-    return 1, lower_key(value, key), upper_key(value, key)
