@@ -1,7 +1,7 @@
 """Row filters as production databases have them, on databases of several locales and encodings.
 
 Each filter of ``production_filters.txt`` is given to a server and to pgsluice: both take it and
-give the same truth for every row, or both refuse it. ``awkward_filters.txt`` has the edges.
+give the same truth for every row, or both refuse it; pgsluice refuses fewer than 2 %. ``awkward_filters.txt`` has the edges.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def table(request: pytest.FixtureRequest, servers: object) -> Iterator[FilterTab
 
 def test_filters_of_production_databases(table: FilterTable) -> None:
     outcomes = compared(table, FILTERS)
-    assert sum(outcome.verdict is Verdict.SAME for outcome in outcomes) >= 200
+    same = [outcome for outcome in outcomes if outcome.verdict is Verdict.SAME]
+    refused = [outcome for outcome in outcomes if outcome.verdict is Verdict.REFUSED]
+    assert len(same) >= 200
+    assert len(refused) < 0.02 * len(outcomes), "\n".join(one.text for one in refused)
 
 
 def test_filters_at_the_edges_of_types_casts_and_locales(table: FilterTable) -> None:

@@ -140,11 +140,14 @@ def _print_bool(truth: bool | None) -> str | None:
     return None if truth is None else "t" if truth else "f"
 
 
+_DIGIT = re.compile(r'(?<=digit: )".*"', re.DOTALL)
+
+
 def plain(message: str | None) -> str | None:
     """A message without the values that the server shows."""
     if message is None:
         return None
-    return re.sub(r'"[^"]*" (is out|must not include)', r'"…" \1', message)
+    return re.sub(r'"[^"]*" (is out|must not include)', r'"…" \1', _DIGIT.sub('"…"', message))
 
 
 def same_value(expression: Expression, text: str | None, value: Any) -> bool:

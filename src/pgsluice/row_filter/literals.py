@@ -20,7 +20,8 @@ from pgsluice.row_filter.literals_json import read_json, read_jsonb
 from pgsluice.row_filter.literals_network import cidr, inet, macaddr, macaddr8
 from pgsluice.row_filter.literals_numeric import floating, integer, numeric, oid
 from pgsluice.row_filter.literals_range import read_range
-from pgsluice.row_filter.values import SUBTYPES, VALUE_TYPES
+from pgsluice.row_filter.values import SUBTYPES, VALUE_TYPES, NotReadable
+from pgsluice.row_filter.values.jsonpath import format_path, parse_path
 
 
 def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) -> str:
@@ -72,6 +73,18 @@ def _boolean(text: str) -> str:
 
 def _as_is(text: str) -> str:
     return text
+
+
+def _path(text: str) -> str:
+    try:
+        return format_path(parse_path(text))
+    except NotReadable:
+        raise not_exact(
+            "this jsonpath",
+            "Read are $, @, keys, [*], subscripts, filters, comparisons, starts with, exists,"
+            " is unknown, type() and size().",
+            "Use @>, ->> or a simpler path.",
+        ) from None
 
 
 def _codec(catalog: c.Catalog) -> str:
@@ -148,7 +161,7 @@ _READERS: dict[int, Callable[[str], str]] = {
     c.INT8: integer(64, "bigint"), c.OID: oid, c.NUMERIC: numeric,
     c.FLOAT4: floating(32, "real"), c.FLOAT8: floating(64, "double precision"),
     c.TEXT: _as_is, c.VARCHAR: _as_is, c.BPCHAR: _as_is, c.UNKNOWN: _as_is, c.CSTRING: _as_is,
-    c.UUID: _uuid, c.BIT: _bits, c.VARBIT: _bits, c.JSON: read_json,
+    c.UUID: _uuid, c.BIT: _bits, c.VARBIT: _bits, c.JSON: read_json, 4072: _path,
     c.JSONB: read_jsonb, 869: inet, 650: cidr, 829: macaddr, 774: macaddr8,
 }  # fmt: skip
 _READERS_OF_BYTES: dict[int, Callable[[str, str], str]] = {

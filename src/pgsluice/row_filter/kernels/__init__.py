@@ -8,6 +8,7 @@ from pgsluice.row_filter.kernels import (  # noqa: F401 - each registers its fun
     date_parts,
     datetimes,
     hashes,
+    json_paths,
     jsonb,
     networks,
     numerics,

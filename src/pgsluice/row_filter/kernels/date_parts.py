@@ -15,9 +15,10 @@ from pgsluice.row_filter.kernels.datetimes import (
     is_finite,
     is_finite_date,
     is_forever,
+    midnight,
     valid_timestamp,
 )
-from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, sited
+from pgsluice.row_filter.kernels.kernel import KERNELS, Compute, Refused, Site, sited
 from pgsluice.row_filter.kernels.numerics import division_scale, quotient
 from pgsluice.row_filter.values import datetimes as m
 from pgsluice.row_filter.values.datetimes import Interval
@@ -311,5 +312,12 @@ for _type in _READERS:
     sited(f"extract(text,{_type})")(_extracting(_type))
     if _type != "date":
         sited(f"date_part(text,{_type})")(_as_float(_type))
+
+
+@sited("date_part(text,date)")
+def _date_as_timestamp(site: Site) -> Compute:
+    part = KERNELS["date_part(text,timestamp)"].make(site)
+    return lambda unit, day: part(unit, midnight(day))
+
 
 __all__ = ["iso_week", "iso_weekday"]

@@ -232,6 +232,27 @@ def _subtract_intervals(a: Interval, b: Interval) -> Interval:
     return _valid_interval(*(x - y for x, y in zip(a, b, strict=True)))
 
 
+@kernel("age(timestamp,timestamp)")
+def _age(a: int, b: int) -> Interval:
+    """A difference in months, days and time, as by the calendar."""
+    if not (is_finite(a) and is_finite(b)):
+        return _timestamps_between(a, b)
+    is_negative = a < b
+    later, earlier = max(a, b), min(a, b)
+    later_day, later_clock = divmod(later, m.DAY)
+    earlier_day, earlier_clock = divmod(earlier, m.DAY)
+    (year, month, day), (year_0, month_0, day_0) = m.civil(later_day), m.civil(earlier_day)
+    months, days = (year - year_0) * 12 + month - month_0, day - day_0
+    clock = later_clock - earlier_clock
+    if clock < 0:
+        clock, days = clock + m.DAY, days - 1
+    if days < 0:  # the days of the earlier moment's month
+        days += m.day_number(year_0 + month_0 // 12, month_0 % 12 + 1, 1)
+        days, months = days - m.day_number(year_0, month_0, 1), months - 1
+    sign = -1 if is_negative else 1
+    return Interval(sign * months, sign * days, sign * clock)
+
+
 # Times of day
 
 

@@ -21,7 +21,7 @@ from pgsluice.row_filter.kernels.numerics import (
 )
 from pgsluice.row_filter.values import SqlError
 from pgsluice.row_filter.values.collections import PgArray
-from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb, is_equal
+from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb, is_equal, kind_of
 
 _INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*[+-]?0*[0-9]{1,10}", re.ASCII)
 _INT4: Final = range(-(2**31), 2**31)
@@ -169,24 +169,9 @@ def _jsonb_exists_all(document: Jsonb, keys: PgArray) -> bool:
 # Kinds of documents
 
 
-def _kind(content: Any) -> str:
-    match content:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case dict():
-            return "object"
-    return "number"
-
-
 @kernel("jsonb_typeof(jsonb)")
 def _typeof(document: Jsonb) -> str:
-    return _kind(document.content)
+    return kind_of(document.content)
 
 
 @kernel("jsonb_array_length(jsonb)")
@@ -199,7 +184,7 @@ def _array_length(document: Jsonb) -> int:
 
 def _cast(kind: str, target: str, compute: Callable[[Any], Any]) -> Callable[[Jsonb], Any]:
     def run(document: Jsonb) -> Any:
-        actual = _kind(document.content)
+        actual = kind_of(document.content)
         if actual == "null":
             return None
         if actual != kind:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from pgsluice.row_filter.kernels.kernel import kernel
-from pgsluice.row_filter.values.networks import Inet
+from pgsluice.row_filter.values.networks import Inet, format_inet
 
 
 def _is_within(a: Inet, b: Inet) -> bool:
@@ -56,6 +56,46 @@ def _masklen(inet: Inet) -> int:
 def _network(inet: Inet) -> Inet:
     shift = inet.width - inet.bits
     return Inet(inet.family, inet.address >> shift << shift, inet.bits)
+
+
+@kernel("host(inet)")
+def _host(inet: Inet) -> str:
+    return format_inet(inet._replace(bits=inet.width))
+
+
+@kernel("text(inet)")
+def _with_netmask(inet: Inet) -> str:
+    return f"{_host(inet)}/{inet.bits}"
+
+
+def _hosts(inet: Inet) -> int:
+    """The bits of an address that its netmask leaves to hosts."""
+    return (1 << inet.width - inet.bits) - 1
+
+
+@kernel("netmask(inet)")
+def _netmask(inet: Inet) -> Inet:
+    return Inet(inet.family, ((1 << inet.width) - 1) ^ _hosts(inet), inet.width)
+
+
+@kernel("hostmask(inet)")
+def _hostmask(inet: Inet) -> Inet:
+    return Inet(inet.family, _hosts(inet), inet.width)
+
+
+@kernel("broadcast(inet)")
+def _broadcast(inet: Inet) -> Inet:
+    return inet._replace(address=inet.address | _hosts(inet))
+
+
+@kernel("trunc(macaddr)")
+def _manufacturer(address: str) -> str:
+    return address[:8] + ":00:00:00"
+
+
+@kernel("macaddr8(macaddr)")
+def _to_eight_bytes(address: str) -> str:
+    return f"{address[:8]}:ff:fe{address[8:]}"
 
 
 @kernel("inet_same_family(inet,inet)")

@@ -6,17 +6,20 @@ Source: src/backend/utils/adt/varlena.c, oracle_compat.c, varchar.c, name.c.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from pgsluice.row_filter.kernels.arithmetic import out_of_range
-from pgsluice.row_filter.kernels.kernel import Compute, Site, kernel, register, sited
+from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, register, sited
 from pgsluice.row_filter.kernels.letters import encoder, lower_as, upper_as
 from pgsluice.row_filter.values import CannotKnow, SqlError, Value
 
 S = TypeVar("S", str, bytes)
 _NAME_BYTES: Final = 63
+_MOST_BYTES: Final = 0x3FFFFFFF
 _INT4_MAX: Final = 2**31 - 1
 
 sited("lower(text)", reads_characters=True)(lower_as)
@@ -198,6 +201,90 @@ def _digest(name: str) -> Callable[[bytes], bytes]:
 
 for _name in ("sha224", "sha256", "sha384", "sha512"):
     register(f"{_name}(bytea)", _digest(_name))
+
+
+def _escaped(data: bytes) -> str:
+    return "".join(
+        "\\\\" if byte == 0x5C else chr(byte) if 0 < byte < 128 else f"\\{byte:03o}"
+        for byte in data
+    )
+
+
+def _base64(data: bytes) -> str:
+    """A line has 76 characters, and only full lines end."""
+    lines = (base64.b64encode(data[i : i + 57]).decode() for i in range(0, len(data), 57))
+    return "".join(line + "\n" if len(line) == 76 else line for line in lines)
+
+
+_ENCODINGS: Final[dict[str, Callable[[bytes], str]]] = {
+    "hex": bytes.hex,
+    "escape": _escaped,
+    "base64": _base64,
+}
+
+
+@sited("encode(bytea,text)")
+def _encode(site: Site) -> Compute:
+    name = site.constants[1]
+    encode = _ENCODINGS.get(name.lower()) if isinstance(name, str) else None
+    if encode is None:
+        raise Refused("the encoding is none of hex, base64 and escape, or no constant")
+    return lambda data, _: encode(data)
+
+
+@sited("decode(text,text)")
+def _decode(site: Site) -> Compute:
+    name = site.constants[1]
+    if not isinstance(name, str) or name.lower() != "hex":
+        raise Refused("the encoding is not hex, or no constant", "decode with 'hex'")
+    return lambda text, _: _from_hex(text)
+
+
+def _from_hex(text: str) -> bytes:
+    digits = text.translate(_NO_SPACES)
+    if re.search(r"[^0-9a-fA-F]", digits):
+        raise SqlError("invalid_parameter_value", 'invalid hexadecimal digit: "…"')
+    if len(digits) % 2:
+        message = "invalid hexadecimal data: odd number of digits"
+        raise SqlError("invalid_parameter_value", message)
+    return bytes.fromhex(digits)
+
+
+_NO_SPACES: Final = dict.fromkeys(map(ord, " \t\n\r"))
+
+
+def _fitting(length: int) -> int:
+    if 4 * length + 4 > _MOST_BYTES:
+        raise SqlError("program_limit_exceeded", "requested length too large")
+    return max(length, 0)
+
+
+def _padding(text: str, length: int, fill: str) -> str:
+    """What is added to a text to give it a length."""
+    missing = _fitting(length) - len(text)
+    return (fill * (missing // len(fill) + 1))[:missing] if missing > 0 and fill else ""
+
+
+@kernel("lpad(text,int4,text)", "lpad(text,int4)")
+def _pad_left(text: str, length: int, fill: str = " ") -> str:
+    return _padding(text, length, fill) + text[: max(length, 0)]
+
+
+@kernel("rpad(text,int4,text)", "rpad(text,int4)")
+def _pad_right(text: str, length: int, fill: str = " ") -> str:
+    return text[: max(length, 0)] + _padding(text, length, fill)
+
+
+@sited("repeat(text,int4)")
+def _repeat(site: Site) -> Compute:
+    encode = encoder(site)
+
+    def run(text: str, count: int) -> str:
+        if count > 0 and len(encode(text)) * count + 4 > _MOST_BYTES:
+            raise SqlError("program_limit_exceeded", "requested length too large")
+        return text * count
+
+    return run
 
 
 @kernel("to_hex(int4)")

@@ -90,7 +90,7 @@ def east_on_day(zone: zoneinfo.ZoneInfo, day: int) -> int | None:
     return hours.pop() if len(hours) == 1 else None
 
 
-def _shifted(by: Callable[[int], int]) -> Compute:
+def _shifted(by: Callable[[int], int]) -> Callable[[int], int]:
     def run(moment: int) -> int:
         return valid_timestamp(moment + by(moment)) if is_finite(moment) else moment
 

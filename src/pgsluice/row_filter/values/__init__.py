@@ -7,6 +7,7 @@ from typing import Final
 from pgsluice.row_filter.values.collections import array_type
 from pgsluice.row_filter.values.datetimes import DATETIMES
 from pgsluice.row_filter.values.jsonb import JSON_TYPES
+from pgsluice.row_filter.values.jsonpath import JSON_PATHS
 from pgsluice.row_filter.values.networks import NETWORKS
 from pgsluice.row_filter.values.numbers import NUMBERS
 from pgsluice.row_filter.values.ranges import range_type
@@ -33,7 +34,7 @@ RANGES: Final = {
 def _by_oid() -> dict[int, ValueType]:
     by_name = {
         value_type.name: value_type
-        for value_type in (*NUMBERS, *STRINGS, *DATETIMES, *NETWORKS, *JSON_TYPES)
+        for value_type in (*NUMBERS, *STRINGS, *DATETIMES, *NETWORKS, *JSON_TYPES, *JSON_PATHS)
     }
     for name, subtype in RANGES.items():
         by_name[name] = range_type(name, by_name[subtype])

@@ -89,4 +89,20 @@ def is_equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
+def kind_of(content: Any) -> str:
+    """The kind of a value, as jsonb_typeof() names it."""
+    match content:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case dict():
+            return "object"
+    return "number"
+
+
 JSON_TYPES: Final = (ValueType("jsonb", parse_jsonb, None),)
