@@ -1,7 +1,8 @@
 """Row filters as production databases have them, on databases of several locales and encodings.
 
 Each filter of ``production_filters.txt`` is given to a server and to pgsluice: both take it and
-give the same truth for every row, or both refuse it; pgsluice refuses fewer than 2 %. ``awkward_filters.txt`` has the edges.
+give the same truth for every row, or both refuse it. pgsluice refuses fewer than 2 %.
+``awkward_filters.txt`` has the edges of types, casts, locales and input functions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def _filters(name: str) -> list[str]:
 FILTERS = _filters("production_filters.txt")
 AWKWARD = _filters("awkward_filters.txt")
 #: pgsluice reads filters as PostgreSQL 18 does; older servers do not know these forms.
-NEWER = ("0x1F", "1_000.5", "0x2A", "0b101", "'infinity'", "'-infinity'", "macaddr8", "crc32(raw)")
+NEWER = ("0x1F", "1_000.5", "0x2A", "0b101", "'infinity'", "'-infinity'", "age(", "crc32(raw)")
 #: How each database is made, and its server.
 DATABASES = {
     "c": (18, "LOCALE 'C' ENCODING UTF8"),

@@ -1,4 +1,5 @@
-"""Row filters against PostgreSQL 18, many of them: random typed expressions over every type.
+"""Row filters against PostgreSQL, many of them: random typed expressions over every type on 18, and
+random texts on databases of several locales and encodings, on 15 to 18.
 
 The figures that part 3 names: at least 10,000 cases. Each seed is a table of its own; every
 second one has only values that fit the Arrow types of its columns.
@@ -19,11 +20,23 @@ from tests.support.filter_oracle import (
     compare_truth,
     compare_values,
 )
+from tests.support.filter_table import TABLE, FilterTable, insert_rows
+from tests.support.filter_table import Verdict as TextVerdict
+from tests.support.filter_texts import TextMaker
 
 from pgsluice.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.soak
 
+#: Databases of other locales and encodings: how each is made, and its server.
+DATABASES = {
+    "UTF8, C, on 18": (18, "LOCALE 'C' ENCODING UTF8"),
+    "UTF8, C.UTF-8, on 17": (17, "LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8' ENCODING UTF8"),
+    "LATIN1, C, on 16": (16, "LOCALE 'C' ENCODING LATIN1"),
+    "UTF8, ICU tr, on 15": (15, "LOCALE_PROVIDER icu ICU_LOCALE 'tr' ENCODING UTF8"),
+    "UTF8, ICU en, on 17": (17, "LOCALE_PROVIDER icu ICU_LOCALE 'en' ENCODING UTF8"),
+}
+TEXTS = 3000
 TABLES = 10
 ROWS = 40
 FILTERS = 1500
@@ -64,3 +77,26 @@ def _of_one_table(server: EmbeddedServer, seed: int) -> list[Outcome]:
             for signature in sorted(catalog.signatures)
         ]
         return outcomes
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_filters_as_text_on_databases_of_several_locales(
+    report: Report, seed: int, database: str
+) -> None:
+    version, options = DATABASES[database]
+    with (
+        report.row(f"row filters as text, {database}", seed) as row,
+        EmbeddedServer(version) as server,
+    ):
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE texts TEMPLATE template0 {options}".encode())
+        with psycopg.connect(server.dsn("texts"), autocommit=True) as connection:
+            connection.execute(TABLE.encode())
+            insert_rows(connection, seed)
+            table, maker = FilterTable(connection), TextMaker(seed)
+            outcomes = [table.compare(maker.filter()) for _ in range(TEXTS)]
+        counts = Counter(outcome.verdict for outcome in outcomes)
+        different = [o for o in outcomes if o.verdict is TextVerdict.DIFFERENT]
+        row["figures"] = f"{len(outcomes)} filters on {table.rows} rows"
+        row["shown"] = ", ".join(f"{counts[v]} {v.value}" for v in TextVerdict if counts[v])
+        assert not different, "\n".join(f"{o.text}\n    {o.detail}" for o in different[:10])

@@ -46,6 +46,18 @@ _PATTERNS = (
     "a", "^a", "b$", "a.b", "^[a-c]+$", "(a|b)c?", "^$", "[^a]", "a*", "^(ab){1,2}$", r"\.", r"\d",
     "[[:alpha:]]", r"^\s", "A", "a|", "[]a]", "[a-]", "(?:a|é)", r"\w+ \w", "a+?b", "^.$", "[%_]",
 )  # fmt: skip
+_PATHS = (
+    '$."a"', '$."a"[*]', "$[*]", '($."a" == 1)', '$."b"?(@ > 1)', '(exists ($."a"))', "$.*",
+    '$[0]."a"', '($."a" == "x" || $."b" != null)', '(!($[*] < 2))', 'strict $."a"."b"', "$.size()",
+)  # fmt: skip
+#: Arguments that have to be constants: which one, its type, and some of them.
+_CONSTANTS: dict[str, tuple[int, str, tuple[str, ...]]] = {
+    "timezone": (0, "text", ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata")),
+    "encode": (1, "text", ("hex", "base64", "escape")),
+    "decode": (1, "text", ("hex",)),
+    **dict.fromkeys(("jsonb_path_exists_opr", "jsonb_path_match_opr"), (1, "jsonpath", _PATHS)),
+    "jsonb_path_exists": (1, "jsonpath", tuple(path for path in _PATHS if "strict" not in path)),
+}  # fmt: skip
 _TIMESTAMP_UNITS = (
     "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter",
     "year", "decade", "century", "millennium",
@@ -286,7 +298,8 @@ class CaseMaker:
             "anyelement": element,
             "anycompatible": element,
         }
-        return [choices.get(one, one) for one in signature.arguments]
+        without_defaults = 2 if signature.name == "jsonb_path_exists" else None
+        return [choices.get(one, one) for one in signature.arguments[:without_defaults]]
 
     def _result(self, signature: Signature, names: list[str]) -> str:
         if signature.result == "anyelement":
@@ -312,6 +325,12 @@ class CaseMaker:
         """Arguments that have to be constants, or of one kind."""
         random = self.random
         name = signature.name
+        if name in _CONSTANTS and place == _CONSTANTS[name][0]:
+            _, type_name, texts = _CONSTANTS[name]
+            if signature.arguments[place] == type_name:
+                return self._constant(type_name, random.choice(texts))
+        if place == 2 and name.endswith("range"):
+            return self._constant("text", random.choice(("[)", "[]", "(]", "()", "x")))
         if place == 0 and name in ("date_trunc", "extract", "date_part"):
             units = _TIMESTAMP_UNITS if name == "date_trunc" else _PART_UNITS
             return self._constant("text", random.choice(units))

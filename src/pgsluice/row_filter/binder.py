@@ -387,12 +387,13 @@ def _constant(node: s.Literal) -> n.Const:
         case "boolean":
             return n.Const("t" if node.value == "true" else "f", c.BOOL)
         case "integer":
-            if len(node.value) > 19:
+            if len(node.value) > 20:  # the longest bigint has 19 digits and a sign
                 return n.Const(node.value, c.NUMERIC)
             value = int(node.value)
-            if value < 1 << 31:
+            if -(1 << 31) <= value < 1 << 31:
                 return n.Const(node.value, c.INT4)
-            return n.Const(node.value, c.INT8 if value < 1 << 63 else c.NUMERIC)
+            kind = c.INT8 if -(1 << 63) <= value < 1 << 63 else c.NUMERIC
+            return n.Const(node.value, kind)
         case "number":
             return n.Const(numeric(node.value), c.NUMERIC)
         case _:

@@ -37,6 +37,8 @@ _MICROSECONDS: Final = {
     "microsecond": 1, "millisecond": 1000, "second": _SECOND, "minute": 60 * _SECOND,
     "hour": 3600 * _SECOND,
 }  # fmt: skip
+#: Units that seconds with a fraction exclude, too.
+_SECONDS: Final = {"second", "millisecond", "microsecond"}
 _YEARS: Final = {"year": 1, "decade": 10, "century": 100, "millennium": 1000}
 _ISO_UNITS: Final = ({"Y": "year", "M": "month", "W": "week", "D": "day"},
                      {"H": "hour", "M": "minute", "S": "second"})  # fmt: skip
@@ -184,8 +186,9 @@ def _read(tokens: list[re.Match[str]], sums: _Sum) -> None:
             if not unit:
                 raise _unread(sums.text)
             sign, digits, fraction = token.groups()[11:14]
-            sums.take({unit})
-            sums.add(unit, *_signed(sign, digits, fraction))
+            whole, part = _signed(sign, digits, fraction)
+            sums.take(_SECONDS if unit == "second" and part else {unit})
+            sums.add(unit, whole, part)
         is_last = False
     if tokens[0]["word"] is not None:
         raise _unread(sums.text)
@@ -202,7 +205,7 @@ def _read_clock(token: re.Match[str], sums: _Sum) -> None:
     sign, hours, minutes, seconds, fraction = token.groups()[1:6]
     if len(token[0].strip().lstrip("+-").split(":")) == 2 and fraction:
         raise _unread(sums.text)
-    sums.take({"hour", "minute", "second", "millisecond", "microsecond"})
+    sums.take({"hour", "minute", *_SECONDS})
     if int(minutes) > 59 or int(seconds or 0) > 60:
         raise _out_of_range(sums.text)
     for unit, digits in (("hour", hours), ("minute", minutes)):

@@ -104,7 +104,7 @@ def macaddr(text: str) -> str:
             if max(octets) > 255:
                 raise BadLiteral(f'invalid octet value in "macaddr" value: "{text}"')
             return ":".join(f"{octet:02x}" for octet in octets)
-    if re.search(r"[xX+]|\S\s+\S", text):
+    if re.search(r"0[xX]|\+|\S\s+\S", text):
         raise not_exact("a macaddr constant with blanks or signs", "The C library reads it.")
     raise invalid("macaddr", text)
 
