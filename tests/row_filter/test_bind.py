@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 
+import pyarrow as pa
 import pytest
 
-from pgsluice.row_filter import FilterColumn, FilterNotExact, bind_row_filter
+from pgsluice.row_filter import FilterColumn, FilterNotExact, bind_row_filter, plan_filters
 from pgsluice.row_filter import nodes as n
 from pgsluice.sql import SqlRefused
 
@@ -86,3 +87,36 @@ def test_refusals_pickle() -> None:
 
 def test_a_filter_nested_too_deeply_is_refused() -> None:
     assert "nested this deeply" in str(refusal("(" * 5_000 + "a" + ")" * 5_000))
+
+
+DEEP = {
+    "parentheses": lambda n: "(" * n + "a = 1" + ")" * n,
+    "not": lambda n: "NOT " * n + "a = 1",
+    "calls": lambda n: "abs(" * n + "a" + ")" * n + " = 1",
+    "case": lambda n: "CASE WHEN a = 1 THEN " * n + "true" + " ELSE false END" * n,
+    "and": lambda n: " AND ".join(["a = 1"] * n),
+    "sum": lambda n: " + ".join(["a"] * n) + " = 1",
+    "array": lambda n: "ARRAY" + "[" * n + "1" + "]" * n + " IS NULL",
+    "array constant": lambda n: "'" + "{" * n + "1" + "}" * n + "'::int[] IS NULL",
+    "jsonb": lambda n: "'" + "[" * n + "1" + "]" * n + "'::jsonb IS NULL",
+    "path": lambda n: "'$" + ".a" * n + "'::jsonpath IS NULL",
+    "comments": lambda n: "/*" * n + "*/" * n + "a = 1",
+    "digits": lambda n: "a = " + "9" * n,
+    "digits in quotes": lambda n: "'" + "9" * n + "'::numeric > a",
+    "hexadecimal digits": lambda n: "a < 0x" + "f" * n,
+}
+
+
+@pytest.mark.parametrize("count", [90, 150, 900, 3000])
+@pytest.mark.parametrize("form", DEEP)
+def test_deep_filters_and_long_numbers_are_computed_or_refused(form: str, count: int) -> None:
+    text = DEEP[form](count)
+    try:
+        bound = bind_row_filter(text, [FilterColumn("a", INT4)])
+    except SqlRefused as refused:
+        message = refused.message
+    else:
+        evaluator = pickle.loads(pickle.dumps(plan_filters([bound])))
+        assert len(evaluator.evaluate({"a": pa.array([1])}, 1)) == 1
+        return
+    assert any(reason in message for reason in ("nested", "out of range", "exceeds", "jsonpath"))

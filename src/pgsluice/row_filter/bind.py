@@ -20,11 +20,13 @@ from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.deparse import deparse
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.parse import parse_filter
-from pgsluice.row_filter.tree import columns_of
+from pgsluice.row_filter.tree import columns_of, is_deeper_than
 from pgsluice.row_filter.values.numbers import EXACT
 from pgsluice.sql import SqlRefused
 
 _KEPT_FILTERS = 4096
+#: More would come near the end of Python's stack where a filter is pickled and computed.
+_MOST_LEVELS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ def _bound(
         row_type = c.Type(ROW_TYPE, relation, "c", "C", display=relation)
         catalog = c.Catalog({row.oid: row for row in (*types, row_type)}, text_rules)
         expression = Binder(catalog, columns, relation, schema).filter(parse_filter(text))
+        if is_deeper_than(expression, _MOST_LEVELS):
+            raise RecursionError
         printed = deparse(expression, catalog)
         return BoundFilter(expression, printed, columns_of(expression), text, text_rules)
 
@@ -132,7 +136,7 @@ def _errors_located_in(text: str) -> Iterator[None]:
     except RecursionError:
         raise FilterNotExact(
             "a filter nested this deeply: PostgreSQL may accept this, pgsluice does not",
-            detail="Some 200 levels of parentheses or operators are read.",
+            detail=f"{_MOST_LEVELS} levels of operators and about 200 of parentheses are read.",
             server_hint="Write IN or ANY in the place of long chains.",
             source=text,
         ) from None

@@ -59,9 +59,14 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
     except CannotCompute as error:
         raise FilterNotExact(
             f"pgsluice cannot evaluate this row filter exactly: {error.reason}",
-            location_of(error.node) if single else None,
+            _culprit(error.node) if single else None,
             server_hint=f"What can be done: {error.way_out}.",
         ) from None
+
+
+def _culprit(node: Node) -> int | None:
+    """Where an operator or a function itself stands, not its first argument."""
+    return location_of(node) if node.location is None else node.location
 
 
 def _needed(expression: Node, text_rules: TextRules) -> TextRules:

@@ -158,6 +158,17 @@ def walk(node: n.Node) -> Iterable[n.Node]:
         yield from walk(child)
 
 
+def is_deeper_than(node: n.Node, levels: int) -> bool:
+    """Whether an expression has more levels; it needs no more of Python's stack for that."""
+    waiting = [(node, 1)]
+    while waiting:
+        current, level = waiting.pop()
+        if level > levels:
+            return True
+        waiting += [(child, level + 1) for child in children(current)]
+    return False
+
+
 def columns_of(node: n.Node) -> frozenset[str]:
     """The names of the columns that an expression reads."""
     return frozenset(child.name for child in walk(node) if isinstance(child, n.Column))
