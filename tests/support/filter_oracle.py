@@ -147,7 +147,7 @@ def plain(message: str | None) -> str | None:
     """A message without the values that the server shows."""
     if message is None:
         return None
-    return re.sub(r'"[^"]*" (is out|must not include)', r'"…" \1', _DIGIT.sub('"…"', message))
+    return re.sub(r'"[^"]*" (is out|must )', r'"…" \1', _DIGIT.sub('"…"', message))
 
 
 def same_value(expression: Expression, text: str | None, value: Any) -> bool:

@@ -53,8 +53,8 @@ def _cased(rules: CollationRules, is_lower: bool) -> Callable[[str], str]:
     def run(text: str) -> str:
         if not text.isascii() and unknown.search(text):
             raise CannotKnow(
-                "only the server knows the case of one of its characters;"
-                ' COLLATE "C" treats only ASCII letters'
+                "the case of one of its characters depends on the server's locale in a way that"
+                ' is not known here; COLLATE "C" treats only ASCII letters'
             )
         return text.translate(table)
 

@@ -113,7 +113,7 @@ def _from_local(site: Site) -> Compute:
 
 def _east(zone: Interval) -> int:
     if is_forever(zone):
-        raise SqlError("invalid_parameter_value", "interval time zone must be finite")
+        raise SqlError("invalid_parameter_value", 'interval time zone "…" must be finite')
     if zone.months or zone.days:
         message = 'interval time zone "…" must not include months or days'
         raise SqlError("invalid_parameter_value", message)
