@@ -28,15 +28,19 @@
 
 An error says what happened, where, and what to do next (``hint``). Facts are attributes, so
 that callers decide by them and never by parsing a sentence. It never carries a row's values
-or a password. All of them pickle: they cross from Spark's Python workers to the driver.
+or a password. A name in it may be anything, so its sentence is one line of characters that can
+be seen. All of them pickle: they cross from Spark's Python workers to the driver.
 """
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
+
+from pgsluice.shown import one_line, shown
 
 
 class Remedy(StrEnum):
@@ -74,6 +78,7 @@ class PgsluiceError(Exception):
 
     Args:
         what: one sentence: what happened.
+        details: lines that follow it.
         hint: what to do next, one sentence or a few lines; None when there is nothing to do.
         remedy: what a subscription does about it, where that is not what its class says.
         facts: where it happened (``lsn``, ``tag``, ``offset``, ``table``, ``column`` ...).
@@ -86,16 +91,25 @@ class PgsluiceError(Exception):
         self,
         what: str,
         *,
+        details: Sequence[str] = (),
         hint: str | None = None,
         remedy: Remedy | None = None,
         **facts: Any,
     ) -> None:
         super().__init__(what)
-        self.what = what
+        self.what = shown(what)
+        self.details = tuple(map(shown, details))
         self.hint = hint
         self.facts = facts
         if remedy is not None:
             self.remedy = remedy
+
+    @classmethod
+    def of_text(cls, text: str, **more: Any) -> Self:
+        """An error that says what another one said: its text, with details and hint."""
+        what, *lines = text.split("\n")
+        is_indented = all(line.startswith("  ") for line in lines)
+        return cls(what, details=[line[2:] for line in lines] if is_indented else lines, **more)
 
     def __getattr__(self, name: str) -> Any:
         facts = self.__dict__.get("facts", {})
@@ -104,20 +118,19 @@ class PgsluiceError(Exception):
         raise AttributeError(name)
 
     def __str__(self) -> str:
-        return self.what if self.hint is None else f"{self.what}\n  → {self.hint}"
+        lines = [self.what, *(f"  {line}" for line in self.details)]
+        if self.hint is not None:
+            first, *others = self.hint.split("\n")
+            lines += [f"  → {first}", *(f"    {line}" for line in others)]
+        return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.what, self.hint, self.remedy, self.facts)
+        more = {"details": self.details, "hint": self.hint, "remedy": self.remedy}
+        return _rebuild, (type(self), self.what, {**self.facts, **more})
 
 
-def _rebuild(
-    kind: type[PgsluiceError],
-    what: str,
-    hint: str | None,
-    remedy: Remedy,
-    facts: dict[str, Any],
-) -> PgsluiceError:
-    return kind(what, hint=hint, remedy=remedy, **facts)
+def _rebuild(kind: type[PgsluiceError], what: str, more: dict[str, Any]) -> PgsluiceError:
+    return kind(what, **more)
 
 
 class ConfigError(PgsluiceError):
@@ -250,4 +263,4 @@ class Failure:
         if isinstance(error, PgsluiceError):
             return cls(error.remedy, str(error), reason=error.facts.get("reason"))
         details = "".join(traceback.format_exception(error))
-        return cls(Remedy.RETRY, f"{type(error).__name__}: {error}", details)
+        return cls(Remedy.RETRY, f"{type(error).__name__}: {one_line(str(error))}", details)

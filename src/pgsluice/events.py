@@ -35,6 +35,7 @@ class CaptureState:
         lag_bytes: the server's flush LSN minus the frontier; None: not known.
         spool_bytes: the size of the spool; None: not known.
         message: why capture cannot go on, or None.
+        times: how many connections in a row ended for this reason without receiving more.
     """
 
     phase: CapturePhase
@@ -43,6 +44,7 @@ class CaptureState:
     lag_bytes: int | None = None
     spool_bytes: int | None = None
     message: str | None = None
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +129,18 @@ class CopyProgress:
     is_done: bool = False
 
 
-MetricsEvent = CaptureState | BatchFinished | TableApplied | TableStateChanged | CopyProgress
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """What a run does, or waits for, before changes are applied.
+
+    Attributes:
+        doing: as ``starting Spark``; empty: changes are applied now.
+    """
+
+    doing: str
+
+
+MetricsEvent = (
+    CaptureState | BatchFinished | TableApplied | TableStateChanged | CopyProgress | RunStep
+)
 MetricsCallback = Callable[[MetricsEvent], None]

@@ -135,11 +135,14 @@ def test_mistakes_have_their_place(
     assert run_command(["describe", config]) == 2
     assert capsys.readouterr().err == (
         'pgsluice: own.sql:3: ERROR:  syntax error at or near "FRO"\n'
-        "LINE 3: CREATE PUBLICATION b FRO ALL TABLES;\n"
-        "                             ^\n"
+        "  LINE 3: CREATE PUBLICATION b FRO ALL TABLES;\n"
+        "                               ^\n"
     )
     (tmp_path / "own.sql").write_text("CREATE PUBLICATION a;")
     assert run_command(["describe", config, "b"]) == 2
     assert 'there is no publication "b"' in capsys.readouterr().err
-    assert run_command(["explain", config, "nothing"]) == 2
-    assert 'relation "nothing" does not exist' in capsys.readouterr().err
+    db.execute("CREATE TABLE orders (id int)")
+    assert run_command(["explain", config, "oders"]) == 2
+    said = capsys.readouterr().err
+    assert f"there is no table oders in the database {db.name}" in said
+    assert "did you mean public.orders?" in said

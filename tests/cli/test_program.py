@@ -14,7 +14,10 @@ from tests.support.commands import Command, WriteConfig
 from tests.support.databases import MakeDatabase
 
 from pgsluice import __version__
+from pgsluice.cli.app import app
 from pgsluice.config import load_config
+
+COMMANDS = {command.callback.__name__ for command in app.registered_commands if command.callback}
 
 
 def test_the_version(pgsluice: Command) -> None:
@@ -108,6 +111,17 @@ def test_a_java_that_is_too_old(
     outcome = pgsluice("run", write_config("host=127.0.0.1 port=1"))
     assert outcome.code == 2
     assert f"{program} is 8" in outcome.err
+
+
+@pytest.mark.parametrize("command", ["", *sorted(COMMANDS)])
+def test_help_is_whole_on_a_narrow_terminal(
+    pgsluice: Command, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    short = pgsluice(*command.split(), "-h")
+    assert short.code == 0
+    assert short.out == pgsluice(*command.split(), "--help").out
+    assert not [line for line in short.out.splitlines() if re.search(r"[^\]]\.\.\.$", line)]
 
 
 def test_the_module_can_be_run() -> None:

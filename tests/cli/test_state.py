@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 from tests.support.commands import Command, WriteConfig
 from tests.support.databases import Database, MakeDatabase
 
+from pgsluice.capture.health import CaptureHealth, write_health
+from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
     Owner,
@@ -114,6 +119,40 @@ class TestStatus:
         assert lake["lag_s"] == 0
         flush = Lsn.parse(status["source"]["flush_lsn"])
         assert lake["lag_bytes"] == flush - Lsn.parse(status["spool"]["frontier"])
+
+    def test_wal_of_others_is_no_lag_while_capture_streams(
+        self, pgsluice: Command, captured: Path, shop: Database
+    ) -> None:
+        spool = captured.parent / "spool"
+        position = SpoolReader(spool).position()
+        record = find_record(spool, "lake")
+        assert record is not None
+        RecordStore.create(
+            spool,
+            SubscriptionRecord("lake", Owner.CONFIG, "current", "x", record.registered, position),
+        )
+        shop.execute("CREATE TABLE elsewhere (v int)")  # WAL that is not sent
+        end = Lsn(2**62)  # capture knows that everything up to there was sent
+        health = CaptureHealth(
+            os.getpid(), CapturePhase.STREAMING, time.time(), server_end=str(end)
+        )
+        write_health(spool, health)
+        assert _status(pgsluice, captured)["subscriptions"][0]["lag_bytes"] == 0
+        write_health(spool, replace(health, phase=CapturePhase.RECONNECTING))
+        assert _status(pgsluice, captured)["subscriptions"][0]["lag_bytes"] > 0
+
+    def test_says_what_is_in_the_way_of_capture(self, pgsluice: Command, captured: Path) -> None:
+        full = CaptureHealth(os.getpid(), CapturePhase.WAITING, time.time(), message="it is full")
+        write_health(captured.parent / "spool", full)
+        outcome = pgsluice("status", captured)
+        assert "capture waiting for room in the spool: it is full" in outcome.out
+        again = replace(full, phase=CapturePhase.RECONNECTING, message="refused", times=12)
+        write_health(captured.parent / "spool", again)
+        outcome = pgsluice("status", captured)
+        assert "capture reconnecting, 12 times in a row: refused" in outcome.out
+        assert _status(pgsluice, captured)["capture"] == {
+            "running": True, "phase": "reconnecting", "message": "refused", "times": 12,
+        }  # fmt: skip
 
     def test_works_while_the_server_is_down(self, pgsluice: Command, captured: Path) -> None:
         text = captured.read_text()
@@ -224,4 +263,6 @@ class TestDrop:
 def test_copying_an_unknown_table(pgsluice: Command, captured: Path) -> None:
     outcome = pgsluice("copy", captured, "public.nope")
     assert outcome.code == 2
-    assert "they have: public.bad, public.t" in outcome.err
+    assert "there are: public.bad, public.t" in outcome.err
+    outcome = pgsluice("copy", captured, "bda")
+    assert "did you mean public.bad?" in outcome.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ from pgsluice.events import (
     CaptureState,
     CopyProgress,
     MetricsEvent,
+    RunStep,
     TableApplied,
     TableStateChanged,
 )
@@ -102,6 +104,23 @@ def test_capture_prints_its_state_when_it_changes(lines: Lines) -> None:
     ]
 
 
+def test_a_trouble_that_repeats_is_said_once_and_then_counted(lines: Lines) -> None:
+    streaming = CaptureState(CapturePhase.STREAMING, _AT, _AT)
+    troubles = [
+        CaptureState(CapturePhase.RECONNECTING, _AT, _AT, message="no", times=times)
+        for times in range(1, 12)
+    ]
+    further = CaptureState(CapturePhase.STREAMING, _AT, Lsn(_AT + 8))
+    both = [event for trouble in troubles for event in (trouble, streaming)]
+    assert lines(streaming, *both, further) == [
+        "capture streaming",
+        "capture reconnecting: no",
+        "capture streaming",
+        "capture reconnecting, 10 times in a row: no",
+        "capture streaming",
+    ]
+
+
 def test_a_clean_end_of_capture_prints_nothing(lines: Lines) -> None:
     """``--once`` ends capture this way; "stopped" would read like a failure."""
     full = CaptureState(CapturePhase.STOPPED, message="no room is left on the disk")
@@ -150,4 +169,41 @@ def test_the_display_on_a_terminal() -> None:
     assert "parked" in text
     assert "public.odd: why" in text
     assert "copy public.big" in text
-    assert "7 rows, done" in text
+    assert "copy public.done" not in text, "a bar goes when the copy has ended"
+    assert re.search(r"public\.done +7 ", text), "and the rows that it copied are shown"
+
+
+def test_what_a_run_does_at_its_start_is_shown_until_it_is_done(lines: Lines) -> None:
+    assert lines(RunStep("starting Spark"), RunStep("")) == ["starting Spark"]
+    assert "starting Spark …" in _drawn(RunStep("starting Spark"))
+    assert "Spark" not in _drawn(RunStep("starting Spark"), RunStep(""))
+
+
+def test_problems_are_seen_even_with_more_tables_than_lines() -> None:
+    ready = [TableStateChanged("lake", "public", f"t{n}", "r") for n in range(100)]
+    parked = TableStateChanged("lake", "public", "zz", "p", "no key\n  → give it one")
+    text = _drawn(*ready, parked, TableApplied("lake", "public", "t57", _AT, 1, 0.1), height=24)
+    assert len(text.splitlines()) < 24
+    assert "public.zz: no key" in text
+    assert "→ give it one" in text
+    assert "public.t57" in text, "what changed last is shown"
+    assert re.search(r"… and \d\d ready", text)
+
+
+def test_many_problems_are_counted() -> None:
+    parked = [TableStateChanged("lake", "public", f"t{n}", "p", "why") for n in range(100)]
+    text = _drawn(*parked, height=24)
+    assert len(text.splitlines()) < 24
+    assert re.search(r"… and \d\d more", text)
+    assert re.search(r"… and \d\d parked", text)
+
+
+def _drawn(*events: MetricsEvent, height: int = 50) -> str:
+    """What a terminal of this height shows after the events."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=height)
+    with LiveView(console) as view:
+        for event in events:
+            view(event)
+        file = io.StringIO()
+        Console(file=file, width=100).print(view.render())
+    return file.getvalue()

@@ -213,5 +213,5 @@ def test_what_parks_a_table_is_said_once_with_what_to_do(
         assert "public.far: public.far" not in text
         assert "1 value of column ts (timestamp) does not fit" in text
         assert "the columns A and a differ only by upper and lower case" in text
-        assert "pgsluice copy CONFIG public.twins" in text
+        assert f"pgsluice copy {one.path} public.twins" in text
     one.assert_equal("t")

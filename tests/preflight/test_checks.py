@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from pgsluice.capture.timeline import History, Received
-from pgsluice.catalog import ServerInfo, SlotInfo
-from pgsluice.catalog.source_tables import SourceCatalog
-from pgsluice.config import Config, parse_config
+from pgsluice.catalog import PublishedBy, PublishedRelation, ServerInfo, SlotInfo
+from pgsluice.catalog.rights import TableRights
+from pgsluice.catalog.source_tables import SourceCatalog, SourceColumn, SourceTable
+from pgsluice.config import Config, parse_config, parse_sink
 from pgsluice.lsn import Lsn
+from pgsluice.monitor.status import CaptureStatus
 from pgsluice.preflight.binary import check_binary
 from pgsluice.preflight.checks import LOCAL_CHECKS, SOURCE_CHECKS
 from pgsluice.preflight.facts import (
@@ -30,16 +32,22 @@ from pgsluice.preflight.facts import (
 from pgsluice.preflight.findings import Finding, Level
 from pgsluice.preflight.gather_local import file_system_of, folder_problem
 from pgsluice.preflight.local import (
+    check_capture,
     check_environment,
     check_failing_tables,
     check_incomplete_targets,
     check_spool,
     check_targets,
 )
-from pgsluice.preflight.publications import check_publications
+from pgsluice.preflight.publications import (
+    check_column_lists,
+    check_generated_columns,
+    check_publications,
+)
 from pgsluice.preflight.server import (
     check_connection,
     check_limits,
+    check_options,
     check_role,
     check_slots_and_walsenders,
     check_wal_level,
@@ -115,10 +123,9 @@ _TABLE = PublishedTable(
     has_identity=True,
     is_full=False,
     has_key=True,
-    may_select=True,
-    may_use_schema=True,
     sends_updates=True,
 )
+_RIGHTS = TableRights("app", "public", "t", True, True, True)
 _SPOOL = SpoolFacts("/var/spool", None, "ext4", 2**40)
 _IDENTITY = SpoolIdentity(
     spool_id="a", system_identifier="1", timeline=1, database="shop", slot="s"
@@ -133,6 +140,7 @@ _SOURCE = SourceFacts(
     slot=_SLOT,
     publications=PublicationFacts((), ("p",), (), "CREATE PUBLICATION p"),
     tables=(_TABLE,),
+    rights=(_RIGHTS,),
     column_types=None,
     catalog=SourceCatalog({}),
     sent={},
@@ -185,7 +193,8 @@ def test_every_finding_that_is_not_ok_says_what_to_do(
             may_create=False,
         ),
         slot=replace(_SLOT, plugin=None),
-        tables=(replace(_TABLE, has_identity=False, may_select=False, same_names=("A and a",)),),
+        tables=(replace(_TABLE, has_identity=False, same_names=("A and a",)),),
+        rights=(replace(_RIGHTS, may_select=False, sees_all_rows=False),),
     )
     assert all(finding.todo for finding in _not_ok(check(bad)))
 
@@ -250,8 +259,8 @@ def test_a_refused_replication_connection_points_at_hba_and_poolers() -> None:
         (_SLOT, None, Level.WARNING, "has never used it"),
         (_SLOT, Lsn(199), Level.ERROR, "moved to 0/C8, past the spool's 0/C7"),
         (replace(_SLOT, plugin=None), None, Level.ERROR, "a physical slot"),
-        (replace(_SLOT, plugin="wal2json"), None, Level.ERROR, "a slot of wal2json"),
-        (replace(_SLOT, database="other"), None, Level.ERROR, "the database other"),
+        (replace(_SLOT, plugin="wal2json"), None, Level.ERROR, "a slot of plugin wal2json"),
+        (replace(_SLOT, database="other"), None, Level.ERROR, "in database other"),
         (replace(_SLOT, wal_status="lost"), Lsn(200), Level.ERROR, "is lost"),
         (
             replace(_SLOT, invalidation_reason="idle_timeout"),
@@ -291,10 +300,101 @@ def test_publications() -> None:
     (finding,) = check_publications(_SOURCE)
     assert finding.level is Level.OK
     (finding,) = check_publications(_server(may_create=False))
-    assert finding.todo == 'GRANT CREATE ON DATABASE "shop" TO "app";'
+    assert finding.todo == "GRANT CREATE ON DATABASE shop TO app;"
     foreign = replace(_SOURCE.publications, foreign_tables=("a.b",))
     (finding,) = check_publications(replace(_SOURCE, publications=foreign))
-    assert finding.todo == "as the owner, or a superuser:\nCREATE PUBLICATION p"
+    assert finding.todo == "-- as a superuser, or as the tables' owner:\nCREATE PUBLICATION p"
+
+
+def test_what_the_first_run_would_refuse() -> None:
+    taken = replace(_SOURCE.publications, problem="p_insert was not created by pgsluice")
+    (finding,) = check_publications(replace(_SOURCE, publications=taken))
+    assert (finding.level, finding.what) == (Level.ERROR, taken.problem)
+
+
+def test_publications_that_others_own() -> None:
+    theirs = PublicationFacts(("p",), (), (), "", of_others=("p", 'p"2'))
+    _, finding = check_publications(replace(_SOURCE, publications=theirs))
+    assert finding.level is Level.WARNING
+    assert finding.todo == (
+        'ALTER PUBLICATION p OWNER TO app;\nALTER PUBLICATION "p""2" OWNER TO app;'
+    )
+    left = PublicationFacts(("p",), (), (), "", left=("ALTER PUBLICATION p ADD TABLE t",))
+    _, finding = check_publications(replace(_SOURCE, publications=left))
+    assert finding.todo == "ALTER PUBLICATION p ADD TABLE t;"
+
+
+def _sent(*lists: tuple[str, ...] | None) -> SourceFacts:
+    """A table whose publications have these column lists; g and v are generated."""
+    columns = (
+        SourceColumn("a", 1, 23),
+        SourceColumn("g", 2, 23, generated="s"),
+    )
+    by = tuple(PublishedBy(f"p{n}", frozenset(), names, None) for n, names in enumerate(lists))
+    return replace(
+        _SOURCE,
+        sent={1: PublishedRelation(1, "public", "t", "r", by)},
+        catalog=SourceCatalog({1: SourceTable(1, "public", "t", columns=columns)}),
+    )
+
+
+def test_column_lists_that_differ() -> None:
+    assert not list(check_column_lists(_sent(("a",), ("a",))))
+    (finding,) = check_column_lists(_sent(("a",), ("a", "g")))
+    assert finding.level is Level.ERROR
+    assert finding.what == (
+        'cannot use different column lists for table "public.t" in different publications'
+    )
+
+
+def test_generated_columns_that_are_not_sent() -> None:
+    assert not list(check_generated_columns(_sent(("a", "g"))))
+    (finding,) = check_generated_columns(_sent(None))
+    assert "public.t: g will not be at the target" in finding.what
+    assert "publish_generated_columns" in (finding.todo or "")
+    older = replace(_sent(None), server=replace(_INFO, version_num=160004))
+    (finding,) = check_generated_columns(older)
+    assert "publish_generated_columns" not in (finding.todo or "")
+
+
+def test_options_that_the_server_does_not_have() -> None:
+    config = _configured("").model_copy(
+        update={"source": _CONFIG.source.model_copy(update={"two_phase": True})}
+    )
+    facts = replace(_server(version_num=140000), config=config)
+    (finding,) = check_options(facts)
+    assert (finding.level, finding.subject) == (Level.ERROR, "options")
+    assert not list(check_options(replace(facts, server=_INFO)))
+    (finding,) = check_slot(replace(_SOURCE, config=config))
+    assert "two_phase = false" in finding.what
+
+
+def test_what_is_in_captures_way() -> None:
+    assert not list(check_capture(_LOCAL))
+    full = CaptureStatus(True, "waiting for room in the spool", message="it is at its limit")
+    (finding,) = check_capture(replace(_LOCAL, capture=full))
+    assert finding.level is Level.WARNING
+    assert finding.what == "waiting for room in the spool: it is at its limit"
+    again = CaptureStatus(True, "reconnecting", message="refused\n  → do this", times=7)
+    (finding,) = check_capture(replace(_LOCAL, capture=again))
+    assert (finding.what, finding.todo) == ("reconnecting, 7 times in a row: refused", "do this")
+
+
+def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "s3cret",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    problem = parse_sink({"type": "delta", "path": "s3://lake/{schema}/{table}"}).why_unreachable()
+    assert problem is not None
+    assert "127.0.0.1:1" in problem
+    assert problem.isprintable()
+    assert "s3cret" not in problem
+    assert parse_sink({"type": "delta", "path": "/lake/{table}"}).why_unreachable() is None
 
 
 def test_replica_identities() -> None:
@@ -320,17 +420,22 @@ def test_names_that_differ_only_in_case() -> None:
 def test_privileges() -> None:
     (finding,) = check_privileges(replace(_SOURCE, tables=()))
     assert (finding.level, finding.subject) == (Level.WARNING, "tables")
-    odd = replace(_server(user='we"ird'), tables=(replace(_TABLE, name='a"b', may_select=False),))
-    (finding,) = check_privileges(odd)
-    assert finding.todo == 'GRANT SELECT ON "public"."a""b" TO "we""ird";', "names are quoted"
+    odd = replace(_RIGHTS, role='we"ird', name='a"b', may_select=False)
+    (finding,) = check_privileges(replace(_SOURCE, rights=(odd,)))
+    assert finding.todo == 'GRANT SELECT ON public."a""b" TO "we""ird";', "names are quoted"
+    odd = replace(_RIGHTS, role="a\nb", namespace="\u202ex\\", may_use_schema=False)
+    (finding,) = check_privileges(replace(_SOURCE, rights=(odd,)))
+    assert finding.todo == r'GRANT USAGE ON SCHEMA U&"\202Ex\\" TO U&"a\000Ab";'
 
 
 def test_row_level_security() -> None:
     assert not list(check_row_security(_SOURCE))
-    (finding,) = check_row_security(replace(_SOURCE, tables=(replace(_TABLE, has_policies=True),)))
+    (finding,) = check_row_security(
+        replace(_SOURCE, rights=(replace(_RIGHTS, sees_all_rows=False),))
+    )
     assert (finding.level, finding.subject) == (Level.ERROR, "row level security")
     assert "public.t" in finding.what
-    assert finding.todo == 'ALTER ROLE "app" BYPASSRLS;'
+    assert finding.todo == "ALTER ROLE app BYPASSRLS;"
 
 
 def test_binary_forms() -> None:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -603,3 +604,20 @@ def _age_log(table: str) -> None:
     old = time.time() - 7 * 3600
     for path in Path(table, "_delta_log").iterdir():
         os.utime(path, (old, old))
+
+    def test_every_version_of_the_history_can_be_read(self, sink: DeltaSink) -> None:
+        load(sink, row(0))
+        day = replace(sink, history_retention_s=24 * 3600)
+        for keeping, is_readable in ((sink, False), (day, True)):
+            first = DeltaTable(location(sink)).version()
+            for i in range(MANY_COMMITS):
+                t = changes()
+                t.update(row(0, i))
+                writer_of(keeping).apply(net(t), Lsn(1000 * (1 + is_readable) + i))
+            writer = writer_of(keeping)
+            writer.maintain([])
+            files = DeltaTable(location(sink), version=first + 1).file_uris()
+            assert all(Path(file).exists() for file in files) is is_readable
+        properties = DeltaTable(location(sink)).metadata().configuration
+        assert properties["delta.logRetentionDuration"] == "interval 24 hours"
+        assert not insert(sink, 999, 9999).skipped, "the position is still read"

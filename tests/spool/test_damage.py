@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -286,3 +287,14 @@ def test_a_spool_of_format_2_is_read_and_written(tmp_path):
 
 def messages_of(chain: Any) -> Any:
     return [(start, end, views) for start, end, _, views in chain]
+
+
+@pytest.mark.parametrize("kind", ["identity", "start", "record"])
+def test_a_state_file_that_is_missing_is_named(spool, kind):
+    (spool / "subscriptions" / SUBSCRIPTION / "checkpoint").mkdir()
+    name, read = FILES[kind]
+    path = the_file(spool, name)
+    path.unlink()
+    with pytest.raises(SpoolError, match=f"{re.escape(str(path))} is missing") as refused:
+        SpoolReader.is_there(spool) and read(path)
+    assert "restore the file" in str(refused.value)

@@ -124,11 +124,11 @@ def test_once_says_which_tables_are_not_at_the_position(maker: SpoolMaker) -> No
         raise_unfinished(config_of(maker), ["lake"], target)
     assert str(raised.value).splitlines() == [
         "1 table is parked:",
-        "lake: public.parked: no key",
-        f"3 tables are not at {target} yet:",
-        "lake: public.waits: waits for a copy: it is locked",
-        "lake: public.cut_off: waits for a copy",
-        f"lake: public.behind: applied through {Lsn(START)}: the disk is full",
+        "  lake: public.parked: no key",
+        f"  3 tables are not at {target} yet:",
+        "  lake: public.waits: waits for a copy: it is locked",
+        "  lake: public.cut_off: waits for a copy",
+        f"  lake: public.behind: applied through {Lsn(START)}: the disk is full",
         "  → run again: it goes on where it stopped",
     ]
 

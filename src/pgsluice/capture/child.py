@@ -25,6 +25,7 @@ from pgsluice.capture.process import run_capture
 from pgsluice.config import Config
 from pgsluice.ending import limit_the_end
 from pgsluice.errors import PgsluiceError
+from pgsluice.shown import log_to_stderr
 
 _ONCE_S = 30.0
 END_S = 4.0
@@ -178,6 +179,7 @@ def start_child(arguments: list[str]) -> subprocess.Popen[bytes]:
 
 def main() -> int:
     """The child's whole life; its exit code."""
+    log_to_stderr()
     stop = threading.Event()
     signals: list[int] = []
     # Nothing but the error may come to the parent, which reads the pipe only at the end.

@@ -28,6 +28,7 @@ class CaptureHealth:
         server_end: how far the server's WAL was when it last said so, as text.
         spool_bytes: what the spool weighs; None: not known yet.
         message: why, when something is in the way.
+        times: how often in a row the message was the same, with a pause between.
         error: what it ended by: ``kind``, ``what``, ``hint``; None otherwise.
     """
 
@@ -39,6 +40,7 @@ class CaptureHealth:
     server_end: str = "0/0"
     spool_bytes: int | None = None
     message: str | None = None
+    times: int = 1
     error: dict[str, Any] | None = None
 
     @property

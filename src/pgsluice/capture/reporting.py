@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pgsluice.capture.health import CaptureHealth, error_facts, write_health
 from pgsluice.config import Config
@@ -14,6 +14,20 @@ from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
 from pgsluice.spool.retention import RetentionState
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why the last connection ended, and how many in a row ended so without receiving more."""
+
+    message: str | None = None
+    frontier: Lsn = Lsn(0)  # noqa: RUF009 - an immutable value
+    times: int = 0
+
+    def again(self, message: str | None, frontier: Lsn) -> Trouble:
+        """The trouble after another connection has ended."""
+        is_same = (message, frontier) == (self.message, self.frontier)
+        return Trouble(message, frontier, self.times + 1 if is_same else 1)
 
 
 class CaptureReporter:
@@ -31,6 +45,7 @@ class CaptureReporter:
         self._send = send
         self._health = CaptureHealth(os.getpid(), CapturePhase.STARTING, time.time())
         self._server_end = Lsn(0)
+        self._trouble = Trouble()
         self.lasting: str | None = None
 
     def warn(self, sentence: str) -> None:
@@ -71,6 +86,9 @@ class CaptureReporter:
         message = message or self.lasting
         position, frontier = self._writer.position, self._writer.frontier
         server_end = max(self._server_end, frontier)
+        if phase is CapturePhase.RECONNECTING:
+            self._trouble = self._trouble.again(message, frontier)
+        times = self._trouble.times if phase is CapturePhase.RECONNECTING else 1
         self._health = replace(
             self._health,
             phase=phase,
@@ -79,8 +97,10 @@ class CaptureReporter:
             frontier=str(frontier),
             server_end=str(server_end),
             message=message,
+            times=times,
             error=error_facts(error) if error else None,
         )
         write_health(self._path, self._health)
         size = self._health.spool_bytes
-        self._send(CaptureState(phase, position, frontier, server_end - frontier, size, message))
+        lag = server_end - frontier
+        self._send(CaptureState(phase, position, frontier, lag, size, message, times))

@@ -298,7 +298,7 @@ def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
         raise ForeignSource(
             f"the server is system {system.system_id}, the spool belongs to "
             f"{identity.system_identifier}",
-            hint="check the dsn; for a new source, `pgsluice drop` or another spool path",
+            hint="check the dsn; for a new source, `pgsluice drop CONFIG` or another spool path",
         )
     if system.dbname != identity.database:
         raise ForeignSource(

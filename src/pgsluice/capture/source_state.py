@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+
+import psycopg
 
 from pgsluice.capture.slot import check_slot_kind
 from pgsluice.capture.timeline import COPY_AGAIN, check_slot_is_there
@@ -12,16 +16,30 @@ from pgsluice.catalog import (
     SlotInfo,
     ensure_publications,
     flush_lsn,
+    relations_of,
     server_info,
     slot_info,
 )
+from pgsluice.catalog.published import LISTS_HINT, differing_lists
 from pgsluice.config import SourceConfig
-from pgsluice.errors import ForeignSource, Gap, PublicationMissing, SlotLost, SourceUnreachable
+from pgsluice.errors import (
+    ForeignSource,
+    Gap,
+    PublicationMissing,
+    SlotLost,
+    SourceRefused,
+    SourceUnreachable,
+)
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
+from pgsluice.spool.formats import RESTORE_STATE
+from pgsluice.spool.layout import FRONTIER
 
 _STATUS_S = 10.0
 _FIRST_TO_SKIP_MISSING = 180000
+_FIRST_WITH_LISTS = 150000
+
+Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +87,7 @@ def read_source_state(
         server = server_info(sql)
         slot = check_slot_is_there(slot_info(sql, source.slot), source.slot, server)
         publications = ensure_publications(sql, source.publications, requested, generated_columns)
+        _check_column_lists(sql, publications.names)
         flushed = flush_lsn(sql)
         row = sql.execute(
             "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
@@ -81,6 +100,33 @@ def read_source_state(
         status_s=min(_STATUS_S, timeout_ms / 4000) if timeout_ms else _STATUS_S,
         publications=publications,
     )
+
+
+_HAS_LISTS = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_publication p
+    JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+    WHERE p.pubname = ANY (%s::text[]) AND r.prattrs IS NOT NULL)
+"""
+
+
+def _check_column_lists(sql: Connection, names: Collection[str]) -> None:
+    """Refuse what the walsender would refuse at the first change of such a table, for ever.
+
+    Raises:
+        SourceRefused: the publications' column lists of a table differ.
+    """
+    if sql.info.server_version < _FIRST_WITH_LISTS:
+        return
+    row = sql.execute(_HAS_LISTS, [list(names)]).fetchone()
+    if row is None or not row[0]:
+        return
+    # Row filters are printed by opening their tables: a migration may have locked one for long.
+    sql.execute("SET lock_timeout = '5s'")
+    with suppress(psycopg.errors.LockNotAvailable):
+        if refusal := differing_lists(relations_of(sql, names).values()):
+            raise SourceRefused(refusal, hint=LISTS_HINT)
+    sql.execute("SET lock_timeout = 0")
 
 
 def check_publications(
@@ -107,8 +153,17 @@ def check_publications(
         raise PublicationMissing(f"{publications.problem}; nothing is received until then")
 
 
-def check_slot(source: SourceState, database: str, frontier: Lsn, *, two_phase: bool) -> None:
+def check_slot(
+    source: SourceState, database: str, frontier: Lsn, *, two_phase: bool, has_frontier: bool
+) -> None:
     """Does the slot have what follows the spool's frontier?
+
+    Args:
+        source: what the server said.
+        database: the connection's.
+        frontier: the spool's.
+        two_phase: what is configured.
+        has_frontier: the spool has the file of its frontier.
 
     Raises:
         SlotLost: the server removed WAL that it needs.
@@ -125,9 +180,15 @@ def check_slot(source: SourceState, database: str, frontier: Lsn, *, two_phase: 
             hint=f"raise max_slot_wal_keep_size, then {COPY_AGAIN}",
         )
     if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > frontier:
+        stands = f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's"
+        if not has_frontier:
+            raise Gap(
+                f"{stands} last transaction at {frontier}, and the spool's {FRONTIER} is missing",
+                hint=RESTORE_STATE,
+                lsn=frontier,
+            )
         raise Gap(
-            f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's "
-            f"frontier {frontier}: somebody else read from it",
+            f"{stands} frontier {frontier}: somebody else read from it",
             hint=f"the changes between are gone: {COPY_AGAIN}",
             lsn=frontier,
         )

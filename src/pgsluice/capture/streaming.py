@@ -118,6 +118,7 @@ class SlotStream:
                 system.dbname,
                 self._store.durable,
                 two_phase=self._config.source.two_phase,
+                has_frontier=self._spool.has_frontier_file(),
             )
             check_publications(source.publications, requested, connection.server_version)
             self._reporter.lasting = source.publications.problem

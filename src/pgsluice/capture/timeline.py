@@ -30,7 +30,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import TimelineSwitch
 
 COPY_AGAIN = (
-    "`pgsluice drop`, move the targets' tables away, then start again: every table is copied anew"
+    "`pgsluice drop CONFIG`, move the targets' tables away, then start again: every table is "
+    "copied anew"
 )
 _END_OF_WAL = Lsn(2**63 - 1)
 

@@ -12,7 +12,9 @@ from pgsluice.catalog.filter_texts import FilterTexts
 from pgsluice.catalog.managed_publications import (
     PublicationReport,
     drop_publications,
+    drop_statement,
     ensure_publications,
+    our_publications,
 )
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.published import PublishedBy, PublishedRelation, relations_of
@@ -56,6 +58,7 @@ __all__ = [
     "SlotInfo",
     "UserTable",
     "drop_publications",
+    "drop_statement",
     "ensure_publications",
     "fetch_many",
     "fetch_relation_facts",
@@ -66,6 +69,7 @@ __all__ = [
     "leaf_filenodes",
     "lockable_tables",
     "missing_values",
+    "our_publications",
     "partition_columns_of",
     "publications_of",
     "readable_tables",

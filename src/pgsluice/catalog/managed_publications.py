@@ -32,6 +32,7 @@ from pgsluice.catalog.server import flush_lsn
 from pgsluice.catalog.tables import UserTable, user_tables
 from pgsluice.errors import SourceRefused
 from pgsluice.lsn import Lsn
+from pgsluice.sql import quote_identifier
 
 Connection = psycopg.Connection[Any]
 
@@ -142,22 +143,44 @@ def ensure_publications(
     raise AssertionError("unreachable")
 
 
+def statements_for_others(
+    connection: Connection, names: Sequence[str], requested: Collection[str] | None = None
+) -> tuple[str, ...]:
+    """The statements that would complete our publications, but that our role may not run.
+
+    They are the ones for tables of other owners, and all those for a publication of ours that
+    another role owns. Nothing is changed.
+
+    Raises:
+        SourceRefused: as :func:`ensure_publications`.
+    """
+    plan = _plan(connection, names, requested, generated_columns=())
+    theirs = any(not publication.may_alter for publication in our_publications(connection, names))
+    return _as_text(connection, [*(plan.statements if theirs else ()), *plan.left])
+
+
+def our_publications(connection: Connection, names: Sequence[str]) -> tuple[PublicationInfo, ...]:
+    """The publications that pgsluice created for these names; never a user's."""
+    wanted = [*names, *(name + INSERT_SUFFIX for name in names)]
+    known = publications_of(connection, wanted).values()
+    return tuple(publication for publication in known if publication.is_ours)
+
+
+def drop_statement(names: Sequence[str]) -> str:
+    """The statement that drops publications, to be run or to be printed."""
+    return f"DROP PUBLICATION IF EXISTS {', '.join(map(quote_identifier, names))}"
+
+
 def drop_publications(connection: Connection, names: Sequence[str]) -> tuple[str, ...]:
-    """Drop the publications that pgsluice created for these names.
+    """Drop the publications that pgsluice created for these names and that our role owns.
 
     Returns:
-        the dropped publications; a user's publication is never dropped.
+        the dropped publications.
     """
-    wanted = [*names, *(name + INSERT_SUFFIX for name in names)]
-    ours = [
-        publication.name
-        for publication in publications_of(connection, wanted).values()
-        if publication.is_ours
-    ]
+    ours = tuple(info.name for info in our_publications(connection, names) if info.may_alter)
     if ours:
-        listed = sql.SQL(", ").join(map(sql.Identifier, ours))
-        connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(listed))
-    return tuple(ours)
+        connection.execute(drop_statement(ours).encode())
+    return ours
 
 
 def _plan(
@@ -303,12 +326,12 @@ def _options(actions: str | None, *, sends_generated: bool) -> sql.Composed:
 
 
 def _set_options(publication: str, options: sql.Composable) -> sql.Composed:
-    return sql.SQL("ALTER PUBLICATION {} SET ({})").format(sql.Identifier(publication), options)
+    return sql.SQL("ALTER PUBLICATION {} SET ({})").format(_identifier(publication), options)
 
 
 def _create(name: str, members: list[UserTable], options: sql.Composed) -> list[sql.Composed]:
     """CREATE PUBLICATION and its COMMENT."""
-    publication = sql.Identifier(name)
+    publication = _identifier(name)
     create = sql.SQL("CREATE PUBLICATION {}").format(publication)
     if members:
         create += sql.SQL(" FOR TABLE {}").format(
@@ -324,7 +347,7 @@ def _create(name: str, members: list[UserTable], options: sql.Composed) -> list[
 
 def _alter(publication: str, verb: str, tables: list[sql.Composed]) -> sql.Composed:
     return sql.SQL("ALTER PUBLICATION {} {} TABLE {}").format(
-        sql.Identifier(publication), sql.SQL(verb), sql.SQL(", ").join(tables)
+        _identifier(publication), sql.SQL(verb), sql.SQL(", ").join(tables)
     )
 
 
@@ -335,7 +358,17 @@ def _table_name(table: UserTable) -> sql.Composed:
 def _qualified(namespace: str, name: str, kind: str) -> sql.Composed:
     # ONLY: inheriting tables are listed separately; each has its own replica identity.
     only = sql.SQL("ONLY " if kind == "r" else "")
-    return sql.SQL("{}{}").format(only, sql.Identifier(namespace, name))
+    return sql.SQL("{}{}").format(only, _identifier(namespace, name))
+
+
+def _identifier(*names: str) -> sql.Composed:
+    """A name, qualified if there are two. Statements are also printed, so that a name's control
+    characters are written as escapes."""
+    parts = (
+        sql.Identifier(name) if name.isprintable() else sql.SQL(quote_identifier(name))
+        for name in names
+    )
+    return sql.SQL(".").join(parts)
 
 
 def _display(table: UserTable) -> str:

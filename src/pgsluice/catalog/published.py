@@ -21,7 +21,7 @@ The rules, for one publication:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ import psycopg
 from pgsluice.catalog.filter_texts import FILTER_VERSION, FilterTexts
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.source_tables import FIRST_NORMAL_OID
+from pgsluice.shown import shown
 
 Connection = psycopg.Connection[Any]
 
@@ -66,6 +67,27 @@ class PublishedRelation:
     def actions(self) -> frozenset[str]:
         """The actions that at least one of the publications publishes."""
         return frozenset().union(*(publication.actions for publication in self.by))
+
+
+LISTS_HINT = (
+    "give the table the same columns in all publications of [source], or name fewer of them"
+)
+
+
+def differing_lists(relations: Iterable[PublishedRelation]) -> str | None:
+    """PostgreSQL's refusal of a table whose column lists differ; None if there is none.
+
+    Source: fetch_table_list() in subscriptioncmds.c; the walsender fails with the same message
+    at the table's first change.
+    """
+    for relation in relations:
+        lists = {None if by.columns is None else frozenset(by.columns) for by in relation.by}
+        if len(lists) > 1:
+            title = shown(f"{relation.namespace}.{relation.name}")
+            return (
+                f'cannot use different column lists for table "{title}" in different publications'
+            )
+    return None
 
 
 class _Relation(NamedTuple):

@@ -32,7 +32,8 @@ from pgsluice.columnar.changes import (
 )
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, Remedy, TableError
-from pgsluice.schema_rules import COPY_AGAIN, raise_unless_possible, reconcile_target
+from pgsluice.schema_rules import copied_again, raise_unless_possible, reconcile_target
+from pgsluice.sql import quote_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
     if root_oid != run.relation.oid and (run.actions == TRUNCATE).any():
         raise TableError(
             f"partition {table} was truncated: the stream does not say which rows it had",
-            hint=COPY_AGAIN,
+            hint=copied_again(table),
             table=table,
             remedy=Remedy.COPY,
         )
@@ -182,8 +183,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
     if not key:
         raise TableError(
             f"{table} has no key, so its updates and deletes cannot be applied",
-            hint="give the table a primary key, name one in the subscription's `key`,"
-            ' or use mode = "changelog"',
+            hint="give the table a primary key, or name one in the subscription's `key`",
             table=table,
             reason=ParkReason.KEY,
         )
@@ -194,7 +194,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
             f"key column {', '.join(map(repr, outside))} of {table} is not part of its replica"
             " identity, so an update could change it unseen",
             hint="use the replica identity's columns as the key, or run:"
-            f" ALTER TABLE {table} REPLICA IDENTITY FULL",
+            f" ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL",
             table=table,
             remedy=Remedy.COPY,  # for a while only: the table's facts have the key
         )

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pgsluice.changes.events import Events
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask
 from pgsluice.errors import TableError
-from pgsluice.schema_rules import COPY_AGAIN
+from pgsluice.schema_rules import copied_again
 from pgsluice.types.codec import large_binary, offsets_of
 
 
@@ -232,7 +232,7 @@ def _walk(
                     raise TableError(
                         f"two rows of {table} have the same key at the same time",
                         hint="a deferrable constraint cannot be the key: name another one in the"
-                        f" subscription's `key`, then {COPY_AGAIN}",
+                        f" subscription's `key`, then {copied_again(table)}",
                         table=table,
                     )
                 holder[after] = lineage

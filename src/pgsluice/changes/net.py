@@ -39,7 +39,8 @@ from pgsluice.columnar.changes import (
     RelationChanges,
 )
 from pgsluice.errors import TableError
-from pgsluice.schema_rules import COPY_AGAIN
+from pgsluice.schema_rules import copied_again
+from pgsluice.sql import quote_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +322,8 @@ def _taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
 def _no_source(table: str, column: str, count: int) -> TableError:
     return TableError(
         f"{count} inserted row(s) of {table} came without the value of column {column!r}",
-        hint=f"run ALTER TABLE {table} REPLICA IDENTITY FULL, so that the server sends large"
-        f" values with every change, then {COPY_AGAIN}",
+        hint=f"run ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL, so that the server"
+        f" sends large values with every change, then {copied_again(table)}",
         table=table,
         column=column,
         count=count,

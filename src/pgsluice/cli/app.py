@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from pgsluice import __version__
 from pgsluice.cli import (
@@ -33,6 +32,8 @@ from pgsluice.cli import (
 from pgsluice.cli.options import DebugOption, Invocation
 from pgsluice.cli.signals import INTERRUPTED, end_on_signals
 from pgsluice.errors import PgsluiceError
+from pgsluice.hints import with_config
+from pgsluice.shown import log_to_stderr, shown_lines
 
 _FAILED = 1
 _USAGE = 2
@@ -41,6 +42,7 @@ app = typer.Typer(
     name="pgsluice",
     help="PostgreSQL into the lakehouse with PySpark, exactly once, without Kafka.",
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -83,6 +85,7 @@ app.command()(drop.drop)
 def main() -> None:
     """Entry point of the ``pgsluice`` command."""
     end_on_signals()
+    log_to_stderr()
     sys.exit(run_command(sys.argv[1:]))
 
 
@@ -132,7 +135,6 @@ def _usage(error: Any) -> str:
 def _report(text: str, code: int, error: BaseException, invocation: Invocation) -> int:
     """Print one message on stderr, and return the exit code."""
     if invocation.debug:
-        traceback.print_exception(error)
-    console = Console(stderr=True)
-    console.print(f"pgsluice: {text}", markup=False, highlight=False, soft_wrap=True)
+        typer.echo(shown_lines("".join(traceback.format_exception(error)).rstrip()), err=True)
+    typer.echo(shown_lines(f"pgsluice: {with_config(text, invocation.config)}"), err=True)
     return code

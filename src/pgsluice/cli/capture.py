@@ -23,7 +23,7 @@ def capture(
     from pgsluice.monitor.live import LiveView
 
     loaded = load_config(config)
-    with stop_on_signals() as request, LiveView() as view:
+    with stop_on_signals() as request, LiveView(config=str(config)) as view:
         run_capture(loaded, once=once, report=view, stop=request.event)
     if request.exit_code:
         raise typer.Exit(request.exit_code)

@@ -14,16 +14,19 @@ from rich.text import Text
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.config import load_config
+from pgsluice.hints import with_config
 from pgsluice.preflight.findings import Finding, Level
+from pgsluice.shown import shown, shown_lines
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 
 def check(config: ConfigArgument, debug: DebugOption = False) -> None:
-    """Check that everything is ready to run: one line for each check, and what to do."""
+    """Check that everything is ready to run, and say what to do."""
+    from pgsluice.monitor.display import plain_console
     from pgsluice.preflight.checks import run_checks
 
-    counts = show(run_checks(load_config(config)), Console(), str(config))
+    counts = show(run_checks(load_config(config)), plain_console(), str(config))
     if counts[Level.ERROR]:
         raise typer.Exit(1)
 
@@ -34,10 +37,10 @@ def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Lev
     for finding in findings:
         counts[finding.level] += 1
         line = Text(f"{finding.level:<8}", style=_STYLES[finding.level])
-        line.append(f"{finding.subject}: {finding.what}", style="default")
+        line.append(shown_lines(f"{finding.subject}: {finding.what}"), style="default")
         console.print(line, soft_wrap=True, highlight=False)
-        for todo in (finding.todo or "").replace("CONFIG", config).splitlines():
-            console.print(Text(f"         → {todo}"), soft_wrap=True, highlight=False)
+        for todo in with_config(finding.todo or "", config).split("\n") if finding.todo else ():
+            console.print(Text(shown(f"         → {todo}")), soft_wrap=True, highlight=False)
     console.print(Text(_summary(counts)), highlight=False)
     return counts
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.output import say
 from pgsluice.cli.run import replicate
 from pgsluice.config import load_config
 
@@ -33,9 +34,9 @@ def copy(
     oids = find_table(loaded, table, subscription)
     inactive = [name for name, oid in oids.items() if not ask_for_copy(loaded, name, oid)]
     if not inactive:
-        typer.echo(f"asked the active run to copy {table} again")
+        say(f"asked the active run to copy {table} again")
         return
-    code = replicate(loaded, once=True, names=inactive)
+    code = replicate(loaded, once=True, names=inactive, config_path=str(config))
     if code:
         raise typer.Exit(code)
-    typer.echo(f"copied {table} again")
+    say(f"copied {table} again")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+from pgsluice.cli.table_names import nearest_table
 from pgsluice.config import Config
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy
+from pgsluice.shown import shown
 from pgsluice.spool import RecordStore, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
@@ -32,13 +34,14 @@ def find_table(config: Config, table: str, subscription: str | None) -> dict[str
     for candidate in candidates:
         record = find_record(config.spool.path, candidate.name)
         for oid, entry in {} if record is None else record.tables.items():
-            name = f"{entry.namespace}.{entry.name}"
-            known.add(name)
-            if table in (name, entry.name if entry.namespace == "public" else None):
+            known.add(entry.title)
+            names = [entry.title, ".".join(entry.target_name)]
+            if entry.namespace == "public":
+                names += [entry.name, shown(entry.name)]
+            if table in names:
                 oids[candidate.name] = oid
     if not oids:
-        tables = ", ".join(sorted(known)) or "none yet: run pgsluice run first"
-        raise ConfigError(f"no subscription has a table {table}", hint=f"they have: {tables}")
+        raise ConfigError(f"no subscription has a table {table}", hint=nearest_table(table, known))
     return oids
 
 

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from pgsluice.cli.options import DebugOption
 from pgsluice.errors import ConfigError
+from pgsluice.monitor.display import plain_console
+from pgsluice.shown import shown_lines
 
 if TYPE_CHECKING:
     from pgsluice.demo.stage import Stage
@@ -51,7 +54,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="keep the temporary folder")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Replicate a small shop from an embedded PostgreSQL to Delta, and prove the tables equal."""
+    """Replicate a small shop to Delta, and prove its tables equal."""
     from pgsluice.spark.java import require_java
 
     require_java()
@@ -61,7 +64,7 @@ def demo(
     from pgsluice.demo.show import Show
     from pgsluice.demo.stage import Stage
 
-    console = Console()
+    console = plain_console()
     with Stage(directory, keep=keep) as stage:
         with Show(stage, console) as show:
             show.open_shop()
@@ -73,7 +76,7 @@ def demo(
         comparisons = prove(stage)
         show_proof(comparisons, position, stage.server_version, console)
         for line in show.parked_tables():
-            console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+            console.print(Text(shown_lines(line), style="red"), soft_wrap=True)
         _show_next_steps(stage, console)
     if not all(comparison.equal for comparison in comparisons):
         raise typer.Exit(1)
@@ -92,7 +95,7 @@ def _show_next_steps(stage: Stage, console: Console) -> None:
     """Print where the tables are, and what to try next."""
 
     def show(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(Text(shown_lines(text)), soft_wrap=True)
 
     if not stage.stays:
         show("\nThe temporary folder is removed now. To keep the tables, or to start:")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.output import say_picture
 from pgsluice.config import load_config
 from pgsluice.errors import ConfigError
 
@@ -25,12 +26,12 @@ def describe(
     ] = None,
     debug: DebugOption = False,
 ) -> None:
-    r"""Show publications, the server's and our own, and their tables, like psql's \dRp+ and \d."""
+    r"""Show publications and their tables, like psql's \dRp+ and \d."""
     from pgsluice.cli.source_view import read_source
 
     view = read_source(load_config(config))
     for picture in pictures(view, publication):
-        typer.echo(picture)
+        say_picture(picture)
 
 
 def pictures(view: SourceView, name: str | None) -> Iterator[str]:

@@ -22,7 +22,7 @@ def drop(
     yes: YesOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Drop the slot and remove all state; the targets' tables are kept."""
+    """Drop the slot and all state; the targets' tables are kept."""
     from pgsluice.cli.teardown import drop_all, drop_subscription, no_capture
 
     loaded = load_config(config)
@@ -30,4 +30,6 @@ def drop(
         if subscription is not None:
             drop_subscription(loaded, subscription, yes=yes)
         else:
-            drop_all(loaded, yes=yes)
+            code = drop_all(loaded, yes=yes)
+            if code:
+                raise typer.Exit(code)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.output import say
 from pgsluice.config import load_config
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ def explain(
     ],
     debug: DebugOption = False,
 ) -> None:
-    """Show which filters and columns apply to TABLE, for each action, and why."""
+    """Show which filters and columns apply to a table, and why."""
     from pgsluice.cli.source_view import read_source
 
     loaded = load_config(config)
     for line in explanation(read_source(loaded), loaded, table):
-        typer.echo(line)
+        say(line)
 
 
 def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:

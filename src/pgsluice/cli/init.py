@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from pgsluice.cli.options import DebugOption, YesOption
+from pgsluice.cli.output import say
 from pgsluice.config import mask_dsn, parse_config, render_config
 from pgsluice.errors import ConfigError
 
@@ -66,10 +67,10 @@ def init(
     text = render_config(dsn=dsn, slot=slot, spool=spool, target=target, name=name)
     parse_config(text, path)
     _write(path, text, force=force)
-    typer.echo(f"wrote {config}")
+    say(f"wrote {config}")
     if mask_dsn(dsn) != dsn:
-        typer.echo("the file contains the password; ~/.pgpass or a service file would keep it out")
-    typer.echo(f"next: pgsluice check {config}\n      pgsluice run {config}")
+        say("the file contains the password; ~/.pgpass or a service file would keep it out")
+    say(f"next: pgsluice check {config}\n      pgsluice run {config}")
 
 
 def _answer(given: str | None, question: str, default: str, asks: bool) -> str:

@@ -7,12 +7,20 @@ from typing import Annotated
 
 import typer
 
+from pgsluice import hints
+
 
 class Invocation:
-    """One call of the program: options that apply to all commands."""
+    """One call of the program: what its error messages depend on.
+
+    Attributes:
+        debug: show tracebacks.
+        config: the configuration's path as the user wrote it.
+    """
 
     def __init__(self) -> None:
         self.debug = False
+        self.config = hints.CONFIG
 
 
 def _set_debug(context: typer.Context, value: bool) -> bool:
@@ -22,8 +30,19 @@ def _set_debug(context: typer.Context, value: bool) -> bool:
     return value
 
 
+def _note_config(context: typer.Context, value: Path) -> Path:
+    context.ensure_object(Invocation).config = str(value)
+    return value
+
+
 ConfigArgument = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="the configuration file", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        callback=_note_config,
+        help="the configuration file",
+        show_default=False,
+    ),
 ]
 DebugOption = Annotated[
     bool,

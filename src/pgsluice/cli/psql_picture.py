@@ -12,6 +12,7 @@ from rich.cells import cell_len
 
 from pgsluice.catalog.source_tables import SourceColumn, SourceTable
 from pgsluice.publication import OwnedPublication, Publication, PublicationTable
+from pgsluice.shown import shown
 
 _KINDS = {
     "r": "Table",
@@ -106,6 +107,8 @@ def aligned(
     title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], footers: Sequence[str]
 ) -> str:
     """A table as psql aligns it, with title, footers and a final empty line."""
+    title, headers, footers = shown(title), tuple(map(shown, headers)), list(map(shown, footers))
+    rows = [tuple(map(shown, row)) for row in rows]
     widths = [
         max(cell_len(header), *(cell_len(row[column]) for row in rows))
         if rows

@@ -30,17 +30,19 @@ def run(
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Replicate: receive changes, copy tables, and apply to the targets."""
+    """Replicate: copy the tables, then follow their changes."""
     from pgsluice.spark.java import require_java
 
     loaded = load_config(config)
     require_java()
-    code = replicate(loaded, once=once)
+    code = replicate(loaded, once=once, config_path=str(config))
     if code:
         raise typer.Exit(code)
 
 
-def replicate(config: Config, *, once: bool, names: list[str] | None = None) -> int:
+def replicate(
+    config: Config, *, once: bool, names: list[str] | None = None, config_path: str
+) -> int:
     """Run with a live view, and return the exit code: 130 or 143 after a signal, else 0.
 
     Raises:
@@ -52,7 +54,7 @@ def replicate(config: Config, *, once: bool, names: list[str] | None = None) -> 
     with (
         stop_on_signals() as request,
         event_on_sighup() as sighup,
-        LiveView() as view,
+        LiveView(config=config_path) as view,
         _capture_states(config, view),
     ):
         run_subscriptions(
@@ -104,5 +106,6 @@ def _watch(config: Config, report: MetricsCallback, ended: Event) -> None:
                 health.lag_bytes,
                 health.spool_bytes,
                 health.message,
+                health.times,
             )
         )

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable, source_catalog
+from pgsluice.cli.table_names import nearest_table
 from pgsluice.config import Config
+from pgsluice.errors import ConfigError
 from pgsluice.publication import (
     OwnedPublication,
     Publication,
@@ -17,7 +19,10 @@ from pgsluice.publication import (
     server_publications,
 )
 from pgsluice.replication import connect_sql, source_errors
+from pgsluice.shown import shown
+from pgsluice.sql import SqlRefused
 
+_KINDS = ("r", "p")
 OWNER = "pgsluice"
 """The owner that is shown for our own publications."""
 
@@ -47,12 +52,25 @@ class SourceView:
         return [owned.publication for owned in self.server if owned.publication.name in wanted]
 
     def table(self, name: str) -> SourceTable:
-        """A table by its name in SQL.
+        """A table by its name in SQL, or by ``schema.table`` as other commands show it.
 
         Raises:
-            SqlRefused: it is no name, or no table has it.
+            ConfigError: no table has the name; the hint has the nearest one.
         """
-        return find_table(read_relation_name(name), self.catalog)
+        titles = {
+            shown(f"{table.namespace}.{table.name}"): table
+            for table in self.catalog.tables.values()
+            if table.kind in _KINDS
+        }
+        try:
+            return find_table(read_relation_name(name), self.catalog)
+        except SqlRefused as refusal:
+            if name in titles:
+                return titles[name]
+            raise ConfigError(
+                f"there is no table {name} in the database {self.catalog.database}",
+                hint=nearest_table(name, titles),
+            ) from refusal
 
 
 def read_source(config: Config) -> SourceView:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.output import say_json
 from pgsluice.config import load_config
+
+_PATIENCE_S = 2.0
+"""Capture says about once a second how far the server is."""
 
 
 def status(
@@ -16,15 +19,14 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show slot, spool, subscriptions and tables: state, position and lag."""
+    """Show state, position and lag of slot, spool and tables."""
     from pgsluice.monitor.status import read_status
 
-    current = read_status(load_config(config))
+    current = read_status(load_config(config), patience_s=_PATIENCE_S)
     if as_json:
-        typer.echo(json.dumps(current.to_json(), indent=2, ensure_ascii=False))
+        say_json(current.to_json(), indent=2)
     else:
-        from rich.console import Console
-
         from pgsluice.cli.status_view import show
+        from pgsluice.monitor.display import plain_console
 
-        show(current, Console())
+        show(current, plain_console(), str(config))

@@ -8,7 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pgsluice.monitor.status import SourceStatus, SpoolStatus, Status, SubscriptionStatus
+from pgsluice.hints import with_config
+from pgsluice.monitor.status import (
+    CaptureStatus,
+    SourceStatus,
+    SpoolStatus,
+    Status,
+    SubscriptionStatus,
+)
 from pgsluice.monitor.wording import (
     STATES,
     format_bytes,
@@ -16,41 +23,50 @@ from pgsluice.monitor.wording import (
     format_seconds,
     state_words,
 )
+from pgsluice.shown import shown, shown_lines
 
 
-def show(status: Status, console: Console) -> None:
-    """Print the status, why tables are parked, and what targets do not get."""
+def show(status: Status, console: Console, config: str) -> None:
+    """Print the status, why tables are parked, and what targets do not get.
+
+    Args:
+        status: what is printed.
+        console: where to.
+        config: the configuration's path, for commands in hints.
+    """
     console.print(_source_line(status.source), soft_wrap=True, highlight=False)
     console.print(_spool_line(status.spool), soft_wrap=True, highlight=False)
+    if (capture := _capture_line(status.capture, config)) is not None:
+        console.print(capture, soft_wrap=True, highlight=False)
     for subscription in status.subscriptions:
         console.print()
         console.print(_subscription_line(subscription), soft_wrap=True, highlight=False)
         if subscription.tables or subscription.former:
             console.print(_tables(subscription))
-        for text in _reasons(subscription):
+        for text in _reasons(subscription, config):
             console.print(text, soft_wrap=True, highlight=False)
 
 
-def _reasons(subscription: SubscriptionStatus) -> Iterator[Text]:
+def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
     for table in subscription.tables:
         if table.error:
-            yield _reason(table.title, table.error, "red")
+            yield _reason(table.title, with_config(table.error, config), "red")
         for why in table.incomplete:
-            yield _reason(table.title, why, "yellow")
+            yield _reason(table.title, with_config(why, config), "yellow")
     for name, left in sorted(subscription.former.items()):
-        yield _reason(".".join(name), left.why, "yellow")
+        yield _reason(shown(".".join(name)), with_config(left.why, config), "yellow")
 
 
 def _reason(title: str, why: str, style: str) -> Text:
     text = why.removeprefix(f"{title}: ").replace("\n", "\n  ")
-    return Text(f"  {title}: {text}", style=style)
+    return Text(shown_lines(f"  {title}: {text}"), style=style)
 
 
 def _source_line(source: SourceStatus) -> Text:
     text = Text("source  ", style="bold")
     slot = source.slot
     if source.error is not None:
-        return text.append(source.error, style="red")
+        return text.append(shown(source.error), style="red")
     text.append(f"slot {source.slot_name} ", style="default")
     if slot is None:
         return text.append("does not exist yet", style="yellow")
@@ -66,20 +82,33 @@ def _source_line(source: SourceStatus) -> Text:
 def _spool_line(spool: SpoolStatus) -> Text:
     text = Text("spool   ", style="bold")
     if spool.error is not None:
-        return text.append(spool.error, style="red")
+        return text.append(shown(spool.error), style="red")
     if spool.frontier is None:
         return text.append("does not exist yet", style="yellow")
     segments = "1 segment" if spool.segments == 1 else f"{format_count(spool.segments)} segments"
     return text.append(
         f"position {spool.position}, frontier {spool.frontier}, "
-        f"{format_bytes(spool.bytes)} in {segments}",
+        f"{format_bytes(spool.bytes)} in {segments}"
+        + (f", {format_bytes(spool.open_bytes)} of open transactions" * bool(spool.open_bytes)),
         style="default",
     )
 
 
+def _capture_line(capture: CaptureStatus, config: str) -> Text | None:
+    """What is in capture's way; None if nothing is."""
+    if capture.message is None:
+        return None
+    text = Text("capture ", style="bold")
+    often = f", {capture.times} times in a row" if capture.times > 1 else ""
+    message = shown_lines(
+        f"{capture.phase or 'stopped'}{often}: {with_config(capture.message, config)}"
+    )
+    return text.append(message, style="yellow" if capture.is_running else "red")
+
+
 def _subscription_line(subscription: SubscriptionStatus) -> Text:
-    text = Text(subscription.name, style="bold")
-    text.append(f"  {subscription.mode} → {subscription.sink}", style="default")
+    text = Text(shown(subscription.name), style="bold")
+    text.append(shown(f"  {subscription.mode} → {subscription.sink}"), style="default")
     if not subscription.is_configured:
         text.append("  not in the configuration", style="yellow")
     if not subscription.is_enabled:
@@ -104,11 +133,13 @@ def _tables(subscription: SubscriptionStatus) -> Table:
     for row in subscription.tables:
         words = state_words(row.shown_state, is_incomplete=bool(row.incomplete))
         table.add_row(
-            Text(f"  {row.namespace}.{row.name}"),
+            Text(f"  {row.title}"),
             Text(words, style="red" if row.is_parked else "yellow" if row.incomplete else ""),
             str(row.applied_through),
             format_count(row.rows),
         )
     for namespace, name in sorted(subscription.former):
-        table.add_row(Text(f"  {namespace}.{name}"), Text(STATES["u"], style="yellow"), "-", "-")
+        table.add_row(
+            Text(shown(f"  {namespace}.{name}")), Text(STATES["u"], style="yellow"), "-", "-"
+        )
     return table

@@ -7,18 +7,30 @@ is removed last.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import typer
 
-from pgsluice.catalog import SlotInfo, drop_publications, slot_info
+from pgsluice.catalog import (
+    PublicationInfo,
+    SlotInfo,
+    drop_publications,
+    drop_statement,
+    our_publications,
+    server_info,
+    slot_info,
+)
+from pgsluice.cli.output import say, say_block
 from pgsluice.config import Config
 from pgsluice.errors import ForeignSource, SlotInUse, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
+from pgsluice.shown import shown
 from pgsluice.spool import Spool
 from pgsluice.spool.layout import SUBSCRIPTIONS, subscription_folder
 from pgsluice.spool.lock import subscription_lock, writer_lock
+from pgsluice.sql import quote_literal
 
 
 def drop_subscription(config: Config, name: str, *, yes: bool) -> None:
@@ -26,20 +38,26 @@ def drop_subscription(config: Config, name: str, *, yes: bool) -> None:
     # Compared as a name, not opened as a path: ".." is no subscription.
     if name not in _names_in(config.spool.path / SUBSCRIPTIONS):
         config.subscription(name)  # raises unless the subscription is configured
-        typer.echo(f'subscription "{name}" has no state')
+        say(f'subscription "{name}" has no state')
         return
     with subscription_lock(config.spool.path, name):
         _ask(f'remove the record and the checkpoint of subscription "{name}"?', yes=yes)
         shutil.rmtree(subscription_folder(config.spool.path, name))
-    typer.echo(f'removed the state of subscription "{name}"; its target tables are kept')
+    say(f'removed the state of subscription "{name}"; its target tables are kept')
 
 
 def _names_in(folder: Path) -> set[str]:
     return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
-def drop_all(config: Config, *, yes: bool) -> None:
-    """Drop the slot and our publications, and remove the whole spool."""
+def drop_all(config: Config, *, yes: bool) -> int:
+    """Drop the slot and our publications, and remove the whole spool.
+
+    What our role may not drop is said before it begins, with the SQL for somebody who may.
+
+    Returns:
+        the exit code: 1 if something is left on the server.
+    """
     source, path = config.source, config.spool.path
     try:
         with connect_sql(
@@ -47,19 +65,26 @@ def drop_all(config: Config, *, yes: bool) -> None:
         ) as connection:
             with source_errors("reading the slot"):
                 slot = slot_info(connection, source.slot)
+                server = server_info(connection)
+                publications = our_publications(connection, source.publications)
             _refuse(slot, connection.info.dbname)
+            may_drop_slot = slot is not None and server.has_replication
+            left = _left(slot if not may_drop_slot else None, publications)
+            if left:
+                say(f"{server.user} may not drop everything; as a superuser:")
+                say_block(left)
             _ask(
                 f"drop the slot {source.slot} with the WAL that it holds, our publications, "
-                f"and all state in {path}?",
+                f"and all state in {path}{', except for these' if left else ''}?",
                 yes=yes,
             )
-            if slot is not None:
+            if may_drop_slot:
                 with source_errors(f"dropping the slot {source.slot}"):
                     connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])
-                typer.echo(f"dropped the slot {source.slot}")
+                say(f"dropped the slot {source.slot}")
             with source_errors("dropping publications"):
                 for name in drop_publications(connection, source.publications):
-                    typer.echo(f"dropped the publication {name}")
+                    say(f"dropped the publication {shown(name)}")
     except SourceUnreachable as error:
         raise SourceUnreachable(
             error.what,
@@ -67,8 +92,27 @@ def drop_all(config: Config, *, yes: bool) -> None:
             f"if it will never be back, remove {path}",
         ) from error
     if Spool.forget(path):
-        typer.echo(f"removed the state in {path}")
-    typer.echo("the target tables are kept: move them away before the next copy")
+        say(f"removed the state in {path}")
+    say("the target tables are kept: move them away before the next copy")
+    if left:
+        say("left on the server; as a superuser:")
+        say_block(left)
+    return 1 if left else 0
+
+
+def _left(slot: SlotInfo | None, publications: Sequence[PublicationInfo]) -> list[str]:
+    """The statements for what our role may not drop.
+
+    Args:
+        slot: ours, if our role may not drop it.
+        publications: those that pgsluice created.
+    """
+    statements = []
+    if slot is not None:
+        statements.append(f"SELECT pg_drop_replication_slot({quote_literal(slot.name)});")
+    if names := [publication.name for publication in publications if not publication.may_alter]:
+        statements.append(f"{drop_statement(names)};")
+    return statements
 
 
 def _refuse(slot: SlotInfo | None, database: str) -> None:
@@ -89,11 +133,11 @@ def _refuse(slot: SlotInfo | None, database: str) -> None:
 
 def _ask(question: str, *, yes: bool) -> None:
     """Continue only if the user agrees."""
-    if not yes and not typer.confirm(question):
-        typer.echo("nothing was dropped")
+    if not yes and not typer.confirm(shown(question)):
+        say("nothing was dropped")
         raise typer.Exit(1)
 
 
 def no_capture(path: Path) -> AbstractContextManager[object]:
     """The lock of the spool's writer, if there is a spool: no capture runs while it is held."""
-    return writer_lock(path) if Spool.exists(path) else nullcontext()
+    return writer_lock(path) if path.is_dir() else nullcontext()

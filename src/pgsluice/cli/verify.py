@@ -6,15 +6,16 @@ compared. A ``pgsluice run`` goes on meanwhile; without one this command applies
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.output import say, say_json
 from pgsluice.cli.signals import stop_on_signals
 from pgsluice.config import Config, SubscriptionConfig, load_config
 from pgsluice.errors import ConfigError
+from pgsluice.shown import shown
 
 if TYPE_CHECKING:
     from pgsluice.subscription.verify import VerifiedTable
@@ -44,7 +45,7 @@ def verify(
     from pgsluice.subscription.verify import verify as verify_subscription
 
     loaded = load_config(config)
-    titles = [table if "." in table else f"public.{table}" for table in tables or ()]
+    titles = [shown(table if "." in table else f"public.{table}") for table in tables or ()]
     results: list[VerifiedTable] = []
     with stop_on_signals() as request:
         for chosen, own in _chosen(loaded, subscription, titles):
@@ -53,10 +54,10 @@ def verify(
             if request.exit_code:
                 raise typer.Exit(request.exit_code)
     if as_json:
-        typer.echo(json.dumps([_to_json(result) for result in results], ensure_ascii=False))
+        say_json([_to_json(result) for result in results])
     else:
         for result in results:
-            typer.echo(_line(result, len(loaded.subscriptions) > 1))
+            say(_line(result, len(loaded.subscriptions) > 1))
     if any(result.is_failure for result in results):
         raise typer.Exit(1)
 

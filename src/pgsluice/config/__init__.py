@@ -14,13 +14,14 @@ from pgsluice.config.model import (
     SpoolConfig,
     SubscriptionConfig,
 )
-from pgsluice.config.section import TargetPath
+from pgsluice.config.section import Seconds, TargetPath
 from pgsluice.config.sink import SinkConfig, parse_sink
 from pgsluice.config.template import render_config
 
 __all__ = [
     "Config",
     "PublicationsConfig",
+    "Seconds",
     "SinkConfig",
     "SourceConfig",
     "SpoolConfig",

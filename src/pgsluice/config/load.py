@@ -107,9 +107,9 @@ class _Reader:
         if len(self.mistakes) == 1:
             what = f"{self.path.name}: {self.mistakes[0]}"
         else:
-            lines = "\n".join(f"  {mistake}" for mistake in self.mistakes)
-            what = f"{self.path.name} has {len(self.mistakes)} mistakes:\n{lines}"
-        return ConfigError(what, mistakes=tuple(self.mistakes))
+            what = f"{self.path.name} has {len(self.mistakes)} mistakes:"
+        details = self.mistakes if len(self.mistakes) > 1 else ()
+        return ConfigError(what, details=details, mistakes=tuple(self.mistakes))
 
     def _check_section_names(self, tree: Mapping[str, Any]) -> None:
         for name in tree:

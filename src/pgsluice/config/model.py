@@ -16,8 +16,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic import model_validator as _model_validator
 
 from pgsluice.config.dsn import is_dsn, mask_dsn
-from pgsluice.config.quantities import parse_duration, parse_size
-from pgsluice.config.section import URL, Section, base_folder
+from pgsluice.config.quantities import parse_size
+from pgsluice.config.section import URL, Seconds, Section, base_folder
 from pgsluice.config.sink import AnySink
 from pgsluice.errors import ConfigError
 
@@ -28,10 +28,6 @@ _DECIMAL = re.compile(r"\Adecimal\(38, ?(?:[0-9]|[12][0-9]|3[0-8])\)\Z")
 
 def _size(value: Any) -> Any:
     return parse_size(value) if isinstance(value, str) else value
-
-
-def _duration(value: Any) -> Any:
-    return parse_duration(value) if isinstance(value, str) else value
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:
@@ -94,7 +90,6 @@ def _qualified(parts: int, example: str) -> Any:
 
 
 Size = Annotated[int, BeforeValidator(_size), Field(le=2**62)]
-Seconds = Annotated[float, BeforeValidator(_duration), Field(le=10**9)]
 Dsn = Annotated[str, After(_dsn)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Identifier = Annotated[str, After(_identifier)]

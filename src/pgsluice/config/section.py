@@ -7,7 +7,9 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+
+from pgsluice.config.quantities import parse_duration
 
 URL = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -50,6 +52,13 @@ def _target_path(value: Any, info: ValidationInfo) -> Any:
         raise ValueError("is relative to a folder with { or } in its name; write an absolute path")
     return str((base_folder(info) / path).absolute())
 
+
+def _duration(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, BeforeValidator(_duration), Field(le=10**9)]
+"""A duration: a number of seconds, or text such as ``10m``."""
 
 TargetPath = Annotated[str, BeforeValidator(_target_path)]
 """Where tables lie: a folder or URL that contains {table}, and perhaps {schema}."""

@@ -47,6 +47,13 @@ class SinkConfig(Section):
         """Where the sink writes, without secrets. No two subscriptions may have the same."""
         raise NotImplementedError
 
+    def why_unreachable(self) -> str | None:
+        """Why the targets cannot be reached, as one sentence; None: nothing is known against it.
+
+        ``pgsluice check`` asks. A folder on a disk is checked without this method.
+        """
+        return None
+
     def make(self, *, foreign_writes: str, cut_retention_s: float) -> object:
         """The sink: a :class:`pgsluice.sinks.contract.Sink`.
 

@@ -46,6 +46,8 @@ sink = {{ type = "delta", path = {target} }}
 # copy_data = true           # begin with a copy; false: changes of older rows are skipped
 # max_rows_per_batch = 1_000_000
 # max_bytes_per_batch = "256 MiB"
+# cut_retention_s = 600      # seconds that readers may use the version of a cut. For how long any
+#                            # version can be read, add history_retention = "24h" to the sink
 # apply_interval_s = 0       # seconds between two writes to a table, at least
 # numeric = "string"         # numeric without precision: "string", "double", "decimal(38,10)"
 # key = {{ "public.t" = ["a", "b"] }}   # for a table without a key

@@ -28,9 +28,11 @@ import pyarrow.csv
 from psycopg import pq, sql
 
 from pgsluice.catalog import has_name, leaf_filenodes
+from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.copy.snapshot import import_snapshot
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
+from pgsluice.hints import copy_again
 from pgsluice.replication import connect_sql
 from pgsluice.types import ColumnType
 
@@ -144,6 +146,7 @@ def _import_snapshot(
     # Rows come back in one fixed order, should the same COPY have to be read again.
     connection.execute("SET LOCAL synchronize_seqscans = off")
     connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
+    _refuse_without_rights(connection, query)
     table = sql.Identifier(query.facts.namespace, query.facts.name)
     try:
         connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(table))
@@ -154,19 +157,15 @@ def _import_snapshot(
             table=query.table,
             reason=ParkReason.LOCK,
         ) from error
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+    except (
+        psycopg.errors.UndefinedTable,
+        psycopg.errors.InvalidSchemaName,
+        psycopg.errors.InsufficientPrivilege,  # on the table that has the name now
+    ) as error:
         raise _renamed(query) from error
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise TableError(
-            f"the role may not read {query.table}",
-            hint=f"GRANT SELECT ON {query.table} TO <the role of source.dsn>;",
-            table=query.table,
-            reason=ParkReason.RIGHTS,
-        ) from error
     facts = query.facts
     if not has_name(connection, facts.oid, facts.namespace, facts.name):
         raise _renamed(query)
-    _refuse_row_security(connection, query)
     leaves = leaf_filenodes(connection, [facts.oid])[facts.oid]
     if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
         raise TableRewritten(
@@ -180,28 +179,29 @@ def _renamed(query: TableQuery) -> TableRewritten:
     )
 
 
-def _refuse_row_security(
+def _refuse_without_rights(
     connection: psycopg.Connection[tuple[object, ...]], query: TableQuery
 ) -> None:
     """Say before the server's refusal which right is missing.
 
-    Policies of the table that is named in a query are the ones that act, those of partitions
-    are not.
+    The rights and policies of the table that is named in a query are the ones that act, those of
+    partitions are not.
     """
-    facts = connection.execute(
-        "SELECT pg_catalog.row_security_active(%s::pg_catalog.oid),"
-        " pg_catalog.quote_ident(current_user)",
-        [query.facts.oid],
-    ).fetchone()
-    assert facts is not None
-    if facts[0]:
-        raise TableError(
-            f"row level security of {query.table} hides rows from the role {facts[1]}, so a copy"
-            " would not be whole",
-            hint=f"ALTER ROLE {facts[1]} BYPASSRLS;  the table is then copied by itself",
-            table=query.table,
-            reason=ParkReason.RIGHTS,
+    rights = table_rights(connection, [query.facts.oid]).get(query.facts.oid)
+    if rights is None or (rights.may_read and rights.sees_all_rows):
+        return
+    what = f"the role {rights.role} may not read {query.table}"
+    if rights.may_read:
+        what = (
+            f"row level security of {query.table} hides rows from the role {rights.role}, so a "
+            "copy would not be whole"
         )
+    raise TableError(
+        what,
+        hint="\n".join([*grants([rights]), "the table is then copied by itself"]),
+        table=query.table,
+        reason=ParkReason.RIGHTS,
+    )
 
 
 def _copy(
@@ -261,7 +261,7 @@ def _typed(batch: pa.RecordBatch, query: TableQuery, schema: pa.Schema) -> pa.Re
                 f"{column_type.arrow_type}",
                 hint="give the column another type in the subscription, "
                 f'types = {{ "{query.table}.{name}" = "string" }}, then copy the table: '
-                f"pgsluice copy CONFIG {query.table}",
+                f"{copy_again(query.table)}",
                 table=query.table,
                 column=name,
             )

@@ -18,6 +18,7 @@ from pgsluice.demo.shop import TABLES
 from pgsluice.demo.stage import Stage
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.wording import format_count
+from pgsluice.shown import shown, shown_lines
 from pgsluice.verification import Comparison, compare, one_snapshot
 
 # The table has to fit into 80 columns. The whole hashes are compared.
@@ -46,7 +47,7 @@ def show_proof(
         table.add_column(title, no_wrap=True)
     for comparison in comparisons:
         table.add_row(
-            Text(comparison.table),
+            Text(shown(comparison.table)),
             format_count(comparison.source_rows),
             format_count(comparison.target_rows),
             comparison.source.content_hash[:_SHOWN_HASH],
@@ -56,9 +57,7 @@ def show_proof(
     console.print(table)
     for comparison in comparisons:
         if not comparison.equal:
-            console.print(
-                str(comparison), style="red", markup=False, highlight=False, soft_wrap=True
-            )
+            console.print(Text(shown_lines(str(comparison)), style="red"), soft_wrap=True)
     equal = sum(comparison.equal for comparison in comparisons)
     if equal == len(comparisons):
         console.print(f"All {equal} tables are equal.", style="green", highlight=False)

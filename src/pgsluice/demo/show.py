@@ -112,9 +112,7 @@ class Show(Display):
     def parked_tables(self) -> list[str]:
         """A line for each parked table, with the reason."""
         return [
-            f"{table.namespace}.{table.name} is parked: {table.error}"
-            for table in self._tables()
-            if table.is_parked
+            f"{table.title} is parked: {table.error}" for table in self._tables() if table.is_parked
         ]
 
     # Waiting
@@ -229,7 +227,7 @@ def _table(status: Status) -> Table:
         table.add_column(title, justify="right")
     for row in _tables_of(status):
         table.add_row(
-            Text(f"{row.namespace}.{row.name}"),
+            Text(row.title),
             Text(STATES.get(row.state, row.state), style="red" if row.is_parked else ""),
             format_count(row.rows),
             str(row.applied_through),

@@ -8,15 +8,30 @@ from typing import Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.text import Text
+
+from pgsluice.hints import with_config
+from pgsluice.shown import shown_lines
 
 _REFRESH_PER_SECOND = 4
 
 
-class Display(ABC):
-    """A context manager that shows what :meth:`render` returns, if the console is a terminal."""
+def plain_console(*, stderr: bool = False) -> Console:
+    """A console that takes text as it is: ``[/b]`` and ``:smile:`` may be names of tables."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+
+class Display(ABC):
+    """A context manager that shows what :meth:`render` returns, if the console is a terminal.
+
+    Args:
+        console: where to; None for stdout.
+        config: the configuration's path, for commands in hints.
+    """
+
+    def __init__(self, console: Console | None = None, *, config: str = "CONFIG") -> None:
+        self._console = console or plain_console()
+        self._config_path = config
         self._live: Live | None = None
 
     @abstractmethod
@@ -49,4 +64,5 @@ class Display(ABC):
 
     def note(self, text: str) -> None:
         """Print a sentence; on a terminal it stays above what is drawn."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        text = shown_lines(with_config(text, self._config_path))
+        self._console.print(Text(text), soft_wrap=True)

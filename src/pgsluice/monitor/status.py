@@ -8,13 +8,15 @@ keys of :meth:`Status.to_json` must not change: other programs read them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pgsluice.capture.health import error_of, read_health
 from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError
+from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import (
@@ -28,6 +30,7 @@ from pgsluice.spool import (
 )
 
 _TIMEOUT_S = 5.0
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,18 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class SpoolStatus:
-    """The spool's side. Positions are None without a spool, or if it cannot be read (``error``)."""
+    """The spool's side. Positions are None without a spool, or if it cannot be read (``error``).
+
+    Attributes:
+        bytes: of the segments.
+        open_bytes: of the parts of transactions whose end was not received yet.
+    """
 
     position: Lsn | None = None
     frontier: Lsn | None = None
     bytes: int = 0
     segments: int = 0
+    open_bytes: int = 0
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +83,52 @@ class SpoolStatus:
             "frontier": _text(self.frontier),
             "bytes": self.bytes,
             "segments": self.segments,
+            "open_bytes": self.open_bytes,
             "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureStatus:
+    """What capture said last of itself.
+
+    Attributes:
+        is_running: its process exists on this machine.
+        phase: what it does, or how it ended.
+        server_end: how far it knows the server to have sent everything; None if it does not stream.
+        message: what is in its way; None if nothing is.
+        times: how often in a row it was so.
+    """
+
+    is_running: bool = False
+    phase: str | None = None
+    server_end: Lsn | None = None
+    message: str | None = None
+    times: int = 1
+
+    @classmethod
+    def read(cls, config: Config) -> CaptureStatus:
+        """From capture's file in the spool; empty without one."""
+        health = read_health(config.spool.path)
+        if health is None:
+            return cls()
+        is_running = health.is_alive() and health.phase is not CapturePhase.STOPPED
+        streams = is_running and health.phase is CapturePhase.STREAMING
+        error = error_of(health.error) if health.error else None
+        return cls(
+            is_running,
+            str(health.phase) if is_running or error else None,
+            Lsn.parse(health.server_end) if streams else None,
+            str(error) if error is not None else health.message,
+            health.times,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "running": self.is_running,
+            "phase": self.phase,
+            "message": self.message,
+            "times": self.times,
         }
 
 
@@ -125,30 +179,50 @@ class Status:
     source: SourceStatus
     spool: SpoolStatus
     subscriptions: tuple[SubscriptionStatus, ...]
+    capture: CaptureStatus = field(default_factory=CaptureStatus)
 
     def to_json(self) -> dict[str, Any]:
         """What ``pgsluice status --json`` prints."""
         return {
             "source": self.source.to_json(),
             "spool": self.spool.to_json(),
+            "capture": self.capture.to_json(),
             "subscriptions": [subscription.to_json() for subscription in self.subscriptions],
         }
 
 
-def read_status(config: Config) -> Status:
-    """Read the status from server and spool; never raises for the state of either."""
+def read_status(config: Config, *, patience_s: float = 0.0) -> Status:
+    """Read the status from server and spool; never raises for the state of either.
+
+    Args:
+        config: which server and spool.
+        patience_s: how long a capture that streams may need to get to where the server is now.
+            Only then is it known that nothing of ours waits: the rest may be WAL of others.
+    """
     source = _read_source(config.source)
+    capture = _received(config, source.flush_lsn, patience_s)
     try:
         if not Spool.exists(config.spool.path):
-            return Status(source, SpoolStatus(), _unstarted(config))
+            return Status(source, SpoolStatus(), _unstarted(config), capture)
         reader = SpoolReader(config.spool.path)
         records = reader.spool.subscriptions()
         spool = _read_spool(reader)
-        lags = _Lags(source, spool, reader)
+        lags = _Lags(source, spool, reader, capture.server_end)
         subscriptions = _subscriptions(config, records, lags)
     except PgsluiceError as error:
-        return Status(source, SpoolStatus(error=error.what), _unstarted(config))
-    return Status(source, spool, subscriptions)
+        return Status(source, SpoolStatus(error=error.what), _unstarted(config), capture)
+    return Status(source, spool, subscriptions, capture)
+
+
+def _received(config: Config, flushed: Lsn | None, patience_s: float) -> CaptureStatus:
+    """What capture says, once it is where the server was, or after so many seconds."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        capture = CaptureStatus.read(config)
+        is_there = flushed is None or capture.server_end is None or capture.server_end >= flushed
+        if is_there or time.monotonic() >= deadline:
+            return capture
+        time.sleep(_POLL_S)
 
 
 def _read_source(source: SourceConfig) -> SourceStatus:
@@ -179,25 +253,49 @@ def _read_spool(reader: SpoolReader) -> SpoolStatus:
         frontier=reader.frontier(),
         bytes=total_bytes,
         segments=len(segments),
+        open_bytes=_open_bytes(reader, segments),
     )
+
+
+def _open_bytes(reader: SpoolReader, segments: Sequence[SegmentInfo]) -> int:
+    """The size of the parts that no reference names yet."""
+    sizes = reader.parts()
+    try:
+        named = {part.name for segment in segments for part in segment.parts}
+    except PgsluiceError:
+        named = set()  # retention removed a file after it was listed
+    return sum(size for name, size in sizes.items() if name not in named)
 
 
 class _Lags:
     """The lag of a position behind the server, in bytes and seconds."""
 
-    def __init__(self, source: SourceStatus, spool: SpoolStatus, reader: SpoolReader) -> None:
+    def __init__(
+        self,
+        source: SourceStatus,
+        spool: SpoolStatus,
+        reader: SpoolReader,
+        server_end: Lsn | None,
+    ) -> None:
         self.source = source
         self.spool = spool
         self.reader = reader
+        self.server_end = server_end
 
     def in_bytes(self, position: Lsn) -> int | None:
-        """The server's flush LSN minus the position, or minus the frontier if all is applied."""
-        if self.source.flush_lsn is None:
+        """The server's flush LSN minus the position, or minus the frontier if all is applied.
+
+        While capture streams, it knows up to where the server has sent everything of ours. WAL
+        of other databases before that is not our lag.
+        """
+        flushed, received = self.source.flush_lsn, self.spool.position
+        if flushed is None:
             return None
-        reached = position
-        if not self._has_unapplied(position) and self.spool.frontier is not None:
-            reached = max(position, self.spool.frontier)
-        return max(self.source.flush_lsn - reached, 0)
+        ours = max(received - position, 0) if received and self._has_unapplied(position) else 0
+        if self.server_end is not None:
+            return ours + max(flushed - max(self.server_end, self.spool.frontier or Lsn(0)), 0)
+        reached = position if ours else max(position, self.spool.frontier or Lsn(0))
+        return max(flushed - reached, 0)
 
     def in_seconds(self, position: Lsn) -> float | None:
         """The age of the oldest received transaction that is not applied; 0 if there is none.

@@ -12,6 +12,7 @@ from pgsluice.preflight.findings import Finding, error
 from pgsluice.preflight.gather_local import gather_local, gather_spool
 from pgsluice.preflight.gather_source import gather_source
 from pgsluice.preflight.local import (
+    check_capture,
     check_environment,
     check_failing_tables,
     check_incomplete_targets,
@@ -19,10 +20,16 @@ from pgsluice.preflight.local import (
     check_targets,
 )
 from pgsluice.preflight.own_publications import check_own_publications
-from pgsluice.preflight.publications import check_messages, check_publications
+from pgsluice.preflight.publications import (
+    check_column_lists,
+    check_generated_columns,
+    check_messages,
+    check_publications,
+)
 from pgsluice.preflight.server import (
     check_connection,
     check_limits,
+    check_options,
     check_role,
     check_slots_and_walsenders,
     check_version,
@@ -43,10 +50,13 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     check_wal_level,
     check_slots_and_walsenders,
     check_limits,
+    check_options,
     check_role,
     check_slot,
     check_timeline,
     check_publications,
+    check_column_lists,
+    check_generated_columns,
     check_privileges,
     check_row_security,
     check_replica_identity,
@@ -60,6 +70,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
 
 LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_spool,
+    check_capture,
     check_targets,
     check_incomplete_targets,
     check_failing_tables,

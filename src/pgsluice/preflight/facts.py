@@ -6,16 +6,20 @@ Values only, gathered once by :mod:`pgsluice.preflight.gather`. A check never as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pgsluice.capture.timeline import Received
 from pgsluice.catalog import PublishedRelation, ServerInfo, SlotInfo
+from pgsluice.catalog.rights import TableRights
 from pgsluice.catalog.source_tables import SourceCatalog
 from pgsluice.config import Config
 from pgsluice.lsn import Lsn
+from pgsluice.monitor.status import CaptureStatus
 from pgsluice.replication import SystemIdentity, TimelineSwitch
+from pgsluice.shown import shown
 from pgsluice.spark.java import Java
 from pgsluice.spool import SpoolIdentity, SubscriptionRecord
+from pgsluice.sql import quote_identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,10 @@ class PublicationFacts:
     Attributes:
         existing, missing: the configured names, split by whether the publication exists.
         foreign_tables: tables that only another role may publish.
-        statements: SQL that creates the missing ones.
-        problem: why nobody can create the missing ones; None if they can be created.
+        statements: SQL that creates the missing ones; empty if none is missing.
+        problem: why the first run will refuse them; None if it will not.
+        of_others: publications that pgsluice made and another role owns.
+        left: SQL that completes our publications, but that our role may not run.
     """
 
     existing: tuple[str, ...]
@@ -50,6 +56,8 @@ class PublicationFacts:
     foreign_tables: tuple[str, ...]
     statements: str
     problem: str | None = None
+    of_others: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,6 @@ class PublishedTable:
         has_identity: its updates and deletes can be published.
         is_full: its replica identity is FULL.
         has_key: it has a primary key or a replica identity index.
-        has_policies: row level security acts on our role when it reads the table.
         sends_updates: an existing publication sends its updates or deletes.
         same_names: columns whose names differ only in case, as ``A and a``.
     """
@@ -70,21 +77,18 @@ class PublishedTable:
     has_identity: bool
     is_full: bool
     has_key: bool
-    may_select: bool
-    may_use_schema: bool
     sends_updates: bool
-    has_policies: bool = False
     same_names: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
         """The name for a sentence."""
-        return f"{self.schema}.{self.name}"
+        return shown(f"{self.schema}.{self.name}")
 
     @property
     def sql_name(self) -> str:
         """The name for a statement, qualified and quoted."""
-        return f"{quoted(self.schema)}.{quoted(self.name)}"
+        return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,7 @@ class SourceFacts:
         wal_sender_timeout_ms: 0 if there is no timeout.
         is_behind_pooler: the process that greeted us is not the one that runs our statements.
         tables: the tables that the publications send, or that the first run will publish.
+        rights: what our role may do with the tables that copies read.
         column_types: the types of their columns; None unless ``binary`` is configured.
         catalog: all relations, for publications of our own.
         sent: what the server's publications send, or will send after the first run, by OID.
@@ -159,6 +164,7 @@ class SourceFacts:
     slot: SlotInfo | None
     publications: PublicationFacts
     tables: tuple[PublishedTable, ...]
+    rights: tuple[TableRights, ...]
     column_types: tuple[ColumnType, ...] | None
     catalog: SourceCatalog
     sent: Mapping[int, PublishedRelation]
@@ -166,10 +172,10 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """The folder that a subscription writes below.
+    """The folder that a subscription writes below, or the URL of an object store.
 
     Attributes:
-        problem: why nothing can be written there; None if it can.
+        problem: why nothing can be written there; None if it can, as far as is known.
     """
 
     subscription: str
@@ -192,8 +198,8 @@ class LocalFacts:
 
     Attributes:
         system: the server's answer to IDENTIFY_SYSTEM; None if it gave none.
-        targets: only those that are folders on a disk.
         records: of the subscriptions that have run.
+        capture: what capture said last of itself.
     """
 
     config: Config
@@ -202,8 +208,4 @@ class LocalFacts:
     targets: tuple[TargetFacts, ...]
     environment: EnvironmentFacts
     records: tuple[SubscriptionRecord, ...] = ()
-
-
-def quoted(name: str) -> str:
-    """An SQL identifier, always in quotes: it is meant to be pasted."""
-    return '"' + name.replace('"', '""') + '"'
+    capture: CaptureStatus = field(default_factory=CaptureStatus)

@@ -9,8 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pgsluice.capture.timeline import History, Received
-from pgsluice.config import Config
+from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import PgsluiceError
+from pgsluice.monitor.status import CaptureStatus
 from pgsluice.preflight.facts import EnvironmentFacts, LocalFacts, SpoolFacts, TargetFacts
 from pgsluice.replication import SystemIdentity
 from pgsluice.spark.java import find_java
@@ -42,15 +43,24 @@ def gather_spool(path: Path) -> SpoolFacts:
 
 def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | None) -> LocalFacts:
     """Look at the targets' folders and at what is installed."""
-    targets = [
-        TargetFacts(subscription.name, str(folder), folder_problem(folder))
-        for subscription in config.subscriptions
-        if (folder := _fixed_part(subscription.sink.target)) is not None
-    ]
+    targets = [_target(subscription) for subscription in config.subscriptions]
     environment = EnvironmentFacts(find_java(), _version("pyspark"), _version("deltalake"))
     return LocalFacts(
-        config, spool, system, tuple(targets), environment, _records(config.spool.path)
+        config,
+        spool,
+        system,
+        tuple(targets),
+        environment,
+        _records(config.spool.path),
+        CaptureStatus.read(config),
     )
+
+
+def _target(subscription: SubscriptionConfig) -> TargetFacts:
+    sink = subscription.sink
+    if (folder := _fixed_part(sink.target)) is not None:
+        return TargetFacts(subscription.name, str(folder), folder_problem(folder))
+    return TargetFacts(subscription.name, sink.target, sink.why_unreachable())
 
 
 def _records(path: Path) -> tuple[SubscriptionRecord, ...]:

@@ -6,7 +6,9 @@ here and not at the first run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +25,12 @@ from pgsluice.catalog import (
     slot_info,
     user_tables,
 )
-from pgsluice.catalog.managed_publications import INSERT_SUFFIX
+from pgsluice.catalog.managed_publications import INSERT_SUFFIX, statements_for_others
 from pgsluice.catalog.published import PublishedBy
+from pgsluice.catalog.rights import TableRights, table_rights
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.config import Config, SourceConfig
-from pgsluice.errors import PgsluiceError, SourceRefused
+from pgsluice.errors import ConfigError, PgsluiceError, SourceRefused, TableError
 from pgsluice.preflight.facts import (
     ColumnType,
     PublicationFacts,
@@ -37,7 +40,9 @@ from pgsluice.preflight.facts import (
     SpoolFacts,
 )
 from pgsluice.preflight.gather_column_types import query_column_types
+from pgsluice.publication import Publisher, load_configured, subscribed
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
+from pgsluice.shown import shown
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Sent = dict[int, PublishedRelation]
@@ -50,16 +55,11 @@ SELECT pg_backend_pid(),
        (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout')
 """
 
-# The privileges that a copy needs, whether row level security acts on it, and columns whose
-# names differ only in case.
-_TABLES = """
-SELECT c.oid, has_table_privilege(c.oid, 'SELECT'), has_schema_privilege(n.oid, 'USAGE'),
-       row_security_active(c.oid),
-       ARRAY (SELECT string_agg(a.attname, ' and ' ORDER BY a.attnum) FROM pg_attribute a
-               WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-               GROUP BY lower(a.attname) HAVING count(*) > 1)
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE c.oid = ANY (%s::oid[])
+_SAME_NAMES = """
+SELECT a.attrelid, string_agg(a.attname, ' and ' ORDER BY a.attnum)
+  FROM pg_attribute a
+ WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ GROUP BY a.attrelid, lower(a.attname) HAVING count(*) > 1
 """
 _INSERTS = frozenset({"insert", "truncate"})
 _ALL_ACTIONS = _INSERTS | {"update", "delete"}
@@ -87,9 +87,11 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         requested = None if known is None else known.publications
         publications = _publications(connection, source.publications, requested)
         sent = _sent(connection, source.publications, publications)
-        tables = _tables(connection, sent)
+        published = _published(connection, sent)
+        tables = _tables(connection, published, sent)
         column_types = _column_types(connection, sent) if source.binary else None
         catalog = source_catalog(connection, for_filters=config.publications is not None)
+        rights = _rights(connection, config, catalog, published)
         will_send = _will_send(connection, catalog) if sent is None else sent
         if _will_send_generated(connection, config, catalog):
             ours = {name for name, made in publications_of(connection).items() if made.is_ours}
@@ -106,6 +108,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         slot=slot,
         publications=publications,
         tables=tables,
+        rights=rights,
         column_types=column_types,
         catalog=catalog,
         sent=will_send,
@@ -127,27 +130,30 @@ def _replication(source: SourceConfig) -> ReplicationFacts:
 def _publications(
     connection: Connection, names: tuple[str, ...], requested: tuple[str, ...] | None
 ) -> PublicationFacts:
-    """Which publications exist, and the statements with which the first run creates the rest."""
-    existing = publications_of(connection, names)
-    missing = tuple(name for name in names if name not in existing)
-    problem, statements = None, ""
-    if missing:
-        try:
-            # Refused if there is one to create: the session is read-only.
-            problem = ensure_publications(connection, names, requested).problem
-        except SourceRefused as error:
-            problem = error.what
-            statements = (error.hint or "").partition("\n")[2]
+    """Which publications exist, and what a run will do about the rest."""
+    known = publications_of(connection, [*names, *(name + INSERT_SUFFIX for name in names)])
+    problem, statements, left = None, "", tuple[str, ...]()
+    try:
+        left = statements_for_others(connection, names, requested)
+        # Refused if there is one to create: the session is read-only.
+        problem = ensure_publications(connection, names, requested).problem
+    except SourceRefused as error:
+        statements = (error.hint or "").partition("\n")[2]
+        problem = None if statements else error.what
     return PublicationFacts(
-        existing=tuple(name for name in names if name in existing),
-        missing=missing,
+        existing=tuple(name for name in names if name in known),
+        missing=tuple(name for name in names if name not in known),
         foreign_tables=tuple(
-            f"{table.namespace}.{table.name}"
+            shown(f"{table.namespace}.{table.name}")
             for table in _publishable(connection)
             if not table.may_publish
         ),
         statements=statements,
-        problem=None if statements else problem,
+        problem=problem,
+        of_others=tuple(
+            name for name, info in known.items() if info.is_ours and not info.may_alter
+        ),
+        left=left,
     )
 
 
@@ -236,30 +242,58 @@ def _column_types(connection: Connection, sent: Sent | None) -> tuple[ColumnType
     )
 
 
-def _tables(connection: Connection, sent: Sent | None) -> tuple[PublishedTable, ...]:
-    """The published tables, with the privileges on the table that a copy reads."""
-    tables = {table.oid: table for table in user_tables(connection)}
+def _published(connection: Connection, sent: Sent | None) -> list[UserTable]:
+    """The tables that the publications send, or will send after the first run."""
     if sent is None:
-        published, sent = _publishable(connection), {}
-    else:
-        published = [table for oid in sent if (table := tables.get(oid)) is not None]
-    roots = sorted({table.root_oid for table in published})
-    access = {int(row[0]): row[1:] for row in connection.execute(_TABLES, [roots])}
+        return _publishable(connection)
+    tables = {table.oid: table for table in user_tables(connection)}
+    return [table for oid in sent if (table := tables.get(oid)) is not None]
+
+
+def _tables(
+    connection: Connection, published: Sequence[UserTable], sent: Sent | None
+) -> tuple[PublishedTable, ...]:
+    """Facts of the published tables."""
+    same_names: defaultdict[int, list[str]] = defaultdict(list)
+    oids = [table.oid for table in published]
+    for oid, names in connection.execute(_SAME_NAMES, [oids]):
+        same_names[int(oid)].append(names)
 
     def facts(table: UserTable) -> PublishedTable:
-        may_select, may_use_schema, has_policies, same_names = access[table.root_oid]
-        actions = sent[table.oid].actions if table.oid in sent else frozenset()
+        actions = sent[table.oid].actions if sent and table.oid in sent else frozenset()
         return PublishedTable(
             schema=table.namespace,
             name=table.name,
             has_identity=table.has_identity,
             is_full=table.replica_identity == "f",
             has_key=bool(table.primary_key or table.identity_key),
-            may_select=may_select,
-            may_use_schema=may_use_schema,
-            has_policies=has_policies,
             sends_updates=bool(actions & {"update", "delete"}),
-            same_names=tuple(same_names),
+            same_names=tuple(sorted(same_names[table.oid])),
         )
 
     return tuple(facts(table) for table in published)
+
+
+def _rights(
+    connection: Connection,
+    config: Config,
+    catalog: SourceCatalog,
+    published: Sequence[UserTable],
+) -> tuple[TableRights, ...]:
+    """Our role's rights on what copies read: roots, or what our own publications publish as."""
+    read = set[int]()
+    if any(subscription.publications is None for subscription in config.subscriptions):
+        read |= {table.root_oid for table in published}
+    for subscription in config.subscriptions:
+        with suppress(ConfigError, TableError):  # other checks say what is wrong with them
+            own = subscribed(
+                load_configured(config.publications, catalog), subscription.publications or ()
+            )
+            publishers = [
+                Publisher.of(own, catalog.tables[table.oid], catalog)
+                for table in published
+                if table.oid in catalog.tables
+            ]
+            read |= {one.published_as.oid for one in publishers if one is not None}
+    rights = table_rights(connection, read).values()
+    return tuple(sorted(rights, key=lambda table: (table.namespace, table.name)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgsluice.hints import copy_again
 from pgsluice.monitor.wording import format_bytes
 from pgsluice.preflight.facts import LocalFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
@@ -87,16 +88,34 @@ def _check_disk(facts: LocalFacts) -> Finding:
     return ok("spool", f"{spool.path} is writable, {free} free")
 
 
+def check_capture(facts: LocalFacts) -> Iterator[Finding]:
+    """Whether something is in the way of the capture that runs, or ended the last one."""
+    capture = facts.capture
+    if capture.message is None:
+        return
+    often = f", {capture.times} times in a row" if capture.times > 1 else ""
+    what, _, todo = capture.message.partition("\n  → ")
+    yield warning(
+        "capture",
+        f"{capture.phase or 'stopped'}{often}: {what}",
+        todo or "pgsluice status CONFIG says whether it goes on",
+    )
+
+
 def check_targets(facts: LocalFacts) -> Iterator[Finding]:
     """Whether each subscription can write to its target's folder."""
     for target in facts.targets:
         title = f'subscription "{target.subscription}"'
         if target.problem is not None:
             yield error(
-                "target", f"{title}, {target.folder}: {target.problem}", "name another path"
+                "target",
+                f"{title}, {target.folder}: {target.problem}",
+                "name another path, or correct the settings that lead there (for an object store "
+                "its credentials, region and endpoint in the environment)",
             )
         else:
-            yield ok("target", f"{title} can write to {target.folder}")
+            can = "reaches" if "://" in target.folder else "can write to"
+            yield ok("target", f"{title} {can} {target.folder}")
 
 
 def check_incomplete_targets(facts: LocalFacts) -> Iterator[Finding]:
@@ -121,7 +140,7 @@ def check_failing_tables(facts: LocalFacts) -> Iterator[Finding]:
                 yield warning(
                     "table",
                     f'subscription "{record.name}", {table.title} {state}: {why}',
-                    hint or f"then copy it: pgsluice copy CONFIG {table.title}",
+                    hint or f"then copy it: {copy_again(table.title)}",
                 )
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgsluice.preflight.facts import SourceFacts, quoted
+from pgsluice.catalog.published import LISTS_HINT, differing_lists
+from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.preflight.tables import list_names
+from pgsluice.shown import shown
+from pgsluice.sql import quote_identifier
 
 
 def check_publications(facts: SourceFacts) -> Iterator[Finding]:
@@ -14,26 +17,77 @@ def check_publications(facts: SourceFacts) -> Iterator[Finding]:
     publications, server = facts.publications, facts.server
     for name in publications.existing:
         yield ok("publication", f"{name} exists")
-    if not publications.missing:
-        return
-    missing = ", ".join(publications.missing)
     if publications.problem is not None:
         yield error("publication", publications.problem, "name others in [source] publications")
-    elif publications.foreign_tables:
-        yield error(
+    elif publications.missing:
+        yield _missing(facts)
+    if publications.of_others:
+        user = quote_identifier(server.user)
+        yield warning(
+            "publication",
+            f"{list_names(publications.of_others)}: made by pgsluice, but {server.user} does not "
+            "own it: tables that are created later are not added, and drop cannot remove it",
+            "\n".join(
+                f"ALTER PUBLICATION {quote_identifier(name)} OWNER TO {user};"
+                for name in publications.of_others
+            ),
+        )
+    if publications.left and not publications.missing:
+        yield warning(
+            "publication",
+            f"tables are not in our publications, and {server.user} may not add them",
+            "\n".join(f"{statement};" for statement in publications.left),
+        )
+
+
+def _missing(facts: SourceFacts) -> Finding:
+    publications, server = facts.publications, facts.server
+    missing = ", ".join(publications.missing)
+    if publications.foreign_tables:
+        return error(
             "publication",
             f"{missing} does not exist, and only a table's owner may publish it: "
             f"{list_names(publications.foreign_tables)}",
-            f"as the owner, or a superuser:\n{publications.statements}",
+            f"-- as a superuser, or as the tables' owner:\n{publications.statements}",
         )
-    elif not server.may_create:
-        yield error(
+    if not server.may_create:
+        database, user = quote_identifier(server.database), quote_identifier(server.user)
+        return error(
             "publication",
             f"{missing} does not exist, and {server.user} may not create it",
-            f"GRANT CREATE ON DATABASE {quoted(server.database)} TO {quoted(server.user)};",
+            f"GRANT CREATE ON DATABASE {database} TO {user};",
         )
-    else:
-        yield ok("publication", f"{missing} does not exist yet: the first run creates it")
+    return ok("publication", f"{missing} does not exist yet: the first run creates it")
+
+
+def check_column_lists(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether publications agree on each table's columns, as PostgreSQL requires."""
+    if refusal := differing_lists(facts.sent.values()):
+        yield error("publication", refusal, LISTS_HINT)
+
+
+def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
+    """Which generated columns targets will not have."""
+    for oid, relation in facts.sent.items():
+        table = facts.catalog.tables.get(oid)
+        columns = table.columns if table is not None else ()
+        sent = {name for by in relation.by for name in by.columns or ()}
+        unsent = [c for c in columns if c.generated and c.name not in sent]
+        if not unsent:
+            continue
+        title = shown(f"{relation.namespace}.{relation.name}")
+        names = list_names([shown(column.name) for column in unsent])
+        can_be_sent = facts.server.version_num >= 180000 and all(
+            column.generated == "s" for column in unsent
+        )
+        yield warning(
+            "generated columns",
+            f"{title}: {names} will not be at the target: the server does not send "
+            f"{'it' if len(unsent) == 1 else 'them'}",
+            "ALTER PUBLICATION … SET (publish_generated_columns = stored), if wanted"
+            if can_be_sent
+            else "compute what is needed from the other columns",
+        )
 
 
 def check_messages(facts: SourceFacts) -> Iterator[Finding]:

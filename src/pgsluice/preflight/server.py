@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgsluice.capture.slot import pgoutput_options
+from pgsluice.errors import SourceRefused
 from pgsluice.monitor.wording import format_bytes
-from pgsluice.preflight.facts import SourceFacts, quoted
+from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
+from pgsluice.sql import quote_identifier
 
 _LOW_WAL_BYTES = 2**30
 _SHORT_TIMEOUT_MS = 10_000
@@ -86,6 +89,15 @@ def check_limits(facts: SourceFacts) -> Iterator[Finding]:
         )
 
 
+def check_options(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether the server can do what ``[source]`` asks for."""
+    source = facts.config.source
+    try:
+        pgoutput_options(source, source.publications, facts.server.version_num)
+    except SourceRefused as refusal:
+        yield error("options", refusal.what, refusal.hint or "leave the setting out of [source]")
+
+
 def check_role(facts: SourceFacts) -> Iterator[Finding]:
     """Whether the role may replicate, and pg_hba.conf lets it."""
     user, problem = facts.server.user, facts.replication.problem
@@ -93,7 +105,7 @@ def check_role(facts: SourceFacts) -> Iterator[Finding]:
         yield error(
             "role",
             f"{user} may not replicate",
-            f"ALTER ROLE {quoted(user)} REPLICATION;",
+            f"ALTER ROLE {quote_identifier(user)} REPLICATION;",
         )
     elif problem is not None:
         yield error(

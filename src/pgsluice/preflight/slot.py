@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgsluice.capture.slot import check_slot_kind
 from pgsluice.capture.timeline import History, start_on
 from pgsluice.catalog import SlotInfo
 from pgsluice.errors import SourceRefused
@@ -20,7 +21,9 @@ def check_slot(facts: SourceFacts) -> Iterator[Finding]:
     """Whether the slot exists, is ours, and still has what the spool lacks."""
     slot, frontier = facts.slot, facts.spool.frontier
     if slot is not None:
-        finding = _unusable(slot, facts.server.database, frontier) or _usable(slot, frontier)
+        two_phase = facts.config.source.two_phase
+        problem = _unusable(slot, facts.server.database, frontier, two_phase=two_phase)
+        finding = problem or _usable(slot, frontier)
     elif frontier is not None:
         finding = error(
             "slot",
@@ -32,13 +35,14 @@ def check_slot(facts: SourceFacts) -> Iterator[Finding]:
     yield finding
 
 
-def _unusable(slot: SlotInfo, database: str, frontier: Lsn | None) -> Finding | None:
+def _unusable(
+    slot: SlotInfo, database: str, frontier: Lsn | None, *, two_phase: bool
+) -> Finding | None:
     """Why the slot cannot be used; None if it can."""
-    if slot.plugin != "pgoutput":
-        kind = "a physical slot" if slot.plugin is None else f"a slot of {slot.plugin}"
-        return error("slot", f"{slot.name} is {kind}", _OTHER_SLOT)
-    if slot.database != database:
-        return error("slot", f"{slot.name} belongs to the database {slot.database}", _OTHER_SLOT)
+    try:
+        check_slot_kind(slot, database, two_phase=two_phase)
+    except SourceRefused as refusal:
+        return error("slot", refusal.what, refusal.hint)
     if slot.is_lost:
         return error(
             "slot", f"{slot.name} is lost: the server removed WAL that it needs", _COPY_AGAIN

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from pgsluice.preflight.facts import PublishedTable, SourceFacts, quoted
+from pgsluice.catalog.rights import TableRights, grants
+from pgsluice.preflight.facts import PublishedTable, SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
+from pgsluice.shown import shown
 
 _SHOWN_TABLES = 5
 _RENAME = "rename one of them at the source"
@@ -13,37 +16,33 @@ _RENAME = "rename one of them at the source"
 
 def check_privileges(facts: SourceFacts) -> Iterator[Finding]:
     """Whether a copy can read every table."""
-    tables, user = facts.tables, facts.server.user
-    if not tables:
+    if not facts.tables:
         yield warning("tables", "no table is published", "add one to the publication")
         return
-    schemas = sorted({table.schema for table in tables if not table.may_use_schema})
-    unreadable = [table for table in tables if not table.may_select]
-    if not schemas and not unreadable:
-        count = "1 table" if len(tables) == 1 else f"{len(tables)} tables"
+    unreadable = [table for table in facts.rights if not table.may_read]
+    if not unreadable:
+        count = "1 table" if len(facts.tables) == 1 else f"{len(facts.tables)} tables"
         yield ok("privileges", f"{count} published, all readable")
         return
-    grants = [f"GRANT USAGE ON SCHEMA {quoted(name)} TO {quoted(user)};" for name in schemas]
-    if unreadable:
-        names = ", ".join(table.sql_name for table in unreadable)
-        grants.append(f"GRANT SELECT ON {names} TO {quoted(user)};")
-    blocked = [table for table in tables if not (table.may_select and table.may_use_schema)]
     yield error(
         "privileges",
-        f"{user} cannot read tables that have to be copied: {_list_tables(blocked)}",
-        "\n".join(grants),
+        f"{facts.server.user} cannot read tables that have to be copied: "
+        f"{_list_rights(unreadable)}",
+        "\n".join(grants(replace(table, sees_all_rows=True) for table in unreadable)),
     )
 
 
 def check_row_security(facts: SourceFacts) -> Iterator[Finding]:
     """Whether row level security lets a copy read all rows."""
-    hidden = [table for table in facts.tables if table.has_policies]
+    hidden = [table for table in facts.rights if not table.sees_all_rows]
     if hidden:
-        user = facts.server.user
         yield error(
             "row level security",
-            f"it hides rows from {user}, so these tables cannot be copied: {_list_tables(hidden)}",
-            f"ALTER ROLE {quoted(user)} BYPASSRLS;",
+            f"it hides rows from {facts.server.user}, so these tables cannot be copied: "
+            f"{_list_rights(hidden)}",
+            "\n".join(
+                grants(replace(table, may_use_schema=True, may_select=True) for table in hidden)
+            ),
         )
 
 
@@ -100,6 +99,10 @@ def check_table_names(facts: SourceFacts) -> Iterator[Finding]:
                 "on some file systems they share one folder",
                 _RENAME,
             )
+
+
+def _list_rights(tables: Sequence[TableRights]) -> str:
+    return list_names([shown(f"{table.namespace}.{table.name}") for table in tables])
 
 
 def _list_tables(tables: Sequence[PublishedTable]) -> str:

@@ -24,6 +24,7 @@ from pgsluice.errors import EvaluationError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import raise_unless_possible, reconcile_filter_column
+from pgsluice.sql import quote_title
 from pgsluice.types import resolve_type
 
 
@@ -188,7 +189,8 @@ def _absent(changes: RelationChanges, column: str, change: int) -> TableError:
     return TableError(
         f"{table}: the row filter reads the column {column!r}, which a change of the transaction"
         f" that ends at {lsn} does not carry (an unchanged value that is stored out of line)",
-        hint=f"run: ALTER TABLE {table} REPLICA IDENTITY FULL; then copy the table again",
+        hint=f"run: ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL; then copy the"
+        " table again",
         table=table,
         column=column,
         lsn=lsn,

@@ -108,10 +108,9 @@ class Statements:
         try:
             return load_publications(self.text, catalog)
         except SqlRefused as error:
-            if self.file is None:
-                raise ConfigError(f"[publications] sql: {error}", **error.facts) from error
             line = error.facts.get("line") or self.text.count("\n", 0, error.position or 0) + 1
-            raise ConfigError(f"{self.file}:{line}: {error}", **error.facts) from error
+            where = "[publications] sql" if self.file is None else f"{self.file}:{line}"
+            raise ConfigError.of_text(f"{where}: {error}", **error.facts) from error
 
 
 def _publishes_generated(statement: Statement) -> bool:

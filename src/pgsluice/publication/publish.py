@@ -45,6 +45,7 @@ from pgsluice.columnar.changes import (
 )
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import TableError
+from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.publication.filter_verdicts import FilterVerdicts, check_plans, evaluate_filters
 from pgsluice.publication.filters import bind_filter
@@ -54,7 +55,7 @@ from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica
 from pgsluice.publication.resolution import Resolution, resolve
 from pgsluice.publication.truncates import ChangePosition, leaves_of, whole_truncates
 from pgsluice.row_filter import FilterEvaluator, plan_filters
-from pgsluice.sql import SqlRefused
+from pgsluice.sql import SqlRefused, quote_title
 from pgsluice.wire import ReplicaIdentity as WireIdentity
 
 _ACTIONS: Final[dict[Action, int]] = {
@@ -312,12 +313,13 @@ def _index(has: Mask) -> Int64s:
 def _refused(error: SqlRefused, changes: RelationChanges, change: int) -> TableError:
     table = changes.title
     lsn = Lsn(int(changes.positions[change]))
-    detail = f"\nDETAIL:  {error.detail}" if error.detail else ""
+    details = [f"DETAIL:  {error.detail}"] if error.detail else []
     return TableError(
-        f"{error.message}{detail}\n(a change of {table} in the transaction that ends at {lsn})",
+        error.message,
+        details=[*details, f"(a change of {table} in the transaction that ends at {lsn})"],
         hint=error.server_hint
-        or f"change the publication, or ALTER TABLE {table} REPLICA IDENTITY, then copy the table"
-        " again: pgsluice copy CONFIG TABLE",
+        or f"change the publication, or ALTER TABLE {quote_title(table)} REPLICA IDENTITY, then"
+        f" copy the table again: {copy_again(table)}",
         table=table,
         lsn=lsn,
         ordinal=int(changes.ordinals[change]),

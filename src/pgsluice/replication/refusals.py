@@ -27,6 +27,7 @@ from pgsluice.errors import (
     SourceRefused,
     SourceUnreachable,
 )
+from pgsluice.sql import quote_identifier
 
 # An answer of the server in libpq's words: "FATAL:  text", the severity in its language.
 _ANSWER = re.compile(r"(?:^|failed: |\n)\w+:  (?P<message>[^\n]*)")
@@ -45,6 +46,9 @@ _BAD_CONNINFO = re.compile(
     r"|missing \"=\"|invalid URI|unterminated quoted|could not match \d+ ",
     re.IGNORECASE,
 )
+_MAY_NOT_REPLICATE = (
+    r"replication role|REPLICATION attribute|permission denied to (start WAL|use replication)"
+)
 _HINTS = (
     (r"password|authentication", "check user and password in the dsn, .pgpass or PGPASSWORD"),
     (r"no pg_hba\.conf entry", "add a line for this host and user to the server's pg_hba.conf"),
@@ -53,7 +57,7 @@ _HINTS = (
         "this looks like a connection pooler: connect to PostgreSQL itself",
     ),
     (
-        r"replication role|REPLICATION attribute|permission denied to (start WAL|use replication)",
+        _MAY_NOT_REPLICATE,
         "ALTER ROLE … REPLICATION (on a managed service its own replication role)",
     ),
     (r"max_wal_senders", "raise max_wal_senders on the server, or end another walsender"),
@@ -61,15 +65,22 @@ _HINTS = (
 )
 
 
-def refused_connection(text: str) -> PgsluiceError:
-    """The error for a connection that could not be made; ``text`` is libpq's message."""
+def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceError:
+    """The error for a connection that could not be made.
+
+    Args:
+        text: libpq's message.
+        user: the role that connects.
+        dbname: the database; of a walsender, too.
+    """
     text = text.strip()
     if _BAD_CONNINFO.search(text):
         return ConfigError(f"the source's dsn cannot be used: {_first_line(text)}")
     answer = _ANSWER.search(text)
     message = answer["message"].strip() if answer else _last_line(text)
     if answer and not _TEMPORARY.search(message):
-        return SourceRefused(f"the server refuses the connection: {message}", hint=_hint(message))
+        hint = _grant(message, user, dbname) or _hint(message)
+        return SourceRefused(f"the server refuses the connection: {message}", hint=hint)
     if not answer and _CLIENT_REFUSALS.search(text):
         return SourceRefused(f"the connection was refused: {message}", hint=_hint(message))
     return SourceUnreachable(
@@ -102,8 +113,8 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
             return PublicationMissing(
                 text,
                 hint="before PostgreSQL 18 the server cannot decode changes from when it was "
-                "missing: create it, or rename it back; if that does not help, `pgsluice drop` "
-                "and start again",
+                "missing: create it, or rename it back; if that does not help, `pgsluice drop "
+                "CONFIG` and start again",
                 sqlstate=sqlstate,
             )
         case "58P01":
@@ -120,7 +131,9 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
         case "53400":
             hint = "raise max_replication_slots on the server, or drop an unused slot"
         case "42501":
-            hint = _hint(message) or "the role lacks a privilege; `pgsluice check` lists them"
+            hint = (
+                _hint(message) or "the role lacks a privilege: `pgsluice check CONFIG` says which"
+            )
         case "42710":
             hint = "choose another name for the slot, or drop the one that is there"
         case _:
@@ -128,7 +141,7 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
     return SourceRefused(text, hint=hint, sqlstate=sqlstate)
 
 
-_COPY_AGAIN = "the changes are gone from the server: `pgsluice drop`, then copy again"
+_COPY_AGAIN = "the changes are gone from the server: `pgsluice drop CONFIG`, then copy again"
 
 
 def refused_result(doing: str, result: pq.abc.PGresult) -> PgsluiceError:
@@ -157,6 +170,23 @@ def source_errors(doing: str) -> Iterator[None]:
         message = error.diag.message_primary or _first_line(str(error))
         detail = error.diag.message_detail or ""
         raise refused_command(doing, error.sqlstate, message, detail) from error
+
+
+def _grant(message: str, user: str, dbname: str) -> str | None:
+    """The statement that a superuser can run so that the role may connect."""
+    role = quote_identifier(user)
+    for pattern, statement in (
+        (r"not permitted to log in", f"ALTER ROLE {role} LOGIN;"),
+        (_MAY_NOT_REPLICATE, f"ALTER ROLE {role} REPLICATION;"),
+        (
+            r"permission denied for database",
+            f"GRANT CONNECT ON DATABASE {quote_identifier(dbname)} TO {role};",
+        ),
+        (r"role .* does not exist", f"CREATE ROLE {role} LOGIN REPLICATION;"),
+    ):
+        if user and re.search(pattern, message):
+            return statement
+    return None
 
 
 def _hint(message: str) -> str | None:

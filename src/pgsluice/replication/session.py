@@ -139,7 +139,9 @@ def open_session(dsn: str, *, timeout_s: float, application: str, **parameters: 
         # Prepared statements would need the same server session behind a pooler.
         connection = SqlSession.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        raise refused_connection(str(error)) from None
+        pgconn = error.pgconn  # of the attempt: with what the service file or PGUSER said
+        user, dbname = (pgconn.user, pgconn.db) if pgconn is not None else (b"", b"")
+        raise refused_connection(str(error), user.decode(), dbname.decode()) from None
     if connection.info.server_version < OLDEST_SERVER:
         version = connection.info.server_version
         connection.close()

@@ -22,7 +22,7 @@ from pgsluice.schema_rules.known import (
 )
 from pgsluice.schema_rules.source import Look, added_leaves, reconcile_source
 from pgsluice.schema_rules.target import (
-    COPY_AGAIN,
+    copied_again,
     reconcile_column,
     reconcile_filter_column,
     reconcile_key,
@@ -48,7 +48,6 @@ from pgsluice.schema_rules.verdicts import (
 
 __all__ = [
     "ALL_ACTIONS",
-    "COPY_AGAIN",
     "AddColumns",
     "ColumnState",
     "ColumnsAdded",
@@ -67,6 +66,7 @@ __all__ = [
     "added_columns",
     "added_leaves",
     "cause_of_copy",
+    "copied_again",
     "holds",
     "known_columns",
     "raise_unless_possible",

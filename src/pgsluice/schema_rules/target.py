@@ -39,6 +39,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pgsluice.errors import ParkReason
+from pgsluice.hints import copy_again
 from pgsluice.schema_rules.known import KnownColumns
 from pgsluice.schema_rules.types import holds
 from pgsluice.schema_rules.verdicts import (
@@ -51,7 +52,10 @@ from pgsluice.schema_rules.verdicts import (
     Widen,
 )
 
-COPY_AGAIN = "copy the table again: pgsluice copy CONFIG TABLE"
+
+def copied_again(table: str) -> str:
+    """The hint to copy a table again."""
+    return f"copy the table again: {copy_again(table)}"
 
 
 def reconcile_column(
@@ -110,17 +114,20 @@ def reconcile_target(
             have, want = target.field(name).type, now.field(name).type
             if not holds(have, want):
                 return _park(
+                    table,
                     f"column {name!r} of {table} changed its type: the target has {have}, the "
                     f"source now {want}",
                     name,
                 )
         elif name in key:
             why = f"key column {name!r} of {table} is missing in part of the stream"
-            return Park(why, COPY_AGAIN, name, ParkReason.KEY)
+            return Park(why, copied_again(table), name, ParkReason.KEY)
     added = tuple(field for field in now if field.name not in known)
     for field in added:
         if field.name in key:
-            return _park(f"key column {field.name!r} of {table} is not at the target", field.name)
+            return _park(
+                table, f"key column {field.name!r} of {table} is not at the target", field.name
+            )
     return AddColumns(added) if added else Same()
 
 
@@ -162,8 +169,9 @@ def reconcile_filter_column(
     """
     if planned_oid == type_oid:
         return Same()
-    return _park(f"{table}: the column {column!r} of the row filter changed its type", column)
+    why = f"{table}: the column {column!r} of the row filter changed its type"
+    return _park(table, why, column)
 
 
-def _park(why: str, column: str | None = None) -> Park:
-    return Park(why, COPY_AGAIN, column)
+def _park(table: str, why: str, column: str | None = None) -> Park:
+    return Park(why, copied_again(table), column)

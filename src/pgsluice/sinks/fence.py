@@ -20,6 +20,7 @@ import pyarrow as pa
 from pgsluice.changes.net import NetChanges
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.failpoints import failpoint
+from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
     holds,
@@ -261,14 +262,14 @@ class TableWriter:
             raise TableError(
                 f"there is a table at {handle.location} that pgsluice did not make",
                 hint="choose another path for the sink; or move the table away and copy again: "
-                f"pgsluice copy CONFIG {title}",
+                + copy_again(title),
                 table=title,
                 location=handle.location,
             )
         if marker.owner != self._identity.owner or marker.position is None:
             raise TableError(
                 f"the table at {handle.location} carries the position of another source",
-                hint=f"move it away, then copy the table: pgsluice copy CONFIG {title}; or choose "
+                hint=f"move it away, then copy the table: {copy_again(title)}; or choose "
                 "another path for the sink",
                 table=title,
                 location=handle.location,

@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
+from pgsluice.hints import copy_again
 from pgsluice.sinks.contract import TargetTable
+from pgsluice.sql import quote_title
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
 
 
@@ -94,7 +96,8 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
             f"{table}: updates and deletes do not carry the key column {', '.join(hidden)}: the "
             f"replica identity has only {', '.join(facts.identity_key)}",
             hint=f'set key = {{ "{table}" = [{", ".join(repr(n) for n in facts.identity_key)}] }} '
-            f"in the subscription, or ALTER TABLE {table} REPLICA IDENTITY DEFAULT; then copy it",
+            f"in the subscription, or ALTER TABLE {quote_title(table)} REPLICA IDENTITY DEFAULT; "
+            "then copy it",
             table=table,
             reason=ParkReason.KEY,
         )
@@ -134,7 +137,7 @@ def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
                 f"{table}: the columns {other} and {column.name} differ only by upper and lower "
                 "case, which a lake's tables do not distinguish",
                 hint="rename one at the source, or publish only one of them; then copy the table: "
-                f"pgsluice copy CONFIG {table}",
+                f"{copy_again(table)}",
                 table=table,
                 reason=ParkReason.COLUMNS,
                 column=column.name,
@@ -149,7 +152,7 @@ def _check_key_types(facts: RelationFacts, types: Mapping[str, ColumnType]) -> N
                 f"{table}: different values of the key column {name} ({kind.name}) can be equal "
                 f"as {kind.spark_ddl}",
                 hint=f'choose "string" or "decimal(p,s)" for {table}.{name} in the subscription\'s '
-                f"`types`; then copy the table: pgsluice copy CONFIG {table}",
+                f"`types`; then copy the table: {copy_again(table)}",
                 table=table,
                 column=name,
             )

@@ -102,7 +102,8 @@ class CaptureKeeper:
         if time.monotonic() - self._last_alive_at > _NO_CAPTURE_TIMEOUT_S:
             raise SpoolError(
                 f"no capture writes to the spool {self._path}",
-                hint="start `pgsluice run` or `pgsluice capture` with its configuration",
+                hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG` with its "
+                "configuration",
                 path=str(self._path),
             )
 

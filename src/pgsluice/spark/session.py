@@ -115,40 +115,20 @@ def build_session(
     return builder.getOrCreate()
 
 
-def start_session(
-    settings: Mapping[str, str], app_name: str, log: Path, look: Callable[[], object]
-) -> SparkSession:
-    """Start a session in a thread, so that the start can be abandoned.
+class StartingSession(threading.Thread):
+    """A session that starts in a thread, from the creation of this object on.
 
-    The JVM takes seconds to start and cannot be interrupted meanwhile. In a thread, PySpark also
-    does not replace our handler of SIGINT.
+    The JVM takes seconds to start and cannot be interrupted meanwhile: other work is done beside
+    it, and the start can be abandoned. In a thread, PySpark also does not replace our handler of
+    SIGINT.
 
     Args:
         settings: as for :func:`build_session`.
         app_name: as for :func:`build_session`.
         log: the file for the stderr of the JVM and its Python workers, which would otherwise
             print stack traces on the user's terminal.
-        look: called a few times per second until the session has started. If it raises, the
-            wait ends, and the session is stopped once it has started.
-
-    Raises:
-        ConfigError: PySpark or Java is missing or too old, or Spark refuses a setting.
-        SparkFailed: the JVM ended before it had started.
-        PgsluiceError: ``look`` raised it.
     """
-    starting = _Starting(settings, app_name, log)
-    starting.start()
-    while starting.is_alive():
-        try:
-            look()
-        except BaseException:
-            starting.abandon()
-            raise
-        starting.join(_LOOK_INTERVAL_S)
-    return starting.session()
 
-
-class _Starting(threading.Thread):
     def __init__(self, settings: Mapping[str, str], app_name: str, log: Path) -> None:
         super().__init__(name="pgsluice-spark", daemon=True)
         self._settings = settings
@@ -157,8 +137,32 @@ class _Starting(threading.Thread):
         self._log_bytes = log.stat().st_size if log.exists() else 0
         self._lock = threading.Lock()
         self._is_abandoned = False
+        self._is_taken = False
         self._session: SparkSession | None = None
         self._error: BaseException | None = None
+        self.start()
+
+    def wait(self, look: Callable[[], object]) -> SparkSession:
+        """The session once it has started; its user stops it.
+
+        Args:
+            look: called a few times per second meanwhile. If it raises, the wait ends, and the
+                session is stopped once it has started.
+
+        Raises:
+            ConfigError: PySpark or Java is missing or too old, or Spark refuses a setting.
+            SparkFailed: the JVM ended before it had started.
+            PgsluiceError: ``look`` raised it.
+        """
+        while self.is_alive():
+            try:
+                look()
+            except BaseException:
+                self.abandon()
+                raise
+            self.join(_LOOK_INTERVAL_S)
+        self._is_taken = True
+        return self._session_or_error()
 
     def run(self) -> None:
         try:
@@ -174,13 +178,16 @@ class _Starting(threading.Thread):
         session.stop()
 
     def abandon(self) -> None:
+        """Stop the session once it has started; nothing if somebody waited for it."""
         with self._lock:
+            if self._is_taken or self._is_abandoned:
+                return
             self._is_abandoned = True
             if self._session is None:
                 return
         self._session.stop()
 
-    def session(self) -> SparkSession:
+    def _session_or_error(self) -> SparkSession:
         if isinstance(self._error, PgsluiceError):
             raise self._error
         if self._error is None and self._session is not None:

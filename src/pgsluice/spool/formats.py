@@ -23,7 +23,8 @@ _FIRST_WITH_CHECKSUMS = 3
 
 RESTORE_OBJECT = "restore the file; without it the tables have to be copied again"
 RESTORE_STATE = (
-    "restore the file; without it, `pgsluice drop` and start again: all tables are copied again"
+    "restore the file; without it, `pgsluice drop CONFIG` and start again: all tables are copied "
+    "again"
 )
 _CHECKSUM = b',"crc32":'
 
@@ -36,6 +37,11 @@ def checksum(block: memoryview | bytes) -> int:
 def damaged(path: str, why: str, hint: str = RESTORE_OBJECT) -> SpoolError:
     """The error, to be raised, for a file that is not as it was written."""
     return SpoolError(f"{path} is damaged: {why}", hint=hint, path=path)
+
+
+def missing(path: str) -> SpoolError:
+    """The error for a state file that has to be there and is not."""
+    return SpoolError(f"{path} is missing", hint=RESTORE_STATE, path=path)
 
 
 def encode_json(raw: Mapping[str, Any]) -> bytes:

@@ -43,6 +43,7 @@ SPARK_LOG = "spark.log"
 FILES = (START, FRONTIER, EPOCH, RELEASED, CAPTURE_HEALTH, WRITER_LOCK, SPARK_LOG, IDENTITY)
 """The identity is deleted last: a folder without it is not recognised as a spool."""
 
+CHECKPOINT = "checkpoint"
 SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS = "segments", "parts", "prepared", "subscriptions"
 FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 

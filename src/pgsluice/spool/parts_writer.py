@@ -247,8 +247,8 @@ class PartsWriter:
                 raise SpoolError(
                     f"COMMIT PREPARED at {position} of a transaction (xid {xid}) whose PREPARE "
                     "is not in the spool: it cannot be applied",
-                    hint="the tables that it changed have to be copied again: `pgsluice drop`, "
-                    "then start",
+                    hint="the tables that it changed have to be copied again: `pgsluice "
+                    "drop CONFIG`, then start",
                     xid=xid,
                     lsn=position,
                 )

@@ -33,7 +33,7 @@ from pgsluice.spool.header import (
     SegmentHeader,
 )
 from pgsluice.spool.identity import SpoolIdentity
-from pgsluice.spool.layout import SEGMENTS, SegmentName
+from pgsluice.spool.layout import PARTS, SEGMENTS, SegmentName
 from pgsluice.spool.objects import Objects, expect_kind
 from pgsluice.spool.scan import RELATION, RawMessages, part_block, plain_block
 from pgsluice.spool.spool import Spool
@@ -152,10 +152,15 @@ class SpoolReader:
         if start is None:
             raise SpoolError(
                 f"{self.spool.path} has no beginning yet",
-                hint="start `pgsluice run` or `pgsluice capture` once: it makes the slot",
+                hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG` once: it "
+                "makes the slot",
                 path=str(self.spool.path),
             )
         return start.floor
+
+    def parts(self) -> dict[str, int]:
+        """The size in bytes of every part, by name, whether its transaction has ended or not."""
+        return {entry.name: entry.size_bytes for entry in self._storage.entries(PARTS)}
 
     def position(self) -> Lsn:
         """The last position in the spool; where the chain begins while it is empty."""

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pgsluice.lsn import Lsn
+from pgsluice.shown import shown
 
 _NOWHERE = Lsn(0)
 
@@ -163,7 +164,7 @@ class TableRecord:
     @property
     def title(self) -> str:
         """The target's name, as messages have it."""
-        return f"{self.namespace}.{self.name}"
+        return shown(f"{self.namespace}.{self.name}")
 
 
 @dataclass(frozen=True, slots=True)

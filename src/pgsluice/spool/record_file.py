@@ -23,9 +23,9 @@ from pathlib import Path
 
 from pgsluice.errors import SpoolError
 from pgsluice.failpoints import failpoint
-from pgsluice.spool.formats import check_format, decode_json, encode_json
+from pgsluice.spool.formats import check_format, decode_json, encode_json, missing
 from pgsluice.spool.identity import read_identity
-from pgsluice.spool.layout import record_path
+from pgsluice.spool.layout import CHECKPOINT, record_path
 from pgsluice.spool.record import SubscriptionRecord
 from pgsluice.spool.record_codec import (
     RECORD_FORMAT,
@@ -114,6 +114,8 @@ class RecordReader:
                     self._record = self._read(file)
                     self._status = seen
         except FileNotFoundError:
+            if (self.path.parent / CHECKPOINT).exists():  # a query has run with a record
+                raise missing(str(self.path)) from None
             self._status = self.content = self._record = None
         except OSError as error:
             raise spool_error(error, self.path) from error
@@ -144,7 +146,7 @@ class RecordReader:
     def _refused(self, why: str) -> SpoolError:
         return SpoolError(
             f"{self.path} {why}",
-            hint="restore the file; without it, `pgsluice drop --subscription "
+            hint="restore the file; without it, `pgsluice drop CONFIG --subscription "
             f"{self._name}` and start again: its tables are copied again",
             path=str(self.path),
         )

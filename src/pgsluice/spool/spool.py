@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool.formats import FORMAT, RESTORE_STATE, damaged, decode_file, encode_json
+from pgsluice.spool.formats import (
+    FORMAT,
+    RESTORE_STATE,
+    damaged,
+    decode_file,
+    encode_json,
+    missing,
+)
 from pgsluice.spool.identity import SpoolIdentity, read_identity
 from pgsluice.spool.layout import (
     EPOCH,
@@ -99,16 +106,27 @@ class Spool:
         if identity is None:
             raise SpoolError(
                 f"{folder} is not a spool",
-                hint="`pgsluice run` or `pgsluice capture` makes it at the first start; "
-                "check the path",
+                hint="`pgsluice run CONFIG` or `pgsluice capture CONFIG` makes it at the first "
+                "start; check the path",
                 path=str(folder),
             )
         return cls(folder, identity)
 
     @staticmethod
     def exists(path: str | Path) -> bool:
-        """Is the folder a spool, or the intent of one?"""
-        return LocalStorage(Path(path)).read(IDENTITY) is not None
+        """Is the folder a spool, or the intent of one?
+
+        Raises:
+            SpoolError: it has a spool's other files, but not its identity, which is made first
+                and deleted last.
+        """
+        folder = Path(path)
+        storage = LocalStorage(folder)
+        if storage.read(IDENTITY) is not None:
+            return True
+        if any(storage.read(name) is not None for name in (START, FRONTIER)):
+            raise missing(str(folder / IDENTITY))
+        return False
 
     @staticmethod
     def forget(path: str | Path) -> bool:
@@ -135,10 +153,17 @@ class Spool:
             self.identity = identity
 
     def chain_start(self) -> ChainStart | None:
-        """Where the chain begins; None while the spool is an intent."""
-        return self._read(
+        """Where the chain begins; None while the spool is an intent.
+
+        Raises:
+            SpoolError: the file is damaged, or missing although something was received.
+        """
+        start = self._read(
             START, lambda raw: ChainStart(Lsn.parse(raw["registered"]), Lsn.parse(raw["floor"]))
         )
+        if start is None and self.has_frontier_file():
+            raise missing(str(self.path / START))
+        return start
 
     def register_start(self, lsn: Lsn) -> None:
         """Turn an intent into a spool whose chain begins at ``lsn``, the slot's consistent point.
@@ -160,6 +185,10 @@ class Spool:
     def frontier_file(self) -> Lsn:
         """The frontier in its file, 0 without one; see ``SpoolReader.frontier``."""
         return self._read(FRONTIER, lambda raw: Lsn.parse(raw["frontier"])) or Lsn(0)
+
+    def has_frontier_file(self) -> bool:
+        """Whether the frontier was ever written."""
+        return self.storage.read(FRONTIER) is not None
 
     def write_frontier(self, lsn: Lsn) -> None:
         """Make the frontier durable; called by the writer only."""

@@ -7,7 +7,13 @@ message and the position in the text that the server reports.
 from pgsluice.sql.cursor import TokenCursor
 from pgsluice.sql.errors import SqlRefused
 from pgsluice.sql.lexer import Token, TokenKind, tokenize
-from pgsluice.sql.quoting import any_of, parenthesised, quote_identifier, quote_literal
+from pgsluice.sql.quoting import (
+    any_of,
+    parenthesised,
+    quote_identifier,
+    quote_literal,
+    quote_title,
+)
 
 __all__ = [
     "SqlRefused",
@@ -18,5 +24,6 @@ __all__ = [
     "parenthesised",
     "quote_identifier",
     "quote_literal",
+    "quote_title",
     "tokenize",
 ]

@@ -10,11 +10,30 @@ from pgsluice.sql.lexer import tokenize
 
 
 def quote_identifier(name: str) -> str:
-    """A name, quoted unless it is plain and no reserved keyword."""
+    """A name, quoted unless it is plain and no reserved keyword.
+
+    Characters that cannot be seen are written as escapes, so that a statement can be printed and
+    pasted whatever the name.
+    """
     plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name)
     if plain and keywords().get(name, "U") == "U":
         return name
-    return '"' + name.replace('"', '""') + '"'
+    quoted = name.replace('"', '""')
+    if name.isprintable():
+        return f'"{quoted}"'
+    escaped = (
+        char if char.isprintable() else _escape(char) for char in quoted.replace("\\", r"\\")
+    )
+    return f'U&"{"".join(escaped)}"'
+
+
+def _escape(char: str) -> str:
+    return f"\\{ord(char):04X}" if ord(char) < 0x10000 else f"\\+{ord(char):06X}"
+
+
+def quote_title(title: str) -> str:
+    """A name as ``schema.table``, split at its first dot, with both parts quoted."""
+    return ".".join(map(quote_identifier, title.split(".", 1)))
 
 
 def quote_literal(text: str) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pgsluice.changes.net import net_changes
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import PgsluiceError, Remedy, TableError
+from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
 from pgsluice.sinks import make_sink
@@ -61,7 +62,7 @@ class ApplyTables:
             where = "is gone" if reached is None else f"was rolled back to {reached}"
             raise TableError(
                 f"{work.title}: the target {where}, before our commit at {work.committed}",
-                hint="copy the table again: pgsluice copy CONFIG " + work.title,
+                hint=f"copy the table again: {copy_again(work.title)}",
                 table=work.title,
             )
         committed = reached or Lsn(0)

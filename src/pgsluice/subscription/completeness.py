@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgsluice.hints import copy_again
 from pgsluice.schema_rules import ALL_ACTIONS
+from pgsluice.shown import shown
 from pgsluice.spool import TableRecord, TargetName
 from pgsluice.sql import quote_identifier
 from pgsluice.subscription.discovery import ReplicatedTable
@@ -65,7 +67,7 @@ def why_incomplete(
     if not record.copy_number and not record.is_to_copy:
         reasons.append(
             "rows from before the subscription knew it were not copied (copy_data = false)\n"
-            f"  → pgsluice copy CONFIG {record.title}, if they are wanted"
+            f"  → {copy_again(record.title)}, if they are wanted"
         )
     return tuple(reasons)
 
@@ -82,7 +84,7 @@ def why_standing(
         has_rules: publications of pgsluice choose from what the server sends.
         new_name: what the table is called now whose target it was; empty: there is none.
     """
-    title = ".".join(name)
+    title = shown(".".join(name))
     if is_there:
         statement = f"ALTER PUBLICATION {quote_identifier(publication)} ADD TABLE {_sql_name(name)}"
         own = f"add {title} to a publication of this subscription; if the server does not send it, "

@@ -66,6 +66,7 @@ class SubscriptionDriver:
         report: takes events.
 
     Attributes:
+        report: takes events.
         tables: its tables.
         looks: finds new tables, and those that have to be copied or verified.
         copies: copies the tables that wait for it.
@@ -82,6 +83,7 @@ class SubscriptionDriver:
         report: Callable[[MetricsEvent], None],
     ) -> None:
         self.subscription = subscription
+        self.report = report
         self.tables = SubscriptionTables(store, report)
         self._spark = spark
         self._config = config

@@ -80,7 +80,7 @@ class RunLoop:
             snapshot = Snapshot(prepared.snapshot_name, prepared.consistent_point, timeline)
 
         def begin(subscription: RunningSubscription) -> None:
-            subscription.copy_first(snapshot)
+            subscription.copy_first(snapshot, follows=target is None)
             if target is None:
                 subscription.run_until_ending()
 

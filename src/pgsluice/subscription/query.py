@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import PgsluiceError, SparkFailed
 from pgsluice.spark.errors import summarize_error
-from pgsluice.spool.layout import SPARK_LOG, subscription_folder
+from pgsluice.spool.layout import CHECKPOINT, SPARK_LOG, subscription_folder
 from pgsluice.subscription.source import read_table_work
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SubscriptionQuery:
         writer = (
             frame.writeStream.queryName(f"pgsluice {self._subscription.name}")
             .foreachBatch(self._batch)
-            .option("checkpointLocation", str(folder / "checkpoint"))
+            .option("checkpointLocation", str(folder / CHECKPOINT))
         )
         self._query = writer.trigger(availableNow=True).start() if once else writer.start()
 
@@ -93,7 +93,7 @@ class SubscriptionQuery:
         """
         failure = self.failure()
         if failure is not None:
-            raise SparkFailed(
+            raise SparkFailed.of_text(
                 f"the query of {self._subscription.name} failed: {failure}",
                 hint=f"start again: nothing is lost. What Spark said is in "
                 f"{self._config.spool.path / SPARK_LOG}",

@@ -2,8 +2,9 @@
 
 The order at the start (contracts: spool, capture, initial copy): publications, slot, spool; then
 each subscription registers durably, so that the spool keeps what it will need; then capture
-streams; then tables are copied, the first ones under the slot's own snapshot; then the queries
-start. Everything is safe to be cut off anywhere: the next start finds what is missing.
+streams; then tables are copied, the first ones under the slot's own snapshot. Spark's JVM starts
+beside all that, and the queries start beside the first copies: their batches wait for the lock.
+Everything is safe to be cut off anywhere: the next start finds what is missing.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from pgsluice.capture import CaptureProcess, prepare_source
 from pgsluice.catalog import flush_lsn
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed, TablesUnfinished
-from pgsluice.events import MetricsEvent
+from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spark.java import require_java
 from pgsluice.spark.session import (
+    StartingSession,
     build_session,
     forget_session,
     refuse_spark_errors,
     require_spark,
-    start_session,
 )
 from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
 from pgsluice.spool.layout import SPARK_LOG
@@ -96,12 +97,18 @@ def _run(
 ) -> None:
     for subscription in chosen:
         stack.enter_context(subscription_lock(config.spool.path, subscription.name))
+    # The JVM starts beside all that comes before the first copies.
+    starting = _starting_session(config)
+    if starting is not None:
+        stack.callback(starting.abandon)
+    report(RunStep("preparing the slot"))
     prepared = stack.enter_context(
         prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
     )
     stores = [_registered(config, subscription) for subscription in chosen]
     target = _flush_lsn(config) if once else None
     capture = stack.enter_context(CaptureProcess(config, once=once))
+    begun = iter([starting])
 
     def look() -> None:
         if stop.is_set():
@@ -109,17 +116,21 @@ def _run(
         capture.check()
 
     def apply(spark: SparkSession) -> None:
+        report(RunStep("looking at the tables"))
         drivers = [
             SubscriptionDriver(spark, config, subscription, store, report)
             for subscription, store in zip(chosen, stores, strict=True)
         ]
         RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
 
+    def session() -> AbstractContextManager[SparkSession]:
+        report(RunStep("starting Spark"))
+        return _session(config, next(begun, None), look)
+
     def reached() -> list[tuple[Lsn, Lsn]]:
         return [_reached(store.record) for store in stores]
 
-    is_ours = _running_session() is None
-    restarting(lambda: _session(config, look), apply, reached, is_ours=is_ours)
+    restarting(session, apply, reached, is_ours=starting is not None)
     if target is not None and not stop.is_set():
         raise_unfinished(config, [subscription.name for subscription in chosen], target)
 
@@ -171,20 +182,38 @@ def _running_session() -> SparkSession | None:
     return SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
 
 
+def _starting_session(config: Config) -> StartingSession | None:
+    """A session that starts from now on; None if this process has one that runs."""
+    if _running_session() is not None:
+        return None
+    return StartingSession(_settings(config), "pgsluice", config.spool.path / SPARK_LOG)
+
+
+def _settings(config: Config) -> dict[str, str]:
+    return {"spark.python.daemon.module": "pgsluice.subscription.daemon", **config.spark}
+
+
 @contextmanager
-def _session(config: Config, look: Callable[[], object]) -> Iterator[SparkSession]:
+def _session(
+    config: Config, starting: StartingSession | None, look: Callable[[], object]
+) -> Iterator[SparkSession]:
     """The session that runs already, else one for the block.
+
+    Args:
+        config: with Spark's settings.
+        starting: a session that has begun to start.
+        look: called while it starts.
 
     Raises:
         SparkFailed: it failed.
         PgsluiceError: what ``look`` raises before it is up; it ends when it is.
     """
-    settings = {"spark.python.daemon.module": "pgsluice.subscription.daemon", **config.spark}
-    if _running_session() is not None:
+    starting = starting or _starting_session(config)
+    if starting is None:
         with explained():
-            yield build_session(settings, "pgsluice")
+            yield build_session(_settings(config), "pgsluice")
         return
-    spark = start_session(settings, "pgsluice", config.spool.path / SPARK_LOG, look)
+    spark = starting.wait(look)
     try:
         with explained():
             yield spark
@@ -221,7 +250,8 @@ def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionCon
     if not chosen:
         raise ConfigError(
             "there is no enabled subscription to run",
-            hint="add a [[subscription]] with a sink, or use `pgsluice capture` to only receive",
+            hint="add a [[subscription]] with a sink, or use `pgsluice capture CONFIG` to only "
+            "receive",
         )
     return chosen
 
@@ -267,21 +297,22 @@ def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
     for name in names:
         record = find_record(config.spool.path, name)
         for table in record.tables.values() if record is not None else ():
-            title = f"{table.namespace}.{table.name}"
-            why = (table.error or "").removeprefix(f"{title}: ")
+            title = f"{name}: {table.title}"
+            why = (table.error or "").removeprefix(f"{table.title}: ")
             if table.is_parked:
-                parked.append(f"{name}: {title}: {why}")
+                parked.append(f"{title}: {why}")
             elif table.is_to_copy:
-                behind.append(f"{name}: {title}: waits for a copy" + (why and f": {why}"))
+                behind.append(f"{title}: waits for a copy" + (why and f": {why}"))
             elif table.applied_through < last:
                 where = f"applied through {table.applied_through}"
-                behind.append(f"{name}: {title}: {where}" + (why and f": {why}"))
+                behind.append(f"{title}: {where}" + (why and f": {why}"))
     if not parked and not behind:
         return
-    lines = [_count(parked, "parked"), *parked] if parked else []
-    lines += [_count(behind, f"not at {target} yet"), *behind] if behind else []
+    tables = [_count(parked, "parked"), *parked] if parked else []
+    tables += [_count(behind, f"not at {target} yet"), *behind] if behind else []
+    what, *lines = "\n".join(tables).split("\n")  # a reason has several lines
     hint = "run again: it goes on where it stopped" if behind else None
-    raise TablesUnfinished("\n".join(lines), hint=hint)
+    raise TablesUnfinished(what, details=lines, hint=hint)
 
 
 def _count(tables: Sequence[str], what: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pgsluice.config import Config
 from pgsluice.copy import Snapshot
 from pgsluice.errors import ConfigError, SourceRefused, SourceUnreachable, TableError
+from pgsluice.events import RunStep
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.driver import SubscriptionDriver
@@ -56,11 +57,13 @@ class RunningSubscription:
         """Have the next turn read the whole catalog; from any thread."""
         self._is_look_due.set()
 
-    def copy_first(self, snapshot: Snapshot | None) -> None:
+    def copy_first(self, snapshot: Snapshot | None, *, follows: bool) -> None:
         """Make the first copies.
 
         Args:
             snapshot: a new slot's own, while it is there.
+            follows: the query starts beside them: it takes seconds, and its batches wait for
+                the tables' lock.
 
         Raises:
             SinkError, SourceRefused, ConfigError: the run cannot start.
@@ -69,11 +72,15 @@ class RunningSubscription:
         self.driver.end_earlier_deferrals()
         self.driver.tables.report_parked()
         attempts = iter([snapshot])  # it ends with the connection that exported it
-        self._with_source(lambda: self._look_and_copy(next(attempts, None)))
+        self._with_source(lambda: self._look_and_copy(next(attempts, None), follows=follows))
         self.has_copied = True
+        self.driver.report(RunStep(""))
 
-    def _look_and_copy(self, snapshot: Snapshot | None = None) -> None:
+    def _look_and_copy(self, snapshot: Snapshot | None = None, *, follows: bool = False) -> None:
         self.driver.looks.look()
+        if follows and not self.driver.query.is_active():
+            self.driver.report(RunStep("copying tables, and starting the query"))
+            self.driver.query.start(once=False)
         self.driver.copies.run(first=snapshot, stop=self._ending)
 
     def _with_source(self, work: Callable[[], None]) -> None:
@@ -123,7 +130,6 @@ class RunningSubscription:
             PgsluiceError: what cannot be helped by waiting.
         """
         self.driver.catch_up()
-        self.driver.query.start(once=False)
         while not self._ending.wait(POLL_S):
             self._turn()
 

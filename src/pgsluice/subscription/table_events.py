@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pgsluice.errors import Failure, Remedy
+from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import with_former_names
 from pgsluice.spool import TableRecord
@@ -257,7 +258,7 @@ class BatchFailed:
     def _copied_in_vain(self, table: TableRecord) -> str:
         return (
             f"{self.failure.message}: a copy did not help\n"
-            f"  → change the table or its publications, then pgsluice copy CONFIG {table.title}"
+            f"  → change the table or its publications, then {copy_again(table.title)}"
         )
 
 

@@ -286,7 +286,9 @@ class SubscriptionTables:
             if transition.effect is Effect.LOOK:
                 self.needs_look = True
             elif transition.effect is Effect.STOP:
-                self._failure = SinkError(transition.table.error or "the target cannot be used")
+                self._failure = SinkError.of_text(
+                    transition.table.error or "the target cannot be used"
+                )
         for oid, before in touched.items():
             table = self._tables.get(oid)
             if table is not None and _is_news(before, table):

@@ -142,7 +142,7 @@ def _check(config: Config, subscription: SubscriptionConfig, titles: Collection[
     if record is None:
         raise ConfigError(
             f"nothing was replicated for the subscription {subscription.name} yet",
-            hint="start `pgsluice run` first",
+            hint="start `pgsluice run CONFIG` first",
         )
     if subscription.sink.type != "delta":
         raise ConfigError(
@@ -180,7 +180,7 @@ def _await_answer(
         if time.monotonic() > deadline:
             raise PgsluiceError(
                 f"{name} has not reached {position} after {options.timeout_s:.0f} s",
-                hint="pgsluice status says how far it is",
+                hint="`pgsluice status CONFIG` says how far it is",
             )
         if _has_run(config, name):
             time.sleep(_POLL_S)
@@ -196,7 +196,7 @@ def _await_answer(
         if (answer := barrier.answer()) is None:
             raise PgsluiceError(
                 f"{name} did not reach {position}",
-                hint="pgsluice status says why",
+                hint="`pgsluice status CONFIG` says why",
             )
     return answer
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from pgsluice.cli.decode.follow import Facts, Follower, Seen
 from pgsluice.cli.decode.objects import column_names, is_sent, timestamp
+from pgsluice.shown import shown
 from pgsluice.types.registry import resolve_type
 from pgsluice.wire import (
     Begin,
@@ -130,7 +131,7 @@ class _Formatter:
             case Origin(origin_lsn, name):
                 return f"{quote(name)} at {origin_lsn}"
             case Facts(oid, content):
-                return f"{self._name(oid)} {content or 'unknown'}"
+                return f"{self._name(oid)} {shown(content or 'unknown')}"
             case _:
                 return _frame(message)
 
@@ -235,7 +236,7 @@ def quote_name(name: str) -> str:
     """A name quoted as in SQL, with unprintable characters escaped."""
     if _BARE_NAME.match(name):
         return name
-    return '"' + _escape(name.replace('"', '""')) + '"'
+    return '"' + shown(name.replace('"', '""')) + '"'
 
 
 def quote(text: str, *, is_cut: bool = False) -> str:
@@ -246,11 +247,4 @@ def quote(text: str, *, is_cut: bool = False) -> str:
     """
     if not is_cut and text != "NULL" and _BARE.match(text):
         return text
-    return "'" + _escape(text.replace("\\", "\\\\")).replace("'", "''") + "'"
-
-
-def _escape(text: str) -> str:
-    """Escape control characters and other unprintable ones."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return "'" + shown(text.replace("\\", "\\\\")).replace("'", "''") + "'"

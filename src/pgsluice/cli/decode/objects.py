@@ -28,6 +28,7 @@ from typing import Any
 
 from pgsluice.cli.decode.follow import Facts, Follower, Seen
 from pgsluice.lsn import Lsn
+from pgsluice.shown import shown_json
 from pgsluice.wire import (
     Aborted,
     Delete,
@@ -53,11 +54,11 @@ class ObjectPrinter:
 
     def show(self, seen: Seen, follower: Follower) -> None:
         """Print one message."""
-        shown = to_object(seen, follower)
+        value = to_object(seen, follower)
         try:
-            sys.stdout.write(json.dumps(shown, ensure_ascii=False) + "\n")
-        except UnicodeEncodeError:  # half of a surrogate pair, or a terminal without UTF-8
-            sys.stdout.write(json.dumps(shown) + "\n")
+            sys.stdout.write(shown_json(value) + "\n")
+        except UnicodeEncodeError:  # a terminal without UTF-8
+            sys.stdout.write(json.dumps(value) + "\n")
 
 
 def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:

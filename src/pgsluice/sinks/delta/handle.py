@@ -18,6 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import resolve_rekeyed
 from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
     AddedColumn,
@@ -45,6 +46,7 @@ class DeltaHandle:
         identity: whose rows it holds; names the transaction identifier of the position.
         foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
         cut_retention_s: how long readers may use a version that a cut names.
+        history_retention_s: how long readers may use any other version.
         storage_options: for object stores, as deltalake takes them.
     """
 
@@ -56,13 +58,15 @@ class DeltaHandle:
         *,
         foreign_writes: Literal["park", "allow"],
         cut_retention_s: float,
+        history_retention_s: float,
         storage_options: Mapping[str, str],
     ) -> None:
         self._uri = uri
         self._table = table
         self._identity = identity
         self._foreign_writes = foreign_writes
-        self._cut_retention_s = cut_retention_s
+        self._log_hours = maintenance.log_hours(cut_retention_s, history_retention_s)
+        self._history_hours = maintenance.whole_hours(history_retention_s)
         self._storage_options = dict(storage_options) or None
         self._bytes_written = 0
         self._delta = self._open()
@@ -208,7 +212,10 @@ class DeltaHandle:
         """Compact and vacuum when enough has been written since the last time."""
         if self._delta is None or not maintenance.is_due(self._delta, self._bytes_written):
             return False
-        maintenance.maintain(self._delta, keep_versions, self._storage_options)
+        maintenance.keep_log(self._delta, self._log_hours)
+        maintenance.maintain(
+            self._delta, keep_versions, self._storage_options, history_hours=self._history_hours
+        )
         return True
 
     def _change(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> Applied:
@@ -330,7 +337,7 @@ class DeltaHandle:
         return commit_marker.commit_properties(self._identity, position, self.version + 1)
 
     def _configuration(self) -> dict[str, str | None]:
-        return maintenance.table_properties(self._cut_retention_s)
+        return maintenance.table_properties(self._log_hours)
 
     def _open(self) -> DeltaTable | None:
         try:
@@ -345,7 +352,7 @@ def _without_rows(error: Exception, table: str) -> Exception:
     if "failed validation check" in text or "Invalid data found" in text:
         return TableError(
             f"rows for {table} have NULL in a column that may not be NULL",
-            hint="copy the table again: pgsluice copy CONFIG TABLE",
+            hint=f"copy the table again: {copy_again(table)}",
             table=table,
         )
     if "\n" in text:

@@ -11,7 +11,10 @@ like the position (:mod:`.commit_marker`), so every task can read it.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 
 import pyarrow as pa
@@ -22,6 +25,8 @@ from pgsluice.sinks.delta.columns import existing_schema
 from pgsluice.sinks.delta.statistics import writer_properties
 
 MAINTAINED = "pgsluice.maintained"
+_LOG_RETENTION = "delta.logRetentionDuration"
+_INTERVAL = re.compile(r"interval (\d+) hours")
 
 TARGET_FILE_BYTES = 16 * 2**20
 """Small, so that a merge of few keys rewrites little of the table."""
@@ -33,18 +38,43 @@ ORPHANS_EVERY = 1000
 ORPHAN_AGE = timedelta(hours=24)
 
 
-def table_properties(cut_retention_s: float) -> dict[str, str | None]:
+def whole_hours(seconds: float) -> int:
+    """Seconds as hours, rounded up: Delta's retention is in hours."""
+    return math.ceil(seconds / 3600)
+
+
+def log_hours(cut_retention_s: float, history_retention_s: float) -> int:
+    """How long the log has to reach back, for readers of cuts and of other versions."""
+    return max(1, whole_hours(2 * cut_retention_s), whole_hours(history_retention_s))
+
+
+def table_properties(hours: int) -> dict[str, str | None]:
     """Properties of a new table; a user may change them later.
 
     The log serves readers of recent versions and is no archive: at two commits per second, a
     month of it would have five million files.
+
+    Args:
+        hours: how long the log reaches back.
     """
-    hours = max(1, round(2 * cut_retention_s / 3600 + 0.5))
     return {
-        "delta.logRetentionDuration": f"interval {hours} hours",
+        _LOG_RETENTION: f"interval {hours} hours",
         "delta.deletedFileRetentionDuration": f"interval {hours} hours",
         "delta.targetFileSize": str(TARGET_FILE_BYTES),
     }
+
+
+def keep_log(handle: DeltaTable, hours: int) -> None:
+    """Have the log of a table that exists reach back as far as is configured now, or farther."""
+    configured = handle.metadata().configuration.get(_LOG_RETENTION) or ""
+    interval = _INTERVAL.fullmatch(configured)
+    if interval is None or int(interval[1]) >= hours:
+        return  # a longer time is the user's own
+    with suppress(CommitFailedError):  # somebody commits: the next maintenance does it
+        handle.alter.set_table_properties(
+            {_LOG_RETENTION: f"interval {hours} hours"},
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
 
 
 def live_files(handle: DeltaTable) -> dict[str, int]:
@@ -67,12 +97,22 @@ def is_due(handle: DeltaTable, bytes_written: int) -> bool:
 
 
 def maintain(
-    handle: DeltaTable, keep_versions: Iterable[int], storage_options: dict[str, str] | None
+    handle: DeltaTable,
+    keep_versions: Iterable[int],
+    storage_options: dict[str, str] | None,
+    *,
+    history_hours: int = 0,
 ) -> None:
     """Join small files, and delete what neither the newest nor a kept version needs.
 
     The version before the newest stays, too: a reader may have just opened it. If others commit
     meanwhile, nothing is done until the next time.
+
+    Args:
+        handle: the table.
+        keep_versions: whose files stay, however old they are.
+        storage_options: as deltalake takes them.
+        history_hours: files that were replaced later than this stay, too.
     """
     newest = handle.version()
     wanted = {*keep_versions, newest - 1} - {newest}
@@ -87,9 +127,10 @@ def maintain(
                 writer_properties=writer_properties(existing_schema(handle)),
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
-        _vacuum(handle, keep, timedelta(0), full=False)
+        _vacuum(handle, keep, timedelta(hours=history_hours), full=False)
         if handle.version() // ORPHANS_EVERY > last // ORPHANS_EVERY:
-            _vacuum(handle, keep, ORPHAN_AGE, full=True)
+            oldest = max(ORPHAN_AGE, timedelta(hours=history_hours))
+            _vacuum(handle, keep, oldest, full=True)
     except CommitFailedError:
         return
 

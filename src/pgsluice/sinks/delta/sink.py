@@ -17,12 +17,14 @@ class DeltaSink:
         path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
         foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
         cut_retention_s: how long readers may use a version that a cut names.
+        history_retention_s: how long readers may use any other version.
         storage_options: for object stores, as deltalake takes them.
     """
 
     path: str
     foreign_writes: Literal["park", "allow"] = "park"
     cut_retention_s: float = 600
+    history_retention_s: float = 0
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def location(self, namespace: str, name: str) -> str:
@@ -42,6 +44,7 @@ class DeltaSink:
             identity,
             foreign_writes=self.foreign_writes,
             cut_retention_s=self.cut_retention_s,
+            history_retention_s=self.history_retention_s,
             storage_options=self.storage_options,
         )
 

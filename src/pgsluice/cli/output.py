@@ -1,0 +1,32 @@
+"""What commands print on stdout: every text passes here, and no name is printed raw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+
+from pgsluice.shown import shown, shown_json, shown_lines
+
+
+def say(text: str) -> None:
+    """Print one message; its lines after the first are indented."""
+    typer.echo(shown_lines(text))
+
+
+def say_picture(text: str) -> None:
+    """Print text of several lines that is aligned already; each of its names is one line."""
+    for line in text.split("\n"):
+        typer.echo(shown_lines(line))
+
+
+def say_block(lines: Iterable[str]) -> None:
+    """Print lines that belong together, such as statements to paste, indented."""
+    for line in lines:
+        typer.echo(f"  {shown(line)}")
+
+
+def say_json(value: Any, *, indent: int | None = None) -> None:
+    """Print a value as JSON."""
+    typer.echo(shown_json(value, indent=indent))

@@ -1,0 +1,25 @@
+"""Commands of pgsluice in hints.
+
+A room does not know how its user calls the configuration, so hints write CONFIG for it. What
+prints them puts the file's name there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from pgsluice.shown import shown
+
+CONFIG = "CONFIG"
+_COMMAND = re.compile(rf"\b(pgsluice [a-z]+) {CONFIG}\b")
+
+
+def copy_again(title: str) -> str:
+    """The command that copies a table again; the title is ``schema.table``."""
+    return f"pgsluice copy {CONFIG} {shlex.quote(shown(title))}"
+
+
+def with_config(text: str, config: str) -> str:
+    """The text with the configuration's file in each of its commands."""
+    return _COMMAND.sub(lambda match: f"{match[1]} {shlex.quote(config)}", text)

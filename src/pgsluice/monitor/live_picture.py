@@ -1,0 +1,226 @@
+"""What the live view shows on a terminal: a pure function of the latest values and the size.
+
+Problems come first, and have their lines also if there are more tables than lines. Of the
+tables, those that are not ready or that changed last are shown; the others are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pgsluice.events import BatchFinished, CapturePhase, CaptureState, CopyProgress
+from pgsluice.lsn import Lsn
+from pgsluice.monitor.wording import (
+    format_bytes,
+    format_count,
+    format_seconds,
+    state_words,
+)
+from pgsluice.shown import shown, shown_lines
+
+_FEWEST_LINES = 12
+_BAR_WIDTH = 30
+
+TableName = tuple[str, str, str]
+"""Subscription, schema, table."""
+
+
+@dataclass(slots=True)
+class TableView:
+    """The latest values of one table.
+
+    Attributes:
+        rows: copied, and changes applied since.
+        copy: the progress of the copy that runs; None while none does.
+        changed: rises with each event, over all tables.
+    """
+
+    state: str = ""
+    rows: int = 0
+    position: Lsn | None = None
+    seconds: float | None = None
+    error: str | None = None
+    incomplete: tuple[str, ...] = ()
+    copy: CopyProgress | None = None
+    changed: int = 0
+
+
+@dataclass(slots=True)
+class RunView:
+    """The latest values of a run.
+
+    Attributes:
+        step: what the run does before changes are applied, or what it waits for; may be empty.
+    """
+
+    capture: CaptureState | None = None
+    step: str = ""
+    batches: dict[str, BatchFinished] = field(default_factory=dict)
+    tables: dict[TableName, TableView] = field(default_factory=dict)
+
+
+def picture(view: RunView, console: Console) -> RenderableType:
+    """The whole picture, at most as high as the console."""
+    height = max(console.height, _FEWEST_LINES) - 1
+    parts: list[RenderableType] = []
+    if view.capture is not None:
+        parts.append(_capture_line(view.capture))
+    if view.step:
+        parts.append(Text(f"{shown(view.step)} …", style="yellow"))
+    parts += _fitting(list(_problems(view)), console, height // 3)
+    parts += _fitting(list(_copies(view)), console, height // 4)
+    if view.tables or view.batches:
+        parts.append(_table(view, height - _lines(parts, console) - 1))
+    return Group(*parts)
+
+
+def _lines(parts: Sequence[RenderableType], console: Console) -> int:
+    return sum(len(console.render_lines(part, pad=False)) for part in parts)
+
+
+def _fitting(parts: list[RenderableType], console: Console, limit: int) -> list[RenderableType]:
+    """The first parts that have at most so many lines, and how many are left out."""
+    fitting: list[RenderableType] = []
+    left = max(limit, 2)
+    for number, part in enumerate(parts):
+        lines = _lines([part], console)
+        is_last = number == len(parts) - 1
+        if lines > left - (0 if is_last else 1) and fitting:
+            return [*fitting, Text(f"  … and {len(parts) - number} more")]
+        fitting.append(part)
+        left -= lines
+    return fitting
+
+
+def _problems(view: RunView) -> Iterator[RenderableType]:
+    """Why tables are parked, then what targets do not get."""
+    for key, table in view.tables.items():
+        if table.error:
+            yield _reason(key, table.error, "red")
+    for key, table in view.tables.items():
+        for why in table.incomplete:
+            yield _reason(key, why, "yellow")
+
+
+def _reason(key: TableName, why: str, style: str) -> Text:
+    title = shown(f"{key[1]}.{key[2]}")
+    why = why.removeprefix(f"{title}: ").replace("\n", "\n  ")
+    return Text(shown_lines(f"  {title}: {why}"), style=style)
+
+
+def _copies(view: RunView) -> Iterator[RenderableType]:
+    """A bar for each copy that runs."""
+    for key, table in view.tables.items():
+        if (copy := table.copy) is None:
+            continue
+        # The estimate may be too small, but a bar must not be full before the copy has ended.
+        total = None if copy.expected_rows is None else max(copy.expected_rows, copy.rows + 1)
+        line = Table.grid(padding=(0, 1))
+        line.add_row(
+            Text(shown(f"copy {key[1]}.{key[2]}")),
+            ProgressBar(total=total, completed=copy.rows, width=_BAR_WIDTH),
+            Text(rows_of(copy.rows)),
+        )
+        yield line
+
+
+def _table(view: RunView, limit: int) -> Table:
+    """The subscriptions and their tables, at most so many lines below the header."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("table")
+    table.add_column("state")
+    for title in ("rows", "position", "lag", "batch"):
+        table.add_column(title, justify="right")
+    names = [*view.batches, *sorted({key[0] for key in view.tables} - set(view.batches))]
+    room = max(limit - len(names), len(names))
+    for number, name in enumerate(names):
+        _add_batch(table, name, view.batches.get(name))
+        room -= _add_tables(table, view, name, room // (len(names) - number))
+    return table
+
+
+def _add_batch(table: Table, name: str, batch: BatchFinished | None) -> None:
+    values = (
+        ("", "", "", "")
+        if batch is None
+        else (
+            format_count(batch.rows),
+            str(batch.position),
+            lag_of(batch),
+            format_seconds(batch.seconds),
+        )
+    )
+    table.add_row(Text(shown(name), style="bold"), "", *values)
+
+
+def _add_tables(table: Table, view: RunView, subscription: str, limit: int) -> int:
+    """Add a subscription's tables; returns how many lines they have."""
+    mine = [(key, row) for key, row in view.tables.items() if key[0] == subscription]
+    chosen = mine
+    if len(mine) > limit:
+        chosen = sorted(mine, key=_interest)[: max(limit - 1, 0)]
+    for key, row in sorted(chosen, key=lambda entry: entry[0]):
+        table.add_row(
+            Text(shown(f"  {key[1]}.{key[2]}")),
+            Text(_words(row), style=_style(row)),
+            format_count(row.rows),
+            "-" if row.position is None else str(row.position),
+            "",
+            format_seconds(row.seconds),
+        )
+    if len(chosen) == len(mine):
+        return len(mine)
+    shown_keys = {key for key, _ in chosen}
+    counts = Counter(_words(row) for key, row in mine if key not in shown_keys)
+    others = ", ".join(f"{count} {words}" for words, count in sorted(counts.items()))
+    table.add_row(Text(f"  … and {others}"), "", "", "", "", "")
+    return len(chosen) + 1
+
+
+def _interest(entry: tuple[TableName, TableView]) -> tuple[bool, bool, int]:
+    """Sorts first what a reader looks for: parked, not ready yet, changed last."""
+    row = entry[1]
+    return row.state != "p", row.state == "r" and not row.incomplete, -row.changed
+
+
+def _words(row: TableView) -> str:
+    return state_words(row.state, is_incomplete=bool(row.incomplete))
+
+
+def _style(row: TableView) -> str:
+    return "red" if row.state == "p" else "yellow" if row.incomplete else ""
+
+
+def _capture_line(state: CaptureState) -> Text:
+    ok = state.phase is CapturePhase.STREAMING
+    text = Text(f"capture {state.phase}", style="green" if ok else "yellow")
+    if state.frontier is not None:
+        text.append(f"  at {state.frontier}", style="default")
+    if state.lag_bytes is not None:
+        text.append(f"  {format_bytes(state.lag_bytes)} behind", style="default")
+    if state.spool_bytes is not None:
+        text.append(f"  spool {format_bytes(state.spool_bytes)}", style="default")
+    if state.times > 1:
+        text.append(f"  {state.times} times in a row:", style="yellow")
+    if state.message:
+        text.append(shown_lines(f"  {state.message}"), style="yellow")
+    return text
+
+
+def rows_of(count: int) -> str:
+    """A number of rows in words."""
+    return "1 row" if count == 1 else f"{format_count(count)} rows"
+
+
+def lag_of(batch: BatchFinished) -> str:
+    """How far a subscription is behind after a batch."""
+    if not batch.lag_bytes:
+        return "no lag"
+    return f"{format_bytes(batch.lag_bytes)}, {format_seconds(batch.lag_s)} behind"

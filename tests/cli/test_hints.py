@@ -1,0 +1,128 @@
+"""Hints name only what exists: each command and each key in them is read by its real reader."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+import pgsluice
+from pgsluice.cli.app import app
+from pgsluice.cli.options import Invocation
+from pgsluice.config import parse_config
+from pgsluice.config.model import Config, SourceConfig, SpoolConfig, SubscriptionConfig
+from pgsluice.hints import copy_again, with_config
+
+ROOT = Path(pgsluice.__file__).parent
+_COMMAND = re.compile(r"pgsluice [a-z]+(?: (?:CONFIG|TABLE|FILE|x|--?[a-z-]+))*")
+_SETTING = re.compile(r'(?<![\w."-])([a-z_]+) = ("[^"]*"|true|false|\d[\d_]*)(?!\w)')
+_SECTIONS = {"source": SourceConfig, "spool": SpoolConfig, "subscription": SubscriptionConfig}
+_PLACES = {
+    name: section
+    for section, model in _SECTIONS.items()
+    for key, field in model.model_fields.items()
+    for name in (key, field.alias)
+    if name
+}
+
+
+def _texts() -> Iterator[str]:
+    """Every text of the program that may be a hint, with x for what is put in."""
+    for path in sorted(ROOT.rglob("*.py")):
+        module = path.relative_to(ROOT).as_posix()
+        if (
+            module.startswith(("row_filter/", "demo/", "embedded/"))
+            or module == "config/template.py"
+        ):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) != "failpoint":
+                for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                    if text := _text(value):
+                        yield text
+
+
+def _text(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(str(text)):
+            return text
+        case ast.JoinedStr(values):
+            return "".join(map(_text, values))
+        case ast.FormattedValue():
+            return "x"
+        case ast.BinOp(left, ast.Add(), right):
+            return _text(left) + _text(right)
+        case ast.IfExp(_, body, orelse):
+            return f"{_text(body)} {_text(orelse)}"
+        case ast.BoolOp(_, values):
+            return " ".join(map(_text, values))
+    return ""
+
+
+TEXTS = list(_texts())
+_NAMES = {command.callback.__name__ for command in app.registered_commands if command.callback}
+COMMANDS = sorted(
+    {
+        match
+        for text in TEXTS
+        for match in _COMMAND.findall(text)
+        if match.split()[1] in _NAMES  # not prose, as in "pgsluice needs"
+    }
+)
+SETTINGS = sorted(
+    {
+        (match[1], match[2])
+        for text in TEXTS
+        for match in _SETTING.finditer(text)
+        if match[1] in _PLACES and match[2] != '"x"'
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_a_hint_is_one_that_the_program_parses(command: str) -> None:
+    _, name, *arguments = command.split()
+    parser = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    needed = [parameter for parameter in parser.params if parameter.required]
+    given = [argument for argument in arguments if not argument.startswith("-")]
+    values = [*arguments, *["x"] * (len(needed) - len(given))]
+    values += ["x"] * (bool(values) and values[-1].startswith("--"))
+    parser.make_context(name, values, obj=Invocation())
+
+
+@pytest.mark.parametrize(("key", "value"), SETTINGS)
+def test_a_setting_of_a_hint_is_accepted(key: str, value: str) -> None:
+    sections = {
+        "source": '[source]\ndsn = "host=db"\n',
+        "spool": '[spool]\npath = "/spool"\n',
+        "subscription": (
+            '[[subscription]]\nname = "x"\nsink = { type = "delta", path = "/{table}" }\n'
+        ),
+    }
+    sections[_PLACES[key]] += f"{key} = {value}\n"
+    parse_config("".join(sections.values()), Path("/c.toml"))
+
+
+def test_a_key_with_its_section_exists() -> None:
+    for text in TEXTS:
+        for section, key in re.findall(r"\b(source|spool|subscription)\.([a-z]+_[a-z_]+)", text):
+            assert _PLACES.get(key) == section, text
+
+
+def test_a_command_has_the_file_that_the_user_named() -> None:
+    hint = f"copy it: {copy_again('public.Order Lines')}; `pgsluice drop CONFIG` removes all"
+    assert with_config(hint, "my shop.toml") == (
+        "copy it: pgsluice copy 'my shop.toml' 'public.Order Lines'; "
+        "`pgsluice drop 'my shop.toml'` removes all"
+    )
+    assert shlex.split(copy_again("public.it's")) == ["pgsluice", "copy", "CONFIG", "public.it's"]
+
+
+def test_the_configuration_has_no_more_sections() -> None:
+    aliases = {field.alias or name for name, field in Config.model_fields.items()}
+    assert aliases == {*_SECTIONS, "publications", "spark", "path"}
