@@ -57,7 +57,7 @@ class RunningSubscription:
         """Have the next turn read the whole catalog; from any thread."""
         self._is_look_due.set()
 
-    def copy_first(self, snapshot: Snapshot | None, *, follows: bool) -> None:
+    def copy_first(self, snapshot: Snapshot | None, *, follows: bool = False) -> None:
         """Make the first copies.
 
         Args:
