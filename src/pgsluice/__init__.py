@@ -8,10 +8,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pgsluice.publication import Publication, PublicationTable
+    from pgsluice.spark.subscriptions import (
+        SourceSubscription,
+        drop_subscription,
+        subscriptions,
+    )
     from pgsluice.subscription import Subscription
 
 __version__ = "0.1.0"
-__all__ = ["Publication", "PublicationTable", "Subscription", "__version__", "register"]
+__all__ = [
+    "Publication",
+    "PublicationTable",
+    "SourceSubscription",
+    "Subscription",
+    "__version__",
+    "drop_subscription",
+    "register",
+    "subscriptions",
+]
 
 
 def register(spark: SparkSession) -> None:
@@ -31,6 +45,10 @@ def __getattr__(name: str) -> Any:
         from pgsluice.subscription import Subscription
 
         return Subscription
+    if name in ("SourceSubscription", "drop_subscription", "subscriptions"):
+        from pgsluice.spark import subscriptions
+
+        return getattr(subscriptions, name)
     if name in ("Publication", "PublicationTable"):
         from pgsluice import publication
 

@@ -62,6 +62,7 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
     assert list(rows[0]) == [
         "id", "amount", "placed",
         "_change_type", "_commit_version", "_commit_timestamp", "_ordinal", "_xid", "_absent",
+        "_unfit", "_unfit_text",
     ]  # fmt: skip
     assert set(rows[3]["_absent"]) == {"amount", "placed"}
     exec(code, {})

@@ -30,7 +30,7 @@ def envelope(spool: Path) -> list[dict[str, Any]]:
     """Every envelope row of a spool, in the order of position and ordinal."""
     reader = SpoolReader(spool)
     partitions = plan(reader.segments(reader.start()), reader.start(), reader.position())
-    rows = RowReader(spool, None, ENVELOPE, TypeOptions())
+    rows = RowReader(spool, None, (), ENVELOPE, TypeOptions())
     batches = [batch for partition in partitions for batch in checked(rows, partition)]
     unsorted = [row for batch in batches for row in batch.to_pylist()]
     return sorted(unsorted, key=lambda row: (row["_commit_version"], row["_ordinal"]))
@@ -64,6 +64,8 @@ def test_a_transactional_message_is_a_row_of_its_transaction(spool_maker: SpoolM
         "_ordinal": 1,
         "_xid": before["_xid"],
         "_absent": [],
+        "_unfit": [],
+        "_unfit_text": [],
     }
     assert before["_commit_timestamp"] == datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=701)
 
@@ -83,7 +85,7 @@ def test_a_query_of_one_table_has_no_messages(spool_maker: SpoolMaker) -> None:
     spool_maker.segment([*orders(1), transactional("outbox", b"x")])
     declared = pa.schema([pa.field("id", pa.int32()), *list(ENVELOPE)[6:]])
     name = TableName("public", "orders")
-    rows = RowReader(spool_maker.path, name, declared, TypeOptions())
+    rows = RowReader(spool_maker.path, name, (), declared, TypeOptions())
     (batch,) = rows.read(ChangePartition(START, spool_maker.at))
     assert batch.column("_change_type").to_pylist() == ["insert"]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,23 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 from pyspark.sql.types import (
+    BinaryType,
     IntegerType,
+    StringType,
     StructType,
+    VariantType,
 )
-from tests.support.spools import SCHEMA, START, SpoolMaker, configured, orders, stream
+from tests.support.spools import (
+    INT4,
+    OID,
+    SCHEMA,
+    START,
+    SpoolMaker,
+    configured,
+    orders,
+    relation,
+    stream,
+)
 
 from pgsluice.errors import ConfigError, SourceUnreachable, SpoolError, SpoolHole
 from pgsluice.lsn import Lsn
@@ -31,12 +46,30 @@ from pgsluice.spark.retry import retry_transient
 from pgsluice.spark.source import PgoutputDataSource
 from pgsluice.spark.stream import PgoutputStreamReader
 from pgsluice.spool import Spool, SpoolIdentity, SpoolReader, find_record
+from pgsluice.wire import POSTGRES_EPOCH_US, Insert, TupleData
 
+ENVELOPE = StructType()
+for name in ("schema", "table", "key", "row", "prefix", "content"):
+    kind = {"key": VariantType(), "row": VariantType(), "content": BinaryType()}
+    ENVELOPE.add(name, kind.get(name, StringType()))
+for field in SCHEMA.fields[2:]:
+    ENVELOPE.add(field)
 FIRST = {"lsn": str(Lsn(START))}
 
 
 def at(lsn: int) -> dict[str, str]:
     return {"lsn": str(Lsn(lsn))}
+
+
+def lsn_of(offset: dict[str, str]) -> Lsn:
+    return Lsn.parse(offset["lsn"])
+
+
+def registered(maker: SpoolMaker) -> PgoutputStreamReader:
+    """A query that has registered; its offsets need not name the subscription."""
+    reader = stream(maker)
+    reader.initialOffset()
+    return reader
 
 
 def ids(reader: PgoutputStreamReader, start: dict[str, str], end: dict[str, str]) -> list[int]:
@@ -55,34 +88,46 @@ def stream_of(reader: PgoutputStreamReader) -> PgoutputStreamReader:
 
 
 @pytest.mark.parametrize(
-    ("options", "limit", "segments"),
+    ("options", "limit", "rows"),
     [
-        ({}, ReadAllAvailable(), 3),
-        ({}, ReadMaxRows(1), 1),
-        ({}, ReadMaxRows(3), 1),
-        ({}, ReadMaxRows(4), 2),
-        ({}, ReadMaxRows(100), 3),
-        ({}, ReadMaxBytes(1), 1),
-        ({}, ReadMaxFiles(2), 2),
-        ({"max_rows_per_batch": "1"}, ReadMinRows(5), 1),
-        ({"max_bytes_per_batch": "1"}, ReadMaxRows(100), 1),
-        ({"max_bytes_per_batch": "1"}, ReadAllAvailable(), 3),
+        ({}, ReadAllAvailable(), 7),
+        ({}, ReadMaxRows(1), 2),
+        ({}, ReadMaxRows(2), 2),
+        ({}, ReadMaxRows(3), 3),
+        ({}, ReadMaxRows(4), 3),
+        ({}, ReadMaxRows(5), 5),
+        ({}, ReadMaxRows(6), 6),
+        ({}, ReadMaxRows(100), 7),
+        ({}, ReadMaxBytes(1), 5),
+        ({}, ReadMaxFiles(2), 6),
+        ({"max_rows_per_batch": "1"}, ReadMinRows(5), 2),
+        ({"max_bytes_per_batch": "1"}, ReadMaxRows(100), 5),
+        ({"max_bytes_per_batch": "1"}, ReadAllAvailable(), 7),
     ],
 )
-def test_a_batch_takes_whole_segments_and_at_least_one(
-    spool_maker: SpoolMaker, options: dict[str, str], limit: ReadLimit, segments: int
+def test_a_batch_takes_whole_transactions_and_at_least_one(
+    spool_maker: SpoolMaker, options: dict[str, str], limit: ReadLimit, rows: int
 ) -> None:
-    ends = [
-        spool_maker.segment(orders(1, 2), orders(3)),
-        spool_maker.segment(orders(4)),
-        spool_maker.segment(orders(5)),
-    ]
+    spool_maker.segment(orders(1, 2), orders(3), orders(4, 5))
+    spool_maker.segment(orders(6))
+    spool_maker.segment(orders(7))
     reader = stream(spool_maker, **options)
     start = reader.initialOffset()
-    assert start == FIRST
+    assert lsn_of(start) == START
     end = reader.latestOffset(start, limit)
-    assert end == at(ends[segments - 1])
-    assert ids(reader, start, end) == [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5]][segments - 1]
+    assert ids(reader, start, end) == list(range(1, rows + 1))
+
+
+def test_batches_of_limited_rows_reach_the_end(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(orders(1), orders(2, 3, 4), orders(5), orders(6))
+    spool_maker.segment(orders(7), orders(8))
+    reader = stream(spool_maker)
+    offset = reader.initialOffset()
+    batches = []
+    while (end := reader.latestOffset(offset, ReadMaxRows(2))) != offset:
+        batches.append(ids(reader, offset, end))
+        offset = end
+    assert batches == [[1], [2, 3, 4], [5, 6], [7, 8]]
 
 
 def test_the_default_limit_is_max_rows_per_batch(spool_maker: SpoolMaker) -> None:
@@ -91,8 +136,9 @@ def test_the_default_limit_is_max_rows_per_batch(spool_maker: SpoolMaker) -> Non
 
 def test_without_new_data_the_latest_offset_is_the_start(spool_maker: SpoolMaker) -> None:
     reader = stream(spool_maker)
-    assert reader.latestOffset(FIRST, ReadAllAvailable()) == FIRST
-    assert reader.partitions(FIRST, FIRST) == []
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert reader.partitions(start, start) == []
 
 
 def test_latest_offset_waits_for_new_data(
@@ -103,7 +149,7 @@ def test_latest_offset_waits_for_new_data(
     reader.initialOffset()
     writing = threading.Timer(0.05, lambda: spool_maker.segment(orders(1)))
     writing.start()
-    assert reader.latestOffset(FIRST, ReadAllAvailable()) == at(START + 0x100)
+    assert lsn_of(reader.latestOffset(FIRST, ReadAllAvailable())) == START + 0x100
     writing.join()
 
 
@@ -114,28 +160,30 @@ def test_the_registered_position_follows_the_start(spool_maker: SpoolMaker) -> N
     first = spool_maker.segment(orders(1))
     spool_maker.segment(orders(2))
     reader = stream(spool_maker)
-    assert reader.initialOffset() == FIRST
+    assert lsn_of(reader.initialOffset()) == START
     assert registered() == START, "the position is registered before the first read"
     reader.latestOffset(FIRST, ReadMaxRows(1))
     assert registered() == START, "no batch is committed yet"
     reader.latestOffset(at(first), ReadMaxRows(1))
     assert registered() == first
-    assert stream(spool_maker).initialOffset() == at(first), "a new process reads the position"
 
 
 def test_the_first_subscription_reads_everything_and_later_ones_new_data(
     spool_maker: SpoolMaker,
 ) -> None:
     now = spool_maker.segment(orders(1))
-    assert stream(spool_maker, subscription="early").initialOffset() == FIRST
-    assert stream(spool_maker, subscription="late").initialOffset() == at(now)
+    assert lsn_of(stream(spool_maker, subscription="early").initialOffset()) == START
+    assert lsn_of(stream(spool_maker, subscription="late").initialOffset()) == now
 
 
-def test_offsets_have_one_key_and_one_spelling(spool_maker: SpoolMaker) -> None:
+def test_offsets_have_one_spelling(spool_maker: SpoolMaker) -> None:
+    """Spark compares them as text."""
     spool_maker.segment(orders(1))
     reader = stream(spool_maker)
-    assert json.dumps(reader.initialOffset()) == '{"lsn": "0/1000"}'
-    assert json.dumps(reader.latestOffset(FIRST, ReadAllAvailable())) == '{"lsn": "0/1100"}'
+    first = json.dumps(reader.initialOffset())
+    assert re.fullmatch(r'\{"lsn": "0/1000", "subscription": "q/[0-9a-f]{16}"\}', first)
+    second = json.dumps(reader.latestOffset(json.loads(first), ReadAllAvailable()))
+    assert second == first.replace("0/1000", "0/1100")
 
 
 def test_available_now_ends_at_the_position_of_the_start(spool_maker: SpoolMaker) -> None:
@@ -143,21 +191,22 @@ def test_available_now_ends_at_the_position_of_the_start(spool_maker: SpoolMaker
     reader = stream(spool_maker)
     reader.prepareForTriggerAvailableNow()
     spool_maker.segment(orders(2))
-    assert reader.latestOffset(FIRST, ReadMaxRows(100)) == at(first)
-    assert reader.latestOffset(at(first), ReadMaxRows(100)) == at(first), "the end"
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+    assert lsn_of(end) == first
+    assert reader.latestOffset(end, ReadMaxRows(100)) == end
 
 
 def test_an_end_before_the_start_fails(spool_maker: SpoolMaker) -> None:
     end = spool_maker.segment(orders(1))
     with pytest.raises(SpoolError, match="would end at 0/1000, before its start 0/1100"):
-        stream(spool_maker).partitions(at(end), FIRST)
+        registered(spool_maker).partitions(at(end), FIRST)
 
 
 def test_a_start_before_dropped_data_fails(spool_maker: SpoolMaker) -> None:
     dropped = spool_maker.segment(orders(1))
     end = spool_maker.segment(orders(2))
     spool_maker.writer.release(dropped)
-    reader = stream(spool_maker)
+    reader = registered(spool_maker)
     with pytest.raises(SpoolHole, match="begins at 0/1100; 0/1000 is before that"):
         reader.latestOffset(FIRST, ReadAllAvailable())
     with pytest.raises(SpoolHole, match="begins at 0/1100; 0/1000 is before that"):
@@ -167,37 +216,43 @@ def test_a_start_before_dropped_data_fails(spool_maker: SpoolMaker) -> None:
 def test_an_end_that_the_spool_never_had_fails(spool_maker: SpoolMaker) -> None:
     spool_maker.segment(orders(1))
     with pytest.raises(SpoolHole, match="0/9000 is past that"):
-        stream(spool_maker).partitions(FIRST, at(0x9000))
+        registered(spool_maker).partitions(FIRST, at(0x9000))
 
 
 def test_a_foreign_offset_fails(spool_maker: SpoolMaker) -> None:
     with pytest.raises(SpoolError, match="not an offset of this source"):
-        stream(spool_maker).latestOffset({"index": "4"}, ReadAllAvailable())
+        registered(spool_maker).latestOffset({"index": "4"}, ReadAllAvailable())
 
 
 def test_ranges_may_begin_and_end_inside_a_segment(spool_maker: SpoolMaker) -> None:
     spool_maker.segment(orders(1), orders(2), orders(3))
     spool_maker.segment(orders(4), orders(5))
-    reader = stream(spool_maker)
+    reader = registered(spool_maker)
     assert ids(reader, at(START + 0x100), at(START + 0x400)) == [2, 3, 4]
 
 
-def test_the_lag_is_reported(spool_maker: SpoolMaker) -> None:
-    end = spool_maker.segment(orders(1))
-    reader = stream(spool_maker)
-    reader.latestOffset(FIRST, ReadAllAvailable())
-    facts = {"lsn": str(end), "frontier": str(end), "lag_bytes": "256", "slot": "pgsluice"}
-    assert reader.reportLatestOffset() == facts
+def test_the_lag_behind_the_last_batch_is_reported(spool_maker: SpoolMaker) -> None:
+    first = spool_maker.segment(orders(1))
+    end = spool_maker.segment(orders(2))
+    reader = registered(spool_maker)
+    reader.latestOffset(FIRST, ReadMaxRows(1))
+    facts = reader.reportLatestOffset()
+    assert facts is not None
+    committed_s = POSTGRES_EPOCH_US / 1e6 + spool_maker.xid  # see `transactions`
+    assert float(facts.pop("lag_seconds")) == pytest.approx(time.time() - committed_s, abs=60)
+    assert facts == {
+        "lsn": str(end), "frontier": str(end), "lag_bytes": "256", "slot": "pgsluice"
+    }  # fmt: skip
     spool_maker.writer.advance_frontier(Lsn(end + 0x50))
-    reader.latestOffset(at(end), ReadAllAvailable())
-    facts |= {"frontier": str(Lsn(end + 0x50)), "lag_bytes": "0"}
+    reader.latestOffset(at(first), ReadAllAvailable())
+    facts |= {"frontier": str(Lsn(end + 0x50)), "lag_bytes": "0", "lag_seconds": "0.0"}
     assert reader.reportLatestOffset() == facts, "there is no lag after the last commit"
 
 
 def test_segments_without_changes_make_no_tasks(spool_maker: SpoolMaker) -> None:
     end = spool_maker.segment([])
-    reader = stream(spool_maker)
-    assert reader.latestOffset(FIRST, ReadAllAvailable()) == at(end)
+    reader = registered(spool_maker)
+    assert lsn_of(reader.latestOffset(FIRST, ReadAllAvailable())) == end
     assert reader.partitions(FIRST, at(end)) == []
 
 
@@ -256,13 +311,74 @@ def test_a_spool_without_a_start_position_has_no_tables(tmp_path: Path) -> None:
     [
         ({}, "needs the option subscription"),
         ({"subscription": "q", "ending_lsn": "0/1"}, "ending_lsn is for spark.read"),
+        ({"subscription": "q", "starting_position": "later"}, "neither earliest, now nor an LSN"),
+        (
+            {"subscription": "q", "table": "a.b", "exclude_tables": "a.c"},
+            "exclude_tables is for queries without table",
+        ),
     ],
 )
 def test_options_that_a_stream_refuses(
     tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
+    reader = PgoutputDataSource({"spool": str(tmp_path), **options}).streamReader(SCHEMA)
     with pytest.raises(ConfigError, match=message):
-        PgoutputDataSource({"spool": str(tmp_path), **options}).streamReader(SCHEMA)
+        reader.initialOffset()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"starting_lsn": "FF/0"}, "starting_lsn FF/0 is past the end of the spool at 0/1200"),
+        ({"starting_lsn": "0/1000"}, "before the spool's start at 0/1100"),
+    ],
+)
+def test_a_range_that_the_spool_does_not_have(
+    spool_maker: SpoolMaker, options: dict[str, str], message: str
+) -> None:
+    dropped = spool_maker.segment(orders(1))
+    spool_maker.segment(orders(2))
+    spool_maker.writer.release(dropped)
+    source = PgoutputDataSource(
+        {"spool": str(spool_maker.path), "table": "public.orders", **options}
+    )
+    with pytest.raises(ConfigError, match=message) as info:
+        source.reader(SCHEMA).partitions()
+    assert "leave starting_lsn out" in (info.value.hint or "")
+
+
+def test_the_parts_of_a_large_transaction_are_tasks_of_their_own(
+    spool_maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool_maker.segment(orders(1))
+    end = spool_maker.in_parts([orders(2, 3), orders(4), orders(5), orders(6)])
+    spool_maker.segment(orders(7))
+    reader = registered(spool_maker)
+    (_, large, _) = reader.reader().segments(Lsn(START))
+    monkeypatch.setattr("pgsluice.spark.reading.PARTITION_BYTES", large.size_bytes // 2)
+    tasks = reader.partitions(FIRST, at(spool_maker.at))
+    assert len(tasks) >= 4
+    assert {task.through for task in tasks if task.parts is not None} == {end}
+    shown = []
+    for task in tasks:
+        for batch in reader.read(task):
+            shown += zip(*(batch.column(n).to_pylist() for n in ("id", "_ordinal")), strict=True)
+    assert shown == [(1, 0), (2, 0), (3, 1), (4, 2), (5, 3), (6, 4), (7, 0)]
+
+
+def test_tables_can_be_left_out(spool_maker: SpoolMaker) -> None:
+    other = relation(OID + 1, "other", [("id", INT4)])
+    spool_maker.segment([*orders(1), other, Insert(OID + 1, TupleData.of("2"))])
+    options = {"spool": str(spool_maker.path)}
+    for excluded, expected in (
+        ('public.orders, public."Nothing"', ["other"]),
+        ("public.other", ["orders"]),
+    ):
+        source = PgoutputDataSource({**options, "exclude_tables": excluded})
+        reader = source.reader(ENVELOPE)
+        (task,) = reader.partitions()
+        tables = [name for batch in reader.read(task) for name in batch.column("table").to_pylist()]
+        assert tables == expected
 
 
 def test_a_given_schema_must_have_the_change_columns() -> None:

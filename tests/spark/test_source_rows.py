@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import VariantVal
-from tests.support.spools import DATE, INT4, INT8, NUMERIC, START, TEXT, SpoolMaker, relation
+from tests.support.spools import (
+    DATE,
+    INT4,
+    INT4_ARRAY,
+    INT8,
+    NUMERIC,
+    START,
+    TEXT,
+    SpoolMaker,
+    relation,
+)
 
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import TableError
@@ -39,6 +50,8 @@ CHANGE_FIELDS = [
     pa.field("_ordinal", pa.int64()),
     pa.field("_xid", pa.int64()),
     pa.field("_absent", pa.list_(pa.field("element", pa.string()))),
+    pa.field("_unfit", pa.list_(pa.field("element", pa.string()))),
+    pa.field("_unfit_text", pa.map_(pa.string(), pa.string())),
 ]
 ENVELOPE = pa.schema(
     [
@@ -62,7 +75,7 @@ def decoded(maker: SpoolMaker) -> list[RelationChanges]:
         changes
         for info in reader.segments(Lsn(START))
         for view in reader.views(info)
-        for changes in decode_segment(view, None, TypeOptions())
+        for changes in decode_segment(view, None, TypeOptions(), unfit_texts=True)
     ]
 
 
@@ -113,6 +126,8 @@ def row(change: str, *values: Any, absent: tuple[str, ...] = ()) -> dict[str, An
         **dict(zip(names, values, strict=True)),
         "_change_type": change,
         "_absent": list(absent),
+        "_unfit": [],
+        "_unfit_text": [],
     }
 
 
@@ -235,12 +250,40 @@ def test_a_type_that_changes_under_a_running_query_is_an_error(
         rows(spool_maker, id=declared)
 
 
-def test_a_value_that_does_not_fit_its_type_is_an_error(spool_maker: SpoolMaker) -> None:
-    dated = relation(OID, "t", [("id", INT4), ("d", DATE)])
-    spool_maker.segment([dated, Insert(OID, of("1", "infinity"))])
-    with pytest.raises(TableError, match=r'public.t, column "d": a value .* 0/1100 does not fit'):
-        rows(spool_maker, id=pa.int32(), d=pa.date32())
-    assert len(rows(spool_maker, id=pa.int32())) == 1, "an undeclared column is not checked"
+UNFIT = relation(OID, "t", [("id", INT4), ("d", DATE), ("tags", INT4_ARRAY), ("note", TEXT)])
+
+
+def test_a_value_that_does_not_fit_its_type_comes_as_text(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(
+        [
+            UNFIT,
+            Insert(OID, of("1", "infinity", "{{1,2},{3,4}}", "a")),
+            Insert(OID, of("2", "2026-01-02", "{1,2}", "b")),
+            Update(
+                OID, OldRow(of("2", "2026-01-02", "{{5}}", "b")), of("2", None, "{1}", UNCHANGED)
+            ),
+        ]
+    )
+    columns = {"id": pa.int32(), "d": pa.date32(), "tags": pa.list_(pa.int32())}
+    shown = [
+        (r["id"], r["d"], r["tags"], r["_unfit"], dict(r["_unfit_text"]))
+        for r in rows(spool_maker, **columns, note=pa.string())
+    ]
+    second = date(2026, 1, 2)
+    assert shown == [
+        (1, None, None, ["d", "tags"], {"d": "infinity", "tags": "{{1,2},{3,4}}"}),
+        (2, second, [1, 2], [], {}),
+        (2, second, None, ["tags"], {"tags": "{{5}}"}),
+        (2, None, [1], [], {}),
+    ]
+    (first, *_) = envelopes(spool_maker)
+    assert first[3] == {"id": 1, "d": None, "tags": None, "note": "a"}
+
+
+def test_the_text_of_an_unfit_value_is_of_a_declared_column_only(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment([UNFIT, Insert(OID, of("1", "infinity", "{1}", "a"))])
+    (only,) = rows(spool_maker, id=pa.int32())
+    assert (only["_unfit"], only["_unfit_text"]) == ([], [])
 
 
 def test_envelope_rows(spool_maker: SpoolMaker) -> None:

@@ -57,16 +57,26 @@ def test_a_query_survives_a_failed_first_batch_and_fails_on_a_dropped_start(
     assert "the sink is down" in query.fails(broken)
     spool_maker.segment(orders(3), orders(4))
     end = spool_maker.segment(orders(5))
-    assert query.run() == [[1, 2], [3, 4], [5]], "the failed batch is repeated unchanged"
+    assert query.run() == [[1, 2], [3], [4], [5]], "the failed batch is repeated unchanged"
     assert query.run() == [], "there is no new data"
     spool_maker.segment([])
     assert query.run() == [[]], "a batch without changes has no tasks"
-    offsets = (query.checkpoint / "offsets" / "2").read_text().splitlines()
-    assert offsets[-1] == f'{{"lsn": "{end}"}}'
+    offsets = (query.checkpoint / "offsets" / "3").read_text().splitlines()
+    assert json.loads(offsets[-1])["lsn"] == str(end)
     dropped = spool_maker.segment(orders(7))
     spool_maker.segment(orders(8))
     spool_maker.writer.release(dropped)
     assert f"the spool begins at {dropped}" in query.fails()
+
+
+def test_what_does_not_belong_together_is_refused(spark: Any, spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(orders(1))
+    query = Query(spark, spool_maker, table="public.orders")
+    assert query.run() == [[1]]
+    query.checkpoint = query.checkpoint.with_name("another")
+    assert "was read through 0/1100 with another checkpoint" in query.fails()
+    no_name = Query(spark, spool_maker, table="public.orders", ending_lsn="0/1")
+    assert "option ending_lsn is for spark.read only" in no_name.fails()
 
 
 def fail_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,4 +112,4 @@ def test_a_running_query_follows_the_spool(spark: Any, spool_maker: SpoolMaker) 
     assert [ids for ids in seen if ids] == [[1], [1], [2, 3], [2, 3]]
     facts = json.loads(progress.sources[0].latestOffset)
     assert facts["lsn"] == facts["frontier"] == str(Lsn(spool_maker.at))
-    assert set(facts) == {"lsn", "frontier", "lag_bytes", "slot"}
+    assert set(facts) == {"lsn", "frontier", "lag_bytes", "lag_seconds", "slot"}

@@ -10,6 +10,7 @@ from pyspark.sql.types import (
     ArrayType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructType,
     TimestampType,
@@ -96,6 +97,17 @@ class SpoolMaker:
         self.xid += len(changes_of)
         return Lsn(self.at)
 
+    def in_parts(self, parts: Sequence[Sequence[Message]]) -> Lsn:
+        """Write one transaction in parts; its end."""
+        begin, end, xid = Lsn(self.at), Lsn(self.at + 0x100), self.xid + 1
+        whole = [[Begin(begin, 0, xid)], *parts, [Commit(0, begin, end, 0)]]
+        for messages in whole:
+            raw = RawMessages.from_messages([(int(begin), each.encode()) for each in messages])
+            self.writer.parts.append("key", raw)
+        self.writer.parts.commit("key", position=end, commit_timestamp=1, xid=xid)
+        self.at, self.xid = int(end), xid
+        return end
+
     def message(self, prefix: str, content: bytes) -> Lsn:
         """Write a message outside of any transaction as one segment; its position."""
         alone = LogicalMessage(0, Lsn(self.at), prefix, content)
@@ -156,9 +168,13 @@ SCHEMA = (
     .add("_ordinal", LongType())
     .add("_xid", LongType())
     .add("_absent", ArrayType(StringType()))
+    .add("_unfit", ArrayType(StringType()))
+    .add("_unfit_text", MapType(StringType(), StringType()))
 )
 
 
 def stream(maker: SpoolMaker, **options: str) -> PgoutputStreamReader:
     given = {"spool": str(maker.path), "subscription": "q", "table": "public.orders", **options}
-    return PgoutputDataSource(given).streamReader(SCHEMA)
+    reader = PgoutputDataSource(given).streamReader(SCHEMA)
+    assert isinstance(reader, PgoutputStreamReader)
+    return reader

@@ -6,7 +6,6 @@ is removed last.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -28,7 +27,7 @@ from pgsluice.errors import ForeignSource, SlotInUse, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.shown import shown
 from pgsluice.spool import Spool
-from pgsluice.spool.layout import SUBSCRIPTIONS, subscription_folder
+from pgsluice.spool.layout import SUBSCRIPTIONS, forget_subscription
 from pgsluice.spool.lock import subscription_lock, writer_lock
 from pgsluice.sql import quote_literal
 
@@ -42,7 +41,7 @@ def drop_subscription(config: Config, name: str, *, yes: bool) -> None:
         return
     with subscription_lock(config.spool.path, name):
         _ask(f'remove the record and the checkpoint of subscription "{name}"?', yes=yes)
-        shutil.rmtree(subscription_folder(config.spool.path, name))
+        forget_subscription(config.spool.path, name)
     say(f'removed the state of subscription "{name}"; its target tables are kept')
 
 

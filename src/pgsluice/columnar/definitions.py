@@ -6,7 +6,7 @@ invalidation the server repeats R messages; a repeated definition changes nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pgsluice.columnar.tuples import protocol_error
@@ -52,18 +52,10 @@ def column_types(
     ]
 
 
-def text_types(
-    relation: Relation, facts: RelationFacts | None, names: Collection[str]
-) -> dict[int, ColumnType]:
-    """How the named columns are printed, by column index; names of no column are ignored."""
-    if not names:
-        return {}
+def text_type(relation: Relation, facts: RelationFacts | None, index: int) -> ColumnType:
+    """How the values of a column are printed."""
     definitions = facts.type_definitions() if facts is not None else {}
-    return {
-        index: printed_type(column.type_oid, definitions)
-        for index, column in enumerate(relation.columns)
-        if column.name in names
-    }
+    return printed_type(relation.columns[index].type_oid, definitions)
 
 
 def definition_before(view: SegmentView, oid: int) -> Definition:

@@ -49,6 +49,11 @@ class RowPool:
     def new_rows(self) -> int:
         return len(self.old_of_new)
 
+    @property
+    def _counts(self) -> tuple[int, int]:
+        """How many new and old tuples."""
+        return self.new_rows, len(self.old.columns[0]) if self.old.columns else 0
+
     def completed(self, column: int, rows: Int64s) -> Int64s:
         """The row that holds each row's value of a column: the row itself, or its old tuple's.
 
@@ -86,6 +91,14 @@ class RowPool:
         """
         return _gather(self.new.texts[column](), self.old.texts[column](), rows)
 
+    def unfit_text(self, column: int, rows: Int64s) -> pa.Array:
+        """As :meth:`text`, for rows with unfit values; decoded with ``unfit_texts``."""
+        new, old = (
+            tuples.texts[column]() if column in tuples.unfit else pa.nulls(count, pa.string())
+            for tuples, count in zip((self.new, self.old), self._counts, strict=True)
+        )
+        return _gather(new, old, rows)
+
     def absent(self, column: int, rows: Int64s) -> Mask | None:
         """The rows where the value is missing; None if there are none."""
         return self._mask(self.new.absent.get(column), self.old.absent.get(column), rows)
@@ -97,10 +110,9 @@ class RowPool:
     def _mask(self, new: Mask | None, old: Mask | None, rows: Int64s) -> Mask | None:
         if new is None and old is None:
             return None
-        counts = (self.new_rows, len(self.old.columns[0]) if self.old.columns else 0)
         masks = [
             np.zeros(count, np.bool_) if given is None else given
-            for given, count in zip((new, old), counts, strict=True)
+            for given, count in zip((new, old), self._counts, strict=True)
         ]
         mask: Mask = np.concatenate(masks)[rows]
         return mask if mask.any() else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from pgsluice.columnar.definitions import (
     decode_at,
     definition_after,
     definition_before,
-    text_types,
+    text_type,
 )
 from pgsluice.columnar.tuples import TupleReader, protocol_error
 from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
@@ -73,6 +74,8 @@ def decode_segment(
     options: TypeOptions = TypeOptions(),  # noqa: B008 - frozen
     overrides: Mapping[str, TypeOptions] | None = None,
     texts: Collection[str] = (),
+    *,
+    unfit_texts: bool = False,
 ) -> Iterator[RelationChanges]:
     """Decode a segment's changes.
 
@@ -83,6 +86,7 @@ def decode_segment(
         overrides: by column name, options for that column alone; for calls with one relation.
         texts: names of columns whose values are also returned as PostgreSQL's text
             (``Tuples.texts``); for calls with one relation.
+        unfit_texts: return the text of every column that has unfit values, too.
 
     Yields:
         the runs, ordered by their first change. The changes of one relation come in commit
@@ -95,7 +99,7 @@ def decode_segment(
     runs = [run for oid, messages in _by_relation(view, oids) for run in _runs(view, oid, messages)]
     runs.sort(key=lambda run: int(run.messages[0]))
     for run in runs:
-        yield _decode_run(view, run, options, overrides, texts)
+        yield _decode_run(view, run, options, overrides, texts, unfit_texts=unfit_texts)
 
 
 def _by_relation(view: SegmentView, oids: Collection[int] | None) -> Iterator[tuple[int, Int64s]]:
@@ -163,13 +167,22 @@ def _decode_run(
     options: TypeOptions,
     overrides: Mapping[str, TypeOptions] | None,
     texts: Collection[str],
+    *,
+    unfit_texts: bool,
 ) -> RelationChanges:
     block, messages, definition = view.block, run.messages, run.definition
     relation = definition.relation
     assert relation is not None
     types = column_types(relation, definition.facts, options, overrides)
-    printed = text_types(relation, definition.facts, texts)
-    reader = TupleReader(block, view.name, relation, types, printed)
+    reader = TupleReader(
+        block,
+        view.name,
+        relation,
+        types,
+        partial(text_type, relation, definition.facts),
+        {index for index, column in enumerate(relation.columns) if column.name in texts},
+        unfit_texts=unfit_texts,
+    )
     actions = block.tags[messages]
     markers = _markers(reader, messages, actions)
     count = len(messages)

@@ -11,8 +11,8 @@ Source: the manual, "Logical Replication Message Formats", TupleData.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -40,14 +40,18 @@ class TupleReader:
         segment: the segment's name, for errors.
         relation: the definition in force.
         types: one for each column.
-        text_types: how values are printed, by column index, for the columns whose text is wanted.
+        text_type: how the values of a column are printed, by its index.
+        texts: the indexes of columns whose text is wanted.
+        unfit_texts: the text of columns that have unfit values is wanted, too.
     """
 
     block: MessageBlock
     segment: str
     relation: Relation
     types: Sequence[ColumnType]
-    text_types: Mapping[int, ColumnType] = field(default_factory=dict)
+    text_type: Callable[[int], ColumnType]
+    texts: Collection[int]
+    unfit_texts: bool
 
     def read(
         self, rows: Int64s, offsets: Int64s, key_only: Mask | None = None
@@ -69,7 +73,7 @@ class TupleReader:
         if not len(rows):
             nothing = tuple(pa.nulls(0, column_type.arrow_type) for column_type in self.types)
             no_text = partial(pa.nulls, 0, pa.string())
-            return Tuples(nothing, {}, {}, dict.fromkeys(self.text_types, no_text)), offsets
+            return Tuples(nothing, {}, {}, dict.fromkeys(self.texts, no_text)), offsets
         limits = self.block.ends[rows]
         offsets = self._read_counts(rows, offsets, limits)
         columns: list[pa.Array] = []
@@ -87,12 +91,12 @@ class TupleReader:
             columns.append(decoded.values)
             if decoded.unfit is not None and decoded.unfit.any():
                 unfit[number] = decoded.unfit
-            if number in self.text_types:
+            if number in self.texts or (number in unfit and self.unfit_texts):
                 texts[number] = partial(self._text, values, number, rows)
         return Tuples(tuple(columns), absent, unfit, texts), offsets
 
     def _text(self, values: _Values, number: int, rows: Int64s) -> pa.Array:
-        return self._decode(values, self.text_types[number], number, rows).values
+        return self._decode(values, self.text_type(number), number, rows).values
 
     def _decode(
         self, values: _Values, column_type: ColumnType, number: int, rows: Int64s

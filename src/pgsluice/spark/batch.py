@@ -37,8 +37,8 @@ class PgoutputReader(DataSourceReader):
         """The tasks of the query; small neighbouring segments share one.
 
         Raises:
-            ConfigError: the spool does not reach ``ending_lsn``, or is written with other
-                options of START_REPLICATION.
+            ConfigError: the spool does not have ``starting_lsn`` or ``ending_lsn``, or is
+                written with other options of START_REPLICATION.
         """
         from pgsluice.spool import SpoolReader
 
@@ -55,6 +55,19 @@ class PgoutputReader(DataSourceReader):
                 f"ending_lsn {end} is past the end of the spool at {reader.frontier()}",
                 hint="wait until capture has reached it, or remove ending_lsn",
                 option="ending_lsn",
+            )
+        if start > reader.frontier():
+            raise ConfigError(
+                f"starting_lsn {start} is past the end of the spool at {reader.frontier()}",
+                hint="leave starting_lsn out to read from the spool's start",
+                option="starting_lsn",
+            )
+        if start < reader.start():
+            raise ConfigError(
+                f"starting_lsn {start} is before the spool's start at {reader.start()}: the "
+                "changes between them are released",
+                hint="leave starting_lsn out to read from the spool's start",
+                option="starting_lsn",
             )
         partitions = plan(reader.segments(start, end), start, end) if start < end else []
         # For an empty list Spark would call read() with the partition None.

@@ -7,7 +7,7 @@ carry the OIDs of its leaves, whose facts name the root.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pgsluice.columnar.definitions import (
     Definition,
@@ -48,9 +48,9 @@ def _definitions(view: SegmentView) -> Iterator[Definition]:
             yield known[oid]
 
 
-def oids_of(view: SegmentView, table: TableName) -> set[int]:
-    """The relations that are the table, or a leaf of it, somewhere in a segment."""
-    matching = (each.relation for each in _definitions(view) if is_of(each, table))
+def oids_of(view: SegmentView, is_wanted: Callable[[Definition], bool]) -> set[int]:
+    """The relations that are wanted by one of their definitions in a segment."""
+    matching = (each.relation for each in _definitions(view) if is_wanted(each))
     return {relation.oid for relation in matching if relation is not None}
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgsluice.columnar.definitions import decode_at
-from pgsluice.spark.rows import MAX_ROWS
+from pgsluice.spark.rows import MAX_ROWS, NAMES
 from pgsluice.spool import SegmentView
 from pgsluice.wire import LogicalMessage
 
@@ -60,6 +60,7 @@ def _batch(
         timestamps.cast(pa.timestamp("us", "UTC")),
         pa.array(block.ordinals[indices], pa.int64()),
         pa.array(block.xids[indices], pa.int64(), mask=no_transaction),
-        pa.array([[]] * count, pa.list_(pa.field("element", pa.string()))),
+        *(pa.array([[]] * count, NAMES) for _ in ("absent", "unfit")),
+        pa.array([[]] * count, pa.map_(pa.string(), pa.string())),
     ]
     return pa.record_batch(arrays, schema=declared)

@@ -30,22 +30,26 @@ KNOWN = (
     "spool",
     "subscription",
     "table",
+    "exclude_tables",
     "publications_sql",
     "max_rows_per_batch",
     "max_bytes_per_batch",
     "change_column_prefix",
     "numeric",
     "json",
+    "starting_position",
     "starting_lsn",
     "ending_lsn",
     "snapshot",
 )
 WALSENDER = ("proto_version", "streaming", "two_phase", "binary", "origin", "messages")
 """Options of START_REPLICATION, which the capture process sends to the server."""
+EARLIEST, NOW = "earliest", "now"
 LATER = ("publications_sql", "snapshot")
 """Options that are planned for a later version."""
 
 _IDENTIFIER = re.compile(r'"((?:[^"]|"")+)"|([^\s".]+)')
+_LIST_ITEM = re.compile(r'(?:"(?:[^"]|"")*"|[^",]|")+')
 _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -75,6 +79,15 @@ class TableName:
             )
         return cls(_fold(first), _fold(second))
 
+    @classmethod
+    def parse_list(cls, text: str) -> tuple[TableName, ...]:
+        """Read names with commas between them.
+
+        Raises:
+            ConfigError: as :meth:`parse`.
+        """
+        return tuple(cls.parse(part) for part in _LIST_ITEM.findall(text) if part.strip())
+
     def __str__(self) -> str:
         return f"{self.namespace}.{self.name}"
 
@@ -92,6 +105,7 @@ class SourceOptions:
         spool: the spool's folder.
         subscription: name of the record that holds the query's position; streaming needs it.
         table: the table to read with its own columns; None: envelope rows of all tables.
+        exclude_tables: tables that envelope rows leave out.
         dsn: the server, for its catalog and for the query's own capture; None: only the spool
             is read.
         max_rows_per_batch: rows after which a batch takes no further segment.
@@ -99,6 +113,9 @@ class SourceOptions:
         change_column_prefix: what the change columns' names begin with.
         numeric: Spark's type for numeric without precision.
         json: Spark's type for json and jsonb.
+        starting_position: where a new subscription of a stream starts: ``earliest`` (the spool's
+            start), ``now`` (its last commit) or an LSN. None: at the spool's start if it has no
+            other subscription, else now.
         starting_lsn: where a batch read starts; this LSN itself is excluded.
         ending_lsn: where a batch read ends; this LSN itself is included.
         proto_version, streaming, two_phase, binary, origin, messages: options of
@@ -108,6 +125,7 @@ class SourceOptions:
     spool: Path
     subscription: str | None = None
     table: TableName | None = None
+    exclude_tables: tuple[TableName, ...] = ()
     dsn: str | None = None
     slot: str = "pgsluice"
     publication_names: tuple[str, ...] = ("pgsluice",)
@@ -116,6 +134,7 @@ class SourceOptions:
     change_column_prefix: str = "_"
     numeric: str = "string"
     json: str = "string"
+    starting_position: Lsn | str | None = None
     starting_lsn: Lsn | None = None
     ending_lsn: Lsn | None = None
     proto_version: int | None = None
@@ -150,6 +169,12 @@ class SourceOptions:
         values: dict[str, Any] = {"spool": Path(given.pop("spool")).expanduser().absolute()}
         for name, text in given.items():
             values[name] = _PARSERS.get(name, _text)(name, text)
+        if "table" in values and "exclude_tables" in values:
+            raise ConfigError(
+                "exclude_tables is for queries without table, which read all tables",
+                hint="remove one of the two options",
+                option="exclude_tables",
+            )
         return cls(**values)
 
 
@@ -203,8 +228,24 @@ def _lsn(name: str, text: str) -> Lsn:
         raise ConfigError(f"option {name}: {error}", option=name) from error
 
 
+def _position(name: str, text: str) -> Lsn | str:
+    if text.lower() in (EARLIEST, NOW):
+        return text.lower()
+    try:
+        return Lsn.parse(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"option {name}: {text!r} is neither {EARLIEST}, {NOW} nor an LSN such as 0/16B3748",
+            option=name,
+        ) from error
+
+
 def _table(_name: str, text: str) -> TableName:
     return TableName.parse(text)
+
+
+def _tables(_name: str, text: str) -> tuple[TableName, ...]:
+    return TableName.parse_list(text)
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:
@@ -264,12 +305,14 @@ def _prefix(_name: str, text: str) -> str:
 _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "subscription": _subscription,
     "table": _table,
+    "exclude_tables": _tables,
     "publication_names": _names,
     "max_rows_per_batch": _positive,
     "max_bytes_per_batch": _positive,
     "change_column_prefix": _prefix,
     "numeric": _numeric,
     "json": _json,
+    "starting_position": _position,
     "starting_lsn": _lsn,
     "ending_lsn": _lsn,
     "proto_version": _proto_version,

@@ -5,13 +5,14 @@ then ``update_postimage``. PostgreSQL leaves out large values that did not chang
 comes from the old tuple if that has it; otherwise the column is NULL and named in ``_absent``.
 A TRUNCATE is a row without values.
 
-No value is replaced silently: a value that its column cannot hold, or a type that changed under
-a running query, is an error that names the column.
+No value is replaced silently: a value that its column cannot hold is NULL, its column is named in
+``_unfit``, and its text is in ``_unfit_text``. A type that changed under a running query is an
+error that names the column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +23,12 @@ from pgsluice.columnar import RelationChanges
 from pgsluice.columnar.changes import DELETE, INSERT, TRUNCATE, UPDATE, Int64s, Mask
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import TableError
-from pgsluice.lsn import Lsn
 from pgsluice.spark import variant
 from pgsluice.spark.schema import CHANGE_COLUMNS
 from pgsluice.wire import ReplicaIdentity
 
+NAMES = pa.list_(pa.field("element", pa.string()))
+"""Spark's array<string>."""
 MAX_ROWS = 50_000
 """Rows of one Arrow batch: large enough for Spark's reader, small in a worker's memory."""
 
@@ -77,41 +79,41 @@ def _rows(changes: RelationChanges, pool: RowPool) -> _Rows:
     return _Rows(change, kind, tuple_index)
 
 
-def _values(
-    changes: RelationChanges, pool: RowPool, column: int, rows: _Rows
-) -> tuple[pa.Array, Mask]:
-    """One column's values for rows, and a mask of the rows where it is absent.
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """One column of some rows.
 
-    Raises:
-        TableError: one of the values does not fit the column's type.
+    Attributes:
+        array: the values; null where a value is NULL, absent or unfit.
+        absent: the rows that do not carry it.
+        unfit: the rows whose value the column's type cannot hold.
+        texts: PostgreSQL's text of each unfit value.
     """
-    absent = np.zeros(len(rows), np.bool_)
+
+    array: pa.Array
+    absent: Mask
+    unfit: Mask
+    texts: Sequence[str] = ()
+
+
+def _values(changes: RelationChanges, pool: RowPool, column: int, rows: _Rows) -> _Values:
+    """One column's values for rows."""
+    absent, unfit = np.zeros((2, len(rows)), np.bool_)
     has_tuple = rows.tuple_index >= 0
     if not has_tuple.any():
-        return pa.nulls(len(rows), changes.schema.field(column).type), absent
+        nothing = pa.nulls(len(rows), changes.schema.field(column).type)
+        return _Values(nothing, absent, unfit)
     tuples = pool.completed(column, rows.tuple_index[has_tuple])
-    if (unfit := pool.unfit(column, tuples)) is not None:
-        change = int(rows.change[has_tuple][np.argmax(unfit)])
-        raise _unfit(changes, column, Lsn(int(changes.positions[change])))
+    texts: Sequence[str] = ()
+    if (mask := pool.unfit(column, tuples)) is not None:
+        unfit[has_tuple] = mask
+        texts = pool.unfit_text(column, tuples[mask]).to_pylist()
     if (mask := pool.absent(column, tuples)) is not None:
         absent[has_tuple] = mask
     values = pool.values(column, tuples)
-    if has_tuple.all():
-        return values, absent
-    return values.take(pa.array(np.cumsum(has_tuple) - 1, mask=~has_tuple)), absent
-
-
-def _unfit(changes: RelationChanges, column: int, position: Lsn) -> TableError:
-    name = changes.relation.columns[column].name
-    return TableError(
-        f'table {_title(changes)}, column "{name}": a value in the transaction that ends at '
-        f"{position} does not fit the type {changes.schema.field(column).type}",
-        hint="correct the value at the source and start the query after that position, or "
-        "read another table",
-        table=_title(changes),
-        column=name,
-        lsn=position,
-    )
+    if not has_tuple.all():
+        values = values.take(pa.array(np.cumsum(has_tuple) - 1, mask=~has_tuple))
+    return _Values(values, absent, unfit, texts)
 
 
 def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -123,24 +125,21 @@ def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.
             relation lacks is NULL, and a column that is not declared is left out.
 
     Raises:
-        TableError: a column's type changed to one that the declared type does not contain, or
-            a value does not fit.
+        TableError: a column's type changed to one that the declared type does not contain.
     """
     pool = RowPool.of(changes)
     column_indexes = {c.name: index for index, c in enumerate(changes.relation.columns)}
     table_columns = declared.names[: len(declared) - len(CHANGE_COLUMNS)]
     for rows in _chunks(_rows(changes, pool)):
-        arrays, absent = [], {}
+        arrays, values = [], {}
         for name in table_columns:
             target = declared.field(name).type
             if name not in column_indexes:
                 arrays.append(pa.nulls(len(rows), target))
                 continue
-            values, mask = _values(changes, pool, column_indexes[name], rows)
-            if mask.any():
-                absent[name] = mask
-            arrays.append(_conform(values, target, name, changes))
-        arrays.extend(_change_columns(changes, rows, absent))
+            values[name] = _values(changes, pool, column_indexes[name], rows)
+            arrays.append(_conform(values[name].array, target, name, changes))
+        arrays.extend(_change_columns(changes, rows, values))
         yield pa.record_batch(arrays, schema=declared)
 
 
@@ -157,23 +156,21 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
     key = _key_columns(changes)
     namespace, table = target_name(changes)
     for rows in _chunks(_rows(changes, pool)):
-        values, absent = {}, {}
-        for index, name in enumerate(names):
-            values[name], mask = _values(changes, pool, index, rows)
-            if mask.any():
-                absent[name] = mask
+        values = {name: _values(changes, pool, index, rows) for index, name in enumerate(names)}
+        shown = {name: column.array for name, column in values.items()}
+        absent = {name: column.absent for name, column in values.items() if column.absent.any()}
         has_tuple = rows.tuple_index >= 0
         has_key = has_tuple if key else np.zeros(len(rows), np.bool_)
         arrays = [
             _constant(namespace, len(rows)),
             _constant(table, len(rows)),
             variant.encode_objects(
-                dictionary, {name: values[name] for name in key}, absent, has_key
+                dictionary, {name: shown[name] for name in key}, absent, has_key
             ),
-            variant.encode_objects(dictionary, values, absent, has_tuple),
+            variant.encode_objects(dictionary, shown, absent, has_tuple),
             pa.nulls(len(rows), pa.string()),
             pa.nulls(len(rows), pa.binary()),
-            *_change_columns(changes, rows, absent),
+            *_change_columns(changes, rows, values),
         ]
         yield pa.record_batch(arrays, schema=declared)
 
@@ -204,7 +201,7 @@ def _chunks(rows: _Rows) -> Iterator[_Rows]:
 
 
 def _change_columns(
-    changes: RelationChanges, rows: _Rows, absent: Mapping[str, Mask]
+    changes: RelationChanges, rows: _Rows, values: Mapping[str, _Values]
 ) -> list[pa.Array]:
     """The change columns, in the order of CHANGE_COLUMNS."""
     change = rows.change
@@ -215,20 +212,43 @@ def _change_columns(
         timestamps,
         pa.array(changes.ordinals[change], pa.int64()),
         pa.array(changes.xids[change], pa.int64()),
-        _name_lists(absent, len(rows)),
+        _name_lists({n: v.absent for n, v in values.items() if v.absent.any()}, len(rows)),
+        _name_lists({n: v.unfit for n, v in values.items() if v.unfit.any()}, len(rows)),
+        _unfit_texts({n: v for n, v in values.items() if v.unfit.any()}, len(rows)),
     ]
 
 
 def _name_lists(masks: Mapping[str, Mask], count: int) -> pa.Array:
     """For each row, the names whose mask is true in it, as array<string>."""
-    offsets = np.zeros(count + 1, np.int32)
-    values = pa.array([], pa.string())
-    if masks:
-        matrix = np.stack(list(masks.values()), axis=1)
-        np.cumsum(matrix.sum(axis=1), out=offsets[1:])
-        values = pa.array(list(masks), pa.string()).take(pa.array(np.nonzero(matrix)[1]))
-    kind = pa.list_(pa.field("element", pa.string()))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=kind)
+    offsets, _, columns = _marked(masks, count)
+    values = pa.array(list(masks), pa.string()).take(pa.array(columns))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=NAMES)
+
+
+def _unfit_texts(values: Mapping[str, _Values], count: int) -> pa.Array:
+    """For each row, the text of its unfit values by column, as map<string, string>."""
+    offsets, rows, columns = _marked({name: column.unfit for name, column in values.items()}, count)
+    texts = [
+        dict(zip(np.flatnonzero(column.unfit).tolist(), column.texts, strict=True))
+        for column in values.values()
+    ]
+    places = zip(rows.tolist(), columns.tolist(), strict=True)
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        pa.array(list(values), pa.string()).take(pa.array(columns)),
+        pa.array([texts[column][row] for row, column in places], pa.string()),
+    )
+
+
+def _marked(masks: Mapping[str, Mask], count: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Where masks over ``count`` rows are true: offsets by row, rows, and columns."""
+    offsets, nothing = np.zeros(count + 1, np.int64), np.zeros(0, np.int64)
+    if not masks:
+        return offsets, nothing, nothing
+    matrix = np.stack(list(masks.values()), axis=1)
+    np.cumsum(matrix.sum(axis=1), out=offsets[1:])
+    rows, columns = np.nonzero(matrix)
+    return offsets, rows, columns
 
 
 def _constant(text: str, count: int) -> pa.Array:

@@ -17,6 +17,8 @@ CHANGE_COLUMNS = (
     ("ordinal", "BIGINT"),
     ("xid", "BIGINT"),
     ("absent", "ARRAY<STRING>"),
+    ("unfit", "ARRAY<STRING>"),
+    ("unfit_text", "MAP<STRING, STRING>"),
 )
 """Names without the prefix, and Spark's types; the README says what they mean."""
 

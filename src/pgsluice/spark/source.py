@@ -7,11 +7,12 @@ for Python data sources, so heavy modules are imported inside the methods.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pgsluice.errors import ConfigError
+from pgsluice.errors import ConfigError, PgsluiceError
 from pgsluice.spark.options import SourceOptions
 from pgsluice.spark.schema import envelope_ddl, table_ddl
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pgsluice.spark.batch import PgoutputReader
-    from pgsluice.spark.stream import PgoutputStreamReader
+    from pgsluice.spark.stream import PgoutputStreamReader, RefusedStreamReader
 
 
 class PgoutputDataSource(DataSource):
@@ -49,23 +50,32 @@ class PgoutputDataSource(DataSource):
 
         return PgoutputReader(SourceOptions.parse(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> PgoutputStreamReader:  # noqa: N802 - Spark's name
-        """A reader for one streaming query."""
-        from pgsluice.spark.stream import PgoutputStreamReader
+    def streamReader(  # noqa: N802 - Spark's name
+        self, schema: StructType
+    ) -> PgoutputStreamReader | RefusedStreamReader:
+        """A reader for one streaming query; it raises what is wrong with the options."""
+        from pgsluice.spark.stream import PgoutputStreamReader, RefusedStreamReader
 
-        options = SourceOptions.parse(self.options)
-        if options.subscription is None:
+        try:
+            return PgoutputStreamReader(_stream_options(self.options), schema)
+        except PgsluiceError as error:
+            return RefusedStreamReader(error)
+
+
+def _stream_options(given: Mapping[str, str]) -> SourceOptions:
+    options = SourceOptions.parse(given)
+    if options.subscription is None:
+        raise ConfigError(
+            "a stream needs the option subscription",
+            hint="choose a name that no other query uses: under this name the spool keeps the "
+            "changes that the query has not read yet, across restarts",
+            option="subscription",
+        )
+    for name in ("starting_lsn", "ending_lsn"):
+        if getattr(options, name) is not None:
             raise ConfigError(
-                "a stream needs the option subscription",
-                hint="choose a name that no other query uses: under this name the spool keeps the "
-                "changes that the query has not read yet, across restarts",
-                option="subscription",
+                f"option {name} is for spark.read only",
+                hint="remove it; where a new stream starts is said by starting_position",
+                option=name,
             )
-        for name in ("starting_lsn", "ending_lsn"):
-            if getattr(options, name) is not None:
-                raise ConfigError(
-                    f"option {name} is for spark.read only",
-                    hint="remove it: a stream starts at its subscription's position",
-                    option=name,
-                )
-        return PgoutputStreamReader(options, schema)
+    return options

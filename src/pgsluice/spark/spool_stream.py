@@ -4,8 +4,8 @@ Its rules follow from how Spark drives a Python source:
 
 - One process per query plans its batches. Tasks get copies of the reader that were pickled right
   after ``__init__``; such a copy knows only its partition.
-- An offset is the end of a segment, ``{"lsn": "0/16B3748"}``. It has one key, because Spark
-  compares offsets as text.
+- An offset is the end of a transaction, ``{"lsn": "0/16B3748"}``. Spark compares offsets as text:
+  a subclass may add keys that are always the same, in the same order.
 - ``latestOffset`` gets as ``start`` the end of a committed batch, or ``initialOffset``. Data
   before it is not read again.
 - An exception in the planning process ends the query, so transient failures are retried here.
@@ -84,7 +84,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Opened only in the planning process: the copies for tasks are pickled.
         self._spool: SpoolReader | None = None
         self._available_now: Lsn | None = None
-        self._start: Lsn | None = None
+        self._end: Lsn | None = None
 
     # Implemented by subclasses.
 
@@ -95,6 +95,13 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @abstractmethod
     def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
         """The tasks of the batch (start, end]."""
+
+    def tag(self) -> Offset:
+        """Further keys of each offset."""
+        return {}
+
+    def check(self, offset: Offset) -> None:
+        """Refuse an offset of another subscription's checkpoint."""
 
     def begin(self, *, once: bool = False) -> None:
         """Lazy set-up, on the first call in the planning process.
@@ -115,6 +122,17 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """An earlier end for the batch (start, end]; ``start`` for no batch now."""
         return end
 
+    def end_inside(self, info: SegmentInfo, start: Lsn, rows: int, *, is_first: bool) -> Lsn:
+        """Where a batch ends that may not take all rows of a segment.
+
+        Args:
+            info: the segment.
+            start: where the batch ends without it; it may lie inside the segment.
+            rows: how many more rows the batch may take.
+            is_first: the batch is empty so far, and has to take one transaction at least.
+        """
+        return info.end
+
     def end_of_available_now(self) -> Lsn:
         """Where a query that ends by itself ends: the spool's current position."""
         return self.reader().position()
@@ -124,7 +142,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, like those below
         """The registered position."""
         self.begin()
-        return offset_of(retry_transient(self.registered_position))
+        return self._offset(retry_transient(self.registered_position))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit on a batch's rows; its bytes are limited as well."""
@@ -137,17 +155,19 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             SpoolHole: the spool has dropped data after ``start``.
         """
         self.begin()
+        retry_transient(lambda: self.check(start))
         given = lsn_of(start)
-        self._start = begin = retry_transient(lambda: self.hold(given))
+        begin = retry_transient(lambda: self.hold(given))
         infos = retry_transient(lambda: self._pending_segments(begin))
         if not infos and self._available_now is None and self._wait_for_segment(begin):
             infos = retry_transient(lambda: self._pending_segments(begin))
         self.look_after_capture()
-        end = retry_transient(lambda: self._end_within_limits(infos, limit))
+        end = retry_transient(lambda: self._end_within_limits(begin, infos, limit))
         if end > begin:
             # After the listing: a barrier is set before what it holds back can be listed.
             end = retry_transient(lambda: self.end_at_barrier(begin, end))
-        return offset_of(max(begin, end))
+        self._end = max(begin, end)
+        return self._offset(self._end)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix where the query ends."""
@@ -161,6 +181,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             SpoolError: the end lies before the start.
             SpoolHole: the spool lacks a part of the range.
         """
+        self.begin()
+        retry_transient(lambda: self.check(end))
         begin, through = lsn_of(start), lsn_of(end)
         if through < begin:
             raise SpoolError(
@@ -173,18 +195,23 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return retry_transient(lambda: self.partitions_between(begin, through))
 
     def reportLatestOffset(self) -> dict[str, str] | None:  # noqa: N802
-        """How far the query is behind; Spark shows it in the query's progress."""
+        """How far the query is behind after its last planned batch, for Spark's progress."""
         reader = self.reader()
         frontier, position = retry_transient(reader.frontier), retry_transient(reader.position)
-        start = position if self._start is None else self._start
+        end = position if self._end is None else self._end
         # There are no changes between the last commit and the frontier.
-        lag = frontier - start if position > start else 0
+        lag = frontier - end if position > end else 0
         return {
             "lsn": str(position),
             "frontier": str(frontier),
             "lag_bytes": str(lag),
+            "lag_seconds": f"{retry_transient(lambda: self._lag_s(end)):.1f}",
             "slot": reader.spool.identity.slot,
         }
+
+    def _offset(self, lsn: Lsn) -> Offset:
+        """An LSN as this query's checkpoint has it."""
+        return {**offset_of(lsn), **self.tag()}
 
     # Segments.
 
@@ -212,11 +239,19 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return infos
         return [info for info in infos if info.end <= self._available_now]
 
-    def _end_within_limits(self, infos: Sequence[SegmentInfo], limit: ReadLimit) -> Lsn:
-        """The end of the last segment within the limits; a batch takes at least one segment."""
+    def _lag_s(self, end: Lsn) -> float:
+        """Seconds since the first commit past ``end``, in whole segments; 0 if there is none."""
+        waiting = next((info for info in self.reader().all_segments() if info.end > end), None)
+        committed = None if waiting is None else waiting.header.first_commit_timestamp
+        return 0.0 if committed is None else max(0.0, time.time() - committed / 1e6)
+
+    def _end_within_limits(self, start: Lsn, infos: Sequence[SegmentInfo], limit: ReadLimit) -> Lsn:
+        """The end of the last transaction within the limits; a batch takes at least one."""
         rows, size, files = self._limits(limit)
-        end = Lsn(0)
+        end = start
         for info in infos:
+            if info.header.counts.changes > rows:
+                return self.end_inside(info, end, int(rows), is_first=end == start)
             rows -= info.header.counts.changes
             size -= info.size_bytes
             files -= 1

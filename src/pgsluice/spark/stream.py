@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import InputPartition
+import numpy as np
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from pgsluice.errors import ConfigError
+from pgsluice.errors import PgsluiceError, SpoolBusy
 from pgsluice.lsn import Lsn
 from pgsluice.spark.options import SourceOptions
 from pgsluice.spark.reading import ChangePartition, RowReader, plan
+from pgsluice.spark.registration import Registration, tag_of
 from pgsluice.spark.retry import retry_transient
-from pgsluice.spark.spool_stream import POLL_S, SpoolStreamReader
+from pgsluice.spark.spool_stream import POLL_S, Offset, SpoolStreamReader
 from pgsluice.spark.walsender_options import refuse_other_options
-from pgsluice.spool import Owner, RecordStore, SubscriptionRecord
+from pgsluice.spool import SegmentInfo, SubscriptionRecord
+from pgsluice.spool.lock import FileLock, subscription_lock
+from pgsluice.spool.scan import change_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from pgsluice.spark.keeper import CaptureKeeper
+
+_LOCK_S = 10.0
+"""How long a query waits for another one of its subscription to end."""
 
 
 class PgoutputStreamReader(SpoolStreamReader):
@@ -49,20 +56,35 @@ class PgoutputStreamReader(SpoolStreamReader):
         self._subscription = options.subscription
         self._rows = RowReader.of(options, schema)
         # Set only in the planning process, like the spool's reader.
+        self._record: SubscriptionRecord | None = None
+        self._lock: FileLock | None = None
         self._keeper: CaptureKeeper | None = None
         self._flushed: Lsn | None = None
 
     def registered_position(self) -> Lsn:
         """The registered position; a new subscription is registered first."""
-        return self._record().position
+        self._record = self._registration().begin()
+        return self._record.position
+
+    def tag(self) -> Offset:
+        """The registration, by which subscription and checkpoint know each other."""
+        tag = None if self._record is None else tag_of(self._record)
+        return {} if tag is None else {"subscription": tag}
+
+    def check(self, offset: Offset) -> None:
+        """Refuse an offset of another subscription, or of another registration of it.
+
+        Raises:
+            ConfigError: the checkpoint is not this subscription's.
+        """
+        self._record = self._registration().of_checkpoint(offset.get("subscription"))
 
     def hold(self, start: Lsn) -> Lsn:
         """Move the registered position to ``start``: the spool may drop what lies before it."""
-        record = self._record()
-        if record.position != start:
+        assert self._record is not None
+        if self._record.position != start:
             self.reader().segments(start, start)  # raises if the spool has dropped it
-            store = RecordStore.open(self._path, self._subscription)
-            store.save(replace(store.record, position=start))
+            self._registration().move(self._record, start)
         return start
 
     def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
@@ -75,12 +97,19 @@ class PgoutputStreamReader(SpoolStreamReader):
         return self._rows.read(partition)
 
     def stop(self) -> None:
-        """End the query's own capture."""
+        """End the query's own capture, and let another query have the subscription."""
         if self._keeper is not None:
             self._keeper.close()
+        if self._lock is not None:
+            self._lock.release()
 
     def begin(self, *, once: bool = False) -> None:
-        """Check the walsender's options, or start the query's own capture."""
+        """Check the walsender's options, or start the query's own capture.
+
+        Raises:
+            SpoolBusy: another query reads the subscription.
+            ConfigError: the subscription is not for this query.
+        """
         super().begin(once=once)
         dsn = self._options.dsn
         if dsn is not None and once:
@@ -93,6 +122,42 @@ class PgoutputStreamReader(SpoolStreamReader):
 
             self._keeper = CaptureKeeper(self._options, once=once)
             self._keeper.wait_for_spool()
+        if self._lock is None:
+            self._registration().check_name()
+            self._lock = self._take_lock()
+
+    def _take_lock(self) -> FileLock:
+        """Two queries would drop from the spool what the other one still has to read.
+
+        The planning process of a query that was stopped needs a moment to end.
+        """
+        lock = subscription_lock(self._path, self._subscription)
+        deadline = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                lock.acquire()
+                return lock
+            except SpoolBusy:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(POLL_S)
+
+    def _registration(self) -> Registration:
+        return Registration(self._options, self.reader)
+
+    def end_inside(self, info: SegmentInfo, start: Lsn, rows: int, *, is_first: bool) -> Lsn:
+        """The end of the segment's last transaction whose rows the batch may still take."""
+        if info.is_reference:  # one transaction
+            return info.end if is_first else start
+        (view,) = self.reader().views(info, start)
+        positions = change_positions(view.block)
+        if len(positions) <= rows:
+            return info.end
+        past = int(positions[rows])  # of the transaction that has the first row too many
+        before = positions[: np.searchsorted(positions, past)]
+        if len(before):
+            return Lsn(int(before[-1]))
+        return Lsn(past) if is_first else start
 
     def look_after_capture(self) -> None:
         """Keep the query's own capture process running, if it has one."""
@@ -112,32 +177,43 @@ class PgoutputStreamReader(SpoolStreamReader):
         ends = (info.end for info in reader.all_segments())
         return next((end for end in ends if end >= flushed), reader.position())
 
-    def _record(self) -> SubscriptionRecord:
-        reader = self.reader()
-        record = reader.spool.subscription(self._subscription)
-        if record is not None:
-            if record.owner is not Owner.SOURCE:
-                raise ConfigError(
-                    f"subscription {record.name} belongs to a configuration of pgsluice",
-                    hint="choose another name",
-                    option="subscription",
-                )
-            return record
-        # The spool's first subscription reads everything in the spool; a later one starts at
-        # the last commit. It does not start at the frontier: after a promotion, commits may
-        # come before it.
-        is_first = not reader.spool.subscriptions()
-        position = reader.start() if is_first else reader.position()
-        record = SubscriptionRecord(
-            self._subscription,
-            Owner.SOURCE,
-            mode="changelog",
-            sink="",
-            registered=position,
-            position=position,
-        )
-        RecordStore.create(reader.spool.path, record)
-        return record
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a reader that cannot be made, and raises why when Spark uses it.
+
+    Spark's runner hides an error that ``streamReader`` raises: it stops the reader that it does
+    not have, and reports that.
+
+    Args:
+        error: why.
+    """
+
+    def __init__(self, error: PgsluiceError) -> None:
+        self._error = error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Raise the error."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Raise the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the error."""
+        raise self._error
 
 
 def _flush_lsn(dsn: str) -> Lsn:

@@ -170,6 +170,15 @@ def subscription_names(spool_path: str | Path) -> list[str]:
     return sorted(path.parent.name for path in records)
 
 
+def forget_subscription(spool_path: str | Path, name: str) -> None:
+    """Delete a subscription's files. The caller holds the subscription's lock.
+
+    Raises:
+        SpoolError: the name is not a subscription's.
+    """
+    shutil.rmtree(subscription_folder(spool_path, name))
+
+
 def forget(spool_path: Path) -> bool:
     """Delete a spool's files, and its folder if nothing else lies in it.
 

@@ -253,7 +253,9 @@ class SpoolReader:
                 reached = following.end
         return chosen
 
-    def views_between(self, start: Lsn, end: Lsn | None = None) -> Iterator[SegmentView]:
+    def views_between(
+        self, start: Lsn, end: Lsn | None = None, parts: tuple[int, int] | None = None
+    ) -> Iterator[SegmentView]:
         """The messages with positions in (start, end], ready to decode.
 
         Each comes once, although segments may overlap.
@@ -261,17 +263,23 @@ class SpoolReader:
         Args:
             start: the open end of the range.
             end: the closed end of the range; None: the end of the chain.
+            parts: the first part, and the one behind the last, of a range that is one
+                transaction in parts; None: all parts.
 
         Raises:
             SpoolHole: as :meth:`segments`, or a file is gone or unreadable.
         """
         reached = start
         for info in self.segments(start, end):
-            yield from self.views(info, reached, end)
+            yield from self.views(info, reached, end, parts)
             reached = info.end
 
     def views(
-        self, info: SegmentInfo, after: Lsn | None = None, through: Lsn | None = None
+        self,
+        info: SegmentInfo,
+        after: Lsn | None = None,
+        through: Lsn | None = None,
+        parts: tuple[int, int] | None = None,
     ) -> Iterator[SegmentView]:
         """A segment's messages with positions in (after, through], ready to decode.
 
@@ -285,7 +293,7 @@ class SpoolReader:
         last = info.end if through is None else through
         if info.reference is not None:
             if first_end < info.end <= last:
-                yield from self._part_views(info, info.reference)
+                yield from self._part_views(info, info.reference, slice(*parts or (None,)))
             return
         with _reading(info.name):
             header, messages = self._objects.read(info.name, SegmentHeader)
@@ -301,9 +309,11 @@ class SpoolReader:
         if len(block):
             yield SegmentView(info.name, info.start, info.end, relations, block)
 
-    def _part_views(self, info: SegmentInfo, reference: ReferenceHeader) -> Iterator[SegmentView]:
+    def _part_views(
+        self, info: SegmentInfo, reference: ReferenceHeader, wanted: slice
+    ) -> Iterator[SegmentView]:
         known = reference.relations
-        for part in reference.parts:
+        for part in reference.parts[wanted]:
             with _reading(part.name):
                 header, messages = self._objects.read(part.name, PartHeader)
                 block = _part(messages, header, reference, part)

@@ -3,7 +3,8 @@
 The first line has a whole record; each later line has the changes of one save. A line is JSON
 with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that changed:
 
-* ``name``, ``owner``, ``mode``, ``sink``, ``registered``, ``position``, ``looked_through``;
+* ``name``, ``owner``, ``mode``, ``sink``, ``query``, ``registered``, ``position``,
+  ``looked_through``;
 * ``tables`` and ``unpublished``: each changed table by relation OID, without fields that have
   their default value; null: the table was removed. A table without ``applied_through`` is
   *level*: its ``applied_through`` is the record's position, also after later lines. So a batch
@@ -130,6 +131,7 @@ class RecordBuilder:
             registered=Lsn.parse(raw.pop("registered")),
             position=position,
             looked_through=Lsn.parse(raw.pop("looked_through", str(Lsn(0)))),
+            query=raw.pop("query", {}),
             tables=dict(self._tables),
             unpublished=dict(self._unpublished),
             cut=self._cut,
@@ -147,6 +149,7 @@ def _simple_fields(record: SubscriptionRecord) -> dict[str, Any]:
         "registered": str(record.registered),
         "position": str(record.position),
         "looked_through": str(record.looked_through),
+        **({"query": dict(record.query)} if record.query else {}),
     }
 
 

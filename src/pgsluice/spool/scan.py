@@ -269,6 +269,12 @@ class Counts:
             self.relations.setdefault(oid, RelationCounts()).add(counts)
 
 
+def change_positions(block: MessageBlock) -> Int64s:
+    """The position of each of a block's changes, as :attr:`Counts.changes` counts them."""
+    positions: Int64s = block.positions[_COUNTED[block.tags]]
+    return positions
+
+
 def count_changes(block: MessageBlock) -> Counts:
     """Count a block's changes by relation and kind."""
     counts = Counts(messages=len(block), changes=int(_COUNTED[block.tags].sum()))

@@ -1,0 +1,90 @@
+"""The subscriptions of a spool, for people: which there are, and how to drop one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pgsluice.errors import ConfigError
+from pgsluice.lsn import Lsn
+from pgsluice.spool import Owner, Spool, SpoolReader
+from pgsluice.spool.layout import forget_subscription, record_path
+from pgsluice.spool.lock import subscription_lock
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSubscription:
+    """A subscription as its spool knows it.
+
+    Attributes:
+        name: as the option ``subscription`` has it.
+        reads: ``table schema.name`` or ``all tables``; for a subscription of a configuration, its
+            mode.
+        position: the end of its last batch. The spool keeps what comes after it.
+        moved_at: when the position moved last.
+        held_bytes: the size of the spool's segments after the position.
+        is_configured: a configuration of pgsluice runs it.
+    """
+
+    name: str
+    reads: str
+    position: Lsn
+    moved_at: datetime
+    held_bytes: int
+    is_configured: bool
+
+
+def subscriptions(spool: str | Path) -> list[SourceSubscription]:
+    """The subscriptions that hold a spool, also while capture and queries run.
+
+    Args:
+        spool: the spool's folder.
+
+    Raises:
+        SpoolError: the folder is no spool, or a record cannot be read.
+    """
+    reader = SpoolReader(Path(spool))
+    segments = reader.all_segments()
+    return [
+        SourceSubscription(
+            record.name,
+            str(record.query.get("reads") or record.mode),
+            record.position,
+            datetime.fromtimestamp(record_path(spool, record.name).stat().st_mtime, UTC),
+            sum(info.size_bytes for info in segments if info.end > record.position),
+            record.owner is Owner.CONFIG,
+        )
+        for record in reader.spool.subscriptions()
+    ]
+
+
+def drop_subscription(spool: str | Path, name: str) -> None:
+    """Forget a query's subscription: the spool keeps nothing for it any more.
+
+    Capture may run meanwhile. A query that still has a checkpoint of it is refused from then on.
+
+    Args:
+        spool: the spool's folder.
+        name: the subscription's.
+
+    Raises:
+        ConfigError: there is none of this name, or a configuration runs it.
+        SpoolBusy: a query reads it.
+    """
+    record = Spool.open(spool).subscription(name)
+    if record is None:
+        known = ", ".join(each.name for each in Spool.open(spool).subscriptions()) or "none"
+        raise ConfigError(
+            f"the spool {spool} has no subscription {name!r}",
+            hint=f"its subscriptions: {known}",
+            option="subscription",
+        )
+    if record.owner is Owner.CONFIG:
+        raise ConfigError(
+            f"subscription {name} belongs to a configuration of pgsluice",
+            hint=f"drop it with `pgsluice drop --subscription {name}`",
+            option="subscription",
+        )
+    with subscription_lock(spool, name):
+        forget_subscription(spool, name)
