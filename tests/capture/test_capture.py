@@ -37,6 +37,10 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter, relations_after
 
+PARTS_ROWS = 20_000
+"""A transaction of so many rows has more than five parts of 64 KiB: a part ends with the chunk that
+makes it full, and a chunk has up to 1,024 messages of about 25 bytes."""
+
 
 @pytest.fixture
 def db(database) -> Database:
@@ -113,16 +117,16 @@ def test_facts_stand_behind_the_first_relation_of_a_connection_and_when_they_cha
 def test_a_transaction_larger_than_a_segment_comes_in_parts(db, tmp_path):
     config = configure(db, tmp_path / "spool", segment_bytes=64 * 1024)
     run_capture(config, once=True)
-    db.execute(insert(1, 5000), insert(5001, 5001))
+    db.execute(insert(1, PARTS_ROWS), insert(PARTS_ROWS + 1, PARTS_ROWS + 1))
     run_capture(config, once=True)
     reader = SpoolReader(config.spool.path)
     infos = reader.segments(reader.start())
     (reference,) = [info for info in infos if info.is_reference]
     assert len(reference.header.parts) > 3
-    assert inserted(config) == numbers(1, 5001)
+    assert inserted(config) == numbers(1, PARTS_ROWS + 1)
     ordinals = [n for view in reader.views(reference) for n in view.block.ordinals.tolist()]
     assert ordinals == sorted(ordinals)
-    assert ordinals[-1] == 5000
+    assert ordinals[-1] == PARTS_ROWS
 
 
 @pytest.mark.parametrize(
@@ -131,14 +135,15 @@ def test_a_transaction_larger_than_a_segment_comes_in_parts(db, tmp_path):
 def test_killed_and_started_again_nothing_is_lost_or_doubled(db, tmp_path, place):
     config = configure(db, tmp_path / "spool", segment_bytes=64 * 1024)
     run_capture(config, once=True)
-    db.execute(insert(1, 10), insert(11, 4000), insert(4001, 4002))
+    last = 10 + PARTS_ROWS
+    db.execute(insert(1, 10), insert(11, last), insert(last + 1, last + 2))
     name, _, times = place.partition("@")
     child = CHILDREN.Process(target=killed, args=(config, f"{name}=kill@{times}"))
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
     run_capture(config, once=True)
-    assert inserted(config) == numbers(1, 4002)
+    assert inserted(config) == numbers(1, last + 2)
 
 
 def test_it_acknowledges_only_what_is_durable(db, config):
