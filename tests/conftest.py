@@ -154,6 +154,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"PostgreSQL {version} under test, this is for {mark.args[0]}")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of ``format("pgoutput")`` share a worker: Spark starts more Python daemons for it."""
+    if _folder(item) in {"spark", "docs"} and "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("pgoutput"))
+
+
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests that the environment does not ask for; the long ones come first."""
@@ -179,12 +185,15 @@ def _select(
 
 def _is_quick(item: pytest.Item) -> bool:
     """Whether a test starts neither a server, nor Spark, nor a program."""
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
     return (
         not {"servers", "database", "spark", "make_pair"} & set(getattr(item, "fixturenames", ()))
         and item.get_closest_marker("xdist_group") is None
-        and folder not in {"architecture", "docs", "embedded"}
+        and _folder(item) not in {"architecture", "docs", "embedded"}
     )
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 def _is_server_bound(item: pytest.Item) -> bool:
