@@ -15,7 +15,6 @@ from pgsluice.publication.fingerprints import fingerprint
 from pgsluice.publication.load import (
     Statements,
     load_configured,
-    load_file,
     load_publications,
     subscribed,
 )
@@ -43,7 +42,6 @@ __all__ = [
     "find_table",
     "fingerprint",
     "load_configured",
-    "load_file",
     "load_publications",
     "publish_all",
     "read_relation_name",

@@ -132,15 +132,6 @@ def _named_columns(statement: Statement) -> Iterator[str]:
                 yield from (str(t.value) for t in tokens if t.kind is TokenKind.NAME)
 
 
-def load_file(path: Path, catalog: SourceCatalog) -> Publications:
-    """Make the publications of a file of statements.
-
-    Raises:
-        ConfigError: as :meth:`Statements.of_file` and :meth:`Statements.publications`.
-    """
-    return Statements.of_file(path).publications(catalog)
-
-
 def load_configured(section: PublicationsConfig | None, catalog: SourceCatalog) -> Publications:
     """Make the publications of a configuration's ``[publications]``; none without that section.
 
