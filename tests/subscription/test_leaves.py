@@ -59,50 +59,47 @@ def test_leaves_with_different_keys_are_named(database: MakeDatabase) -> None:
     assert inserts_only.key_problem is None, "rows are only appended"
 
 
-@pytest.mark.parametrize(
-    ("partitions", "key", "lacks"),
-    [
-        ("p PARTITION OF t FOR VALUES FROM (0) TO (9)", "part, id", None),
-        ("p PARTITION OF t FOR VALUES FROM (0) TO (9)", "id", "column part"),
-        ("p PARTITION OF mid FOR VALUES IN (1)", "part, id, kind", None),
-        ("p PARTITION OF mid FOR VALUES IN (1)", "part, id", "column kind"),
-        ("p PARTITION OF mid FOR VALUES IN (1)", "id", "column kind, part"),
-        ("p PARTITION OF odd FOR VALUES FROM (0) TO (9)", "part, id", "expression"),
-    ],
+LEAF_KEYS = (
+    ("PARTITION OF {t} FOR VALUES FROM (0) TO (9)", "part, id", None),
+    ("PARTITION OF {t} FOR VALUES FROM (0) TO (9)", "id", "column part"),
+    ("PARTITION OF {t}_mid FOR VALUES IN (1)", "part, id, kind", None),
+    ("PARTITION OF {t}_mid FOR VALUES IN (1)", "part, id", "column kind"),
+    ("PARTITION OF {t}_mid FOR VALUES IN (1)", "id", "column kind, part"),
+    ("PARTITION OF {t}_ex FOR VALUES IN (1)", "part, id", "expression"),
 )
+"""How a leaf is made, its key, and what the key lacks."""
+
+
 def test_a_leafs_key_holds_for_all_leaves_only_with_the_partition_columns(
-    each_server: EmbeddedServer,
-    database: MakeDatabase,
-    partitions: str,
-    key: str,
-    lacks: str | None,
+    each_server: EmbeddedServer, database: MakeDatabase
 ) -> None:
     """PostgreSQL's own rule for a unique constraint of a partitioned table."""
     shop = database(each_server)
-    shop.execute("CREATE TABLE t (id int, part int, kind int) PARTITION BY RANGE (part)")
-    if "mid" in partitions:
-        shop.execute(
-            "CREATE TABLE mid PARTITION OF t FOR VALUES FROM (0) TO (9) PARTITION BY LIST (kind)"
-        )
-    if "odd" in partitions:
-        shop.execute(
-            "CREATE TABLE odd PARTITION OF t FOR VALUES FROM (0) TO (9) PARTITION BY RANGE ((id+1))"
-        )
-    shop.execute(f"CREATE TABLE {partitions}", f"ALTER TABLE p ADD PRIMARY KEY ({key})")
-    shop.execute("CREATE PUBLICATION pub FOR TABLE p")
-    with shop.connect() as connection:
-        (table,) = source_tables(connection, ["pub"])
-    columns = tuple(key.split(", "))
-    if lacks is None:
-        assert (table.facts.primary_key, table.key_problem) == (columns, None)
-        return
-    assert table.facts.primary_key == ()
-    assert table.key_problem is not None
-    assert (
-        f"the same ({key}), since their keys lack the partition {lacks}" in table.key_problem.what
+    statements = (
+        "CREATE TABLE {t} (id int, part int, kind int) PARTITION BY RANGE (part)",
+        "CREATE TABLE {t}_mid PARTITION OF {t} FOR VALUES FROM (1) TO (2) PARTITION BY LIST (kind)",
+        "CREATE TABLE {t}_ex PARTITION OF {t} FOR VALUES FROM (2) TO (3) PARTITION BY LIST ((-id))",
     )
-    names = ", ".join(f'"{column}"' for column in columns)
-    assert f'set key = {{ "public.t" = [{names}] }} in the' in table.key_problem.hint
+    for number, (leaf, key, _) in enumerate(LEAF_KEYS):
+        # Only the partitioned tables that the leaf lies below.
+        above = statements[0], *(one for one in statements[1:] if one.split()[2] in leaf)
+        made = f"CREATE TABLE {{t}}_leaf {leaf}", f"ALTER TABLE {{t}}_leaf ADD PRIMARY KEY ({key})"
+        shop.execute(*(one.replace("{t}", f"t{number}") for one in (*above, *made)))
+    leaves = ", ".join(f"t{number}_leaf" for number in range(len(LEAF_KEYS)))
+    shop.execute(f"CREATE PUBLICATION pub FOR TABLE {leaves}")
+    with shop.connect() as connection:
+        tables = source_tables(connection, ["pub"])
+    for table, (_, key, lacks) in zip(tables, LEAF_KEYS, strict=True):
+        columns = tuple(key.split(", "))
+        if lacks is None:
+            assert (table.facts.primary_key, table.key_problem) == (columns, None)
+            continue
+        assert table.facts.primary_key == ()
+        assert table.key_problem is not None
+        what, hint = table.key_problem
+        assert f"the same ({key}), since their keys lack the partition {lacks}" in what
+        names = ", ".join(f'"{column}"' for column in columns)
+        assert f'set key = {{ "public.{table.facts.name}" = [{names}] }} in the' in hint
 
 
 def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: MakeDatabase) -> None:
