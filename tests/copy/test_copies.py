@@ -364,6 +364,22 @@ def test_a_table_that_was_rewritten_after_the_snapshot(
     assert well(one.copy_all()) == {"t": 0, "root": 1}
 
 
+@pytest.mark.parametrize("partitioned", ["", "PARTITION BY RANGE (id)"])
+def test_a_table_that_was_created_after_the_snapshot(
+    partitioned: str, database: MakeDatabase, tmp_path: Path
+) -> None:
+    one = copier(shop := database(), tmp_path)
+    with one.snapshot() as snapshot:
+        shop.execute(f"CREATE TABLE t (id int PRIMARY KEY) {partitioned}")
+        if partitioned:
+            shop.execute("CREATE TABLE leaf PARTITION OF t DEFAULT")
+        shop.execute("INSERT INTO t VALUES (1)")
+        result = one.copy(one.works()["t"], snapshot)
+        assert (result.remedy, result.rows) == (Remedy.RETRY, 0)
+    assert not list(one.lake.glob("**/*.json")), "nothing was committed"
+    assert well(one.copy_all()) == {"t": 1}
+
+
 @pytest.mark.parametrize("other", [(), ("CREATE TABLE t (id int PRIMARY KEY)",)])
 def test_a_table_that_was_renamed_after_its_copy_was_planned(
     other: tuple[str, ...], database: MakeDatabase, tmp_path: Path

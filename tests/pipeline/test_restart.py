@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.databases import MakeDatabase
+from psycopg.conninfo import make_conninfo
+from tests.support.databases import Database, MakeDatabase
 from tests.support.pipeline import MakePipeline
 
+from pgsluice.errors import TablesUnfinished
 from pgsluice.spool import RecordStore, TableState
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
+@pytest.fixture
+def shop(database: MakeDatabase) -> Iterator[Database]:
+    """Its sessions connect as a role that may only replicate, and read what it is granted."""
+    owned = database()
+    role = f"reader_{owned.name}"
+    owned.execute(f"CREATE ROLE {role} LOGIN REPLICATION")
+    yield owned
+    owned.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
 def test_once_ends_where_only_unpublished_tables_were_written_and_finds_no_gap(
-    database: MakeDatabase, pipeline: MakePipeline
+    shop: Database, pipeline: MakePipeline
 ) -> None:
-    shop = database()
-    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE UNLOGGED TABLE u (a int)")
+    """And a table that its role may not read is copied when it may, without being asked for."""
     shop.execute(
-        "CREATE TABLE mine (id int PRIMARY KEY)", f'CREATE PUBLICATION "{shop.name}" FOR TABLE t'
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE UNLOGGED TABLE u (a int)",
+        "CREATE TABLE mine (id int PRIMARY KEY)",
+        "CREATE TABLE secret (id int PRIMARY KEY)",
+        "INSERT INTO secret VALUES (1)",
+        f'CREATE PUBLICATION "{shop.name}" FOR TABLE t, secret',
+        f"GRANT SELECT ON t TO reader_{shop.name}",
     )
     one = pipeline(shop)
-    one.once()
-    for _ in range(2):
+    one.path.write_text(
+        one.path.read_text().replace(
+            json.dumps(shop.dsn), json.dumps(make_conninfo(shop.dsn, user=f"reader_{shop.name}"))
+        )
+    )
+    for _ in range(3):
+        with pytest.raises(TablesUnfinished, match=r"the role may not read public\.secret"):
+            one.once()
         shop.execute("INSERT INTO mine SELECT count(*) FROM mine", "INSERT INTO u VALUES (1)")
         shop.execute("SELECT pg_switch_wal()", "CHECKPOINT")
-        one.once()
-    shop.execute("INSERT INTO t VALUES (1)")
+    shop.execute("INSERT INTO t VALUES (1)", f"GRANT SELECT ON secret TO reader_{shop.name}")
     one.once()
-    one.assert_equal("t")
+    one.assert_equal("t", "secret")
 
 
 def test_checkpoints_lost_and_restored_and_a_copy_that_was_cut_off(

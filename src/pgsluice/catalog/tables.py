@@ -154,6 +154,12 @@ def _can_lock(connection: Connection, quoted_name: str) -> bool:
     return True
 
 
+def is_in_snapshot(connection: Connection, oid: int) -> bool:
+    """Whether the connection's snapshot has a table. A newer one reads as empty in it."""
+    query = "SELECT 1 FROM pg_catalog.pg_class WHERE oid = %s"
+    return connection.execute(query, [oid]).fetchone() is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Filenode:
     """The file that holds a table's rows.

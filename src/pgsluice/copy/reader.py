@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.csv
 from psycopg import pq, sql
 
-from pgsluice.catalog import has_name, leaf_filenodes
+from pgsluice.catalog import has_name, is_in_snapshot, leaf_filenodes
 from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.copy.snapshot import import_snapshot
 from pgsluice.errors import ParkReason, Remedy, TableError
@@ -43,8 +43,8 @@ _LARGEST_BLOCK_BYTES = 2**31 - 1
 
 
 class TableRewritten(TableError):
-    """The table was rewritten (TRUNCATE, ALTER TABLE, CLUSTER ...) after the snapshot, or has not
-    the name any more that it had.
+    """The table was made or rewritten (TRUNCATE, ALTER TABLE, CLUSTER ...) after the snapshot, or
+    has not the name any more that it had.
 
     A newer snapshot, with the name of then, can read it.
     """
@@ -110,8 +110,8 @@ def read_table(
         schema: the target's schema, its fields in the order of ``query.columns``.
 
     Raises:
-        TableRewritten: the snapshot cannot see the table's rows any more, or the table was
-            dropped or renamed.
+        TableRewritten: the snapshot cannot see the table's rows, or the table was dropped or
+            renamed.
         TableError: the table is locked by others, or has a value that its column cannot hold.
         SourceUnreachable: no connection, or it broke.
     """
@@ -166,6 +166,10 @@ def _import_snapshot(
     facts = query.facts
     if not has_name(connection, facts.oid, facts.namespace, facts.name):
         raise _renamed(query)
+    if not is_in_snapshot(connection, facts.oid):
+        raise TableRewritten(
+            f"{query.table} was created after the snapshot was taken", table=query.table
+        )
     leaves = leaf_filenodes(connection, [facts.oid])[facts.oid]
     if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
         raise TableRewritten(

@@ -134,7 +134,8 @@ def _kill_one(one: Pipeline, victim: str, dice: random.Random) -> bool:
         if process.poll() is None:
             for child in psutil.Process(process.pid).children(recursive=True):
                 with suppress(psutil.Error):
-                    if "java" in "".join(child.cmdline()[:1]):  # empty: it has just ended
+                    program, *arguments = child.cmdline() or [""]  # empty: it has just ended
+                    if "java" in program and "-version" not in arguments:
                         child.kill()
                         return True
     return False
