@@ -133,7 +133,9 @@ class TextMaker:
         return f"ttl {self._compared()} '{' '.join(parts)}'"
 
     def _range(self) -> str:
-        low, high = sorted(self.random.choices(range(-5, 30), k=2))
+        # an empty constant range contains NULL as false since 17, and as unknown before
+        low = self.random.randint(-5, 30)
+        high = low + self.random.randint(2, 20)
         opening, closing = self._of("[", "("), self._of("]", ")")
         if self.random.random() < 0.5:
             operator = self._of("&&", "@>", "<@", "=", "<<", "-|-")

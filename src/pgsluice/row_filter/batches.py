@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgsluice.row_filter.kernels.arrow import ARROW_TYPES, NoColumn
+from pgsluice.row_filter.kernels.arrow import ARROW_TYPES
+from pgsluice.row_filter.kernels.scalars import Mask, NoColumn, boolean_array
 from pgsluice.row_filter.values import NAMES, VALUE_TYPES, NotReadable, SqlError, Value
 from pgsluice.row_filter.values import datetimes as m
 from pgsluice.row_filter.values.numbers import plain
 from pgsluice.types import resolve_type
 
-Mask = npt.NDArray[np.bool_]
 _EPOCH_US: Final = m.EPOCH_DAYS * m.DAY
 
 
@@ -68,8 +68,21 @@ class Batch:
             return iter([()] * self.rows)
         return zip(*(self._values(name) for name in self._types), strict=True)
 
+    def distinct(self, name: str) -> tuple[list[Value], npt.NDArray[np.int64]]:
+        """A column's distinct values, and for each row the place of its value; -1 for NULL.
+
+        Raises:
+            SqlError: a value cannot be read.
+        """
+        encoded = self._columns[name].dictionary_encode()
+        places = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+        return self._read(encoded.dictionary, name), places
+
     def _values(self, name: str) -> list[Value]:
-        array, type_oid = self._columns[name], self._types[name]
+        return self._read(self._columns[name], name)
+
+    def _read(self, array: pa.Array, name: str) -> list[Value]:
+        type_oid = self._types[name]
         if _is_text(array.type):
             value_type = VALUE_TYPES.get(type_oid)
             if value_type is None:
@@ -112,8 +125,8 @@ def _plain_values(array: pa.Array, type_name: str) -> list[Value]:
 
 def _as_typed(array: pa.Array, type_oid: int) -> pa.Array:
     name = NAMES.get(type_oid, "")
-    if name == "numeric" and pa.types.is_decimal(array.type):
-        return array
+    if name == "numeric":
+        return array if pa.types.is_decimal(array.type) else array.cast(pa.large_string())
     wanted = ARROW_TYPES.get(name)
     if wanted is None:
         raise NoColumn
@@ -130,18 +143,6 @@ def _decoded(text: pa.Array, type_oid: int, wanted: pa.DataType) -> pa.Array:
     if decoded.unfit is not None and decoded.unfit.any():
         raise NoColumn
     return decoded.values.cast(wanted)
-
-
-# Booleans are made from masks: pa.array of Python objects would load pandas.
-
-
-def boolean_array(truth: Mask, null: Mask | None = None) -> pa.Array:
-    """An Arrow array from masks."""
-    validity = None
-    if null is not None and null.any():
-        validity = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    bits = pa.py_buffer(np.packbits(truth, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(truth), [validity, bits])
 
 
 def truth_array(values: list[bool | None]) -> pa.Array:

@@ -8,14 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.row_filter.batches import Batch
-from pgsluice.row_filter.kernels.arrow import (
-    Datum,
-    NoColumn,
-    arrow_kernel,
-    cannot_fail,
-    scalar,
-)
+from pgsluice.row_filter.kernels.arrow import SITED, arrow_kernel, cannot_fail, scalar
 from pgsluice.row_filter.kernels.kernel import Site
+from pgsluice.row_filter.kernels.scalars import Datum, NoColumn
 from pgsluice.row_filter.plans import Computed, Constant, Plan
 
 Column = Callable[[Batch], Datum]
@@ -32,6 +27,10 @@ def operand(plan: Plan, type_oid: int) -> Column | None:
     return lambda batch: constant
 
 
+def _unread(batch: Batch) -> None:
+    """A constant that the computation knows already."""
+
+
 def call_column(
     signature: str, site: Site, plans: Sequence[Plan], types: Sequence[int]
 ) -> Computed | None:
@@ -39,7 +38,10 @@ def call_column(
     compute = arrow_kernel(signature, site)
     if compute is None:
         return None
-    columns = [operand(*item) for item in zip(plans, types, strict=True)]
+    columns = [
+        _unread if signature in SITED and isinstance(plan, Constant) else operand(plan, type_oid)
+        for plan, type_oid in zip(plans, types, strict=True)
+    ]
     ready = [item for item in columns if item is not None]
     if len(ready) < len(columns):
         return None

@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 
 from pgsluice.row_filter.batches import (
     Batch,
-    boolean_array,
     constant_array,
     mask_of,
     truth_array,
 )
-from pgsluice.row_filter.kernels.scalars import null_truth
+from pgsluice.row_filter.kernels.scalars import Datum, NoColumn, boolean_array, null_truth
 from pgsluice.row_filter.nodes import TruthTest
 from pgsluice.row_filter.plans import Computed, Constant, Plan, Run, Tuple
 
@@ -32,6 +31,38 @@ def truth_column(plan: Plan, batch: Batch) -> pa.Array:
         return truth_array([plan.run(row) for row in batch.tuples()])
     truth = plan.column(batch)
     return constant_array(truth.as_py(), batch.rows) if isinstance(truth, pa.Scalar) else truth
+
+
+def with_fallback(plan: Computed, column: tuple[str, int] | None) -> Computed:
+    """Plan a test on a batch that is computed by itself where Arrow cannot.
+
+    Args:
+        column: the only column that it reads: its name and its place in a row; then the test is
+            computed once for each distinct value. None: it reads several.
+    """
+    by_arrow = plan.column
+
+    def run(batch: Batch) -> Datum:
+        if by_arrow is not None:
+            try:
+                return by_arrow(batch)
+            except (NoColumn, pa.ArrowException):
+                pass
+        if column is None:
+            return truth_array([plan.run(row) for row in batch.tuples()])
+        return _by_distinct_values(plan.run, batch, *column)
+
+    return Computed(plan.run, run, plan.is_safe)
+
+
+def _by_distinct_values(compute: Run, batch: Batch, name: str, place: int) -> pa.Array:
+    values, places = batch.distinct(name)
+    before = (None,) * place
+    truths = [compute((*before, value)) for value in values]
+    truths.append(compute((*before, None)) if (places < 0).any() else None)
+    codes = np.fromiter((2 if one is None else bool(one) for one in truths), np.uint8, len(truths))
+    codes = codes[places]
+    return boolean_array(codes == 1, codes == 2)
 
 
 def connective(is_and: bool, plans: Iterable[Plan]) -> Plan:

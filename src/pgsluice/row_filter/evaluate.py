@@ -25,12 +25,12 @@ import pyarrow as pa
 
 from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
 from pgsluice.errors import EvaluationError
-from pgsluice.row_filter.batches import Batch, Mask, mask_of, truth_array
+from pgsluice.row_filter.batches import Batch, mask_of, truth_array
 from pgsluice.row_filter.bind import BoundFilter
 from pgsluice.row_filter.connective_plans import truth_column
 from pgsluice.row_filter.errors import CannotCompute, FilterNotExact
 from pgsluice.row_filter.kernels import KERNELS
-from pgsluice.row_filter.kernels.arrow import NoColumn
+from pgsluice.row_filter.kernels.scalars import Mask, NoColumn
 from pgsluice.row_filter.nodes import Bool, Connective, Node
 from pgsluice.row_filter.planner import Planner
 from pgsluice.row_filter.plans import Constant, Plan, runner

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.row_filter.batches import Batch
-from pgsluice.row_filter.kernels.arrow import Datum, NoColumn, scalar
+from pgsluice.row_filter.kernels.arrow import scalar
 from pgsluice.row_filter.kernels.kernel import Compute
-from pgsluice.row_filter.kernels.scalars import null_truth
+from pgsluice.row_filter.kernels.scalars import Datum, NoColumn, null_truth
 from pgsluice.row_filter.plans import Computed, Constant, Plan, Run, Tuple
 from pgsluice.row_filter.values.collections import PgArray
 

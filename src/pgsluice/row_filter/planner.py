@@ -15,7 +15,7 @@ from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.catalog import builtins
 from pgsluice.row_filter.column_plans import call_column, is_null_column, not_column
 from pgsluice.row_filter.composite_plans import nested_array, pair_keys, row_comparison
-from pgsluice.row_filter.connective_plans import connective, truth_test
+from pgsluice.row_filter.connective_plans import connective, truth_test, with_fallback
 from pgsluice.row_filter.errors import SERVER_CAN, CannotCompute
 from pgsluice.row_filter.kernels import KERNELS
 from pgsluice.row_filter.kernels.comparison import order_key
@@ -32,7 +32,7 @@ from pgsluice.row_filter.plans import (
     folded,
     runner,
 )
-from pgsluice.row_filter.tree import type_of
+from pgsluice.row_filter.tree import columns_of, type_of
 from pgsluice.row_filter.values import (
     ELEMENTS,
     NAMES,
@@ -79,12 +79,25 @@ class Planner:
             SqlError: a constant part fails.
         """
         try:
-            return self._plan(node)
+            plan = self._plan(node)
+            return self._test(node, plan) if type_of(node) == _BOOL else plan
         except Refused as refused:
             way_out = f"{refused.way_out}, or {SERVER_CAN}" if refused.way_out else SERVER_CAN
             raise CannotCompute(node, refused.reason, way_out) from None
         except CannotKnow as error:
             raise CannotCompute(node, error.message) from None
+
+    def _test(self, node: n.Node, plan: Plan) -> Plan:
+        """A boolean node: what Arrow cannot compute of it is computed for its distinct values."""
+        if isinstance(plan, Constant) or isinstance(node, n.Column | n.Bool | n.Relabel):
+            return plan
+        if self._case_arguments:
+            return plan
+        columns = columns_of(node)
+        if len(columns) != 1:
+            return with_fallback(plan, None) if plan.column is not None else plan
+        (name,) = columns
+        return with_fallback(plan, (name, list(self.columns).index(name)))
 
     def _plan(self, node: n.Node) -> Plan:
         match node:

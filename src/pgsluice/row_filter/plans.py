@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pgsluice.row_filter.batches import Batch
-from pgsluice.row_filter.kernels.arrow import Datum
 from pgsluice.row_filter.kernels.kernel import Compute
+from pgsluice.row_filter.kernels.scalars import Datum
 from pgsluice.row_filter.values import Value
 
 Tuple: TypeAlias = tuple[Value, ...]

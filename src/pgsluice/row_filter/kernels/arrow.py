@@ -7,27 +7,25 @@ gives, or raises ``NoColumn`` or an ArrowException; then the rows are computed o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgsluice.row_filter.kernels import arrow_documents, arrow_networks, arrow_times
+from pgsluice.row_filter.kernels.comparison import COMPARISONS
+from pgsluice.row_filter.kernels.hashes import hash_integers, hash_texts
 from pgsluice.row_filter.kernels.kernel import Site
+from pgsluice.row_filter.kernels.letters import is_plain_for_ascii
 from pgsluice.row_filter.kernels.patterns import parse_like, read_regex
-from pgsluice.row_filter.kernels.scalars import make_scalar
+from pgsluice.row_filter.kernels.scalars import ColumnCompute as Compute
+from pgsluice.row_filter.kernels.scalars import Datum, NoColumn, boolean_array, make_scalar
 from pgsluice.row_filter.values import NAMES, Value
 from pgsluice.row_filter.values import datetimes as m
-
-Datum: TypeAlias = Any
-"""An Arrow array, or a scalar for a constant."""
-Compute: TypeAlias = Callable[..., Datum]
-
-
-class NoColumn(Exception):
-    """These values cannot be computed as a column."""
-
+from pgsluice.row_filter.values.numbers import numeric_key, parse_numeric
 
 ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     "bool": pa.bool_(),
@@ -46,8 +44,16 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
+    "json": pa.large_string(),
+    "jsonb": pa.large_string(),
+    "inet": pa.large_string(),
+    "cidr": pa.large_string(),
 }
-"""The Arrow type of each PostgreSQL type; numeric comes as decimal of any precision."""
+"""The Arrow type of each PostgreSQL type; numeric comes as decimal of any precision, or as text."""
+
+
+#: Types whose columns are their text, and whose constants only computations of a site know.
+_ONLY_TEXT: Final = ("json", "jsonb", "inet", "cidr")
 
 
 def scalar(value: Value, type_oid: int) -> pa.Scalar:
@@ -56,7 +62,7 @@ def scalar(value: Value, type_oid: int) -> pa.Scalar:
     if name == "numeric" and value is not None and value.is_finite():
         return _decimal(value)
     arrow_type = ARROW_TYPES.get(name)
-    if arrow_type is None:
+    if arrow_type is None or name in _ONLY_TEXT:
         raise NoColumn
     if value is None:
         return make_scalar(None, arrow_type)
@@ -103,7 +109,6 @@ _COMPARED: Final = (
     "text{}name(text,name)",
     "bytea{}(bytea,bytea)",
     "uuid_{}(uuid,uuid)",
-    "numeric_{}(numeric,numeric)",
     "date_{}(date,date)",
     "timestamp_{}(timestamp,timestamp)",
     "timestamptz_{}(timestamptz,timestamptz)",
@@ -128,6 +133,71 @@ def _compare_floats(name: str) -> Compute:
         return pc.or_(result, pc.is_nan(a)) if name in ("gt", "ge") else result
 
     return run
+
+
+def _compare_numerics(name: str) -> Compute:
+    """Decimals, or text: the nearest doubles decide where they differ."""
+    compare = _COMPARE[name]
+
+    def run(a: Datum, b: Datum) -> Datum:
+        if not pa.types.is_large_string(a.type):
+            return compare(a, b)
+        if not isinstance(b, pa.Scalar):
+            raise NoColumn
+        exact = b.as_py()
+        near, wanted = a.cast(pa.float64()), make_scalar(float(exact), pa.float64())
+        truth = compare(near, wanted)
+        close = pc.or_(pc.equal(near, wanted), pc.is_nan(near))
+        if not pc.any(close).as_py():
+            return truth
+        encoded = a.filter(close).dictionary_encode()
+        key = numeric_key(exact)
+        truths = [
+            COMPARISONS[name](numeric_key(parse_numeric(text)), key)
+            for text in encoded.dictionary.to_pylist()
+        ]
+        places = encoded.indices.to_numpy()
+        return pc.replace_with_mask(truth, close, boolean_array(np.array(truths)[places]))
+
+    return run
+
+
+def _of_decimals(compute: Compute) -> Compute:
+    def run(*numbers: Datum) -> Datum:
+        if not all(pa.types.is_decimal(number.type) for number in numbers):
+            raise NoColumn
+        return compute(*numbers)
+
+    return run
+
+
+def _left(text: Datum, count: Datum) -> Datum:
+    if not isinstance(count, pa.Scalar) or count.as_py() < 0:
+        raise NoColumn
+    return pc.utf8_slice_codeunits(text, start=0, stop=count.as_py())
+
+
+def _hash_column(text: Datum) -> Datum:
+    return _int32_array(hash_texts(text.cast(pa.large_binary())), text)
+
+
+def _hash_integer_column(is_wide: bool) -> Compute:
+    def run(numbers: Datum) -> Datum:
+        values = numbers.cast(pa.int64()).fill_null(0).to_numpy()
+        return _int32_array(hash_integers(values, is_wide=is_wide), numbers)
+
+    return run
+
+
+def _int32_array(values: npt.NDArray[np.int32], like: Datum) -> Datum:
+    """An array with NULL where another one has it."""
+    array = pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
+    null = make_scalar(None, pa.int32())
+    return pc.if_else(like.is_valid(), array, null) if like.null_count else array
+
+
+def _absolute(number: Datum) -> Datum:
+    return pc.abs_checked(number)
 
 
 def _compare_blanked(name: str) -> Compute:
@@ -162,10 +232,10 @@ def _cast(arrow_type: pa.DataType) -> Compute:
 
 
 def _ascii(compute: Compute) -> Compute:
-    def run(text: Datum) -> Datum:
+    def run(text: Datum, *others: Datum) -> Datum:
         if not pc.all(pc.string_is_ascii(text)).as_py():
             raise NoColumn
-        return compute(text)
+        return compute(text, *others)
 
     return run
 
@@ -192,6 +262,24 @@ def _register() -> dict[str, Compute]:
         for form in _FLOATS:
             kernels[form.format(name)] = _compare_floats(name)
         kernels[f"bpchar{name}(bpchar,bpchar)"] = _compare_blanked(name)
+        kernels[f"numeric_{name}(numeric,numeric)"] = _compare_numerics(name)
+    for name in ("eq", "ne"):
+        kernels[f"bool{name}(bool,bool)"] = _COMPARE[name]
+    for name, compute in (("add", pc.add), ("sub", pc.subtract), ("mul", pc.multiply)):
+        kernels[f"numeric_{name}(numeric,numeric)"] = _of_decimals(compute)
+    for name, compute in (
+        ("round", lambda number: pc.round(number, round_mode="half_towards_infinity")),
+        ("trunc", pc.trunc),
+        ("floor", pc.floor),
+        ("ceil", pc.ceil),
+        ("ceiling", pc.ceil),
+    ):
+        kernels[f"{name}(numeric)"] = _of_decimals(compute)
+    kernels["left(text,int4)"] = _left
+    for name, digits in (("int2", 5), ("int4", 10), ("int8", 19)):
+        kernels[f"numeric({name})"] = _cast(pa.decimal128(digits, 0))
+        kernels[f"abs({name})"] = kernels[f"{name}abs({name})"] = _absolute
+        kernels[f"hash{name}({name})"] = _hash_integer_column(name == "int8")
     sizes = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
     for left, left_type in sizes.items():
         for right in sizes:
@@ -210,8 +298,6 @@ def _register() -> dict[str, Compute]:
         kernels[f"mod({left},{left})"] = kernels[f"{left}mod({left},{left})"]
         kernels[f"{left}um({left})"] = pc.negate_checked
         kernels[f"float8({left})"] = _cast(pa.float64()) if left != "int8" else _no_column
-    kernels["lower(text)"] = _ascii(pc.ascii_lower)
-    kernels["upper(text)"] = _ascii(pc.ascii_upper)
     for name in ("length", "char_length", "character_length", "textlen"):
         kernels[f"{name}(text)"] = _length
     kernels["text(bpchar)"] = _without_blanks
@@ -251,7 +337,51 @@ def arrow_kernel(signature: str, site: Site) -> Compute | None:
         return lambda text, wanted: pc.invert(matcher(text, wanted))
     if signature in _REGEXES:
         return _regex(site, *_REGEXES[signature])
-    return _KERNELS.get(signature)
+    if signature in _OF_LETTERS:
+        return _of_letters(signature, site)
+    if signature == "hashtext(text)" and site.text_rules.encoding == "UTF8":
+        return _hash_column
+    make = SITED.get(signature)
+    return _KERNELS.get(signature) if make is None else make(site)
+
+
+#: Functions whose computation is made for each call, with the call's constants.
+SITED: Final = {**arrow_times.MAKERS, **arrow_documents.MAKERS, **arrow_networks.MAKERS}
+
+
+#: Functions that ask for the case of letters: the text's own function, or None for ILIKE.
+_OF_LETTERS: Final[dict[str, Compute | None]] = {
+    "lower(text)": pc.ascii_lower,
+    "upper(text)": pc.ascii_upper,
+    **{f"{name}icnlike({name},text)": None for name in ("text", "name")},
+    **{f"{name}iclike({name},text)": None for name in ("text", "name")},
+}
+
+
+def _of_letters(signature: str, site: Site) -> Compute | None:
+    """Where ASCII letters have their usual case; under C, others have none."""
+    rules = site.collation_rules
+    if not is_plain_for_ascii(rules):
+        return None
+    compute = _OF_LETTERS[signature]
+    if compute is None:
+        compute = _ilike(site, is_negated="nlike" in signature)
+    return compute if compute is None or rules.is_c else _ascii(compute)
+
+
+def _ilike(site: Site, *, is_negated: bool) -> Compute | None:
+    pattern = site.constants[1]
+    if not isinstance(pattern, str) or not pattern.isascii():
+        return None
+    matcher = _like(pattern.lower())
+    if matcher is None:
+        return None
+
+    def run(text: Datum, wanted: Datum = None) -> Datum:
+        matches = matcher(pc.ascii_lower(text), wanted)
+        return pc.invert(matches) if is_negated else matches
+
+    return run
 
 
 def _like(pattern: str) -> Compute | None:
@@ -309,5 +439,11 @@ def cannot_fail(signature: str) -> bool:
 _SAFE: Final = frozenset(
     form.format(name)
     for name in _COMPARE
-    for form in (*_COMPARED, *_FLOATS, "bpchar{}(bpchar,bpchar)")
+    for form in (
+        *_COMPARED,
+        *_FLOATS,
+        "bpchar{}(bpchar,bpchar)",
+        "numeric_{}(numeric,numeric)",
+        "bool{}(bool,bool)",
+    )
 ) | {"length(text)", "char_length(text)", "text(bpchar)", "starts_with(text,text)"}

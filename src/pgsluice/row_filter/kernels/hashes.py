@@ -12,6 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from pgsluice.row_filter.kernels.kernel import Compute, Site, register, sited
 from pgsluice.row_filter.kernels.letters import encoder
 
@@ -153,3 +157,30 @@ def _of_float(number: float, seed: int | None = None) -> int:
 
 for _name, _type in (("hashfloat4", "float4"), ("hashfloat8", "float8")):
     _register_bytes(_name, _type, lambda site: _of_float)
+
+
+# Whole columns
+
+
+def hash_texts(array: pa.LargeStringArray | pa.LargeBinaryArray) -> npt.NDArray[np.int32]:
+    """hashtext() of each value's bytes; what a NULL gets does not matter."""
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: len(array) + 1]
+    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
+    lengths = np.diff(offsets)
+    hashes = np.zeros(len(array), np.uint64)
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        padded = np.zeros((len(rows), -(-int(length) // 4) * 4), np.uint8)
+        padded[:, :length] = data[offsets[rows][:, None] + np.arange(length)]
+        words = padded.view("<u4").astype(np.uint64)
+        columns = [words[:, place] for place in range(words.shape[1])]
+        hashes[rows] = _hashed(columns, int(length), 0)[2]
+    return hashes.astype(np.uint32).view(np.int32)
+
+
+def hash_integers(numbers: npt.NDArray[np.int64], *, is_wide: bool) -> npt.NDArray[np.int32]:
+    """hashint4() or, if it is wide, hashint8() of each number."""
+    word = numbers.astype(np.uint64)
+    low, high = word & _MASK, word >> np.uint64(32)
+    folded = low ^ np.where(numbers >= 0, high, high ^ np.uint64(_MASK)) if is_wide else low
+    return np.asarray(_hash_word(folded)[2]).astype(np.uint32).view(np.int32)

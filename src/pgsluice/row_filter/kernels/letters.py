@@ -71,6 +71,18 @@ def _cases(characters: Characters) -> tuple[dict[int, str], dict[int, str]]:
     )
 
 
+def is_plain_for_ascii(rules: CollationRules) -> bool:
+    """Whether ASCII letters have their usual case, which Turkish does not give them."""
+    if rules.is_c or rules.characters is None:
+        return True
+    lower, upper = _cases(rules.characters)
+    return all(
+        lower.get(code, chr(code)) == chr(code).lower()
+        and upper.get(code, chr(code)) == chr(code).upper()
+        for code in range(128)
+    )
+
+
 def unknown_characters(characters: Characters | None, *, with_context: bool) -> str:
     """A regular expression, for Python and re2, of characters of which nothing is known."""
     if characters is None:

@@ -1,15 +1,31 @@
-"""Make Arrow scalars of Python values without ``pa.scalar``, whose first use loads pandas.
+"""Make Arrow scalars of Python values, and booleans of masks.
 
-Loading it takes most of a second in every worker that filters.
+The first use of ``pa.scalar`` or ``pa.array`` would load pandas, which takes most of a second in
+every worker that filters.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+Datum: TypeAlias = Any
+"""An Arrow array, or a scalar for a constant."""
+ColumnCompute: TypeAlias = Callable[..., Datum]
+
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+class NoColumn(Exception):
+    """These values cannot be computed as a column."""
+
 
 _FORMATS: Final = {
     pa.int16(): "=h",
@@ -59,3 +75,12 @@ def _unscaled(number: Decimal) -> int:
 def null_truth() -> pa.Scalar:
     """A boolean NULL."""
     return make_scalar(None, pa.bool_())
+
+
+def boolean_array(truth: Mask, null: Mask | None = None) -> pa.Array:
+    """An Arrow array from masks."""
+    validity = None
+    if null is not None and null.any():
+        validity = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    bits = pa.py_buffer(np.packbits(truth, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(truth), [validity, bits])

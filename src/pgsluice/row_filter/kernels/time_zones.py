@@ -12,7 +12,7 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from pgsluice.row_filter.kernels.datetimes import is_finite, is_forever, valid_timestamp
@@ -81,6 +81,13 @@ def _east_of_local(zone: zoneinfo.ZoneInfo, local: int) -> int:
     before = _microseconds(time.utcoffset())
     after = _microseconds(time.replace(fold=1).utcoffset())
     return before if after > before else after
+
+
+@lru_cache(maxsize=65536)
+def east_on_day(zone: zoneinfo.ZoneInfo, day: int) -> int | None:
+    """The microseconds ahead of UTC on a day of UTC; None if they change in it."""
+    hours = {east_of_utc(zone, day * m.DAY + hour * m.HOUR) for hour in range(25)}
+    return hours.pop() if len(hours) == 1 else None
 
 
 def _shifted(by: Callable[[int], int]) -> Callable[[int], int]:
