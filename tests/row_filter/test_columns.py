@@ -47,6 +47,7 @@ VALUES = {
 FILTERS = (
     "active = true", "active <> false", "price * i > 100", "price + n > 0", "price - 1 < 0",
     "round(price) = 3", "trunc(price) = -2", "floor(price) = -3", "ceil(price) = 100",
+    "ceil(price) > 100", "round(price) > 100", "price + price > 100000000", "price * price > 1e12",
     "amount > 99.99", "amount >= 99.99", "amount <> 99.99", "amount < 100", "amount = 'NaN'",
     "n > -9 AND abs(n) > 5", "i > -9 AND abs(i) > 4", "coalesce(i, 0) > 3", "kind IN ('ORD', 'X')",
     "email ILIKE 'a%'", "email NOT ILIKE '%EXAMPLE'", "lower(email) = 'admin@b.example'",

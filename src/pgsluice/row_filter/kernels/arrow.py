@@ -27,6 +27,7 @@ from pgsluice.row_filter.values import NAMES, Value
 from pgsluice.row_filter.values import datetimes as m
 from pgsluice.row_filter.values.numbers import numeric_key, parse_numeric
 
+_MOST_DIGITS: Final = 38
 ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -82,7 +83,7 @@ def scalar(value: Value, type_oid: int) -> pa.Scalar:
 def _decimal(value: Decimal) -> pa.Scalar:
     scale = -int(value.as_tuple().exponent)
     precision = max(len(value.as_tuple().digits), scale, 1)
-    if precision > 38:
+    if precision > _MOST_DIGITS:
         raise NoColumn
     return make_scalar(value, pa.decimal128(precision, scale))
 
@@ -167,6 +168,18 @@ def _of_decimals(compute: Compute) -> Compute:
         if not all(pa.types.is_decimal(number.type) for number in numbers):
             raise NoColumn
         return compute(*numbers)
+
+    return run
+
+
+def _widened(compute: Compute) -> Compute:
+    """A rounding, with room for one more digit: 99.5 becomes 100."""
+
+    def run(number: Datum) -> Datum:
+        kind = number.type
+        if kind.precision > _MOST_DIGITS - 1:
+            raise NoColumn
+        return compute(number.cast(pa.decimal128(kind.precision + 1, kind.scale)))
 
     return run
 
@@ -274,7 +287,7 @@ def _register() -> dict[str, Compute]:
         ("ceil", pc.ceil),
         ("ceiling", pc.ceil),
     ):
-        kernels[f"{name}(numeric)"] = _of_decimals(compute)
+        kernels[f"{name}(numeric)"] = _of_decimals(_widened(compute))
     kernels["left(text,int4)"] = _left
     for name, digits in (("int2", 5), ("int4", 10), ("int8", 19)):
         kernels[f"numeric({name})"] = _cast(pa.decimal128(digits, 0))
