@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.databases import MakeDatabase
+from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.copy import import_snapshot, temporary_snapshot
 from pgsluice.embedded import EmbeddedServer
@@ -161,6 +161,26 @@ def test_a_leaf_that_had_no_rows_when_it_became_one(
     ((leaf,),) = shop.execute("SELECT 'leaf'::regclass::oid::int8")
     with connect_sql(shop.dsn) as connection:
         assert (leaves_created_empty(connection, [leaf]) == {leaf}) is is_empty
+
+
+def test_after_a_crash_rows_have_lost_the_numbers_of_their_commands() -> None:
+    """The same on a standby: WAL does not have them, and so all commands look like the first."""
+    with EmbeddedServer(18, settings={"fsync": "off"}) as server:
+        shop = Database(server, "postgres")
+        shop.execute(
+            "CREATE TABLE p (id int NOT NULL) PARTITION BY RANGE (id)",
+            "CHECKPOINT",  # the first change of a page after it is written with the whole page
+            "CREATE TABLE first PARTITION OF p FOR VALUES FROM (20) TO (29)",
+            f"BEGIN; {PLAIN}; {FILL}; {ATTACH}; COMMIT",
+            "CREATE TABLE bare PARTITION OF p FOR VALUES FROM (10) TO (19)",
+        )
+        ((leaf, bare),) = shop.execute(
+            "SELECT 'leaf'::regclass::oid::int8, 'bare'::regclass::oid::int8"
+        )
+        server.stop("immediate")
+        server.start()
+        with connect_sql(shop.dsn) as connection:
+            assert leaves_created_empty(connection, [leaf, bare]) == {bare}
 
 
 def test_a_locked_leaf_may_have_rows(database: MakeDatabase) -> None:

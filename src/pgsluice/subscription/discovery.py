@@ -90,17 +90,21 @@ def leaves_created_empty(
     A table that was made, filled and attached in one transaction has rows that an earlier command
     of that transaction inserted (a savepoint inside it would hide them, and is not looked for). A
     row that somebody locked or tried to delete since may have lost the number of its command, so
-    that it counts as one of these.
+    that it counts as one of these. So does every row if the server has replayed WAL since, after a
+    crash or as a standby: WAL does not have the numbers, all commands look like the first.
     """
     if not leaves:
         return frozenset()
     created_empty = set()
     candidates = connection.execute(_CREATED_AS_PARTITIONS, [list(leaves)]).fetchall()
     for oid, xid, command, namespace, name in candidates:
+        # The first command of a transaction makes no partition: it makes the table before.
         filled = sql.SQL(
             "SELECT EXISTS (SELECT FROM {} WHERE xmin::text = {} AND"
-            " (cmin::text::bigint < {} OR xmax::text <> '0'))"
-        ).format(sql.Identifier(namespace, name), sql.Literal(xid), sql.Literal(int(command)))
+            " ({command} = 0 OR cmin::text::bigint < {command} OR xmax::text <> '0'))"
+        ).format(
+            sql.Identifier(namespace, name), sql.Literal(xid), command=sql.Literal(int(command))
+        )
         try:
             with connection.transaction():
                 (row,) = connection.execute(filled).fetchall()
