@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgsluice.catalog import FilterTexts, relations_of
+from pgsluice.catalog import FilterTexts, leaf_filenodes, relations_of
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
@@ -116,7 +116,7 @@ def test_it_is_what_the_view_shows(
 
 
 @pytest.mark.parametrize("version", [14, 18])
-def test_a_leaf_whose_detach_is_pending_is_not_sent(
+def test_a_leaf_whose_detach_is_pending_is_neither_sent_nor_attached(
     version: int, servers: Callable[[int], EmbeddedServer], database
 ) -> None:
     db = database(servers(version))
@@ -136,6 +136,9 @@ def test_a_leaf_whose_detach_is_pending_is_not_sent(
         view = connection.execute("SELECT tablename FROM pg_catalog.pg_publication_tables")
         names = [relation.name for relation in relations_of(connection, ["p"]).values()]
         assert names == [name for (name,) in view.fetchall()] == ["l"]
+        query = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE relname IN ('r', 'l') ORDER BY 1"
+        root, leaf = (oid for (oid,) in connection.execute(query).fetchall())
+        assert set(leaf_filenodes(connection, [root])[root]) == {leaf}
 
 
 def test_it_does_not_wait_for_locks_and_reads_in_the_snapshot(

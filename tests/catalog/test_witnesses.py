@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-import psycopg
 import pytest
 
 from pgsluice.catalog import (
     CatalogWitnesses,
     fetch_witnesses,
-    leaf_filenodes,
     missing_values,
 )
 from pgsluice.catalog.witnesses import TableWitnesses
@@ -111,27 +108,6 @@ def test_a_partition_detached_and_attached(each_server: EmbeddedServer, database
     now, m = _of(db, "r"), _oid(db, "m")
     assert now.attachments.keys() == before.attachments.keys()
     assert {o for o in now.attachments if now.attachments[o] != before.attachments[o]} == {m}
-
-
-@pytest.mark.parametrize("version", [14, 18])
-def test_a_partition_whose_detach_is_pending_is_not_attached(
-    version: int, servers: Callable[[int], EmbeddedServer], database
-) -> None:
-    db = database(servers(version))
-    db.execute(
-        "CREATE TABLE r (a int) PARTITION BY LIST (a)",
-        "CREATE TABLE k PARTITION OF r FOR VALUES IN (1)",
-        "CREATE TABLE l PARTITION OF r FOR VALUES IN (2)",
-    )
-    root, leaf = _oid(db, "r"), _oid(db, "l")
-    with db.connect() as reader, connect_sql(db.dsn) as connection:
-        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        reader.execute("SELECT FROM r")  # the second transaction of the detach waits for it
-        with db.connect() as detaching:
-            detaching.execute("SET statement_timeout = '200ms'")
-            with pytest.raises(psycopg.errors.QueryCanceled):
-                detaching.execute("ALTER TABLE r DETACH PARTITION k CONCURRENTLY")
-        assert set(leaf_filenodes(connection, [root])[root]) == {leaf}
 
 
 @pytest.mark.parametrize(
