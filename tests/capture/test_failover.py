@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from tests.support.capturing import (
 from tests.support.children import CHILDREN
 from tests.support.databases import Database
 from tests.support.standby import Standby
+from tests.support.threads import beside
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.cli.app import run_command
@@ -494,22 +495,14 @@ def test_a_standby_that_is_read_itself_is_promoted(pair, tmp_path) -> None:
     assert inserted(config) == ids(pair.on_standby) == numbers(1, 30)
 
 
-@contextmanager
-def snapshots_logged(db: Database) -> Iterator[None]:
+def snapshots_logged(db: Database) -> AbstractContextManager[threading.Thread]:
     """A slot is made on a standby when its primary says which transactions run."""
-    done = threading.Event()
 
-    def log() -> None:
+    def log(done: threading.Event) -> None:
         while not done.wait(0.1):
             db.execute("SELECT pg_log_standby_snapshot()")
 
-    thread = threading.Thread(target=log)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    return beside(log)
 
 
 def test_without_the_slot_the_changes_cannot_be_had(make_pair, tmp_path) -> None:

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from psycopg.conninfo import make_conninfo
 from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
+from tests.support.threads import beside
 
 from pgsluice.copy import CopyResult, CopyTables, CopyWork, Snapshot, reader, temporary_snapshot
 from pgsluice.errors import Failure, ParkReason, Remedy
@@ -482,16 +483,13 @@ def test_a_copy_reads_one_moment_while_others_write(database: MakeDatabase, tmp_
         "CREATE TABLE t (id int PRIMARY KEY, n int)",
         "INSERT INTO t SELECT i, 0 FROM generate_series(1, 20000) i",
     )
-    ended = threading.Event()
 
-    def write() -> None:
+    def write(ended: threading.Event) -> None:
         with shop.connect() as connection:
             while not ended.is_set():
                 connection.execute("UPDATE t SET n = n + 1 WHERE id % 100 = 0")
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with beside(write):
         for number in range(3):
             with one.snapshot() as snapshot:
                 work = one.works()["t"]
@@ -501,9 +499,6 @@ def test_a_copy_reads_one_moment_while_others_write(database: MakeDatabase, tmp_
                 assert well({"t": one.copy(renamed, snapshot)}) == {"t": 20000}
             values = _values(one.rows(f"t{number}"))
             assert len(values) == 1, "every writing transaction sets them all alike"
-    finally:
-        ended.set()
-        writer.join()
 
 
 def _values(rows: Sequence[dict[str, Any]]) -> set[int]:

@@ -7,6 +7,7 @@ import threading
 import pytest
 from tests.support.databases import Database, MakeDatabase
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.threads import beside
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SpoolBusy
@@ -101,9 +102,8 @@ def test_copies_join_the_stream_while_others_write(
         "INSERT INTO cut SELECT i, 0 FROM generate_series(1, 2000) i",
         "INSERT INTO rewritten SELECT i, 0 FROM generate_series(1, 2000) i",
     )
-    ended = threading.Event()
 
-    def write() -> None:
+    def write(ended: threading.Event) -> None:
         """A few hundred small transactions a second, and the big ones once the slot is there."""
         has_cut = False
         with shop.connect() as connection:
@@ -122,12 +122,7 @@ def test_copies_join_the_stream_while_others_write(
                     connection.execute("TRUNCATE cut; INSERT INTO cut VALUES (1, 1), (100, 1)")
                     connection.execute("VACUUM FULL rewritten")
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with beside(write):
         one.once()
-    finally:
-        ended.set()
-        writer.join()
     one.once()
     one.assert_equal("busy", "cut", "rewritten")

@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 from tests.support.databases import Database, MakeDatabase
 from tests.support.pipeline import MakePipeline
+from tests.support.threads import beside
 from tests.support.verifying import tamper, verify, with_rows
 
 from pgsluice.cli.app import run_command
@@ -76,12 +76,10 @@ def test_beside_a_run_it_compares_at_one_position_while_writes_go_on(
     one.assert_equal("t", "u")
 
 
-@contextmanager
-def writes(shop: Database) -> Iterator[None]:
+def writes(shop: Database) -> AbstractContextManager[threading.Thread]:
     """Small transactions over both tables, one after the other, while the block runs."""
-    ended = threading.Event()
 
-    def work() -> None:
+    def work(ended: threading.Event) -> None:
         with shop.connect() as connection:
             for number in range(10**9):
                 if ended.is_set():
@@ -92,13 +90,7 @@ def writes(shop: Database) -> Iterator[None]:
                     f" INSERT INTO u (t) VALUES ({key}); DELETE FROM u WHERE t = {key} - 7; COMMIT"
                 )
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return beside(work)
 
 
 def test_a_verify_that_dies_leaves_the_run_unharmed(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from tests.support.databases import Database
+from tests.support.threads import beside
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig
@@ -63,27 +64,9 @@ def await_that(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     pytest.fail("it did not come about")
 
 
-@contextmanager
-def running(config: Config) -> Iterator[threading.Thread]:
+def running(config: Config) -> AbstractContextManager[threading.Thread]:
     """A capture on a thread of its own."""
-    stop = threading.Event()
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            run_capture(config, stop=stop)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        stop.set()
-        thread.join()
-    if failures:
-        raise failures[0]
+    return beside(lambda stop: run_capture(config, stop=stop))
 
 
 def killed(config: Config, failpoints: str) -> None:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 from tests.support.databases import Database, MakeDatabase
 from tests.support.forked_capture import ForkedCapture
 from tests.support.oracle import assert_equal
+from tests.support.threads import beside
 
 from pgsluice.cli.app import run_command
 from pgsluice.config import Config, load_config
@@ -91,26 +92,9 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
         """``pgsluice run --once``, in this process."""
         run(self.config, once=True, **options)
 
-    @contextmanager
-    def live(self, **options: Any) -> Iterator[None]:
+    def live(self, **options: Any) -> AbstractContextManager[threading.Thread]:
         """``pgsluice run`` while the block runs, in a thread of this process."""
-        stop = threading.Event()
-
-        def work() -> None:
-            try:
-                run(self.config, stop=stop, **options)
-            except BaseException as error:
-                self.errors.append(error)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-        if self.errors:
-            raise self.errors.pop()
+        return beside(lambda stop: run(self.config, stop=stop, **options), self.errors)
 
     def record(self, subscription: str = "lake") -> SubscriptionRecord:
         return find_record(self.spool, subscription)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from tests.support.ddl.seen import Seen, TargetSeen
 from tests.support.oracle import compare_exact
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.settling import Settling
+from tests.support.threads import beside
 
 LONG_POLL_S = 12
 """Time for the statements of all rows between two looks at the catalog."""
@@ -173,26 +174,18 @@ class Batch:
                     connection.rollback()
                     self.failed[row.name] = str(error).splitlines()[0]
 
-    @contextmanager
-    def _load(self) -> Iterator[None]:
+    def _load(self) -> AbstractContextManager[object]:
         """The rows' load, some fifty times a second, from a session of its own."""
         statements = [row.sql(row.load) for row in self.rows if row.load]
-        ended = threading.Event()
 
-        def write() -> None:
+        def write(ended: threading.Event) -> None:
             with self.database.connect() as connection:
                 while not ended.wait(_LOAD_PAUSE_S):
                     for statement in statements:
                         with suppress(psycopg.Error):
                             connection.execute(statement)
 
-        with ExitStack() as stack:
-            if statements:
-                thread = threading.Thread(target=write)
-                thread.start()
-                stack.callback(thread.join)
-                stack.callback(ended.set)
-            yield
+        return beside(write) if statements else nullcontext()
 
     # Setting up
 
