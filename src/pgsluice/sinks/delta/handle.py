@@ -1,4 +1,6 @@
-"""One Delta table as it was opened; fulfils the contract's handle.
+"""One Delta table as it was opened: a handle, with staging and reading, of the sink contract.
+
+:mod:`pgsluice.sinks.contract` says what each method owes.
 
 Each write names the version that it makes and lets deltalake not retry it, so it fails when
 another commit made that version first.
@@ -6,10 +8,10 @@ another commit made that version first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
@@ -36,63 +38,48 @@ from pgsluice.sinks.delta.merge import merge
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
 from pgsluice.sinks.delta.statistics import writer_properties
 
+if TYPE_CHECKING:
+    from pgsluice.sinks.delta.sink import DeltaSink
+
 
 class DeltaHandle:
     """A Delta table at one version, or the place where one will be made.
 
     Args:
-        uri: where it lies.
+        sink: has the path, and the options of all tables.
         table: what it has to be.
         identity: whose rows it holds; names the transaction identifier of the position.
-        foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
-        cut_retention_s: how long readers may use a version that a cut names.
-        history_retention_s: how long readers may use any other version.
-        storage_options: for object stores, as deltalake takes them.
     """
 
-    def __init__(
-        self,
-        uri: str,
-        table: TargetTable,
-        identity: TargetIdentity,
-        *,
-        foreign_writes: Literal["park", "allow"],
-        cut_retention_s: float,
-        history_retention_s: float,
-        storage_options: Mapping[str, str],
-    ) -> None:
-        self._uri = uri
+    def __init__(self, sink: DeltaSink, table: TargetTable, identity: TargetIdentity) -> None:
+        self._sink = sink
+        self._uri = sink.location(table.namespace, table.name)
         self._table = table
         self._identity = identity
-        self._foreign_writes = foreign_writes
-        self._log_hours = maintenance.log_hours(cut_retention_s, history_retention_s)
-        self._history_hours = maintenance.whole_hours(history_retention_s)
-        self._storage_options = dict(storage_options) or None
+        history_s = sink.history_retention_s
+        self._log_hours = maintenance.log_hours(sink.cut_retention_s, history_s)
+        self._history_hours = maintenance.whole_hours(history_s)
+        self._storage_options = dict(sink.storage_options) or None
         self._bytes_written = 0
         self._delta = self._open()
 
     @property
     def location(self) -> str:
-        """Where the table lies."""
         return self._uri
 
     @property
     def version(self) -> int:
-        """Delta's table version; -1 for a table that does not exist yet."""
         return -1 if self._delta is None else self._delta.version()
 
     def schema(self) -> pa.Schema | None:
-        """The table's columns; None for a table that does not exist yet."""
         return None if self._delta is None else columns.existing_schema(self._delta)
 
     def marker(self) -> CommitMarker | None:
-        """What our newest commit says; None where pgsluice never wrote."""
         if self._delta is None:
             return None
         return commit_marker.read_marker(self._delta, self._identity)
 
     def content(self, version: int) -> TargetContent | None:
-        """The table at a version; None: there is none, or its log is gone."""
         try:
             delta = DeltaTable(self._uri, version=version, storage_options=self._storage_options)
         except DeltaError:
@@ -102,21 +89,10 @@ class DeltaHandle:
         return TargetContent(marker, schema, columns.rows(delta, schema))
 
     def refuse_foreign_changes(self) -> None:
-        """Look at the versions since our newest commit.
-
-        Raises:
-            TableError: one of them changed data, and ``foreign_writes`` is ``park``.
-        """
-        if self._delta is not None and self._foreign_writes == "park":
+        if self._delta is not None and self._sink.foreign_writes == "park":
             commit_marker.check_foreign_writes(self._delta, self._table.title)
 
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
-        """Replace the content by a copy, or make the table with it. Rows stream.
-
-        Raises:
-            Overtaken: another commit came first.
-            TableError: a column has no Delta type, or a key is NULL.
-        """
         schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
 
@@ -141,42 +117,23 @@ class DeltaHandle:
         return self._replaced(copied.rows)
 
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        """Write a part of a copy as files that no version refers to.
-
-        Raises:
-            TableError: a column has no Delta type, or a key is NULL.
-        """
+        """Write files that no version refers to."""
         schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
         return staging.stage(self._uri, schema, copied, self._storage_options)
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        """Replace the content by staged files, or make the table with them.
-
-        Raises:
-            Overtaken: another commit came first.
-        """
         self._commit_staged(self.target_types(self._table.schema), staged, position)
         return self._replaced(sum(part.rows for part in staged))
 
     def target_types(self, schema: pa.Schema) -> pa.Schema:
-        """The same columns in the Arrow types that Delta gives back for them.
-
-        Raises:
-            TableError: Delta has no type for a column.
-        """
         return columns.as_delta(schema, self._table.title)
 
     def alter(
         self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
     ) -> Applied:
-        """Give the table columns, and columns wider types, in one commit.
-
-        Columns that are NULL in all rows need no file. Otherwise the table is written anew from
+        """Columns that are NULL in all rows need no file. Otherwise the table is written anew from
         itself, in files that no version refers to before the commit.
-
-        Raises:
-            Overtaken: another commit came first.
         """
         delta, title = self._delta, self._table.title
         assert delta is not None
@@ -195,12 +152,6 @@ class DeltaHandle:
         return replace(self._replaced(0), bytes_written=staged.bytes_written)
 
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
-        """Apply net changes in one commit.
-
-        Raises:
-            Overtaken: another commit came first.
-            TableError: the table lacks a row that absent values have to come from.
-        """
         if self._delta is None:
             applied = self._create(changes, position)
         else:
@@ -209,7 +160,6 @@ class DeltaHandle:
         return applied
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
-        """Compact and vacuum when enough has been written since the last time."""
         if self._delta is None or not maintenance.is_due(self._delta, self._bytes_written):
             return False
         maintenance.keep_log(self._delta, self._log_hours)
@@ -282,7 +232,7 @@ class DeltaHandle:
 
         Where others may change the data, only a MERGE makes sure that no key comes twice.
         """
-        return not net.key or (net.only_new and self._foreign_writes == "park")
+        return not net.key or (net.only_new and self._sink.foreign_writes == "park")
 
     def _create(self, net: NetChanges, position: Lsn) -> Applied:
         """Make the table from changes: it was not to be copied, so it lacks all other rows."""

@@ -38,15 +38,7 @@ class DeltaSink:
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle:
         """Open a table at its newest version, whether it exists or not."""
-        return DeltaHandle(
-            self.location(table.namespace, table.name),
-            table,
-            identity,
-            foreign_writes=self.foreign_writes,
-            cut_retention_s=self.cut_retention_s,
-            history_retention_s=self.history_retention_s,
-            storage_options=self.storage_options,
-        )
+        return DeltaHandle(self, table, identity)
 
 
 def encode_name(name: str) -> str:
