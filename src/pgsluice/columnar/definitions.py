@@ -34,9 +34,7 @@ def column_types(
     """How each column of a relation maps to Arrow.
 
     Args:
-        relation: the definition in force.
         facts: describe types that are not built in; without facts, these map to text.
-        options: for all columns.
         overrides: by column name, options for that column alone.
     """
     definitions = facts.type_definitions() if facts is not None else {}

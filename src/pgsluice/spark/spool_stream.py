@@ -72,7 +72,6 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     partitions are (:meth:`partitions_between`) and how a task reads one (``read``).
 
     Args:
-        spool: the spool's folder.
         max_rows: rows after which a batch takes no further segment.
         max_bytes: bytes after which a batch takes no further segment.
     """

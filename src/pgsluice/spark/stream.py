@@ -42,7 +42,6 @@ class PgoutputStreamReader(SpoolStreamReader):
 
     Args:
         options: the query's options, with a subscription.
-        schema: the query's schema.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

@@ -49,7 +49,6 @@ def encode_change(before: SubscriptionRecord | None, after: SubscriptionRecord) 
 
     Args:
         before: the record that was saved last; None: write the whole record.
-        after: the record to save.
     """
     raw: dict[str, Any] = {
         name: value

@@ -25,8 +25,6 @@ class TableWork:
     Attributes:
         relation_oid: the table, or a partitioned table's root.
         namespace, name: the target's: the name of the source's table at the last look.
-        after: what the table is applied through.
-        through: the batch's end.
         committed: position of pgsluice's newest commit at the target, as the record knows it.
         copy_number: which copy the target has to carry.
         oids: the relations with changes: the table, or its leaves.

@@ -85,10 +85,8 @@ def columns_of(
     """What a table's changes ask of its target.
 
     Args:
-        work: the table.
         runs: its changes; at least one.
         existing: the target's columns; None: it does not exist yet.
-        options: how tables travel.
 
     Raises:
         TableError: the table's facts are not known, or only a look at the catalog can say what a
@@ -266,11 +264,8 @@ def missing_value(
     """What rows from before a column have in it, as the target's type has it.
 
     Args:
-        table: for messages.
-        column: the column.
         facts: of its table.
         text: the value as PostgreSQL prints it; None: NULL.
-        options: how tables travel.
 
     Raises:
         TableError: the target's type cannot hold it.

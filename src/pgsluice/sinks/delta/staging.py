@@ -39,8 +39,6 @@ def stage(
     Args:
         uri: the table's folder; it need not exist.
         schema: the rows' columns, in Delta's types.
-        rows: the batches.
-        storage_options: as deltalake takes them.
     """
     if "://" not in uri:
         Path(uri).mkdir(parents=True, exist_ok=True)
@@ -70,10 +68,7 @@ def commit(
 
     Args:
         target: the opened table; a URI makes a new one.
-        schema: the columns, in Delta's types.
-        staged: what tasks have written.
         configuration: properties of a new table.
-        storage_options: as deltalake takes them.
         commit_properties: with the marker.
     """
     now_ms = int(time.time() * 1000)
