@@ -137,6 +137,8 @@ def has_name(connection: Connection, oid: int, namespace: str, name: str) -> boo
 
 def lockable_tables(connection: Connection, oids: Collection[int]) -> frozenset[int]:
     """Which tables can be locked for reading now, with their partitions; nothing stays locked."""
+    if not oids:
+        return frozenset()
     names = connection.execute(
         "SELECT c.oid, c.oid::regclass::text FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s)",
         [list(oids)],
