@@ -167,7 +167,10 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
 
         def reached() -> bool:
             with suppress(FileNotFoundError, SpoolError, StopIteration, KeyError):
-                tables = self.record().tables.values()
+                record = find_record(self.spool, "lake")
+                if record is None:  # it has not registered yet
+                    return False
+                tables = record.tables.values()
                 spool = json.loads((self.spool / "frontier.json").read_text())
                 return (
                     bool(tables)
