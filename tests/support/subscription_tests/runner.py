@@ -47,6 +47,7 @@ class Run:
         self._is_own = is_own
         self._settings = settings
         self._publications: list[str] = []
+        self._is_to_publish = False
         self._is_to_reread = threading.Event()
 
     def run(self) -> dict[str, list[str]]:
@@ -125,14 +126,16 @@ class Run:
     def _take(self, scenario: Scenario, step: list[str]) -> None:
         if self._is_own and is_about_publications(step):
             self._publications += map(scenario.sql, step)
-            self._is_to_reread.set()
+            self._is_to_publish = True
         else:
             self._execute(scenario, step)
 
     def _publish(self) -> None:
         """Have the run read changed publications of pgsluice's own."""
-        if self._is_to_reread.is_set():
+        if self._is_to_publish:
+            self._is_to_publish = False
             self._write_publications()
+            self._is_to_reread.set()  # only now: the run looks several times a second
             self._one.wait_until(
                 lambda: not self._is_to_reread.is_set(), why="the publications are read again"
             )
