@@ -277,6 +277,7 @@ class Model(RuleBasedStateMachine):
             self.tables.apply(oid, event)
 
     def copy_renamed(self, outcome: str) -> None:
+        is_look_due = False
         for oid, table in self.tables.record.tables.items():
             old = table.old_target
             if not table.is_to_copy or table.state is TableState.INITIALISE or old is None:
@@ -294,6 +295,9 @@ class Model(RuleBasedStateMachine):
             if outcome == "crash":
                 raise CrashError
             self.tables.apply(oid, event)
+            is_look_due |= isinstance(event, OldTargetCopied)
+        if is_look_due:
+            self.look()
 
     def load(self, oid: int, table: TableRecord, source: SourceTable, snapshot: int) -> Any:
         failure = self.write(oid, table, snapshot, source.changes)
