@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from pgsluice.catalog import FilterTexts, leaf_filenodes, relations_of
+from pgsluice.catalog.published import differing_lists
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
@@ -190,3 +191,46 @@ def test_a_row_filter_is_printed_once(database) -> None:
         assert row_filter() == "(a > 5)"
         migration.execute("ALTER PUBLICATION p SET TABLE t")
         assert row_filter() is None
+
+
+LISTS = (
+    ("t (id, a, b)", "t"),
+    ("t (b, a, id)", "t (id, a, b)"),
+    ("t (id, a)", "t (a, id)"),
+    ("t (id, a)", "t"),
+    ("t (id, a)", "t (id, b)"),
+)
+
+
+@pytest.mark.parametrize("version", [15, 16, 18])
+def test_column_lists_differ_where_the_walsender_says_so(servers, database, version: int) -> None:
+    db = database(servers(version))
+    db.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int, gone int, b int,"
+        " g int GENERATED ALWAYS AS (a + 1) STORED)",
+        "ALTER TABLE t DROP gone",
+    )
+    for number, (first, second) in enumerate(LISTS):
+        names = [f"first{number}", f"second{number}"]
+        db.execute(
+            f"CREATE PUBLICATION {names[0]} FOR TABLE {first}",
+            f"CREATE PUBLICATION {names[1]} FOR TABLE {second}",
+        )
+    slot = f"slot_{db.name}"
+    db.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+    db.execute("INSERT INTO t VALUES (1)")
+    try:
+        for number, lists in enumerate(LISTS):
+            names = [f"first{number}", f"second{number}"]
+            with db.connect() as connection:
+                refusal = differing_lists(relations_of(connection, names).values())
+                decode = "SELECT pg_logical_slot_peek_binary_changes(%s, NULL, NULL, VARIADIC %s)"
+                options = ["proto_version", "1", "publication_names", ",".join(names)]
+                try:
+                    connection.execute(decode, [slot, options])
+                    said = None
+                except psycopg.Error as error:
+                    said = error.diag.message_primary
+            assert refusal == said, lists
+    finally:
+        db.execute(f"SELECT pg_drop_replication_slot('{slot}')")

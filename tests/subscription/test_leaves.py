@@ -159,6 +159,9 @@ def test_a_leaf_that_had_no_rows_when_it_became_one(
     shop = database(each_server)
     shop.execute("CREATE TABLE p (id int NOT NULL) PARTITION BY RANGE (id)", *statements)
     ((leaf,),) = shop.execute("SELECT 'leaf'::regclass::oid::int8")
+    if each_server.programs.major == 10 and CREATE in statements[0] and FILL in statements[0]:
+        # On 10 that CREATE is the first command, as every command is after a replay of WAL.
+        is_empty = False
     with connect_sql(shop.dsn) as connection:
         assert (leaves_created_empty(connection, [leaf]) == {leaf}) is is_empty
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import psycopg
@@ -36,6 +36,8 @@ Connection = psycopg.Connection[Any]
 
 _FIRST_WITH_PARTITIONED = 130000
 _FIRST_WITH_LISTS = 150000
+_FIRST_TO_COUNT_LIVE = 160000
+"""15 counts dropped and generated columns, too, when it asks if a list has all columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,15 @@ class PublishedBy:
     Attributes:
         columns: what it sends, in the table's order; None: all columns that are not generated.
         row_filter: the WHERE clause, as the server prints it.
+        sends_all: whether that is every column that is not generated: a list of all of them is to
+            the server as no list.
     """
 
     publication: str
     actions: frozenset[str]
     columns: tuple[str, ...] | None
     row_filter: str | None
+    sends_all: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def differing_lists(relations: Iterable[PublishedRelation]) -> str | None:
     at the table's first change.
     """
     for relation in relations:
-        lists = {None if by.columns is None else frozenset(by.columns) for by in relation.by}
+        lists = {None if by.sends_all else by.columns for by in relation.by}
         if len(lists) > 1:
             title = shown(f"{relation.namespace}.{relation.name}")
             return (
@@ -133,8 +138,8 @@ FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition {attached}
 """
 _COLUMNS = """
-SELECT a.attrelid, a.attnum, a.attname, {generated}
-FROM pg_catalog.pg_attribute a
+SELECT a.attrelid, a.attnum, a.attname, {generated}, c.relnatts
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
 WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """
@@ -158,8 +163,9 @@ def relations_of(
     for name, info in infos.items():
         for oid in sent[name]:
             listed = catalog.listed_as(info, oid)
+            sent_columns, sends_all = columns.get((name, oid), (None, True))
             by[oid].append(
-                PublishedBy(name, info.actions, columns.get((name, oid)), listed.row_filter)
+                PublishedBy(name, info.actions, sent_columns, listed.row_filter, sends_all)
             )
     relations = sorted(
         by, key=lambda oid: (catalog.relations[oid].namespace, catalog.relations[oid].name)
@@ -283,8 +289,9 @@ def _columns_of(
     catalog: _Catalog,
     infos: Mapping[str, PublicationInfo],
     sent: Mapping[str, set[int]],
-) -> dict[tuple[str, int], tuple[str, ...]]:
-    """The columns of (publication, relation), where a list or generated columns decide."""
+) -> dict[tuple[str, int], tuple[tuple[str, ...], bool]]:
+    """The columns of (publication, relation), where a list or generated columns decide, and
+    whether they are all that are not generated."""
     wanted = {
         (name, oid)
         for name, info in infos.items()
@@ -296,14 +303,16 @@ def _columns_of(
     generated = "a.attgenerated::text" if catalog.version >= 120000 else "''"
     query = _COLUMNS.format(generated=generated)
     columns: defaultdict[int, list[tuple[int, str, str]]] = defaultdict(list)
+    counts: dict[int, int] = {}
     oids = list({oid for _, oid in wanted})
     for oid, *column in connection.execute(query.encode(), [oids]).fetchall():
         columns[int(oid)].append((column[0], column[1], column[2]))
+        counts[int(oid)] = column[3]
     published = {}
     for name, oid in wanted:
         attnums = catalog.listed_as(infos[name], oid).attnums
         sends_stored = infos[name].generated_columns == "stored"
-        published[name, oid] = tuple(
+        listed = tuple(
             column
             for attnum, column, is_generated in columns[oid]
             if (
@@ -312,4 +321,8 @@ def _columns_of(
                 else not is_generated or (is_generated == "s" and sends_stored)
             )
         )
+        is_all = listed == tuple(column for _, column, generated in columns[oid] if not generated)
+        if catalog.version < _FIRST_TO_COUNT_LIVE and attnums is not None:
+            is_all = len(listed) == counts[oid]
+        published[name, oid] = listed, is_all
     return published

@@ -91,7 +91,8 @@ def leaves_created_empty(
     of that transaction inserted (a savepoint inside it would hide them, and is not looked for). A
     row that somebody locked or tried to delete since may have lost the number of its command, so
     that it counts as one of these. So does every row if the server has replayed WAL since, after a
-    crash or as a standby: WAL does not have the numbers, all commands look like the first.
+    crash or as a standby: WAL does not have the numbers, all commands look like the first. On 10
+    CREATE TABLE … PARTITION OF is the first command, so that rows of its transaction count.
     """
     if not leaves:
         return frozenset()
