@@ -167,17 +167,19 @@ def test_killed_in_a_stream_nothing_is_lost_or_doubled(db, configure, place):
     once(config)
     with db.connect() as one:
         one.execute("BEGIN")
-        one.execute(rows(1, 2000))
+        one.execute(rows(1, 6000))  # many chunks of frames, so that there are enough parts
         one.execute("SAVEPOINT a")
-        db.execute(rows(5001, 5010))
-        one.execute(rows(2001, 3000))
+        db.execute(rows(50001, 50010))
+        one.execute(rows(6001, 9000))
         one.execute("ROLLBACK TO a")
-        one.execute(rows(3001, 4000))
+        one.execute(rows(9001, 12000))
         one.execute("COMMIT")
-    db.execute(rows(6001, 6010))
+    db.execute(rows(60001, 60010))
     kill(config, place)
     path = once(config)
-    expected = [*range(5001, 5011), *range(1, 2001), *range(3001, 4001), *range(6001, 6011)]
+    expected = [
+        *range(50001, 50011), *range(1, 6001), *range(9001, 12001), *range(60001, 60011),
+    ]  # fmt: skip
     assert inserted(path) == expected
     assert parts_of(path) == files(path)
 

@@ -325,7 +325,7 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
         raise SourceRefused(
             f"slot {slot.name!r} was made with two_phase = {was}, the configuration says {asked}",
             hint=f"set two_phase = {was}: a slot keeps it for life; for the other, `pgsluice "
-            "drop` and start again",
+            "drop CONFIG` and start again",
         )
 
 

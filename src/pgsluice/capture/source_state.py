@@ -32,7 +32,6 @@ from pgsluice.errors import (
 )
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.spool.formats import RESTORE_STATE
 from pgsluice.spool.layout import FRONTIER
 
 _STATUS_S = 10.0
@@ -181,17 +180,11 @@ def check_slot(
         )
     if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > frontier:
         stands = f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's"
+        cause, hint = "somebody else read from it", f"the changes between are gone: {COPY_AGAIN}"
         if not has_frontier:
-            raise Gap(
-                f"{stands} last transaction at {frontier}, and the spool's {FRONTIER} is missing",
-                hint=RESTORE_STATE,
-                lsn=frontier,
-            )
-        raise Gap(
-            f"{stands} frontier {frontier}: somebody else read from it",
-            hint=f"the changes between are gone: {COPY_AGAIN}",
-            lsn=frontier,
-        )
+            cause += f", or the spool's {FRONTIER} is missing"
+            hint = f"restore the file if there was one; else {hint}"
+        raise Gap(f"{stands} frontier {frontier}: {cause}", hint=hint, lsn=frontier)
     if frontier > source.flush_lsn:
         problem = f"the server's WAL ends at {source.flush_lsn}, before the spool's {frontier}"
         if source.is_standby:

@@ -55,7 +55,7 @@ class PublishedBy:
     actions: frozenset[str]
     columns: tuple[str, ...] | None
     row_filter: str | None
-    sends_all: bool = field(default=True, compare=False)
+    sends_all: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def differing_lists(relations: Iterable[PublishedRelation]) -> str | None:
     at the table's first change.
     """
     for relation in relations:
-        lists = {None if by.sends_all else by.columns for by in relation.by}
+        lists = {None if by.columns is None or by.sends_all else by.columns for by in relation.by}
         if len(lists) > 1:
             title = shown(f"{relation.namespace}.{relation.name}")
             return (

@@ -83,7 +83,7 @@ def drop_subscription(spool: str | Path, name: str) -> None:
     if record.owner is Owner.CONFIG:
         raise ConfigError(
             f"subscription {name} belongs to a configuration of pgsluice",
-            hint=f"drop it with `pgsluice drop --subscription {name}`",
+            hint=f"drop it with `pgsluice drop CONFIG --subscription {name}`",
             option="subscription",
         )
     with subscription_lock(spool, name):
