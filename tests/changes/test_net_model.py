@@ -64,7 +64,8 @@ def histories(draw: st.DrawFn) -> tuple[Model, list[tuple[Any, ...]], bool]:
             if kind == "move" and not free:
                 continue
             old = rows.pop(key)
-            is_kept = draw(st.booleans())
+            # A value that is stored out of line, and so may be left out, is never NULL.
+            is_kept = old[1] is not None and draw(st.booleans())
             to = draw(st.sampled_from(free)) if kind == "move" else key
             rows[to] = (number, old[1] if is_kept else draw(text))
             changes.append(("update", key, old, to, number, ABSENT if is_kept else rows[to][1]))
