@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import threading
 from dataclasses import replace
 
 import pytest
@@ -257,6 +258,11 @@ def test_a_spool_has_one_writer_at_a_time_each_with_a_higher_epoch(spool):
         epoch = first.epoch
     with SpoolWriter(spool) as second:
         assert second.epoch == epoch + 1
+        ending = threading.Timer(0.1, second.close)
+        ending.start()
+        with SpoolWriter(Spool.open(spool.path), patience_s=60) as third:
+            assert third.epoch == epoch + 2
+        ending.join()
 
 
 def test_no_other_user_can_read_the_files(spool):

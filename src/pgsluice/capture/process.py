@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from pgsluice.capture.reporting import CaptureReporter
-from pgsluice.capture.slot import STALE_WALSENDER_TIMEOUT_S, prepare_source
+from pgsluice.capture.slot import EARLIER_ENDS_S, STALE_WALSENDER_TIMEOUT_S, prepare_source
 from pgsluice.capture.store import Store
 from pgsluice.capture.streaming import SlotStream
 from pgsluice.config import Config
@@ -75,7 +75,7 @@ def run_capture(
         retention_s=config.spool.retention,
         max_bytes=config.spool.max_bytes,
     )
-    with SpoolWriter(spool) as writer:
+    with SpoolWriter(spool, EARLIER_ENDS_S) as writer:
         reporter = CaptureReporter(config, writer, report)
         try:
             with Store(writer, Retention(writer, policy, reporter.warn)) as store:

@@ -50,6 +50,8 @@ from pgsluice.spool.lock import writer_lock
 
 _ADOPTED = Lsn(2**63 - 1)
 """The LSN of an intent for a slot that somebody else made: the slot is never taken for ours."""
+EARLIER_ENDS_S = 6.0
+"""How long a start waits for an earlier capture: without its parent, it ends within 4 s."""
 _RETRY_S = 0.25
 STALE_WALSENDER_TIMEOUT_S = 15.0
 """How long a walsender of ours that was killed may still hold the slot."""
@@ -108,7 +110,7 @@ def prepare_source(
     path = config.spool.path
     if (ready := _ready(config)) is not None:
         return ready
-    with writer_lock(path):
+    with writer_lock(path, EARLIER_ENDS_S):
         if (ready := _ready(config)) is not None:
             return ready
         source = config.source

@@ -15,7 +15,7 @@ import numpy as np
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from pgsluice.errors import PgsluiceError, SpoolBusy
+from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.options import SourceOptions
 from pgsluice.spark.reading import ChangePartition, RowReader, plan
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pgsluice.spark.keeper import CaptureKeeper
 
 _LOCK_S = 10.0
-"""How long a query waits for another one of its subscription to end."""
+"""The planning process of a query that was stopped needs a moment to end."""
 
 
 class PgoutputStreamReader(SpoolStreamReader):
@@ -123,23 +123,10 @@ class PgoutputStreamReader(SpoolStreamReader):
             self._keeper.wait_for_spool()
         if self._lock is None:
             self._registration().check_name()
-            self._lock = self._take_lock()
-
-    def _take_lock(self) -> FileLock:
-        """Two queries would drop from the spool what the other one still has to read.
-
-        The planning process of a query that was stopped needs a moment to end.
-        """
-        lock = subscription_lock(self._path, self._subscription)
-        deadline = time.monotonic() + _LOCK_S
-        while True:
-            try:
-                lock.acquire()
-                return lock
-            except SpoolBusy:
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(POLL_S)
+            # Two queries would drop from the spool what the other one still has to read.
+            lock = subscription_lock(self._path, self._subscription, _LOCK_S)
+            lock.acquire()
+            self._lock = lock
 
     def _registration(self) -> Registration:
         return Registration(self._options, self.reader)

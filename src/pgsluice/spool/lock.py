@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from pgsluice.errors import SpoolBusy
@@ -15,6 +16,8 @@ from pgsluice.spool.layout import (
 )
 from pgsluice.spool.storage import make_folder
 
+_POLL_S = 0.02
+
 
 class FileLock:
     """A lock that the kernel releases when the process ends; a context manager.
@@ -22,28 +25,36 @@ class FileLock:
     Args:
         path: the file to lock; created, with its folder, if it does not exist.
         message, hint: of the error when another process holds the lock.
+        patience_s: how long to wait for a process that holds the lock and is about to end.
     """
 
-    def __init__(self, path: Path, message: str, hint: str) -> None:
+    def __init__(self, path: Path, message: str, hint: str, patience_s: float = 0.0) -> None:
         self._path = path
         self._message = message
         self._hint = hint
+        self._patience_s = patience_s
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, without waiting.
+        """Take the lock.
 
         Raises:
             SpoolBusy: another process holds the lock.
             SpoolError: the folder cannot be created.
         """
         make_folder(self._path.parent)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            raise SpoolBusy(self._message, hint=self._hint, path=str(self._path)) from error
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            # Opened again each time: who held the lock may have deleted the file.
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                os.close(descriptor)
+                if time.monotonic() >= deadline:
+                    raise SpoolBusy(self._message, hint=self._hint, path=str(self._path)) from error
+            time.sleep(_POLL_S)
         self._descriptor = descriptor
 
     def release(self) -> None:
@@ -60,16 +71,17 @@ class FileLock:
         self.release()
 
 
-def writer_lock(spool_path: Path) -> FileLock:
+def writer_lock(spool_path: Path, patience_s: float = 0.0) -> FileLock:
     """The lock of the process that writes a spool."""
     return FileLock(
         spool_path / WRITER_LOCK,
         f"a capture writes to the spool {spool_path}",
         "a slot has one capture: stop the other one, or let it work",
+        patience_s,
     )
 
 
-def subscription_lock(spool_path: str | Path, name: str) -> FileLock:
+def subscription_lock(spool_path: str | Path, name: str, patience_s: float = 0.0) -> FileLock:
     """The lock of the process that runs a subscription and writes its record.
 
     Raises:
@@ -79,6 +91,7 @@ def subscription_lock(spool_path: str | Path, name: str) -> FileLock:
         subscription_folder(spool_path, name) / SUBSCRIPTION_LOCK,
         f"another process runs the subscription {name}",
         "stop the other one first, or let it work",
+        patience_s,
     )
 
 

@@ -33,6 +33,7 @@ class SpoolWriter:
 
     Args:
         spool: whose chain has a beginning.
+        patience_s: how long to wait for a writer that is about to end.
 
     Attributes:
         reader: reads the same files; for the writer's own thread.
@@ -43,9 +44,9 @@ class SpoolWriter:
         SpoolError: the spool is still an intent, or its files cannot be written.
     """
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, patience_s: float = 0.0) -> None:
         self.spool = spool
-        self._lock = writer_lock(spool.path)
+        self._lock = writer_lock(spool.path, patience_s)
         self._lock.acquire()
         try:
             self.reader = SpoolReader(spool)
