@@ -149,8 +149,12 @@ def config_file(stage: Stage, command: str) -> Hanging:
 
 def locked_publication(stage: Stage) -> Hanging:
     path = stage.used.pop()
-    stage.db.execute(f"COMMENT ON PUBLICATION p IS '{OUR_COMMENT}'")
-    stage.open_transaction("DROP PUBLICATION p")
+    # A publication of its own: as ours, p would get its second one from the captures beside it.
+    path.write_text(path.read_text().replace("['p']", "['dropped']"))
+    stage.db.execute(
+        "CREATE PUBLICATION dropped", f"COMMENT ON PUBLICATION dropped IS '{OUR_COMMENT}'"
+    )
+    stage.open_transaction("DROP PUBLICATION dropped")
     return stage.on_the_server("drop", path, "DROP PUBLICATION%", "--yes")
 
 
