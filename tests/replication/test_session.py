@@ -21,7 +21,7 @@ SETTINGS = {
     "TimeZone": "UTC",
     "search_path": '""',
     "client_encoding": "UTF8",
-    "statement_timeout": "0",
+    "quote_all_identifiers": "off",
 }
 
 
@@ -51,7 +51,7 @@ def test_sessions_have_what_makes_text_lossless(each_server: EmbeddedServer) -> 
         "extra_float_digits = -5",
         "bytea_output = 'escape'",
         "timezone = 'Asia/Tokyo'",
-        "statement_timeout = '1h'",
+        "quote_all_identifiers = on",
     )
     with connect_sql(each_server.dsn()) as connection:
         connection.execute("CREATE ROLE stubborn SUPERUSER LOGIN")
@@ -65,6 +65,28 @@ def test_sessions_have_what_makes_text_lossless(each_server: EmbeddedServer) -> 
         close()
         with connect_sql(each_server.dsn()) as connection:
             connection.execute("DROP ROLE stubborn")
+
+
+def test_no_timeout_of_the_role_ends_a_session(each_server: EmbeddedServer) -> None:
+    # The server knows which timeouts a role can have. Two of them end no statement or session of
+    # ours: the walsender's is answered, and TCP's is of a connection that is broken.
+    query = """
+        SELECT name FROM pg_settings WHERE context = 'user' AND name LIKE '%timeout'
+        AND name NOT IN ('wal_sender_timeout', 'tcp_user_timeout') ORDER BY name
+    """
+    with connect_sql(each_server.dsn()) as connection:
+        names = [name for (name,) in connection.execute(query)]
+        connection.execute("CREATE ROLE hasty SUPERUSER LOGIN")
+        for name in names:
+            connection.execute(f"ALTER ROLE hasty SET {name} = '1h'")
+    show, close = _connect_both(each_server.dsn(user="hasty"))
+    try:
+        assert {name: show(name) for name in names} == dict.fromkeys(names, "0")
+        assert {"statement_timeout", "lock_timeout"} <= {*names}
+    finally:
+        close()
+        with connect_sql(each_server.dsn()) as connection:
+            connection.execute("DROP ROLE hasty")
 
 
 def test_the_users_own_options_stay(server: EmbeddedServer) -> None:

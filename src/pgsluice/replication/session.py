@@ -33,6 +33,7 @@ _SETTINGS = {
     "bytea_output": "hex",
     "timezone": "UTC",
     "lc_monetary": "C",
+    "quote_all_identifiers": "off",  # of types' names and row filters
     "search_path": "",
     # A policy must make a statement fail, never hide rows from it.
     "row_security": "off",
@@ -40,8 +41,15 @@ _SETTINGS = {
 # A server that went away without a word is noticed within a minute by a session that waits for it;
 # with the system's defaults, after two hours.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-# The server must not end a session that keeps a snapshot or waits for a slot.
-_TIMEOUTS_OFF = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+# The server must not end a session that keeps a snapshot, waits for a slot, or decodes a large
+# transaction. Each setting with the first version that has it.
+_TIMEOUTS_OFF = {
+    "statement_timeout": 100000,
+    "lock_timeout": 100000,
+    "idle_in_transaction_session_timeout": 100000,
+    "idle_session_timeout": 140000,
+    "transaction_timeout": 170000,
+}
 
 
 class SqlSession(psycopg.Connection[tuple[Any, ...]]):
@@ -153,7 +161,6 @@ def open_session(dsn: str, *, timeout_s: float, application: str, **parameters: 
 
 def settings_command(server_version: int) -> str:
     """The SET statements as one simple query."""
-    settings = {**_SETTINGS, **dict.fromkeys(_TIMEOUTS_OFF, "0")}
-    if server_version >= 140000:
-        settings["idle_session_timeout"] = "0"
+    off = [name for name, since in _TIMEOUTS_OFF.items() if server_version >= since]
+    settings = {**_SETTINGS, **dict.fromkeys(off, "0")}
     return "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
