@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from bench import copying, decoders, filtered, filters, live, looks, streams
+from bench import copying, decoders, filtered, filters, live, looks, streams, tables
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
 LIVE = ("latency", "idle", "ten")
 WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
-NAMES = (*WITH_SESSION, "decoder", "filters", "looks", *LIVE)
+NAMES = (*WITH_SESSION, "decoder", "filters", "looks", "tables", *LIVE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,10 +39,10 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
     """The lines of the chosen benchmarks; each is told as soon as it is known."""
     lines: list[Line] = []
 
-    def take(more: Sequence[Line]) -> None:
+    def take(more: Iterable[Line]) -> None:
         for line in more:
             print("  ".join(filter(None, line.cells())), flush=True)
-        lines.extend(more)
+            lines.append(line)
 
     if names & set(WITH_SESSION):
         with stage.warm_session():
@@ -59,6 +59,8 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
         take(filters.measure(stage.rows))
     if "looks" in names:
         take(looks.measure(stage))
+    if "tables" in names:
+        take(tables.measure(stage))
     take(live.measure(stage, latency="latency" in names, ten="ten" in names, idle="idle" in names))
     return lines
 

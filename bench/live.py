@@ -46,14 +46,14 @@ def measure(stage: Stage, *, ten: bool, idle: bool, latency: bool) -> list[Line]
     lines = []
     one = np.zeros(0)
     if latency or ten or idle:
-        with _running(stage, tables=1) as (shop, config, process):
+        with running(stage, tables=1) as (shop, config, process):
             if latency or ten:
                 one = _load(stage, shop, config, tables=1)
                 lines += _latency(stage, one, "one table")
             if idle:
                 lines.append(_idle(config, process))
     if ten:
-        with _running(stage, tables=TABLES) as (shop, config, _):
+        with running(stage, tables=TABLES) as (shop, config, _):
             many = _load(stage, shop, config, tables=TABLES)
         lines += _ten(many, one)
     return lines
@@ -87,7 +87,7 @@ def _ten(many: Floats, one: Floats) -> list[Line]:
 
 
 @contextmanager
-def _running(stage: Stage, tables: int) -> Iterator[tuple[Shop, Config, subprocess.Popen[bytes]]]:
+def running(stage: Stage, tables: int) -> Iterator[tuple[Shop, Config, subprocess.Popen[bytes]]]:
     """A run whose tables are copied and ready; together they have the stage's rows."""
     with stage.shop() as shop:
         for number in range(1, tables + 1):
@@ -107,8 +107,13 @@ def _running(stage: Stage, tables: int) -> Iterator[tuple[Shop, Config, subproce
             wait_for(lambda: _is_ready(config, process, tables, log_path), "the run is ready", 0.1)
             yield shop, config, process
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(120)
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a run in order, if it has not ended."""
+    process.send_signal(signal.SIGTERM)
+    process.wait(120)
 
 
 def _is_ready(
