@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from tests.soak.report import Report
 from tests.support.chaos.fire import Fought, fight, make_tables
 from tests.support.chaos.tables import CHANGES, HARMLESS
+from tests.support.chaos.troubles import restrict
 from tests.support.databases import Database
 from tests.support.pipeline import MakePipeline
 
@@ -21,17 +21,20 @@ from pgsluice.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.soak
 
+KINDS_OF_CHAOS = {
+    "data": "data",
+    "schema": "data and schema",
+    "rough": "data, with rights, sessions, publications, locks and the server that come and go",
+}
 SECONDS = 60
 KILLS = 6
 _SETTINGS = {"fsync": "off", "max_prepared_transactions": "20", "autovacuum": "off"}
 
 
 @pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)
-@pytest.mark.parametrize("ddl", [False, True], ids=["data", "schema"])
-def test_chaos(
-    ddl: bool, version: int, pipeline: MakePipeline, seed: int, tmp_path: Path, report: Report
-) -> None:
-    what = f"chaos, {'data and schema' if ddl else 'data'}, PostgreSQL {version}"
+@pytest.mark.parametrize("kind", KINDS_OF_CHAOS, ids=str)
+def test_chaos(kind: str, version: int, pipeline: MakePipeline, seed: int, report: Report) -> None:
+    what = f"chaos, {KINDS_OF_CHAOS[kind]}, PostgreSQL {version}"
     runs = int(os.environ.get("PGSLUICE_CHAOS_RUNS", "1"))
     killed: Counter[str] = Counter()
     fights: list[Fought] = []
@@ -40,6 +43,8 @@ def test_chaos(
         make_tables(shop)
         one = pipeline(shop, source="two_phase = true")
         one.write(spool='max_bytes = "4 GiB"')  # whatever the disk has left
+        if kind == "rough":
+            restrict(one)
         for number in range(runs):
             fought = fight(
                 one,
@@ -47,13 +52,15 @@ def test_chaos(
                 kills=KILLS,
                 seed=seed + number,
                 minute=number,
-                schema=(*HARMLESS, *CHANGES) if ddl else (),
+                schema=(*HARMLESS, *CHANGES) if kind == "schema" else (),
+                is_rough=kind == "rough",
             )
             fights.append(fought)
             killed.update(fought.killed)
             row["figures"] = (
                 f"{len(fights)} x {SECONDS} s; {sum(each.transactions for each in fights)}"
-                f" transactions, {sum(each.changes for each in fights)} schema changes; SIGKILL to "
+                f" transactions, {sum(each.changes for each in fights)} schema changes,"
+                f" {sum(each.troubles for each in fights)} troubles; SIGKILL to "
                 + ", ".join(f"{name} {count}x" for name, count in sorted(killed.items()))
                 + f"; all applied within {max(each.settled_s for each in fights):.0f} s"
             )

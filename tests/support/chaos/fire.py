@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
-from tests.support.chaos.sessions import Journal, SchemaSession, Session
+from tests.support.chaos.sessions import Journal, SchemaSession, Session, commit_prepared
 from tests.support.chaos.tables import KINDS
+from tests.support.chaos.troubles import Troubles, publish
 from tests.support.databases import Database
 from tests.support.oracle import compare_exact
 from tests.support.pgbench import await_until, kill, start_again
@@ -34,6 +35,7 @@ class Fought:
     Attributes:
         settled_s: how long it took afterwards until everything was applied.
         errors: how often a run ended by itself and was started again.
+        troubles: how often something else went wrong for a while.
         wrong: table -> how it differs from the source, or why it is parked.
     """
 
@@ -42,6 +44,7 @@ class Fought:
     killed: list[str] = field(default_factory=list)
     tables: int = 0
     errors: int = 0
+    troubles: int = 0
     settled_s: float = 0.0
     wrong: dict[str, str] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
@@ -72,6 +75,7 @@ def fight(
     seed: int,
     minute: int = 0,
     schema: Sequence[str] = (),
+    is_rough: bool = False,
 ) -> Fought:
     """Run everything for a while, then compare every table. The run goes on.
 
@@ -82,6 +86,8 @@ def fight(
         seed: of the statements, the moments and the victims.
         minute: how many there were before on the same database.
         schema: templates of schema changes; empty: none.
+        is_rough: rights, sessions, publications and the server come and go besides; see
+            :func:`tests.support.chaos.troubles.restrict`.
     """
     fought = Fought()
     fought.journal.note("chaos", f"seed {seed}")
@@ -93,7 +99,8 @@ def fight(
         SchemaSession(one.database, schema, seed, fought.journal, ended, minute) if schema else None
     )
     _start_again(one, fought)
-    threads = [*sessions, *([changer] if changer else [])]
+    troubles = Troubles(one, seed, fought.journal, ended) if is_rough else None
+    threads = [*sessions, *filter(None, (changer, troubles))]
     for thread in threads:
         thread.start()
     try:
@@ -102,10 +109,12 @@ def fight(
         ended.set()
         for thread in threads:
             thread.join()
+    commit_prepared(one.database)
     fought.transactions = sum(session.transactions for session in sessions)
     fought.changes = changer.changes if changer else 0
+    fought.troubles = troubles.count if troubles else 0
     began = time.monotonic()
-    _await_settled(one, fought, f"witness_{minute}")
+    _await_settled(one, fought, f"witness_{minute}", is_published_by_hand=is_rough)
     fought.settled_s = time.monotonic() - began
     _compare(one, fought)
     if fought.wrong:
@@ -151,9 +160,13 @@ def _start_again(one: Pipeline, fought: Fought) -> None:
         fought.journal.note("chaos", f"run ended with {last.returncode}: {' / '.join(lines)}")
 
 
-def _await_settled(one: Pipeline, fought: Fought, witness: str) -> None:
+def _await_settled(
+    one: Pipeline, fought: Fought, witness: str, *, is_published_by_hand: bool
+) -> None:
     """Until a table made now is copied, and everything else has come as far."""
     one.database.execute(f"CREATE TABLE {witness} (id int PRIMARY KEY)")
+    if is_published_by_hand:
+        publish(one.database, witness)
     ((lsn,),) = one.database.execute("SELECT pg_current_wal_flush_lsn()")
     target = Lsn.parse(lsn)
 

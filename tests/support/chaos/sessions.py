@@ -61,19 +61,27 @@ class Session(threading.Thread):
         self._prepared: list[str] = []
 
     def run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._connected()
+            except psycopg.OperationalError as error:  # the server crashed
+                self._note(f"disconnected: {_first_line(error)}")
+                self._ended.wait(0.2)
+
+    def _connected(self) -> None:
         with self._database.connect() as connection:
             connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+            mine = connection.execute(_PREPARED, [f"{self._number}-%"]).fetchall()
+            self._prepared = [gid for (gid,) in mine]
             while not self._ended.is_set():
                 try:
                     self._transaction(connection)
                 except psycopg.Error as error:
-                    self._note(f"ROLLBACK after {str(error).splitlines()[0]}")
+                    self._note(f"ROLLBACK after {_first_line(error)}")
                     connection.rollback()
                 if len(self._prepared) > self.dice.randrange(_MOST_PREPARED):
                     self._end_prepared(connection)
                 self._ended.wait(self.dice.uniform(0, 0.06))
-            while self._prepared:
-                self._end_prepared(connection)
 
     def _transaction(self, connection: psycopg.Connection[Any]) -> None:
         self._do(connection, "BEGIN")
@@ -94,7 +102,7 @@ class Session(threading.Thread):
         elif end < 0.93:
             self._do(connection, "ROLLBACK")
         else:
-            name = f"{self._database.name}-{self._number}-{self.transactions}"
+            name = f"{self._number}-{self.transactions}"
             self._do(connection, f"PREPARE TRANSACTION '{name}'")
             self._prepared.append(name)
 
@@ -120,6 +128,16 @@ class Session(threading.Thread):
 
     def _note(self, text: str) -> None:
         self._journal.note(self.name, text)
+
+
+def commit_prepared(database: Database) -> None:
+    """Commit what sessions have left prepared: snapshots for copies wait for it."""
+    for (gid,) in database.execute("SELECT gid FROM pg_prepared_xacts"):
+        database.execute(f"COMMIT PREPARED '{gid}'")
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return str(error).partition("\n")[0]
 
 
 class SchemaSession(threading.Thread):
@@ -162,7 +180,7 @@ class SchemaSession(threading.Thread):
                     connection.execute(statement.encode())
                 except psycopg.Error as error:
                     connection.rollback()
-                    self._journal.note(self.name, f"failed: {str(error).splitlines()[0]}")
+                    self._journal.note(self.name, f"failed: {_first_line(error)}")
                 else:
                     self.changes += 1
 
@@ -190,6 +208,7 @@ class SchemaSession(threading.Thread):
         return self._dice.choice(names) if names else None
 
 
+_PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE gid LIKE %s ORDER BY prepared"
 _COLUMNS = """
 SELECT quote_ident(attname) FROM pg_attribute
 WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped
