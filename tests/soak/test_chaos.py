@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 from tests.soak.report import Report
 from tests.support.chaos.fire import Fought, fight, make_tables
 from tests.support.chaos.tables import CHANGES, HARMLESS
-from tests.support.chaos.troubles import restrict
+from tests.support.chaos.troubles import restrict, small_disks
 from tests.support.databases import Database
 from tests.support.pipeline import MakePipeline
 
@@ -38,13 +39,18 @@ def test_chaos(kind: str, version: int, pipeline: MakePipeline, seed: int, repor
     runs = int(os.environ.get("PGSLUICE_CHAOS_RUNS", "1"))
     killed: Counter[str] = Counter()
     fights: list[Fought] = []
-    with EmbeddedServer(version, settings=_SETTINGS) as server, report.row(what, seed) as row:
+    with (
+        EmbeddedServer(version, settings=_SETTINGS) as server,
+        report.row(what, seed) as row,
+        ExitStack() as stack,
+    ):
         shop = Database(server, "postgres")
         make_tables(shop)
         one = pipeline(shop, source="two_phase = true")
         one.write(spool='max_bytes = "4 GiB"')  # whatever the disk has left
         if kind == "rough":
             restrict(one)
+            stack.enter_context(small_disks(one))
         for number in range(runs):
             fought = fight(
                 one,

@@ -117,8 +117,7 @@ def fight(
     _await_settled(one, fought, f"witness_{minute}", is_published_by_hand=is_rough)
     fought.settled_s = time.monotonic() - began
     _compare(one, fought)
-    if fought.wrong:
-        (one.folder / "journal.txt").write_text("\n".join(fought.journal.entries))
+    (one.folder / f"journal_{minute}.txt").write_text("\n".join(fought.journal.entries))
     return fought
 
 

@@ -1,15 +1,18 @@
-"""What goes wrong for a while beside a run: rights, sessions, publications, locks, the server.
+"""What goes wrong for a while beside a run: rights, sessions, publications, locks, server, disks.
 
 Everything is put right again, so that in the end each target has to equal its source.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import psycopg
 from deltalake import DeltaTable
@@ -21,6 +24,7 @@ from tests.support.pipeline import Pipeline
 
 ROLE = "reader"
 _LONGEST_S = 4.0
+_DISK = "1g"
 _END_SESSIONS = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{ROLE}'"
 
 
@@ -107,6 +111,22 @@ def publish(database: Database, table: str) -> None:
     )
 
 
+@contextmanager
+def small_disks(one: Pipeline) -> Iterator[None]:
+    """Spool and lake on disks of their own, which can be full; only root can have them."""
+    disks = [one.spool, one.lake] if os.geteuid() == 0 else []
+    for disk in disks:
+        disk.mkdir()
+        options = ["-o", f"size={_DISK},mode=0700"]
+        subprocess.run(["mount", "-t", "tmpfs", *options, "tmpfs", str(disk)], check=True)
+    try:
+        yield
+    finally:
+        one.stop()
+        for disk in disks:
+            subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
 class Troubles(threading.Thread):
     """One trouble after another, until ``ended``.
 
@@ -132,6 +152,8 @@ class Troubles(threading.Thread):
             self._compact,
             self._compact,
             self._run_twice,
+            lambda: self._fill(self._one.spool),
+            lambda: self._fill(self._one.lake),
         )
         version = self._one.database.server.programs.major
         troubles = [trouble for trouble in SQL_TROUBLES if trouble.since <= version]
@@ -181,6 +203,18 @@ class Troubles(threading.Thread):
         """A second run of the same configuration; it has to refuse, or to wait for its turn."""
         self._note("a second run")
         self._one.start()
+
+    def _fill(self, disk: Path) -> None:
+        """Leave no room on a disk for a while; without a disk of its own, do nothing."""
+        if not disk.is_mount():
+            return
+        self._note(f"no room in {disk.name}")
+        state, ballast = os.statvfs(disk), disk / "ballast"
+        with ballast.open("wb") as file, suppress(OSError):  # the run was quicker
+            os.posix_fallocate(file.fileno(), 0, state.f_bavail * state.f_bsize)
+        self._ended.wait(self._dice.uniform(0.1, _LONGEST_S))
+        ballast.unlink()
+        self._note(f"room in {disk.name} again")
 
     def _note(self, text: str) -> None:
         self._journal.note(self.name, text)
