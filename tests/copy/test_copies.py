@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -420,6 +421,36 @@ def test_a_table_that_is_gone_locked_or_not_ours_to_read(
             other.execute("LOCK TABLE locked")
             _says(one.copy(works["locked"], snapshot), "locked by another session")
     assert well(one.copy_all()) == {"locked": 0}
+
+
+@pytest.mark.parametrize("moment", ["while it waits for the lock", "while it reads"])
+def test_a_copy_whose_session_ends_is_tried_until_it_succeeds(
+    moment: str, database: MakeDatabase, tmp_path: Path
+) -> None:
+    shop = database()
+    one = copier(shop, tmp_path, "CREATE TABLE t (id int)", "INSERT INTO t VALUES (1), (2)")
+    with one.snapshot() as snapshot, shop.connect() as other:
+        work = one.works()["t"]
+        if moment == "while it reads":
+            work = replace(work, row_filter="id < 2 OR pg_terminate_backend(pg_backend_pid())")
+            result = one.copy(work, snapshot)
+        else:
+            with other.transaction(), ThreadPoolExecutor() as pool:
+                other.execute("LOCK TABLE t")
+                copying = pool.submit(one.copy, work, snapshot)
+                while not shop.execute(_END_WAITING_COPY):
+                    pass  # each round asks the server
+                result = copying.result()
+    assert isinstance(result, Failure)
+    assert result.remedy is Remedy.WAIT, "the cause lies outside of the table"
+    assert "copying public.t: terminating connection" in result.message
+
+
+_END_WAITING_COPY = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE 'pgsluice copy%'
+AND wait_event_type = 'Lock'
+"""
 
 
 def _says(result: CopyResult | Failure, words: str) -> None:

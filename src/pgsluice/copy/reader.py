@@ -33,7 +33,7 @@ from pgsluice.copy.snapshot import import_snapshot
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.hints import copy_again
-from pgsluice.replication import connect_sql
+from pgsluice.replication import broken_sessions, connect_sql
 from pgsluice.types import ColumnType
 
 LOCK_TIMEOUT_S = 30
@@ -115,7 +115,10 @@ def read_table(
         TableError: the table is locked by others, or has a value that its column cannot hold.
         SourceUnreachable: no connection, or it broke.
     """
-    with connect_sql(dsn, application=f"copy {query.table}") as connection:
+    with (
+        broken_sessions(f"copying {query.table}"),
+        connect_sql(dsn, application=f"copy {query.table}") as connection,
+    ):
         _import_snapshot(connection, snapshot, query)
         block_bytes = _BLOCK_BYTES
         sent = 0

@@ -7,7 +7,7 @@ The bytes of the stream pass through unread: :mod:`pgsluice.wire` decodes them, 
 from pgsluice.replication.commands import SystemIdentity
 from pgsluice.replication.connection import ReplicationConnection
 from pgsluice.replication.options import PgoutputOptions, newest_proto_version
-from pgsluice.replication.refusals import source_errors
+from pgsluice.replication.refusals import broken_sessions, source_errors
 from pgsluice.replication.session import connect_sql
 from pgsluice.replication.slots import takes_failover
 from pgsluice.replication.timeline import TimelineSwitch, parse_history
@@ -17,6 +17,7 @@ __all__ = [
     "ReplicationConnection",
     "SystemIdentity",
     "TimelineSwitch",
+    "broken_sessions",
     "connect_sql",
     "newest_proto_version",
     "parse_history",

@@ -97,7 +97,7 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
         sqlstate: None when the connection broke instead.
         detail: DETAIL; used only in errors about slots, where it has no values.
     """
-    if sqlstate is None or sqlstate.startswith(("08", "57P")):
+    if _is_broken(sqlstate):
         return SourceUnreachable(f"{doing}: {message}", sqlstate=sqlstate)
     text = f"{doing}: {message}"
     match sqlstate:
@@ -141,6 +141,11 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
     return SourceRefused(text, hint=hint, sqlstate=sqlstate)
 
 
+def _is_broken(sqlstate: str | None) -> bool:
+    """Whether the error is that of a connection that broke, or that the server ended."""
+    return not sqlstate or sqlstate.startswith(("08", "57P"))
+
+
 _COPY_AGAIN = "the changes are gone from the server: `pgsluice drop CONFIG`, then copy again"
 
 
@@ -170,6 +175,24 @@ def source_errors(doing: str) -> Iterator[None]:
         message = error.diag.message_primary or _first_line(str(error))
         detail = error.diag.message_detail or ""
         raise refused_command(doing, error.sqlstate, message, detail) from error
+
+
+@contextmanager
+def broken_sessions(doing: str) -> Iterator[None]:
+    """Turn the errors of a session that broke inside the block into SourceUnreachable.
+
+    Other errors of statements stay psycopg's: they may be those of one table.
+
+    Args:
+        doing: what the block does; begins the message.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        if not _is_broken(error.sqlstate):
+            raise
+        message = error.diag.message_primary or _first_line(str(error))
+        raise SourceUnreachable(f"{doing}: {message}", sqlstate=error.sqlstate) from error
 
 
 def _grant(message: str, user: str, dbname: str) -> str | None:
