@@ -239,6 +239,11 @@ class HostileProxy:
                     peers.server.sendall(message(tag, body))
         with contextlib.suppress(OSError):
             peers.server.shutdown(socket.SHUT_WR)
+        # The kernel resets a connection that is closed with unread bytes, and throws away what the
+        # client has not received yet.
+        with contextlib.suppress(OSError):
+            while peers.client.recv(65536):
+                pass
 
     def _acts(self, peers: _Peers, ask: Callable[[], Reply | None]) -> bool:
         """Let the fault act; whether it did."""
@@ -265,9 +270,9 @@ class HostileProxy:
             linger_off = struct.pack("ii", 1, 0)
             peers.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_off)
             peers.client.shutdown(socket.SHUT_RD)  # the other thread lets go of it
+            peers.client.close()
         else:
-            peers.client.shutdown(socket.SHUT_RDWR)
-        peers.client.close()
+            peers.client.shutdown(socket.SHUT_WR)
         peers.server.shutdown(socket.SHUT_RDWR)
         raise EOFError
 
