@@ -15,6 +15,7 @@ import psutil
 from tests.support.chaos.sessions import Journal, SchemaSession, Session, commit_prepared
 from tests.support.chaos.tables import KINDS
 from tests.support.chaos.troubles import Troubles, publish
+from tests.support.chaos.verifier import Verifier
 from tests.support.databases import Database
 from tests.support.oracle import compare_exact
 from tests.support.pgbench import await_until, kill, start_again
@@ -36,6 +37,7 @@ class Fought:
         settled_s: how long it took afterwards until everything was applied.
         errors: how often a run ended by itself and was started again.
         troubles: how often something else went wrong for a while.
+        verified: how often ``pgsluice verify`` found a table equal meanwhile.
         wrong: table -> how it differs from the source, or why it is parked.
     """
 
@@ -45,6 +47,7 @@ class Fought:
     tables: int = 0
     errors: int = 0
     troubles: int = 0
+    verified: int = 0
     settled_s: float = 0.0
     wrong: dict[str, str] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
@@ -92,15 +95,8 @@ def fight(
     fought = Fought()
     fought.journal.note("chaos", f"seed {seed}")
     ended = threading.Event()
-    sessions = [
-        Session(one.database, number, seed, fought.journal, ended) for number in range(SESSIONS)
-    ]
-    changer = (
-        SchemaSession(one.database, schema, seed, fought.journal, ended, minute) if schema else None
-    )
     _start_again(one, fought)
-    troubles = Troubles(one, seed, fought.journal, ended) if is_rough else None
-    threads = [*sessions, *filter(None, (changer, troubles))]
+    threads = _threads(one, seed, fought.journal, ended, minute, schema, is_rough=is_rough)
     for thread in threads:
         thread.start()
     try:
@@ -110,15 +106,51 @@ def fight(
         for thread in threads:
             thread.join()
     commit_prepared(one.database)
-    fought.transactions = sum(session.transactions for session in sessions)
-    fought.changes = changer.changes if changer else 0
-    fought.troubles = troubles.count if troubles else 0
+    _tally(fought, threads)
     began = time.monotonic()
     _await_settled(one, fought, f"witness_{minute}", is_published_by_hand=is_rough)
     fought.settled_s = time.monotonic() - began
     _compare(one, fought)
     (one.folder / f"journal_{minute}.txt").write_text("\n".join(fought.journal.entries))
     return fought
+
+
+def _threads(
+    one: Pipeline,
+    seed: int,
+    journal: Journal,
+    ended: threading.Event,
+    minute: int,
+    schema: Sequence[str],
+    *,
+    is_rough: bool,
+) -> list[threading.Thread]:
+    """Everything that happens beside the run, but for the kills."""
+    threads: list[threading.Thread] = [
+        Session(one.database, number, seed, journal, ended) for number in range(SESSIONS)
+    ]
+    if schema:
+        threads.append(SchemaSession(one.database, schema, seed, journal, ended, minute))
+    if is_rough:
+        threads.append(Troubles(one, seed, journal, ended))
+    if not schema and not is_rough:
+        # Elsewhere a target may well differ until the next look.
+        threads.append(Verifier(one, seed, journal, ended))
+    return threads
+
+
+def _tally(fought: Fought, threads: Sequence[threading.Thread]) -> None:
+    for thread in threads:
+        match thread:
+            case Session():
+                fought.transactions += thread.transactions
+            case SchemaSession():
+                fought.changes = thread.changes
+            case Troubles():
+                fought.troubles = thread.count
+            case Verifier():
+                fought.verified = thread.equal
+                fought.wrong |= thread.wrong
 
 
 def _kill(one: Pipeline, fought: Fought, seconds: float, kills: int, dice: random.Random) -> None:
