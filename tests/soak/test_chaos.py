@@ -13,8 +13,7 @@ from contextlib import ExitStack
 import pytest
 from tests.soak.report import Report
 from tests.support.chaos.fire import Fought, fight, make_tables
-from tests.support.chaos.tables import CHANGES, HARMLESS
-from tests.support.chaos.troubles import restrict, small_disks
+from tests.support.chaos.modes import MODES
 from tests.support.databases import Database
 from tests.support.pipeline import MakePipeline
 
@@ -22,20 +21,16 @@ from pgsluice.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.soak
 
-KINDS_OF_CHAOS = {
-    "data": "data",
-    "schema": "data and schema",
-    "rough": "data, with rights, sessions, publications, locks and the server that come and go",
-}
 SECONDS = 60
 KILLS = 6
 _SETTINGS = {"fsync": "off", "max_prepared_transactions": "20", "autovacuum": "off"}
 
 
 @pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)
-@pytest.mark.parametrize("kind", KINDS_OF_CHAOS, ids=str)
+@pytest.mark.parametrize("kind", MODES)
 def test_chaos(kind: str, version: int, pipeline: MakePipeline, seed: int, report: Report) -> None:
-    what = f"chaos, {KINDS_OF_CHAOS[kind]}, PostgreSQL {version}"
+    mode = MODES[kind]
+    what = f"chaos, {mode.title}, PostgreSQL {version}"
     runs = int(os.environ.get("PGSLUICE_CHAOS_RUNS", "1"))
     killed: Counter[str] = Counter()
     fights: list[Fought] = []
@@ -47,19 +42,15 @@ def test_chaos(kind: str, version: int, pipeline: MakePipeline, seed: int, repor
         shop = Database(server, "postgres")
         make_tables(shop)
         one = pipeline(shop, source="two_phase = true")
-        one.write(spool='max_bytes = "4 GiB"')  # whatever the disk has left
-        if kind == "rough":
-            restrict(one)
-            stack.enter_context(small_disks(one))
+        stack.enter_context(mode.prepare(one))
         for number in range(runs):
             fought = fight(
                 one,
                 seconds=SECONDS,
                 kills=KILLS,
                 seed=seed + number,
+                mode=mode,
                 minute=number,
-                schema=(*HARMLESS, *CHANGES) if kind == "schema" else (),
-                is_rough=kind == "rough",
             )
             fights.append(fought)
             killed.update(fought.killed)

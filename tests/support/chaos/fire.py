@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
+import psycopg
+from tests.support.chaos.modes import Mode
 from tests.support.chaos.sessions import Journal, SchemaSession, Session, commit_prepared
 from tests.support.chaos.tables import KINDS
 from tests.support.chaos.troubles import Troubles, publish
@@ -76,9 +78,8 @@ def fight(
     seconds: float,
     kills: int,
     seed: int,
+    mode: Mode,
     minute: int = 0,
-    schema: Sequence[str] = (),
-    is_rough: bool = False,
 ) -> Fought:
     """Run everything for a while, then compare every table. The run goes on.
 
@@ -87,16 +88,14 @@ def fight(
         seconds: how long the sessions write.
         kills: how many processes get SIGKILL meanwhile.
         seed: of the statements, the moments and the victims.
+        mode: what happens besides; the pipeline was made ready for it.
         minute: how many there were before on the same database.
-        schema: templates of schema changes; empty: none.
-        is_rough: rights, sessions, publications and the server come and go besides; see
-            :func:`tests.support.chaos.troubles.restrict`.
     """
     fought = Fought()
     fought.journal.note("chaos", f"seed {seed}")
     ended = threading.Event()
     _start_again(one, fought)
-    threads = _threads(one, seed, fought.journal, ended, minute, schema, is_rough=is_rough)
+    threads = _threads(one, seed, fought.journal, ended, mode, minute)
     for thread in threads:
         thread.start()
     try:
@@ -108,9 +107,9 @@ def fight(
     commit_prepared(one.database)
     _tally(fought, threads)
     began = time.monotonic()
-    _await_settled(one, fought, f"witness_{minute}", is_published_by_hand=is_rough)
+    _await_settled(one, fought, mode, f"witness_{minute}")
     fought.settled_s = time.monotonic() - began
-    _compare(one, fought)
+    _compare(one, fought, mode)
     (one.folder / f"journal_{minute}.txt").write_text("\n".join(fought.journal.entries))
     return fought
 
@@ -120,20 +119,18 @@ def _threads(
     seed: int,
     journal: Journal,
     ended: threading.Event,
+    mode: Mode,
     minute: int,
-    schema: Sequence[str],
-    *,
-    is_rough: bool,
 ) -> list[threading.Thread]:
     """Everything that happens beside the run, but for the kills."""
     threads: list[threading.Thread] = [
         Session(one.database, number, seed, journal, ended) for number in range(SESSIONS)
     ]
-    if schema:
-        threads.append(SchemaSession(one.database, schema, seed, journal, ended, minute))
-    if is_rough:
+    if mode.schema:
+        threads.append(SchemaSession(one.database, mode.schema, seed, journal, ended, minute))
+    if mode.is_rough:
         threads.append(Troubles(one, seed, journal, ended))
-    if not schema and not is_rough:
+    if not mode.schema and not mode.is_rough:
         # Elsewhere a target may well differ until the next look.
         threads.append(Verifier(one, seed, journal, ended))
     return threads
@@ -191,12 +188,10 @@ def _start_again(one: Pipeline, fought: Fought) -> None:
         fought.journal.note("chaos", f"run ended with {last.returncode}: {' / '.join(lines)}")
 
 
-def _await_settled(
-    one: Pipeline, fought: Fought, witness: str, *, is_published_by_hand: bool
-) -> None:
+def _await_settled(one: Pipeline, fought: Fought, mode: Mode, witness: str) -> None:
     """Until a table made now is copied, and everything else has come as far."""
-    one.database.execute(f"CREATE TABLE {witness} (id int PRIMARY KEY)")
-    if is_published_by_hand:
+    one.database.execute(f"CREATE TABLE {mode.witnesses}.{witness} (id int PRIMARY KEY)")
+    if mode.is_rough:
         publish(one.database, witness)
     ((lsn,),) = one.database.execute("SELECT pg_current_wal_flush_lsn()")
     target = Lsn.parse(lsn)
@@ -226,7 +221,7 @@ def _await_settled(
     one.wait_until(is_settled, timeout_s=180, why="everything is applied")
 
 
-def _compare(one: Pipeline, fought: Fought) -> None:
+def _compare(one: Pipeline, fought: Fought, mode: Mode) -> None:
     targets: dict[str, dict[str, Any]] = {
         f"{table['schema']}.{table['table']}": table
         for table in read_status(one.config).to_json()["subscriptions"][0]["tables"]
@@ -235,8 +230,9 @@ def _compare(one: Pipeline, fought: Fought) -> None:
         "SELECT n.nspname || '.' || c.relname FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = relnamespace"
         " WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.oid >= 16384"
-        " AND n.nspname NOT IN ('information_schema', 'pg_toast')"
+        " AND n.nspname NOT IN ('information_schema', 'pg_toast', 'expected')"
     )
+    queries = {kind.title: kind.published_rows for kind in KINDS} if mode.is_filtered else {}
     with one.database.connect() as connection:
         for (title,) in sorted(rows):
             fought.tables += 1
@@ -248,6 +244,16 @@ def _compare(one: Pipeline, fought: Fought) -> None:
                     continue
                 fought.wrong[title] = f"parked: {target['error']}"
             else:
-                missing, extra = compare_exact(connection, title, target["target"])
+                source = _expected(connection, queries[title]) if title in queries else title
+                missing, extra = compare_exact(connection, source, target["target"])
                 if missing or extra:
                     fought.wrong[title] = f"lacks {missing[:2]}, has {extra[:2]} besides"
+
+
+def _expected(connection: psycopg.Connection[Any], query: str) -> str:
+    """A table of a query's rows, so that the judge knows its columns; in a schema of its own,
+    that nobody publishes."""
+    connection.execute("DROP SCHEMA IF EXISTS expected CASCADE")
+    connection.execute("CREATE SCHEMA expected")
+    connection.execute(f"CREATE UNLOGGED TABLE expected.rows AS {query}".encode())
+    return "expected.rows"

@@ -20,6 +20,7 @@ class Kind:
         move: gives rows other keys.
         extras: further statements.
         known_gap: the error with which pgsluice parks the table today.
+        condition, columns: a row filter and a column list that a publication may have; empty: none.
     """
 
     table: str
@@ -30,11 +31,36 @@ class Kind:
     move: str = ""
     extras: tuple[str, ...] = ()
     known_gap: str = ""
+    condition: str = ""
+    columns: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name with its schema, without quotes."""
+        schema, _, name = self.table.rpartition(".")
+        return f"{_unquoted(schema) or 'public'}.{_unquoted(name)}"
+
+    @property
+    def published(self) -> str:
+        """The table in CREATE PUBLICATION, with its list and its filter."""
+        columns = f" ({self.columns})" if self.columns else ""
+        where = f" WHERE ({self.condition})" if self.condition else ""
+        return f"{self.table}{columns}{where}"
+
+    @property
+    def published_rows(self) -> str:
+        """A query of what is published so."""
+        where = f" WHERE {self.condition}" if self.condition else ""
+        return f"SELECT {self.columns or '*'} FROM {self.table}{where}"
 
     @property
     def changes(self) -> tuple[str, ...]:
         """All statements but the insert."""
         return tuple(one for one in (self.update, self.delete, self.move, *self.extras) if one)
+
+
+def _unquoted(name: str) -> str:
+    return name.strip('"').replace('""', '"')
 
 
 _IDS = "FROM generate_series({low}, {high}) i ON CONFLICT DO NOTHING"
@@ -50,6 +76,8 @@ KINDS = (
         f"UPDATE {{t}} SET n = coalesce(n, 0) + 1 {_WHERE}",
         f"DELETE FROM {{t}} {_WHERE}",
         f"UPDATE {{t}} SET id = id + 5000 {_WHERE}",
+        condition="id % 3 <> 0",
+        columns="id, n, m",
     ),
     Kind(
         "bag",
@@ -69,6 +97,7 @@ KINDS = (
         f"UPDATE {{t}} SET n = n + 0.5 {_WHERE}",
         f"DELETE FROM {{t}} {_WHERE}",
         f"UPDATE {{t}} SET id = id + 5000, n = NULL {_WHERE}",
+        condition="n < 60",
     ),
     Kind(
         "toasted",
@@ -79,6 +108,8 @@ KINDS = (
         f"DELETE FROM {{t}} {_WHERE}",
         f"UPDATE {{t}} SET id = id + 5000 {_WHERE}",
         (f"UPDATE {{t}} SET w = {_BIG} {_WHERE}",),
+        condition="id % 2 = 0",
+        columns="id, n, v",
     ),
     Kind(
         "composite",
@@ -87,6 +118,7 @@ KINDS = (
         f"UPDATE {{t}} SET n = n + 1 {_WHERE}",
         f"DELETE FROM {{t}} {_WHERE} AND part = 'a'",
         f"UPDATE {{t}} SET part = part || 'x' {_WHERE}",
+        condition="part <> 'b'",
     ),
     Kind(
         "ranged",
@@ -106,11 +138,13 @@ KINDS = (
         f"UPDATE {{t}} SET n = n + 1 {_WHERE}",
         f"DELETE FROM {{t}} {_WHERE}",
         f"UPDATE {{t}} SET id = id + 5000 {_WHERE}",
+        condition="id % 5 <> 1",
     ),
     Kind(
         "insert_only",
         "CREATE TABLE {t} (id int, v text)",
         "INSERT INTO {t} (id, v) SELECT i, md5(i::text) FROM generate_series({low}, {high}) i",
+        condition="id % 7 <> 0",
     ),
     Kind(
         "parts",
@@ -125,6 +159,7 @@ KINDS = (
         f"UPDATE {{t}} SET n = n + 1 {_WHERE}",
         f"DELETE FROM {{t}} {_WHERE}",
         f"UPDATE {{t}} SET id = id + 5000 {_WHERE}",
+        condition="id % 3 <> 1",
     ),
     Kind(
         '"Odd schema"."Sélect ""x"" 100%"',
@@ -134,6 +169,8 @@ KINDS = (
         'UPDATE {t} SET "group by" = "group by" + 1 WHERE "Id" BETWEEN {low} AND {high}',
         'DELETE FROM {t} WHERE "Id" BETWEEN {low} AND {high}',
         'UPDATE {t} SET "Id" = "Id" + 5000 WHERE "Id" BETWEEN {low} AND {high}',
+        condition='"Id" % 4 <> 0',
+        columns='"Id", "group by"',
     ),
 )  # fmt: skip
 
