@@ -98,22 +98,41 @@ def await_until(moment: float) -> None:
 
 def kill(one: Pipeline, what: str, dice: random.Random) -> bool:
     """SIGKILL to one process of the run; False when none of that kind is there now."""
+    processes = processes_of(one, what)
+    if not processes:
+        return False
+    victim = dice.choice(processes)
+    with suppress(psutil.NoSuchProcess):
+        victim.kill()
+    for process in one.processes:
+        if process.pid == victim.pid:
+            process.wait()
+    return True
+
+
+def processes_of(one: Pipeline, what: str) -> list[psutil.Process]:
+    """The processes of a kind that a run has now: driver, capture, worker (with Spark's daemons of
+    workers) or jvm."""
     driver = next((p for p in one.processes if p.poll() is None), None)
     if driver is None:
-        return False
+        return []
+    try:
+        root = psutil.Process(driver.pid)
+        children = root.children(recursive=True)
+    except psutil.NoSuchProcess:  # it has just ended
+        return []
     if what == "driver":
-        driver.kill()
-        driver.wait()
-        return True
-    wanted = {"capture": "pgsluice.capture", "worker": "pyspark"}[what]
+        return [root]
     found = []
-    for child in psutil.Process(driver.pid).children(recursive=True):
+    for child in children:
         with suppress(psutil.Error):
             program, *arguments = child.cmdline() or [""]  # empty: it has just ended
-            if "java" not in program and any(wanted in each for each in arguments):
+            if "java" in program:
+                kind = "" if "-version" in arguments else "jvm"
+            elif any("pgsluice.capture" in each for each in arguments):
+                kind = "capture"
+            else:
+                kind = "worker" if any("pyspark" in each for each in arguments) else ""
+            if kind == what:
                 found.append(child)
-    if not found:
-        return False
-    with suppress(psutil.NoSuchProcess):
-        dice.choice(found).kill()
-    return True
+    return found

@@ -7,11 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
 import psycopg
 from tests.support.chaos.modes import Mode
 from tests.support.chaos.sessions import Journal, SchemaSession, Session, commit_prepared
@@ -157,25 +155,11 @@ def _kill(one: Pipeline, fought: Fought, seconds: float, kills: int, dice: rando
     dice.shuffle(victims)
     for moment, victim in zip(moments, victims, strict=True):
         await_until(began + moment)
-        if _kill_one(one, victim, dice):
+        if kill(one, victim, dice):
             fought.killed.append(victim)
             fought.journal.note("chaos", f"SIGKILL to {victim}")
         _start_again(one, fought)
     await_until(began + seconds)
-
-
-def _kill_one(one: Pipeline, victim: str, dice: random.Random) -> bool:
-    if victim != "jvm":
-        return kill(one, victim, dice)
-    for process in one.processes:
-        if process.poll() is None:
-            for child in psutil.Process(process.pid).children(recursive=True):
-                with suppress(psutil.Error):
-                    program, *arguments = child.cmdline() or [""]  # empty: it has just ended
-                    if "java" in program and "-version" not in arguments:
-                        child.kill()
-                        return True
-    return False
 
 
 def _start_again(one: Pipeline, fought: Fought) -> None:

@@ -14,15 +14,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import psycopg
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from tests.support.chaos.sessions import Journal
 from tests.support.chaos.tables import KINDS
 from tests.support.databases import Database
+from tests.support.pgbench import processes_of
 from tests.support.pipeline import Pipeline
 
 ROLE = "reader"
+PROCESSES = ("driver", "capture", "worker", "worker", "jvm")
 _LONGEST_S = 4.0
 _DISK = "1g"
 _END_SESSIONS = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{ROLE}'"
@@ -152,6 +155,8 @@ class Troubles(threading.Thread):
             self._compact,
             self._compact,
             self._run_twice,
+            self._suspend,
+            self._suspend,
             lambda: self._fill(self._one.spool),
             lambda: self._fill(self._one.lake),
         )
@@ -203,6 +208,19 @@ class Troubles(threading.Thread):
         """A second run of the same configuration; it has to refuse, or to wait for its turn."""
         self._note("a second run")
         self._one.start()
+
+    def _suspend(self) -> None:
+        """A process stands still for a while, and goes on although others were killed since: a
+        task's late attempt at a commit, too."""
+        kind = self._dice.choice(PROCESSES)
+        for process in processes_of(self._one, kind)[-1:]:
+            self._note(f"SIGSTOP to {kind}")
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+            self._ended.wait(self._dice.uniform(0.1, 2 * _LONGEST_S))
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+            self._note(f"SIGCONT to {kind}")
 
     def _fill(self, disk: Path) -> None:
         """Leave no room on a disk for a while; without a disk of its own, do nothing."""
