@@ -31,6 +31,10 @@ def test_delta_is_written_natively(engine: dict[str, str]) -> None:
             {"type": "delta", "path": "x/{table}", "engine": "steam"},
             'sink: "engine" is "steam"; it can be "auto", "native" or "spark"',
         ),
+        (
+            {"type": "delta", "path": "s3://lake/{table}", "merge": "on_read"},
+            '"merge" = "on_read" needs a path on a disk',
+        ),
         ({"type": "delta", "path": "lake"}, 'sink: "path" has to contain {table}'),
         ({"type": "delta"}, 'sink: "path" is missing'),
         ({"type": "delta", "path": "x/{table}", "pth": "y"}, 'sink: unknown key "pth"'),

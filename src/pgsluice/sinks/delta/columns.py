@@ -80,15 +80,22 @@ def altered_rows(
         schema: the columns that the rows get.
         added: those of them that the table lacks.
     """
-    values = {column.field.name: column.value for column in added}
     for batch in _file_by_file(handle):
-        columns = [
-            pa.repeat(values[field.name].cast(field.type), len(batch))
-            if field.name in values
-            else batch.column(field.name).cast(field.type)
-            for field in schema
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield altered_batch(batch, schema, added)
+
+
+def altered_batch(
+    batch: pa.RecordBatch, schema: pa.Schema, added: Sequence[AddedColumn]
+) -> pa.RecordBatch:
+    """Rows with other columns, as in :func:`altered_rows`."""
+    values = {column.field.name: column.value for column in added}
+    columns = [
+        pa.repeat(values[field.name].cast(field.type), len(batch))
+        if field.name in values
+        else batch.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _file_by_file(handle: DeltaTable) -> Iterator[pa.RecordBatch]:
@@ -110,7 +117,7 @@ def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> None:
     has_naive = any(
         pa.types.is_timestamp(kind) and kind.tz is None
         for field in schema
-        for kind in _nested_types(field.type)
+        for kind in nested_types(field.type)
     )
     listed = handle.protocol().writer_features or []
     if has_naive and "timestampNtz" not in listed:
@@ -121,11 +128,11 @@ def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> None:
         )
 
 
-def _nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+def nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
     """A type and all types inside it."""
     yield kind
     for index in range(kind.num_fields):
-        yield from _nested_types(kind.field(index).type)
+        yield from nested_types(kind.field(index).type)
 
 
 def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -18,7 +18,9 @@ Source: the Delta protocol, "Transaction Identifiers".
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
@@ -67,22 +69,42 @@ def commit_properties(identity: TargetIdentity, position: Lsn, version: int) -> 
     """
     return CommitProperties(
         app_transactions=[
-            Transaction(application_id(identity), int(position)),
-            Transaction(OWNER, identity.owner),
-            Transaction(COPY, identity.copy_number),
-            Transaction(VERSION, version),
+            Transaction(name, number)
+            for name, number in transactions(identity, position, version).items()
         ],
-        custom_metadata={
-            "pgsluice.position": str(position),
-            "pgsluice.spool": identity.spool_id,
-            "pgsluice.relation": str(identity.relation_oid),
-            "pgsluice.copy": str(identity.copy_number),
-        },
+        custom_metadata=information(identity, position),
         max_commit_retries=0,
     )
 
 
-def read_marker(handle: DeltaTable, identity: TargetIdentity) -> CommitMarker | None:
+def transactions(identity: TargetIdentity, position: Lsn, version: int) -> dict[str, int]:
+    """The transaction identifiers of such a commit, with their versions."""
+    return {
+        application_id(identity): int(position),
+        OWNER: identity.owner,
+        COPY: identity.copy_number,
+        VERSION: version,
+    }
+
+
+def information(identity: TargetIdentity, position: Lsn) -> dict[str, str]:
+    """What such a commit tells people who read the table's history."""
+    return {
+        "pgsluice.position": str(position),
+        "pgsluice.spool": identity.spool_id,
+        "pgsluice.relation": str(identity.relation_oid),
+        "pgsluice.copy": str(identity.copy_number),
+    }
+
+
+class TransactionVersions(Protocol):
+    """A table at one version that knows its transaction identifiers."""
+
+    def transaction_version(self, name: str, /) -> int | None:
+        """The version of an identifier; None: no commit had it."""
+
+
+def read_marker(handle: TransactionVersions, identity: TargetIdentity) -> CommitMarker | None:
     """What our newest commit says; None for a table that pgsluice never wrote.
 
     Args:
@@ -102,24 +124,50 @@ def check_foreign_writes(handle: DeltaTable, table: str) -> None:
     Raises:
         TableError: they did, or the log no longer shows whether they did.
     """
-    ours = handle.transaction_version(VERSION)
-    current = handle.version()
+    refuse_foreign_changes(
+        table,
+        handle.table_uri,
+        ours=handle.transaction_version(VERSION),
+        current=handle.version(),
+        operations=lambda count: [str(h.get("operation")) for h in handle.history(count)],
+    )
+
+
+def refuse_foreign_changes(
+    table: str,
+    location: str,
+    *,
+    ours: int | None,
+    current: int,
+    operations: Callable[[int], Sequence[str]],
+) -> None:
+    """Refuse a table whose data others changed since our last commit.
+
+    Args:
+        ours: the version of that commit.
+        current: the newest version.
+        operations: of the newest commits, as many as are asked for; fewer where the log does not
+            reach back so far.
+
+    Raises:
+        TableError: they did, or the log no longer shows whether they did.
+    """
     if ours is None or ours == current:
         return
     if ours > current:
-        raise _changed(handle, table, "it was restored to an earlier version")
-    since = [h for h in handle.history(current - ours) if h["version"] > ours]
-    others = sorted({str(h.get("operation")) for h in since} - HARMLESS)
+        raise _changed(table, location, "it was restored to an earlier version")
+    since = operations(current - ours)
+    others = sorted({*since} - HARMLESS)
     if others:
-        raise _changed(handle, table, f"since our last commit: {', '.join(others)}")
+        raise _changed(table, location, f"since our last commit: {', '.join(others)}")
     if len(since) < current - ours:
-        raise _changed(handle, table, "its log does not reach back to our last commit")
+        raise _changed(table, location, "its log does not reach back to our last commit")
 
 
-def _changed(handle: DeltaTable, table: str, what: str) -> TableError:
+def _changed(table: str, location: str, what: str) -> TableError:
     return TableError(
-        f"the Delta table at {handle.table_uri} was changed by others: {what}",
+        f"the Delta table at {location} was changed by others: {what}",
         hint='copy the table again, or set foreign_writes = "allow" if those changes are wanted',
         table=table,
-        location=handle.table_uri,
+        location=location,
     )

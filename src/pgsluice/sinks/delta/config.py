@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import AfterValidator, Field
+from pydantic import model_validator as _model_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
 from pgsluice.errors import ConfigError
 
 if TYPE_CHECKING:
     from pgsluice.sinks.contract import Sink
+
+Merge = Literal["on_read", "on_write"]
 
 
 def _is_native(engine: str) -> str:
@@ -26,12 +29,25 @@ class DeltaSinkConfig(SinkConfig):
         path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
         engine: what writes the tables.
         history_retention: seconds that readers may go back; 0: only to the versions of cuts.
+        merge: how changes get into a table: ``on_write`` rewrites the files of changed rows,
+            ``on_read`` marks these rows as dead by deletion vectors.
+        merge_tables: the same for single tables, by ``schema.table``.
+        cache_dir: a folder of each executor, for what finds the rows of keys.
     """
 
     type: Literal["delta"] = "delta"
     path: TargetPath
     engine: Annotated[Literal["auto", "native", "spark"], AfterValidator(_is_native)] = "auto"
     history_retention: Seconds = Field(default=0.0, ge=0)
+    merge: Merge = "on_write"
+    merge_tables: dict[str, Merge] = Field(default_factory=dict)
+    cache_dir: str | None = Field(default=None, min_length=1)
+
+    @_model_validator(mode="after")
+    def _vectors_are_on_a_disk(self) -> DeltaSinkConfig:
+        if "on_read" in (self.merge, *self.merge_tables.values()) and "://" in self.path:
+            raise ValueError('"merge" = "on_read" needs a path on a disk')
+        return self
 
     @property
     def target(self) -> str:
@@ -66,4 +82,7 @@ class DeltaSinkConfig(SinkConfig):
             cast(Literal["park", "allow"], foreign_writes),
             cut_retention_s,
             self.history_retention,
+            merge=self.merge,
+            merge_tables=self.merge_tables,
+            cache_dir=self.cache_dir,
         )

@@ -80,13 +80,7 @@ class DeltaHandle:
         return commit_marker.read_marker(self._delta, self._identity)
 
     def content(self, version: int) -> TargetContent | None:
-        try:
-            delta = DeltaTable(self._uri, version=version, storage_options=self._storage_options)
-        except DeltaError:
-            return None
-        schema = columns.existing_schema(delta)
-        marker = commit_marker.read_marker(delta, self._identity)
-        return TargetContent(marker, schema, columns.rows(delta, schema))
+        return content_of(self._uri, version, self._identity, self._storage_options)
 
     def refuse_foreign_changes(self) -> None:
         if self._delta is not None and self._sink.foreign_writes == "park":
@@ -236,15 +230,12 @@ class DeltaHandle:
 
     def _create(self, net: NetChanges, position: Lsn) -> Applied:
         """Make the table from changes: it was not to be copied, so it lacks all other rows."""
-        net, skipped = resolve_rekeyed(net, net.rows.slice(0, 0))
-        inserted = net.rows.filter(pa.array(net.inserted))
-        skipped += net.skipped + len(net.rows) - len(inserted) + net.expected_deletes
-        types = self.target_types(net.schema)
-        schema = pa.schema([f.with_nullable(f.name not in net.key) for f in types])
+        rows, skipped = first_rows(net, self.target_types(net.schema))
+        schema = rows.schema
         self._write(
             lambda: write_deltalake(
                 self._uri,
-                columns.with_all_columns(inserted, schema),
+                rows,
                 mode="error",
                 configuration=self._configuration(),
                 storage_options=self._storage_options,
@@ -252,7 +243,7 @@ class DeltaHandle:
                 commit_properties=self._commit(position),
             )
         )
-        return replace(self._replaced(len(inserted)), rows_skipped=skipped)
+        return replace(self._replaced(len(rows)), rows_skipped=skipped)
 
     def _replaced(self, rows: int) -> Applied:
         """Open the new content."""
@@ -294,6 +285,33 @@ class DeltaHandle:
             return DeltaTable(self._uri, storage_options=self._storage_options)
         except TableNotFoundError:
             return None
+
+
+def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
+    """The rows of a table that begins with changes, and how many changes are skipped: the table
+    was not to be copied, so it lacks all other rows.
+
+    Args:
+        types: the columns in the target's types.
+    """
+    net, skipped = resolve_rekeyed(net, net.rows.slice(0, 0))
+    inserted = net.rows.filter(pa.array(net.inserted))
+    skipped += net.skipped + len(net.rows) - len(inserted) + net.expected_deletes
+    schema = pa.schema([field.with_nullable(field.name not in net.key) for field in types])
+    return columns.with_all_columns(inserted, schema), skipped
+
+
+def content_of(
+    uri: str, version: int, identity: TargetIdentity, storage_options: dict[str, str] | None
+) -> TargetContent | None:
+    """A table at a version; None: there is none, or it cannot be read any more."""
+    try:
+        delta = DeltaTable(uri, version=version, storage_options=storage_options)
+    except DeltaError:
+        return None
+    schema = columns.existing_schema(delta)
+    marker = commit_marker.read_marker(delta, identity)
+    return TargetContent(marker, schema, columns.rows(delta, schema))
 
 
 def _without_rows(error: Exception, table: str) -> Exception:

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.handle import DeltaHandle
+from pgsluice.sinks.delta.log import local_folder, newest_snapshot, no_table
+from pgsluice.sinks.delta.vector_handle import VectorHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,10 @@ class DeltaSink:
         cut_retention_s: how long readers may use a version that a cut names.
         history_retention_s: how long readers may use any other version.
         storage_options: for object stores, as deltalake takes them.
+        merge: how changes get into a table: ``on_write`` rewrites files, ``on_read`` lets their
+            rows die by deletion vectors.
+        merge_tables: the same for single tables, by ``schema.table``.
+        cache_dir: a local folder for what finds the rows of keys; None: among the temporary files.
     """
 
     path: str
@@ -26,6 +33,9 @@ class DeltaSink:
     cut_retention_s: float = 600
     history_retention_s: float = 0
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
+    merge: Merge = "on_write"
+    merge_tables: dict[str, Merge] = field(default_factory=dict)
+    cache_dir: str | None = None
 
     def location(self, namespace: str, name: str) -> str:
         """Where a table lies."""
@@ -36,9 +46,18 @@ class DeltaSink:
             head += before + encoded[field]
         return head + rest
 
-    def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle:
+    def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle | VectorHandle:
         """Open a table at its newest version, whether it exists or not."""
+        folder = local_folder(self.location(table.namespace, table.name))
+        if folder is not None:
+            snapshot = newest_snapshot(folder) or no_table(folder)
+            if snapshot.has_vectors or self.merge_of(table) == "on_read":
+                return VectorHandle(self, table, identity, snapshot)
         return DeltaHandle(self, table, identity)
+
+    def merge_of(self, table: TargetTable) -> Merge:
+        """How changes are to get into a table."""
+        return self.merge_tables.get(table.title, self.merge)
 
 
 def encode_name(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,30 @@ def stage(
         Path(uri).mkdir(parents=True, exist_ok=True)
     options = dict(storage_options or {})
     files = pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, options))
-    batches = iter(rows)
-    added: list[dict[str, Any]] = []
-    while (first := next((batch for batch in batches if len(batch)), None)) is not None:
-        added.append(_write_file(files, schema, first, batches))
+    added = write_files(files, schema, rows)
     return StagedRows(
         rows=rows.rows,
         bytes_written=sum(file["size"] for file in added),
         payload=json.dumps(added).encode(),
     )
+
+
+def write_files(
+    folder: pyarrow.fs.FileSystem, schema: pa.Schema, rows: Iterable[pa.RecordBatch]
+) -> list[dict[str, Any]]:
+    """Write rows as files of about TARGET_FILE_BYTES.
+
+    Args:
+        folder: the table's, which has to exist.
+
+    Returns:
+        for each file its ``path``, ``size`` in bytes and statistics (``stats``).
+    """
+    batches = iter(rows)
+    written: list[dict[str, Any]] = []
+    while (first := next((batch for batch in batches if len(batch)), None)) is not None:
+        written.append(_write_file(folder, schema, first, batches))
+    return written
 
 
 def commit(

@@ -1,0 +1,124 @@
+"""One commit to a table's log, made by ourselves: it becomes one version, or fails.
+
+Source: the Delta protocol, "Actions", and "Delta Log Entries" on who may write a version's file.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from pgsluice.failpoints import failpoint
+from pgsluice.sinks.contract import Overtaken
+from pgsluice.sinks.delta.deletion_vectors import FOLDER, Descriptor
+from pgsluice.sinks.delta.log import DataFile, Snapshot, after_commit, commit_path, remember
+
+
+def commit(
+    snapshot: Snapshot,
+    operation: str,
+    actions: Sequence[dict[str, Any]],
+    *,
+    transactions: Mapping[str, int] = MappingProxyType({}),
+    information: Mapping[str, str] = MappingProxyType({}),
+) -> Snapshot:
+    """Make the version after a snapshot.
+
+    The file of a version is linked to its name, which fails if the name is taken: so one writer
+    makes a version. deltalake and Spark do the same.
+
+    Args:
+        operation: as readers of the table's history see it.
+        actions: what changes.
+        transactions: ``txn`` actions, identifier -> version.
+        information: more of the ``commitInfo``.
+
+    Raises:
+        Overtaken: another commit has this version.
+    """
+    now_ms = int(time.time() * 1000)
+    info = {
+        "timestamp": now_ms,
+        "operation": operation,
+        "operationParameters": {},
+        "engineInfo": "pgsluice",
+        **information,
+    }
+    identifiers = [
+        {"txn": {"appId": name, "version": version, "lastUpdated": now_ms}}
+        for name, version in transactions.items()
+    ]
+    everything = [{"commitInfo": info}, *identifiers, *actions]
+    lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in everything)
+    version = snapshot.version + 1
+    folder = snapshot.folder / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    commit_path(snapshot.folder, version).parent.mkdir(exist_ok=True)
+    written = folder / f"commit-{uuid.uuid4()}.tmp"
+    written.write_text(lines, "utf-8")
+    failpoint("delta.before_commit")
+    try:
+        commit_path(snapshot.folder, version).hardlink_to(written)
+    except FileExistsError:
+        raise Overtaken(f"another commit made version {version} of {snapshot.folder}") from None
+    finally:
+        written.unlink()
+    failpoint("delta.after_commit")
+    made = after_commit(snapshot, everything)
+    remember(made)
+    return made
+
+
+def removed(file: DataFile, *, changes_data: bool = True) -> dict[str, Any]:
+    """The action that takes a file, with the vector that it has, out of the table."""
+    action = {
+        "path": file.action["path"],
+        "deletionTimestamp": int(time.time() * 1000),
+        "dataChange": changes_data,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": file.size,
+    }
+    if file.vector is not None:
+        action["deletionVector"] = file.vector.as_json()
+    return {"remove": action}
+
+
+def with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any]:
+    """The action that puts the file into the table again, with more dead rows.
+
+    Its statistics stay; their bounds are no longer those of the live rows.
+
+    Args:
+        rows: how many the file has, dead ones included.
+    """
+    statistics = {**file.statistics(), "numRecords": rows, "tightBounds": False}
+    action = {
+        "path": file.action["path"],
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": file.action["modificationTime"],
+        "dataChange": True,
+        "stats": json.dumps(statistics, separators=(",", ":")),
+        "deletionVector": vector.as_json(),
+    }
+    return {"add": action}
+
+
+def added(
+    path: str, size: int, statistics: Mapping[str, Any], *, changes_data: bool = True
+) -> dict[str, Any]:
+    """The action that puts a new file into the table."""
+    action = {
+        "path": path,
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": int(time.time() * 1000),
+        "dataChange": changes_data,
+        "stats": json.dumps(statistics, separators=(",", ":")),
+    }
+    return {"add": action}

@@ -1,0 +1,70 @@
+"""The rows of one data file: those at given places, and all that are live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from pgsluice.sinks.delta.columns import with_all_columns
+from pgsluice.sinks.delta.deletion_vectors import read_vector
+from pgsluice.sinks.delta.log import DataFile
+
+
+def folder_of_files(folder: Path) -> pyarrow.fs.FileSystem:
+    """A table's folder on a disk, as files are written into it."""
+    return pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem())
+
+
+def rows_at(
+    folder: Path, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
+) -> pa.Table:
+    """Some rows of a file, in the order of ``rows``; only their row groups are read.
+
+    Args:
+        folder: the table's.
+        rows: row numbers in the file.
+        schema: the columns to read, in the table's types; one that the file lacks is NULL.
+    """
+    with pq.ParquetFile(folder / file.name) as parquet:
+        counts = np.array(
+            [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
+        )
+        ends = np.cumsum(counts)
+        group_of = np.searchsorted(ends, rows, "right")
+        wanted = np.unique(group_of)
+        names = [name for name in schema.names if name in parquet.schema_arrow.names]
+        read = parquet.read_row_groups(wanted.tolist(), columns=names)
+    starts = ends - counts
+    starts_read = np.cumsum(counts[wanted]) - counts[wanted]
+    places = rows - starts[group_of] + starts_read[np.searchsorted(wanted, group_of)]
+    # deltalake writes text as views, which pyarrow cannot take by index yet.
+    return with_all_columns(read, schema).take(pa.array(places))
+
+
+def live_batches(folder: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The live rows of a file in their order, a row group at a time.
+
+    Args:
+        schema: the columns to read, in the table's types; one that the file lacks is NULL.
+    """
+    dead = np.empty(0, np.int64)
+    if file.vector is not None:
+        dead = np.asarray(read_vector(folder, file.vector).to_array(), np.int64)
+    start = 0
+    with pq.ParquetFile(folder / file.name) as parquet:
+        names = [name for name in schema.names if name in parquet.schema_arrow.names]
+        for group in range(parquet.num_row_groups):
+            rows = parquet.read_row_group(group, columns=names)
+            count = parquet.metadata.row_group(group).num_rows
+            is_live = np.ones(count, np.bool_)
+            first, end = np.searchsorted(dead, (start, start + count))
+            is_live[dead[first:end] - start] = False
+            live = with_all_columns(rows, schema).filter(pa.array(is_live))
+            yield from live.combine_chunks().to_batches()
+            start += count

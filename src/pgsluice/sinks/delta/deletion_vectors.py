@@ -1,0 +1,181 @@
+"""Deletion vectors: which rows of a data file are dead.
+
+A vector is a set of row numbers. In the log it is a descriptor that says where the set's bytes
+lie; vectors of one commit share a file. Our files lie in the folder ``_dv`` of the table, because
+a vacuum of deltalake deletes files of vectors that it finds elsewhere, also those in use.
+
+Source: the Delta protocol, "Deletion Vectors" and "Deletion Vector Format".
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyroaring import BitMap
+
+from pgsluice.errors import PgsluiceError
+
+FOLDER = "_dv"
+"""Where our vectors lie, inside of the table's folder."""
+
+_MAGIC = struct.pack("<I", 1681511377)
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
+_UUID_DIGITS = 20
+"""Characters of a UUID in base 85."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """Where a vector's bytes lie, as the log says it.
+
+    Attributes:
+        storage: ``u``: in a file whose name is a UUID; ``p``: in a file with an absolute path;
+            ``i``: in the descriptor itself.
+        path: what finds the file, or the bytes; base 85 for ``u`` and ``i``.
+        offset: where the vector begins in its file, in bytes.
+        size: of the vector, in bytes.
+        cardinality: how many rows are dead.
+    """
+
+    storage: str
+    path: str
+    offset: int | None
+    size: int
+    cardinality: int
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Descriptor:
+        """The descriptor of an ``add`` or ``remove`` action."""
+        return cls(
+            value["storageType"],
+            value["pathOrInlineDv"],
+            value.get("offset"),
+            value["sizeInBytes"],
+            value["cardinality"],
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for an action."""
+        offset = {} if self.offset is None else {"offset": self.offset}
+        return {
+            "storageType": self.storage,
+            "pathOrInlineDv": self.path,
+            **offset,
+            "sizeInBytes": self.size,
+            "cardinality": self.cardinality,
+        }
+
+    def file(self, folder: Path) -> Path | None:
+        """The file with the vector; None for one that is in its descriptor.
+
+        Args:
+            folder: the table's.
+        """
+        if self.storage == "u":
+            prefix, name = self.path[:-_UUID_DIGITS], self.path[-_UUID_DIGITS:]
+            return folder / prefix / _file_name(uuid.UUID(bytes=_from_base85(name)))
+        if self.storage == "p":
+            return Path(unquote(urlsplit(self.path).path))
+        return None
+
+
+def read_vector(folder: Path, descriptor: Descriptor) -> BitMap:
+    """The dead rows of a data file.
+
+    Raises:
+        PgsluiceError: the vector cannot be read, or is damaged.
+    """
+    file = descriptor.file(folder)
+    try:
+        if file is None:
+            return _decoded(_from_base85(descriptor.path)[: descriptor.size])
+        with file.open("rb") as stored:
+            stored.seek(descriptor.offset or 0)
+            (size,) = struct.unpack(">i", stored.read(4))
+            data = stored.read(descriptor.size)
+            (checksum,) = struct.unpack(">I", stored.read(4))
+        if size != descriptor.size or checksum != zlib.crc32(data):
+            raise ValueError("its size or its checksum is wrong")
+        return _decoded(data)
+    except (OSError, ValueError, KeyError, struct.error) as error:
+        raise PgsluiceError(
+            f"a deletion vector of the Delta table in {folder} cannot be read: {error}",
+            hint="restore the file; or copy the table again",
+            location=str(folder),
+        ) from error
+
+
+def write_vectors(folder: Path, vectors: Sequence[BitMap]) -> tuple[list[Descriptor], int]:
+    """Write the vectors of one commit to one file.
+
+    Args:
+        folder: the table's.
+        vectors: with fewer than 2^32 rows each, and none empty.
+
+    Returns:
+        their descriptors in the same order, and the size of the file in bytes.
+    """
+    if not vectors:
+        return [], 0
+    name = uuid.uuid4()
+    data = bytearray(b"\x01")
+    descriptors = []
+    for vector in vectors:
+        encoded = _encoded(vector)
+        place = FOLDER + _to_base85(name.bytes)
+        descriptors.append(Descriptor("u", place, len(data), len(encoded), len(vector)))
+        data += struct.pack(">i", len(encoded)) + encoded
+        data += struct.pack(">I", zlib.crc32(encoded))
+    (folder / FOLDER).mkdir(exist_ok=True)
+    (folder / FOLDER / _file_name(name)).write_bytes(data)
+    return descriptors, len(data)
+
+
+def _file_name(name: uuid.UUID) -> str:
+    return f"deletion_vector_{name}.bin"
+
+
+def _encoded(vector: BitMap) -> bytes:
+    """A RoaringBitmapArray with one bitmap, in the portable form."""
+    vector.run_optimize()
+    return _MAGIC + struct.pack("<QI", 1, 0) + vector.serialize()
+
+
+def _decoded(data: bytes) -> BitMap:
+    if data[:4] != _MAGIC:
+        raise ValueError("it is no RoaringBitmapArray in the portable form")
+    (count,) = struct.unpack_from("<Q", data, 4)
+    if count == 0:
+        return BitMap()
+    (high,) = struct.unpack_from("<I", data, 12)
+    if count > 1 or high != 0:
+        raise ValueError("it has row numbers of more than 32 bits")
+    return BitMap.deserialize(data[16:])
+
+
+def _to_base85(data: bytes) -> str:
+    """Z85: 5 digits for each 4 bytes."""
+    powers = (85**4, 85**3, 85**2, 85, 1)
+    return "".join(
+        _DIGITS[number // power % 85]
+        for (number,) in struct.iter_unpack(">I", data)
+        for power in powers
+    )
+
+
+def _from_base85(text: str) -> bytes:
+    data = bytearray()
+    for start in range(0, len(text), 5):
+        number = 0
+        for digit in text[start : start + 5]:
+            number = number * 85 + _VALUES[digit]
+        data += struct.pack(">I", number)
+    return bytes(data)

@@ -1,0 +1,133 @@
+"""Table features: what a table has to allow, and how it gets and loses deletion vectors.
+
+Source: the Delta protocol, "Table Features" and "Valid Feature Names in Table Features".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from deltalake import Schema as DeltaSchema
+
+from pgsluice.errors import TableError
+from pgsluice.sinks.delta.columns import nested_types
+from pgsluice.sinks.delta.log import Snapshot
+
+VECTORS, _NAIVE = "deletionVectors", "timestampNtz"
+_PROPERTY = "delta.enableDeletionVectors"
+# Features that a writer version without a list of features had, by the first such version.
+_OF_OLD_WRITERS = (
+    (2, "appendOnly"),
+    (2, "invariants"),
+    (3, "checkConstraints"),
+    (4, "changeDataFeed"),
+    (4, "generatedColumns"),
+)
+
+_KNOWN_FEATURES = frozenset(
+    {
+        "deletionVectors",
+        "timestampNtz",
+        "appendOnly",
+        "invariants",
+        "checkConstraints",
+        "generatedColumns",
+        "changeDataFeed",
+        "variantType",
+        "vacuumProtocolCheck",
+    }
+)
+"""Table features that our commits respect, or that act only through what :func:`_demands` sees."""
+
+
+def refuse_unknown_rules(snapshot: Snapshot, table: str) -> None:
+    """Refuse a table whose protocol or properties ask for what our commits do not do.
+
+    Raises:
+        TableError: names what it is.
+    """
+    features = {
+        *(snapshot.protocol.get("readerFeatures") or ()),
+        *(snapshot.protocol.get("writerFeatures") or ()),
+    }
+    unknown = [f"the table feature {name}" for name in sorted(features - _KNOWN_FEATURES)]
+    demands = unknown or list(_demands(snapshot))
+    if demands:
+        raise TableError(
+            f"the Delta table at {snapshot.folder} has {demands[0]}, which merge-on-read does"
+            " not support",
+            hint=f'set merge_tables = {{ "{table}" = "on_write" }} in the sink, or take it from the'
+            " table",
+            table=table,
+            location=str(snapshot.folder),
+        )
+
+
+def _demands(snapshot: Snapshot) -> Iterator[str]:
+    """Rules of the table that a commit of ours would break."""
+    if snapshot.metadata.get("partitionColumns"):
+        yield "partition columns"
+    for name, value in snapshot.configuration.items():
+        if name == "delta.appendOnly" and value == "true":
+            yield "the property delta.appendOnly"
+        if name.startswith("delta.constraints."):
+            yield f"a constraint ({name.removeprefix('delta.constraints.')})"
+        if name == "delta.columnMapping.mode" and value != "none":
+            yield "column mapping"
+    for column in json.loads(snapshot.metadata["schemaString"])["fields"]:
+        for name in column.get("metadata") or {}:
+            if name in ("delta.invariants", "delta.generationExpression"):
+                yield f"a rule for column {column['name']!r} ({name})"
+
+
+def definition(
+    snapshot: Snapshot, *, schema: pa.Schema | None, properties: Mapping[str, str | None]
+) -> list[dict[str, Any]]:
+    """Actions that define a table with deletion vectors; its rows stay as they are.
+
+    Args:
+        snapshot: the table, or the place where one is made; what it has is kept.
+        schema: the new columns, in Delta's types; None: those that it has.
+        properties: of a new table.
+    """
+    old, metadata = snapshot.protocol, snapshot.metadata
+    columns = metadata.get("schemaString") if schema is None else _schema_string(schema)
+    if not metadata:
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "partitionColumns": [],
+            "configuration": {k: v for k, v in properties.items() if v is not None},
+            "createdTime": int(time.time() * 1000),
+        }
+    configuration = {**(metadata.get("configuration") or {}), _PROPERTY: "true"}
+    listed = old.get("writerFeatures")
+    if listed is None:
+        first = old.get("minWriterVersion", 2)
+        listed = [name for version, name in _OF_OLD_WRITERS if first >= version]
+    needed = {VECTORS, *((_NAIVE,) if _has_naive_timestamp(schema) else ())}
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted({*(old.get("readerFeatures") or ()), *needed}),
+        # Spark holds NOT NULL to be an invariant.
+        "writerFeatures": sorted({*listed, "invariants", *needed}),
+    }
+    return [
+        {"protocol": protocol},
+        {"metaData": {**metadata, "schemaString": columns, "configuration": configuration}},
+    ]
+
+
+def _schema_string(schema: pa.Schema) -> str:
+    return DeltaSchema.from_arrow(schema).to_json()
+
+
+def _has_naive_timestamp(schema: pa.Schema | None) -> bool:
+    kinds = (kind for field in schema or () for kind in nested_types(field.type))
+    return any(pa.types.is_timestamp(kind) and kind.tz is None for kind in kinds)

@@ -1,0 +1,174 @@
+"""A number of 64 bits for each key, by which its rows are found.
+
+Equal keys have equal numbers, in the sense of :func:`pgsluice.changes.lineage.number_rows`. For one
+column of a type with at most 64 bits, different keys have different numbers, too; for all others
+a number is a hash, and the keys have to be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.errors import TableError
+from pgsluice.types.codec import offsets_of
+
+Numbers = npt.NDArray[np.uint64]
+
+_BYTES_AT_ONCE = 8 * 2**20
+_SIGN = np.uint64(1 << 63)
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNumbers:
+    """The numbers of n keys.
+
+    Attributes:
+        numbers: n.
+        are_exact: different keys have different numbers.
+    """
+
+    numbers: Numbers
+    are_exact: bool
+
+
+def numbers_of(keys: pa.Table) -> KeyNumbers:
+    """The numbers of keys; the columns have the table's types.
+
+    Raises:
+        TableError: a column's type cannot be part of a key.
+    """
+    columns = [_of_column(keys.column(name), name) for name in keys.schema.names]
+    if len(columns) == 1:
+        return columns[0]
+    combined = columns[0].numbers
+    for column in columns[1:]:
+        combined = _mixed(combined) ^ column.numbers
+    return KeyNumbers(_mixed(combined), False)
+
+
+def _of_column(column: pa.ChunkedArray | pa.Array, name: str) -> KeyNumbers:
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
+    kind = column.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        column = column.cast(pa.large_binary())
+        kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        width = pa.int32() if pa.types.is_date32(kind) else kind
+        integers = column if pa.types.is_integer(kind) else column.cast(_integer(width))
+        values = integers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return _with_nulls(values.view(np.uint64) ^ _SIGN, column, are_exact=True)
+    if pa.types.is_boolean(kind):
+        values = column.fill_null(False).to_numpy(zero_copy_only=False)
+        return _with_nulls(values.astype(np.uint64), column, are_exact=True)
+    if pa.types.is_floating(kind):
+        floats = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+        floats[np.isnan(floats)] = np.nan  # there is one NaN
+        return _with_nulls(floats.view(np.uint64), column, are_exact=True)
+    if pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
+        return _with_nulls(_of_words(_fixed_words(column)), column, are_exact=False)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _with_nulls(_of_lists(column, name), column, are_exact=False)
+    if any(is_kind(kind) for is_kind in _BYTES):
+        large = column.cast(pa.large_binary())
+        return _with_nulls(_of_bytes(*_bytes_of(large)), column, are_exact=False)
+    raise TableError(f"column {name!r} of type {kind} cannot be part of a key", column=name)
+
+
+_BYTES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+
+
+def _integer(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_int32(kind) else pa.int64()
+
+
+def _with_nulls(numbers: Numbers, column: pa.Array, *, are_exact: bool) -> KeyNumbers:
+    if not column.null_count:
+        return KeyNumbers(numbers, are_exact)
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    return KeyNumbers(np.where(is_null, _NULL, numbers), False)
+
+
+def _mixed(numbers: Numbers) -> Numbers:
+    """A bijection of 64 bits that spreads them (the finalizer of splitmix64)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def _of_words(words: Numbers) -> Numbers:
+    """Hashes of rows of words, shape (n, words)."""
+    result = np.full(len(words), words.shape[1], np.uint64)
+    for index in range(words.shape[1]):
+        result = _mixed(result ^ words[:, index])
+    return result
+
+
+def _fixed_words(column: pa.Array) -> Numbers:
+    """The values of a type of fixed length as words of 8 bytes, shape (n, words)."""
+    width = column.type.bit_width // 8
+    data = np.frombuffer(column.buffers()[1], np.uint8)
+    data = data[column.offset * width : (column.offset + len(column)) * width]
+    padded = np.zeros((len(column), -(-width // 8) * 8), np.uint8)
+    padded[:, :width] = data.reshape(len(column), width)
+    return padded.view(np.uint64)
+
+
+def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of large binary values, and where each begins and ends."""
+    _, offsets, data = column.buffers()
+    starts = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return content, starts
+
+
+def _of_lists(column: pa.Array, name: str) -> Numbers:
+    """Hashes of lists, from the numbers of their elements."""
+    elements = _of_column(column.flatten(), name).numbers
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = offsets_of(lengths.astype(np.int64)) * elements.itemsize
+    return _of_bytes(np.ascontiguousarray(elements).view(np.uint8), offsets)
+
+
+def _of_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Numbers:
+    """Hashes of n texts of different lengths.
+
+    Args:
+        offsets: n + 1: where in ``data`` each begins and ends.
+    """
+    lengths = np.diff(offsets)
+    words = -(-lengths // 8)
+    result = np.empty(len(lengths), np.uint64)
+    for count in np.unique(words).tolist():
+        rows = np.flatnonzero(words == count)
+        at_once = max(1, _BYTES_AT_ONCE // (8 * count + 8))
+        for start in range(0, len(rows), at_once):
+            some = rows[start : start + at_once]
+            result[some] = _of_padded(data, offsets[some], lengths[some], count)
+    return result
+
+
+def _of_padded(
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    words: int,
+) -> Numbers:
+    """Hashes of texts that take the same number of words, filled up with zeros."""
+    places = np.arange(8 * words)
+    is_inside = places < lengths[:, np.newaxis]
+    index = np.where(is_inside, starts[:, np.newaxis] + places, 0)
+    padded = np.where(is_inside, data[index], 0).astype(np.uint8) if words else index
+    hashed = _of_words(padded.view(np.uint64).reshape(len(starts), words))
+    return _mixed(hashed ^ lengths.astype(np.uint64))

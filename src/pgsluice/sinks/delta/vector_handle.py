@@ -1,0 +1,200 @@
+"""A Delta table whose files may have deletion vectors: changes are merged on read.
+
+We read and write its log ourselves, so a batch opens nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pgsluice.changes.net import NetChanges
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import (
+    AddedColumn,
+    Applied,
+    CommitMarker,
+    StagedRows,
+    TargetContent,
+    TargetIdentity,
+    TargetTable,
+)
+from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
+from pgsluice.sinks.delta.commit import added, commit, removed
+from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.data_files import live_batches
+from pgsluice.sinks.delta.features import definition, refuse_unknown_rules
+from pgsluice.sinks.delta.handle import content_of, first_rows
+from pgsluice.sinks.delta.key_index import KeyIndex
+from pgsluice.sinks.delta.log import Snapshot, operations
+from pgsluice.sinks.delta.vector_merge import Merged, VectorMerge
+
+if TYPE_CHECKING:
+    from pgsluice.sinks.delta.sink import DeltaSink
+
+
+class VectorHandle:
+    """A Delta table on a disk at one version, or the place where one will be made.
+
+    Args:
+        sink: has the path, and the options of all tables.
+        table: what it has to be.
+        identity: whose rows it holds; names the transaction identifier of the position.
+        snapshot: the version. If it has no deletion vectors yet, the next commit allows them.
+    """
+
+    def __init__(
+        self, sink: DeltaSink, table: TargetTable, identity: TargetIdentity, snapshot: Snapshot
+    ) -> None:
+        self._sink = sink
+        self._uri = sink.location(table.namespace, table.name)
+        self._table = table
+        self._identity = identity
+        self._snapshot = snapshot
+
+    @property
+    def location(self) -> str:
+        return self._uri
+
+    @property
+    def version(self) -> int:
+        return self._snapshot.version
+
+    def schema(self) -> pa.Schema | None:
+        return self._snapshot.schema if self.version >= 0 else None
+
+    def marker(self) -> CommitMarker | None:
+        return commit_marker.read_marker(self._snapshot, self._identity)
+
+    def content(self, version: int) -> TargetContent | None:
+        return content_of(self._uri, version, self._identity, None)
+
+    def refuse_foreign_changes(self) -> None:
+        if self._sink.foreign_writes != "park":
+            return
+        folder, current = self._snapshot.folder, self.version
+        commit_marker.refuse_foreign_changes(
+            self._table.title,
+            self._uri,
+            ours=self._snapshot.transaction_version(commit_marker.VERSION),
+            current=current,
+            operations=lambda count: operations(folder, current - count, current),
+        )
+
+    def target_types(self, schema: pa.Schema) -> pa.Schema:
+        return columns.as_delta(schema, self._table.title)
+
+    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
+        return self.commit_load([self.stage_load(rows)], position)
+
+    def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
+        """Write files that no version refers to."""
+        schema = self.target_types(self._table.schema)
+        copied = CopiedRows(rows, schema, self._table.title)
+        return staging.stage(self._uri, schema, copied, None)
+
+    def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        return self._replace(self.target_types(self._table.schema), staged, position, "WRITE")
+
+    def alter(
+        self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
+    ) -> Applied:
+        """Columns that are NULL in all rows need no file. Otherwise the live rows are written to
+        new files, one old file after the other, so that rows that lie together stay together.
+        """
+        old = self._snapshot
+        refuse_unknown_rules(old, self._table.title)
+        schema = self.target_types(columns.altered_schema(old.schema, added, widened))
+        if not widened and not any(column.value.is_valid for column in added):
+            self._commit("ADD COLUMNS", self._definition(schema), position)
+            return Applied(version=self.version)
+        rows = (
+            columns.altered_batch(batch, schema, added)
+            for file in old.files.values()
+            for batch in live_batches(old.folder, file, old.schema)
+        )
+        copied = CopiedRows(rows, schema, self._table.title)
+        part = staging.stage(self._uri, schema, copied, None)
+        return replace(self._replace(schema, [part], position, "REPLACE COLUMNS"), rows_inserted=0)
+
+    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
+        if self.version < 0:
+            return self._create(changes, position)
+        snapshot, title = self._snapshot, self._table.title
+        refuse_unknown_rules(snapshot, title)
+        merged = self._merged(VectorMerge(snapshot, self._index(changes.key), title), changes)
+        allowed = [] if snapshot.has_vectors else self._definition(None)
+        self._commit("MERGE", [*allowed, *merged.actions], position)
+        return Applied(
+            version=self.version,
+            rows_inserted=merged.rows_inserted,
+            rows_updated=merged.rows_updated,
+            rows_deleted=merged.rows_deleted,
+            rows_skipped=merged.rows_skipped,
+            bytes_written=merged.bytes_written,
+        )
+
+    def maintain(self, keep_versions: Iterable[int]) -> bool:
+        return False
+
+    def _merged(self, merge: VectorMerge, net: NetChanges) -> Merged:
+        if net.is_empty:
+            return Merged(rows_skipped=net.skipped)
+        if net.truncated:
+            return merge.replace(net)
+        # Where others may change the data, a search makes sure that no key comes twice.
+        is_new = net.only_new and self._sink.foreign_writes == "park"
+        return merge.append(net) if not net.key or is_new else merge.merge(net)
+
+    def _create(self, net: NetChanges, position: Lsn) -> Applied:
+        rows, skipped = first_rows(net, self.target_types(net.schema))
+        part = staging.stage(
+            self._uri,
+            rows.schema,
+            CopiedRows(rows.to_batches(), rows.schema, self._table.title),
+            None,
+        )
+        applied = self._replace(rows.schema, [part], position, "WRITE")
+        return replace(applied, rows_skipped=skipped)
+
+    def _replace(
+        self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn, operation: str
+    ) -> Applied:
+        """Make staged files the whole content."""
+        files = [file for part in staged for file in json.loads(part.payload or "[]")]
+        actions = [
+            *self._definition(schema),
+            *(removed(file) for file in self._snapshot.files.values()),
+            *(added(file["path"], file["size"], file["stats"]) for file in files),
+        ]
+        self._commit(operation, actions, position)
+        return Applied(
+            version=self.version,
+            rows_inserted=sum(part.rows for part in staged),
+            bytes_written=sum(file["size"] for file in files),
+        )
+
+    def _definition(self, schema: pa.Schema | None) -> list[dict[str, Any]]:
+        hours = maintenance.log_hours(self._sink.cut_retention_s, self._sink.history_retention_s)
+        properties = maintenance.table_properties(hours)
+        return definition(self._snapshot, schema=schema, properties=properties)
+
+    def _commit(self, operation: str, actions: Sequence[dict[str, Any]], position: Lsn) -> None:
+        version = self.version + 1
+        self._snapshot = commit(
+            self._snapshot,
+            operation,
+            actions,
+            transactions=commit_marker.transactions(self._identity, position, version),
+            information=commit_marker.information(self._identity, position),
+        )
+
+    def _index(self, key: Sequence[str]) -> KeyIndex:
+        snapshot = self._snapshot
+        keys = pa.schema([snapshot.schema.field(name) for name in key])
+        table_id = str(snapshot.metadata["id"])
+        return KeyIndex(self._sink.cache_dir, snapshot.folder, table_id, keys)

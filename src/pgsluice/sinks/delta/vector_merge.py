@@ -1,0 +1,252 @@
+"""Net changes as one commit that rewrites no file: merge-on-read.
+
+Rows that are updated or deleted die by their files' deletion vectors; updated and inserted rows go
+into a new file. The sidecars of :mod:`.key_index` say where the rows of a key are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from pgsluice.changes.net import NetChanges
+from pgsluice.changes.rekeyed import columns_of_sources, resolve_rekeyed
+from pgsluice.sinks.delta import staging
+from pgsluice.sinks.delta.columns import with_all_columns
+from pgsluice.sinks.delta.commit import added, removed, with_vector
+from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.data_files import folder_of_files, rows_at
+from pgsluice.sinks.delta.deletion_vectors import read_vector, write_vectors
+from pgsluice.sinks.delta.key_index import Hits, Indexes, KeyIndex
+from pgsluice.sinks.delta.log import DataFile, Snapshot
+
+_ROWS_IN_A_GROUP = 64 * 1024
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a merge wants to commit, and what it counts.
+
+    Attributes:
+        actions: that take the table to the state after the changes.
+        bytes_written: of data files and vectors.
+    """
+
+    actions: list[dict[str, Any]] = field(default_factory=list)
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_skipped: int = 0
+    bytes_written: int = 0
+
+
+class VectorMerge:
+    """Merges into one version of a table.
+
+    Args:
+        snapshot: the version.
+        index: the table's sidecars.
+        table: its title, for messages.
+    """
+
+    def __init__(self, snapshot: Snapshot, index: KeyIndex, table: str) -> None:
+        self._snapshot = snapshot
+        self._index = index
+        self._table = table
+
+    def merge(self, net: NetChanges) -> Merged:
+        """Write the files of changes that do not truncate; nothing is committed.
+
+        Args:
+            net: with a key.
+        """
+        lacking = 0
+        if len(net.rekeyed):
+            net, lacking = self._without_rekeyed(net)
+        keys = pa.concat_tables([_keys(net.rows, net), _keys(net.deletes, net)])
+        hits = self._live(keys)
+        matched = hits.among(0, len(net.rows))
+        is_matched = np.zeros(len(net.rows), np.bool_)
+        is_matched[matched.wanted] = True
+        rows = self._whole_rows(net, matched, is_matched | net.inserted)
+        inserted = int(np.count_nonzero(net.inserted & ~is_matched))
+        updated = int(np.count_nonzero(is_matched))
+        deleted = len(hits.wanted) - len(matched.wanted)
+        lacking += len(net.rows) - inserted - updated + max(0, net.expected_deletes - deleted)
+        merged = Merged(
+            rows_inserted=inserted,
+            rows_updated=updated,
+            rows_deleted=deleted,
+            rows_skipped=net.skipped + lacking,
+        )
+        self._bury(hits, merged)
+        self._append(rows, net.key, merged)
+        return merged
+
+    def append(self, net: NetChanges) -> Merged:
+        """Write the files of changes that only add rows; nothing is committed."""
+        merged = Merged(rows_inserted=len(net.rows), rows_skipped=net.skipped)
+        self._append(with_all_columns(net.rows, self._snapshot.schema), net.key, merged)
+        return merged
+
+    def replace(self, net: NetChanges) -> Merged:
+        """The same for changes that truncate the table before."""
+        merged = self.append(net)
+        merged.actions[:0] = [removed(file) for file in self._snapshot.files.values()]
+        return merged
+
+    def _without_rekeyed(self, net: NetChanges) -> tuple[NetChanges, int]:
+        hits = self._live(_keys(net.source_keys, net))
+        return resolve_rekeyed(net, self._values(hits, columns_of_sources(net)))
+
+    def _live(self, keys: pa.Table) -> _Live:
+        """The live rows with these keys."""
+        parts = []
+        for file, hits in self._index.find(self._snapshot.files.values(), keys):
+            if file.vector is not None:
+                hits = _without_dead(hits, read_vector(self._snapshot.folder, file.vector))
+            if len(hits.rows):
+                parts.append((file, hits))
+        return _Live.joined(parts)
+
+    def _whole_rows(
+        self, net: NetChanges, matched: _Live, is_kept: npt.NDArray[np.bool_]
+    ) -> pa.Table:
+        """The rows to write, with all columns of the table.
+
+        A value that the changes lack comes from the row that the target has: what was not sent,
+        and columns that the source no longer has.
+        """
+        schema = self._snapshot.schema
+        left_out = [name for name in schema.names if name not in net.schema.names]
+        everywhere = np.ones(len(net.rows), np.bool_)
+        lacking = {**net.absent, **dict.fromkeys(left_out, everywhere)}
+        rows = with_all_columns(net.rows, schema)
+        if lacking:
+            lacks_any = np.logical_or.reduce(list(lacking.values()))
+            needed = matched.where(lacks_any[matched.wanted])
+            values = self._values(needed, list(lacking))
+            for name, lacks in lacking.items():
+                rows = _filled(rows, name, values.column(name), needed.wanted, lacks)
+        return rows.filter(pa.array(is_kept))
+
+    def _values(self, hits: _Live, names: Sequence[str]) -> pa.Table:
+        """Columns of live rows, in the order of the hits."""
+        schema = pa.schema([self._snapshot.schema.field(name) for name in names])
+        parts, order = [schema.empty_table()], [np.empty(0, np.int64)]
+        for file, indexes in hits.by_file():
+            parts.append(rows_at(self._snapshot.folder, file, hits.rows[indexes], schema))
+            order.append(indexes)
+        back = np.argsort(np.concatenate(order), kind="stable")
+        return pa.concat_tables(parts).take(pa.array(back))
+
+    def _bury(self, hits: _Live, merged: Merged) -> None:
+        """Let rows die: by their files' vectors; files without live rows leave the table."""
+        folder = self._snapshot.folder
+        vectors, files = [], []
+        for file, indexes in hits.by_file():
+            vector = BitMap(hits.rows[indexes].astype(np.uint32))
+            if file.vector is not None:
+                vector |= read_vector(folder, file.vector)
+            merged.actions.append(removed(file))
+            if len(vector) < file.rows(folder):
+                vectors.append(vector)
+                files.append(file)
+        descriptors, size = write_vectors(folder, vectors)
+        merged.bytes_written += size
+        for file, descriptor in zip(files, descriptors, strict=True):
+            merged.actions.append(with_vector(file, descriptor, file.rows(folder)))
+
+    def _append(self, rows: pa.Table, key: tuple[str, ...], merged: Merged) -> None:
+        """Put rows into new files."""
+        if not len(rows):
+            return
+        schema = self._snapshot.schema
+        batches = rows.cast(schema).to_batches(max_chunksize=_ROWS_IN_A_GROUP)
+        copied = CopiedRows(batches, schema, self._table)
+        written = staging.write_files(folder_of_files(self._snapshot.folder), schema, copied)
+        for file in written:
+            merged.actions.append(added(file["path"], file["size"], file["stats"]))
+            merged.bytes_written += file["size"]
+        if key and len(written) == 1:
+            self._index.add(written[0]["path"], rows.select(key))
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """n live rows that have wanted keys.
+
+    Attributes:
+        files: the files that have some.
+        wanted: n indexes of wanted keys.
+        file_of: n indexes of files.
+        rows: n row numbers.
+    """
+
+    files: Sequence[DataFile]
+    wanted: Indexes
+    file_of: Indexes
+    rows: Indexes
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[DataFile, Hits]]) -> _Live:
+        """Join the hits of files."""
+        nothing = [np.empty(0, np.int64)]
+        return cls(
+            [file for file, _ in parts],
+            np.concatenate(nothing + [hits.wanted for _, hits in parts]),
+            np.concatenate(nothing + [np.full(len(h.rows), i) for i, (_, h) in enumerate(parts)]),
+            np.concatenate(nothing + [hits.rows for _, hits in parts]),
+        )
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> _Live:
+        """Some of the rows."""
+        return _Live(self.files, self.wanted[mask], self.file_of[mask], self.rows[mask])
+
+    def among(self, start: int, end: int) -> _Live:
+        """The rows of some wanted keys."""
+        return self.where((self.wanted >= start) & (self.wanted < end))
+
+    def by_file(self) -> Iterator[tuple[DataFile, Indexes]]:
+        """Each file with the indexes of its rows."""
+        for number, file in enumerate(self.files):
+            indexes = np.flatnonzero(self.file_of == number)
+            if len(indexes):
+                yield file, indexes
+
+
+def _filled(
+    rows: pa.Table,
+    name: str,
+    values: pa.ChunkedArray,
+    row_of_value: Indexes,
+    lacks: npt.NDArray[np.bool_],
+) -> pa.Table:
+    """The same rows; those that lack the value of a column have one of ``values``."""
+    own = rows.column(name)
+    is_taken = lacks[row_of_value]
+    index = np.arange(len(rows))
+    index[row_of_value[is_taken]] = len(rows) + np.flatnonzero(is_taken)
+    both = pa.chunked_array([*own.chunks, *values.chunks], type=own.type)
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place), both.take(pa.array(index)))
+
+
+def _without_dead(hits: Hits, vector: BitMap) -> Hits:
+    dead = vector & BitMap(hits.rows.astype(np.uint32))
+    if not dead:
+        return hits
+    is_live = ~np.isin(hits.rows, np.asarray(dead.to_array(), np.int64))
+    return Hits(hits.wanted[is_live], hits.rows[is_live])
+
+
+def _keys(rows: pa.Table, net: NetChanges) -> pa.Table:
+    """The key columns of changes, all in the same types."""
+    types = pa.schema([pa.field(name, net.schema.field(name).type) for name in net.key])
+    return rows.select(net.key).cast(types)
