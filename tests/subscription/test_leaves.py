@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.support.databases import Database, MakeDatabase
+from tests.support.databases import MakeDatabase
 
 from pgsluice.copy import import_snapshot, temporary_snapshot
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.replication import connect_sql
-from pgsluice.subscription.discovery import leaves_created_empty, source_tables
+from pgsluice.subscription.discovery import source_tables
 from pgsluice.subscription.leaf_keys import KeyProblem
 
 
@@ -126,73 +124,3 @@ def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: Make
     ((p1, p2),) = shop.execute("SELECT 'p1'::regclass::oid::int8, 'p2'::regclass::oid::int8")
     assert set(leaves) == {p1}
     assert set(table.fingerprint.filenodes) - set(leaves) == {p2}
-
-
-CREATE = "CREATE TABLE leaf PARTITION OF p FOR VALUES FROM (0) TO (9)"
-PLAIN = "CREATE TABLE leaf (id int NOT NULL)"
-ATTACH = "ALTER TABLE p ATTACH PARTITION leaf FOR VALUES FROM (0) TO (9)"
-FILL = "INSERT INTO leaf VALUES (1)"
-
-
-@pytest.mark.parametrize(
-    ("statements", "is_empty"),
-    [
-        ((CREATE,), True),
-        ((CREATE, FILL), True),
-        ((f"BEGIN; {CREATE}; {FILL}; COMMIT",), True),
-        ((f"BEGIN; {CREATE}; {FILL}; UPDATE leaf SET id = 2; COMMIT",), True),
-        ((f"DO $$ BEGIN {CREATE}; {FILL}; END $$",), True),
-        ((f"BEGIN; {PLAIN}; {ATTACH}; COMMIT",), True),
-        ((f"BEGIN; {PLAIN}; {ATTACH}; COMMIT", FILL), True),
-        ((f"BEGIN; {PLAIN}; {FILL}; {ATTACH}; COMMIT",), False),
-        ((f"BEGIN; {PLAIN}; {FILL}; {ATTACH}; COMMIT", "BEGIN; DELETE FROM leaf; ROLLBACK"), False),
-        ((PLAIN, FILL, ATTACH), False),
-    ],
-)
-def test_a_leaf_that_had_no_rows_when_it_became_one(
-    each_server: EmbeddedServer,
-    database: MakeDatabase,
-    statements: tuple[str, ...],
-    *,
-    is_empty: bool,
-) -> None:
-    shop = database(each_server)
-    shop.execute("CREATE TABLE p (id int NOT NULL) PARTITION BY RANGE (id)", *statements)
-    ((leaf,),) = shop.execute("SELECT 'leaf'::regclass::oid::int8")
-    if each_server.programs.major == 10 and CREATE in statements[0] and FILL in statements[0]:
-        # On 10 that CREATE is the first command, as every command is after a replay of WAL.
-        is_empty = False
-    with connect_sql(shop.dsn) as connection:
-        assert (leaves_created_empty(connection, [leaf]) == {leaf}) is is_empty
-
-
-def test_after_a_crash_rows_have_lost_the_numbers_of_their_commands() -> None:
-    """The same on a standby: WAL does not have them, and so all commands look like the first."""
-    with EmbeddedServer(18, settings={"fsync": "off"}) as server:
-        shop = Database(server, "postgres")
-        shop.execute(
-            "CREATE TABLE p (id int NOT NULL) PARTITION BY RANGE (id)",
-            "CHECKPOINT",  # the first change of a page after it is written with the whole page
-            "CREATE TABLE first PARTITION OF p FOR VALUES FROM (20) TO (29)",
-            f"BEGIN; {PLAIN}; {FILL}; {ATTACH}; COMMIT",
-            "CREATE TABLE bare PARTITION OF p FOR VALUES FROM (10) TO (19)",
-        )
-        ((leaf, bare),) = shop.execute(
-            "SELECT 'leaf'::regclass::oid::int8, 'bare'::regclass::oid::int8"
-        )
-        server.stop("immediate")
-        server.start()
-        with connect_sql(shop.dsn) as connection:
-            assert leaves_created_empty(connection, [leaf, bare]) == {bare}
-
-
-def test_a_locked_leaf_may_have_rows(database: MakeDatabase) -> None:
-    shop = database()
-    shop.execute("CREATE TABLE p (id int NOT NULL) PARTITION BY RANGE (id)", CREATE)
-    ((leaf,),) = shop.execute("SELECT 'leaf'::regclass::oid::int8")
-    with connect_sql(shop.dsn) as connection, shop.connect() as migration:
-        connection.execute("SET lock_timeout = '100ms'")
-        migration.execute("BEGIN; LOCK TABLE leaf")
-        assert leaves_created_empty(connection, [leaf]) == frozenset()
-        migration.execute("ROLLBACK")
-        assert leaves_created_empty(connection, [leaf]) == {leaf}

@@ -59,6 +59,8 @@ BEFORE = SourceFingerprint(
     kept_logged=frozenset({7, 8}),
     toast_tables={8: 501},
 )
+BELOW_NEW = {"filenodes": {7: 100, 8: 100, 9: 1}, "attachments": {7: 5, 8: 5, 9: 9, 10: 9}}
+"""A new leaf (9) below a new partitioned table (10)."""
 NEW_FILE = {7: 101, 8: 100}
 BOTH_7 = {7: {"b": "7"}, 8: {"b": "7"}}
 
@@ -66,7 +68,7 @@ BOTH_7 = {7: {"b": "7"}, 8: {"b": "7"}}
 def look(before: SourceFingerprint | None = None, **options: Any) -> Answer:
     """A look that finds what ``options`` name, fields of the fingerprint or of the look."""
     facts = {"server_version": 180000}
-    for name in ("server_version", "created_empty", "has_some_leaves", "missing"):
+    for name in ("server_version", "came_empty", "perhaps_empty", "has_some_leaves", "missing"):
         if name in options:
             facts[name] = options.pop(name)
     return reconcile_source(Look("public.t", before or BEFORE, replace(BEFORE, **options), **facts))
@@ -222,7 +224,7 @@ def test_a_truncate_that_is_not_sent(now: dict[str, Any], expected: type[Answer]
             {
                 "missing": BOTH_7,
                 "filenodes": {**BEFORE.filenodes, 9: 1},
-                "created_empty": {9},
+                "came_empty": {9},
             },
             ColumnsAdded({"b": "7"}),
         ),
@@ -310,6 +312,8 @@ def test_another_key() -> None:
         ({"listings": frozenset({"rel:60:5", "namespace:62:9"})}, set(), Same),
         ({"attachments": {7: 5, 8: 9}}, set(), CopyAgain),  # detached and attached
         ({"attachments": {7: 5, 8: 5, 9: 9}}, set(), Same),
+        (BELOW_NEW, {9}, CopyAgain),
+        (BELOW_NEW, {9, 10}, Same),
         ({"types": {"90:91": "9", "92:attributes": "23:-1"}}, set(), CopyAgain),  # RENAME VALUE
         ({"types": {**BEFORE.types, "90:99": "9"}}, set(), Same),  # ADD VALUE
         ({"types": {"90:91": "5", "92:attributes": "23:-1 25:-1"}}, set(), CopyAgain),
@@ -323,7 +327,16 @@ def test_another_key() -> None:
 def test_publications_partitions_and_types(
     now: dict[str, Any], empty: set[int], expected: type[Answer]
 ) -> None:
-    assert isinstance(look(created_empty=empty, **now), expected)
+    assert isinstance(look(came_empty=empty, **now), expected)
+
+
+def test_a_new_partition_of_which_nobody_knows_whether_it_came_with_rows() -> None:
+    more = {**BEFORE.filenodes, 9: 1, 10: 1}
+    assert isinstance(look(filenodes=more, came_empty={9}, perhaps_empty={10}), Verify)
+    assert isinstance(look(filenodes=more, perhaps_empty={10}), CopyAgain)
+    columns = {**COLUMNS, 3: ColumnState("b", 9)}
+    now = {"filenodes": more, "columns": columns, "attnums": 3, "missing": BOTH_7}
+    assert isinstance(look(came_empty={9}, perhaps_empty={10}, **now), CopyAgain)
 
 
 def test_a_column_that_is_sent_from_now_on() -> None:
@@ -334,7 +347,7 @@ def test_a_column_that_is_sent_from_now_on() -> None:
 
 def test_a_table_of_some_leaves_cannot_know_a_new_one_to_be_empty() -> None:
     more = {**BEFORE.filenodes, 9: 1}
-    assert isinstance(look(filenodes=more, created_empty={9}, has_some_leaves=True), CopyAgain)
+    assert isinstance(look(filenodes=more, came_empty={9}, has_some_leaves=True), CopyAgain)
     assert look(has_some_leaves=True) == Same()
 
 

@@ -16,6 +16,7 @@ from pgsluice.catalog.managed_publications import (
     ensure_publications,
     our_publications,
 )
+from pgsluice.catalog.new_partitions import NewPartitions, inspect_new_partitions
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.published import PublishedBy, PublishedRelation, relations_of
 from pgsluice.catalog.relations import fetch_many, fetch_relation_facts
@@ -51,6 +52,7 @@ __all__ = [
     "CatalogWitnesses",
     "Filenode",
     "FilterTexts",
+    "NewPartitions",
     "PublicationInfo",
     "PublicationReport",
     "PublishedBy",
@@ -67,6 +69,7 @@ __all__ = [
     "flush_lsn",
     "has_name",
     "insert_lsn",
+    "inspect_new_partitions",
     "is_in_snapshot",
     "leaf_filenodes",
     "lockable_tables",

@@ -20,7 +20,7 @@ from pgsluice.schema_rules.known import (
     sends_every_change,
     with_former_names,
 )
-from pgsluice.schema_rules.source import Look, added_leaves, reconcile_source
+from pgsluice.schema_rules.source import Look, added_partitions, reconcile_source
 from pgsluice.schema_rules.target import (
     copied_again,
     reconcile_column,
@@ -64,7 +64,7 @@ __all__ = [
     "Verify",
     "Widen",
     "added_columns",
-    "added_leaves",
+    "added_partitions",
     "cause_of_copy",
     "copied_again",
     "holds",

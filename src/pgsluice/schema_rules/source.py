@@ -28,7 +28,8 @@ publication is gone                     while
 a leaf is sent again                    its changes of the meantime have not come
 a leaf is gone                          its rows went with it
 a leaf was attached anew                it was detached for a while
-a new leaf, not created empty           it came with rows
+a new partition that has rows and was   it came with rows
+attached, or is below such a one
 a new leaf of a table that has some     its first rows may be another table's
 leaves of its root
 ======================================  =======================================================
@@ -45,6 +46,8 @@ pg_attribute was written again          beside GRANT, SET DEFAULT or SET STATIST
 new file of a leaf that no publication  UNLOGGED for a while, or TRUNCATE, VACUUM FULL
 lists itself
 a publication's row was written again   other actions for a while, or SET to the same options
+a new partition that has rows, made     made, filled and attached, or CREATE TABLE … PARTITION OF
+and attached by one transaction         (of which the catalog has no proof any more)
 a row type was written again, of a      another schema for a while, or another name or owner
 table that is published by its schema
 ======================================  =======================================================
@@ -79,7 +82,8 @@ class Look:
         table: ``schema.table``, for messages.
         before, now: the fingerprints.
         server_version: of the source, such as 180000.
-        created_empty: those of the new leaves that had no rows when they became partitions.
+        came_empty: those of the new partitions that had no rows when they became partitions.
+        perhaps_empty: those of which nobody knows.
         has_some_leaves: a publication of pgsluice gives the table some leaves of its root.
         missing: leaf -> column -> the value, as text, of rows from before the column was added.
     """
@@ -88,7 +92,8 @@ class Look:
     before: SourceFingerprint
     now: SourceFingerprint
     server_version: int
-    created_empty: Collection[int] = ()
+    came_empty: Collection[int] = ()
+    perhaps_empty: Collection[int] = ()
     has_some_leaves: bool = False
     missing: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
@@ -96,6 +101,12 @@ class Look:
 def added_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
     """Leaves that were not there."""
     return set(now.filenodes.keys() - before.filenodes.keys())
+
+
+def added_partitions(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
+    """The leaves that were not there, and the partitioned tables above them that were not."""
+    leaves = added_leaves(before, now)
+    return leaves | (now.attachments.keys() - before.attachments.keys()) if leaves else set()
 
 
 def renewed_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
@@ -258,8 +269,13 @@ def _has_attached_leaves(look: Look) -> bool:
     return any(before[leaf] != now[leaf] for leaf in before.keys() & now.keys())
 
 
-def _has_filled_leaves(look: Look) -> bool:
-    return bool(added_leaves(look.before, look.now) - set(look.created_empty))
+def _has_filled_partitions(look: Look) -> bool:
+    added = added_partitions(look.before, look.now)
+    return bool(added - {*look.came_empty, *look.perhaps_empty})
+
+
+def _may_have_filled_partitions(look: Look) -> bool:
+    return bool(added_partitions(look.before, look.now) - {*look.came_empty})
 
 
 def _has_leaves_of_unknown_rows(look: Look) -> bool:
@@ -281,7 +297,7 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_resumed_leaves, "has a partition that was not sent for a while"),
     (_has_lost_leaves, "lost a partition"),
     (_has_attached_leaves, "has a partition that was detached for a while"),
-    (_has_filled_leaves, "got a partition that has rows"),
+    (_has_filled_partitions, "got a partition that has rows"),
     (_has_leaves_of_unknown_rows, "got a partition, some of whose rows may be missing"),
 )
 """Condition, and what is the matter with the table."""
@@ -291,6 +307,7 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_may_be_rewritten, "has a new file, which may be that of an ALTER TABLE"),
     (_may_be_unlogged, "has a new file, and may have been unlogged for a while"),
     (_has_written_publications, "is in a publication that was altered"),
+    (_may_have_filled_partitions, "got a partition, which may have had rows before"),
     (_has_written_row_types, "may have been in another schema for a while"),
 )
 """The same, of what harmless statements also do."""

@@ -15,7 +15,13 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import lockable_tables, missing_values, readable_tables
+from pgsluice.catalog import (
+    NewPartitions,
+    inspect_new_partitions,
+    lockable_tables,
+    missing_values,
+    readable_tables,
+)
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
@@ -27,13 +33,13 @@ from pgsluice.schema_rules import (
     SourceVerdict,
     Verify,
     added_columns,
-    added_leaves,
+    added_partitions,
     cause_of_copy,
     reconcile_source,
 )
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, TableState
-from pgsluice.subscription.discovery import ReplicatedTable, leaves_created_empty
+from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import (
     Discovered,
@@ -57,12 +63,12 @@ class _Differences:
     """What is asked only of tables that differ.
 
     Attributes:
-        created_empty: new leaves that had no rows when they became partitions.
+        partitions: what is known of the rows that new partitions came with.
         missing: of leaves of tables with a new column: column -> the value of older rows.
         usable: of the tables that are parked because they could not be read, those that can be.
     """
 
-    created_empty: frozenset[int]
+    partitions: NewPartitions
     missing: Mapping[int, Mapping[str, str]]
     usable: frozenset[int]
 
@@ -176,11 +182,11 @@ class CatalogLook:
             before = SourceFingerprint.parse(record.fingerprint) if record is not None else None
             if before is None or before == table.fingerprint:
                 continue
-            added |= added_leaves(before, table.fingerprint)
+            added |= added_partitions(before, table.fingerprint)
             if added_columns(before, table.fingerprint):
                 leaves |= table.fingerprint.filenodes.keys()
         return _Differences(
-            created_empty=leaves_created_empty(self._connection, added),
+            partitions=inspect_new_partitions(self._connection, added),
             missing=missing_values(self._connection, leaves),
             usable=readable_tables(self._connection, parked[ParkReason.RIGHTS])
             | lockable_tables(self._connection, parked[ParkReason.LOCK]),
@@ -205,7 +211,8 @@ class CatalogLook:
             before,
             now,
             server_version=self._connection.info.server_version,
-            created_empty=self._differences.created_empty,
+            came_empty=self._differences.partitions.empty,
+            perhaps_empty=self._differences.partitions.unknown,
             has_some_leaves=bool(known.relations),
             missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
         )

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from pgsluice.catalog import (
     CatalogWitnesses,
@@ -68,56 +67,6 @@ class ReplicatedTable:
         if self.rules is None or is_root:
             return ()
         return tuple(sorted(self.rules))
-
-
-# Made by the transaction that made them partitions. (ATTACH writes pg_class and pg_attribute
-# anew; the row type in pg_type is as old as the table.)
-_CREATED_AS_PARTITIONS = """
-SELECT i.inhrelid, i.xmin::text, i.cmin::text, n.nspname, c.relname
-FROM pg_catalog.pg_inherits i
-JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_type t ON t.oid = c.reltype
-WHERE i.inhrelid = ANY(%s) AND t.xmin::text = i.xmin::text
-"""
-
-
-def leaves_created_empty(
-    connection: psycopg.Connection[Any], leaves: Collection[int]
-) -> frozenset[int]:
-    """Which tables were empty when they became partitions: all rows came with the stream.
-
-    A table that was made, filled and attached in one transaction has rows that an earlier command
-    of that transaction inserted (a savepoint inside it would hide them, and is not looked for). A
-    row that somebody locked or tried to delete since may have lost the number of its command, so
-    that it counts as one of these. So does every row if the server has replayed WAL since, after a
-    crash or as a standby: WAL does not have the numbers, all commands look like the first. On 10
-    CREATE TABLE … PARTITION OF is the first command, so that rows of its transaction count.
-    """
-    if not leaves:
-        return frozenset()
-    created_empty = set()
-    candidates = connection.execute(_CREATED_AS_PARTITIONS, [list(leaves)]).fetchall()
-    for oid, xid, command, namespace, name in candidates:
-        # The first command of a transaction makes no partition: it makes the table before.
-        filled = sql.SQL(
-            "SELECT EXISTS (SELECT FROM {} WHERE xmin::text = {} AND"
-            " ({command} = 0 OR cmin::text::bigint < {command} OR xmax::text <> '0'))"
-        ).format(
-            sql.Identifier(namespace, name), sql.Literal(xid), command=sql.Literal(int(command))
-        )
-        try:
-            with connection.transaction():
-                (row,) = connection.execute(filled).fetchall()
-        except (
-            psycopg.errors.InsufficientPrivilege,  # the copy says which right is missing
-            psycopg.errors.LockNotAvailable,
-            psycopg.errors.QueryCanceled,
-        ):
-            continue  # it may have rows
-        if not row[0]:
-            created_empty.add(int(oid))
-    return frozenset(created_empty)
 
 
 def source_tables(

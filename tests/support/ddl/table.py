@@ -68,6 +68,11 @@ LATER_PART = """
 CREATE TABLE {t}_late (id int PRIMARY KEY, a int, b text);
 INSERT INTO {t}_late SELECT i, i, 'late' FROM generate_series(5000, 5010) i;
 """
+NEW_PART = "CREATE TABLE {t}_late PARTITION OF {t} FOR VALUES FROM (5000) TO (6000)"
+LATER_MID = """
+CREATE TABLE {t}_late (id int PRIMARY KEY, a int, b text) PARTITION BY RANGE (id);
+CREATE TABLE {t}_l1 PARTITION OF {t}_late DEFAULT;
+"""
 ATTACH = "ALTER TABLE {t} ATTACH PARTITION {t}_late FOR VALUES FROM (5000) TO (6000)"
 ENUM = """
 CREATE TYPE {t}_mood AS ENUM ('sad', 'ok');
@@ -517,6 +522,25 @@ PARTITIONS = (
         after=""),
     Row("attach made and filled in one transaction", ("BEGIN;" + LATER_PART + ATTACH + "; COMMIT",),
         COPIED, setup=PARTS, moments=OUTSIDE_TRANSACTIONS),
+    Row("attach made and filled in a savepoint",
+        ("BEGIN; SAVEPOINT s;" + LATER_PART + "RELEASE s;" + ATTACH + "; COMMIT",), COPIED,
+        setup=PARTS, moments=OUTSIDE_TRANSACTIONS),
+    Row("attach made then filled in a savepoint",
+        ("BEGIN;" + LATER_PART.replace("INSERT", "SAVEPOINT s; INSERT") + "RELEASE s;" + ATTACH
+            + "; COMMIT",), COPIED, setup=PARTS, moments=OUTSIDE_TRANSACTIONS),
+    Row("attach made and filled and updated",
+        ("BEGIN;" + LATER_PART + ATTACH + "; COMMIT", "UPDATE {t} SET b = 'x' WHERE id > 5000"),
+        COPIED, setup=PARTS, moments=OUTSIDE_TRANSACTIONS),
+    Row("attach a mid level with rows",
+        (LATER_MID + "INSERT INTO {t}_late SELECT i, i, 'late' FROM generate_series(5000, 5010) i",
+            ATTACH), COPIED, setup=PARTS),
+    Row("attach a mid level made and filled",
+        ("BEGIN;" + LATER_MID + "INSERT INTO {t}_late VALUES (5000, 1, 'late');" + ATTACH
+            + "; COMMIT",), COPIED, setup=PARTS, moments=OUTSIDE_TRANSACTIONS),
+    Row("new mid level",
+        (NEW_PART + " PARTITION BY RANGE (id)", "CREATE TABLE {t}_l1 PARTITION OF {t}_late DEFAULT",
+            "INSERT INTO {t} (id) VALUES (5001), (5002)"), VERIFIED, setup=PARTS,
+        at=dict.fromkeys((Moment.SEVERAL_POLLS, Moment.TRANSACTION, Moment.PREPARED), NOTHING)),
     Row("attach an empty table",
         ("CREATE TABLE {t}_late (LIKE {t})", ATTACH, "INSERT INTO {t} (id) VALUES (5001)"), EQUAL,
         setup=PARTS),

@@ -1,0 +1,105 @@
+"""Whether new partitions came with rows: then the stream does not have these.
+
+A partition came without rows if it has none now: whatever is inserted from now on is sent. It also
+did if ``CREATE TABLE … PARTITION OF`` made it. For that the catalog is asked, since its rows have
+the number of the command that wrote them (``cmin``). Both ``CREATE TABLE`` and ``ATTACH PARTITION``
+write a row to ``pg_inherits``, but only ``ATTACH`` writes the columns' rows in ``pg_attribute``
+again, by the same command:
+
+=====================  ==============  ==============  ===================  ===========
+seen on 11 to 18       system columns  other columns   pg_class             pg_inherits
+=====================  ==============  ==============  ===================  ===========
+CREATE … PARTITION OF  n               n               n + 1, or > i        i > n
+CREATE, then ATTACH    n               i               i, or more           i > n
+=====================  ==============  ==============  ===================  ===========
+
+WAL does not have these numbers. After a crash or a promotion, replayed rows look like those of
+command 0, unless the whole page was in the WAL. So the row of ``pg_class`` has to have a number
+other than 0, and a table whose row another transaction has written since is not proven. 10 mostly
+writes ``pg_inherits`` by command n, which proves nothing.
+
+What the rows of the partition itself say is not used: a savepoint hides the transaction that
+inserted a row, and so does an UPDATE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """What is known of the rows that partitions came with.
+
+    Attributes:
+        empty: they came without rows.
+        unknown: the transaction that made them may have inserted rows before it attached them.
+    """
+
+    empty: frozenset[int]
+    unknown: frozenset[int]
+
+
+# xmax: a command that was rolled back leaves its own number. The table's own creation is told by
+# the row of a system column, which nothing writes again.
+_CREATIONS = """
+SELECT c.oid, n.nspname, c.relname, made.xmin::text = i.xmin::text,
+    made.xmin::text = i.xmin::text
+    AND c.xmin::text = i.xmin::text
+    AND c.cmin::text NOT IN ('0', i.cmin::text)
+    AND i.xmax::text = '0'
+    AND made.cmin::text::bigint < i.cmin::text::bigint
+    AND EXISTS (
+        SELECT FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0
+        AND a.xmin::text = made.xmin::text AND a.cmin::text = made.cmin::text
+        AND a.xmax::text = '0'
+    )
+FROM pg_catalog.pg_inherits i
+JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute made ON made.attrelid = c.oid AND made.attname = 'ctid'
+WHERE i.inhrelid = ANY (%s::oid[])
+"""
+
+
+def inspect_new_partitions(connection: Connection, partitions: Collection[int]) -> NewPartitions:
+    """Find out which partitions came without rows. One query for all, and one for each of which
+    the catalog proves nothing.
+
+    Args:
+        connection: to the source; a partition that is locked for longer than its ``lock_timeout``
+            counts as one with rows.
+        partitions: OIDs of partitions at any level. A partitioned one has the rows of those below.
+    """
+    if not partitions:
+        return NewPartitions(frozenset(), frozenset())
+    empty, unknown = set(), set()
+    creations = connection.execute(_CREATIONS, [list(partitions)]).fetchall()
+    for oid, namespace, name, by_one_transaction, is_created in creations:
+        if is_created or not _may_have_rows(connection, namespace, name):
+            empty.add(int(oid))
+        elif by_one_transaction:
+            unknown.add(int(oid))
+    return NewPartitions(frozenset(empty), frozenset(unknown))
+
+
+def _may_have_rows(connection: Connection, namespace: str, name: str) -> bool:
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(namespace, name))
+    try:
+        with connection.transaction():
+            (row,) = connection.execute(query).fetchall()
+    except (
+        psycopg.errors.InsufficientPrivilege,  # the copy says which right is missing
+        psycopg.errors.LockNotAvailable,
+        psycopg.errors.QueryCanceled,
+    ):
+        return True
+    return bool(row[0])
