@@ -6,7 +6,7 @@ import pytest
 from tests.soak.report import Report
 from tests.support.commands import Command
 from tests.support.databases import Servers
-from tests.support.rights import REVOKED, MakeRole, paste_until_ready, printed_statements
+from tests.support.rights import REVOKED, MakeRole, paste_until_ready, printed_rights
 
 pytestmark = pytest.mark.soak
 pytest_plugins = ["tests.support.commands", "tests.support.rights"]
@@ -31,7 +31,7 @@ def test_the_first_hour(
         _run(role.path, pgsluice)
         for right, revoke in REVOKED.items():
             role.as_superuser(revoke.format(role=role.sql_name, database=role.database.name))
-            (statement,) = printed_statements(pgsluice("check", role.path).out)
+            (statement,) = printed_rights(pgsluice("check", role.path).out)
             assert right in statement
             role.as_superuser(statement)
             _run(role.path, pgsluice)
@@ -44,4 +44,4 @@ def test_the_first_hour(
 def _run(path: object, pgsluice: Command) -> None:
     for command in (["run", path, "--once"], ["verify", path]):
         outcome = pgsluice(*command)
-        assert outcome.code == 0, outcome
+        assert outcome.code == 0, outcome.err

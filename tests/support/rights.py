@@ -90,11 +90,7 @@ def paste_until_ready(role: Role, pgsluice: Command) -> list[str]:
     pasted: list[str] = []
     for _ in range(10):
         output = pgsluice("check", role.path).out
-        statements = [
-            statement
-            for statement in printed_statements(output)
-            if not statement.startswith("ALTER SYSTEM")
-        ]
+        statements = printed_rights(output)
         if not statements:
             assert "error   " not in output
             return pasted
@@ -107,6 +103,18 @@ def paste_until_ready(role: Role, pgsluice: Command) -> list[str]:
 _STATEMENT = re.compile(
     r"^\s*(?:→ )?((?:ALTER|GRANT|CREATE|COMMENT|DROP|SELECT pg_drop)\b[^…]*;)(?:  -- .*)?$"
 )
+
+
+def printed_rights(output: str) -> list[str]:
+    """The statements in an output of check that give the role something.
+
+    Check also advises a limit of the server's WAL, with or without rights.
+    """
+    return [
+        statement
+        for statement in printed_statements(output)
+        if not statement.startswith("ALTER SYSTEM")
+    ]
 
 
 def printed_statements(output: str) -> list[str]:

@@ -64,6 +64,7 @@ def replicate(
             report=view,
             stop=request.event,
             reread=lambda: _reread(config, sighup),
+            owns_process=True,
         )
     return request.exit_code
 

@@ -6,7 +6,6 @@ On a cluster the platform starts the session, and only :func:`require_spark` is 
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.java import require_java
+from pgsluice.spark.jvm import launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,6 @@ JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 The optimising compiler and G1 would use the cores that the tasks need: on two cores, a batch takes
 0.4 s without them and 0.6 s with them."""
 TASK_ATTEMPTS = 3
-_LARGEST_LOG_BYTES = 4 << 20
 _LOOK_INTERVAL_S = 0.1
 _JVM_END_S = 2.0
 """How long a JVM may need to end after the first call failed."""
@@ -87,7 +86,11 @@ def require_spark() -> None:
 
 
 def build_session(
-    settings: Mapping[str, str], app_name: str, *, log: Path | None = None
+    settings: Mapping[str, str],
+    app_name: str,
+    *,
+    log: Path | None = None,
+    owns_process: bool = False,
 ) -> SparkSession:
     """Start a session, or return the running one.
 
@@ -95,6 +98,7 @@ def build_session(
         settings: Spark settings, which override the defaults.
         app_name: the application's name in Spark's logs.
         log: the file that a new JVM's stderr goes to; None: to this process's stderr.
+        owns_process: this process runs nothing but pgsluice.
 
     Raises:
         ConfigError: PySpark or Java is missing or too old.
@@ -108,7 +112,7 @@ def build_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     merged = merged_settings(settings)
     if log is not None:
-        _launch(merged, app_name, log)
+        launch(merged, app_name, log, is_quick=owns_process and is_local(merged["spark.master"]))
     builder = SparkSession.builder.appName(app_name)
     for name, value in merged.items():
         builder = builder.config(name, value)
@@ -127,13 +131,17 @@ class StartingSession(threading.Thread):
         app_name: as for :func:`build_session`.
         log: the file for the stderr of the JVM and its Python workers, which would otherwise
             print stack traces on the user's terminal.
+        owns_process: this process runs nothing but pgsluice.
     """
 
-    def __init__(self, settings: Mapping[str, str], app_name: str, log: Path) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], app_name: str, log: Path, *, owns_process: bool
+    ) -> None:
         super().__init__(name="pgsluice-spark", daemon=True)
         self._settings = settings
         self._app_name = app_name
         self._log = log
+        self._owns_process = owns_process
         self._log_bytes = log.stat().st_size if log.exists() else 0
         self._lock = threading.Lock()
         self._is_abandoned = False
@@ -166,7 +174,9 @@ class StartingSession(threading.Thread):
 
     def run(self) -> None:
         try:
-            session = build_session(self._settings, self._app_name, log=self._log)
+            session = build_session(
+                self._settings, self._app_name, log=self._log, owns_process=self._owns_process
+            )
         except BaseException as error:
             self._error = error
             forget_session()
@@ -219,37 +229,6 @@ def _is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:
     return isinstance(error, Py4JJavaError) or any(
         line.startswith(("Exception in thread", "Error:")) for line in log
     )
-
-
-def _launch(settings: Mapping[str, str], app_name: str, log: Path) -> None:
-    """Start the JVM and its Spark context, with the JVM's stderr in a file.
-
-    The builder of sessions would let the JVM write to this process's stderr.
-    """
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
-    if getattr(SparkContext, "_gateway", None) is not None:
-        return  # a process has one JVM, and an earlier session has started it
-    if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES:
-        log.replace(f"{log}.1")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_of_py4j)
-    conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
-    log.touch(mode=0o600)
-    with log.open("ab") as file:
-        gateway = launch_gateway(conf, popen_kwargs={"stderr": file})  # type: ignore[no-untyped-call]
-    context: Any = SparkContext(conf=conf, gateway=gateway)
-    # It would print a traceback when the JVM ends: the error says it.
-    context._accumulatorServer.handle_error = lambda *_: None
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether to log: not the traceback of a call of a JVM that has ended, since an error says it.
-
-    py4j logs these by the root logger.
-    """
-    return record.module != "java_gateway"
 
 
 def raise_if_ended(within_s: float = 0.0) -> None:

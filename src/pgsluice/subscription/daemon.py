@@ -9,6 +9,8 @@ them once, for all of its forks. Set by ``spark.python.daemon.module``; other ki
 import importlib
 import sys
 
+from pgsluice.subscription.without_pandas import load_arrow_without_pandas
+
 _LOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
@@ -22,11 +24,9 @@ _LOADED = (
 def main() -> None:
     """What ``python -m`` runs; Spark gives the kind of worker as the argument."""
     if sys.argv[1:2] == ["pyspark.worker"]:
+        load_arrow_without_pandas()
         for name in _LOADED:
             importlib.import_module(name)
-        import pyarrow as pa
-
-        pa.array([0])  # loads what Arrow loads late: pandas, where it is installed
     from pyspark.daemon import manager
 
     manager()

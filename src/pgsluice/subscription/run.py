@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pgsluice.capture import CaptureProcess, prepare_source
@@ -35,6 +36,7 @@ from pgsluice.spool.layout import SPARK_LOG
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.loop import RunLoop
+from pgsluice.subscription.without_pandas import load_arrow_without_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +59,7 @@ def run(
     report: Callable[[MetricsEvent], None] | None = None,
     stop: threading.Event | None = None,
     reread: Callable[[], Config | None] = lambda: None,
+    owns_process: bool = False,
 ) -> None:
     """Replicate until ``stop`` is set; with ``once``, up to the source's position at the start.
 
@@ -64,6 +67,7 @@ def run(
         names: these subscriptions only; None: all that are enabled.
         reread: asked again and again; a configuration when its publications are to be taken
             over. It may raise ConfigError: then everything goes on as it was.
+        owns_process: nothing else uses Spark or pandas in this process, and the start is sooner.
 
     Raises:
         ConfigError: no subscription, no Java, no fit Spark, publications that are refused.
@@ -79,7 +83,7 @@ def run(
     stop = stop if stop is not None else threading.Event()
     try:
         with ExitStack() as stack:
-            _run(config, chosen, once, report or _ignore, stop, reread, stack)
+            _run(config, chosen, once, report or _ignore, stop, reread, stack, owns_process)
     except Exception:
         # Asked to stop, whatever was cut off fails in its own way; the next start goes on.
         if not stop.is_set():
@@ -94,11 +98,13 @@ def _run(
     stop: threading.Event,
     reread: Callable[[], Config | None],
     stack: ExitStack,
+    owns_process: bool,
 ) -> None:
     for subscription in chosen:
         stack.enter_context(subscription_lock(config.spool.path, subscription.name))
     # The JVM starts beside all that comes before the first copies.
-    starting = _starting_session(config)
+    start = partial(_starting_session, config, owns_process=owns_process)
+    starting = start()
     if starting is not None:
         stack.callback(starting.abandon)
     report(RunStep("preparing the slot"))
@@ -125,7 +131,7 @@ def _run(
 
     def session() -> AbstractContextManager[SparkSession]:
         report(RunStep("starting Spark"))
-        return _session(config, next(begun, None), look)
+        return _session(config, next(begun, None) or start(), look)
 
     def reached() -> list[tuple[Lsn, Lsn]]:
         return [_reached(store.record) for store in stores]
@@ -182,11 +188,14 @@ def _running_session() -> SparkSession | None:
     return SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
 
 
-def _starting_session(config: Config) -> StartingSession | None:
+def _starting_session(config: Config, *, owns_process: bool) -> StartingSession | None:
     """A session that starts from now on; None if this process has one that runs."""
     if _running_session() is not None:
         return None
-    return StartingSession(_settings(config), "pgsluice", config.spool.path / SPARK_LOG)
+    if owns_process:
+        load_arrow_without_pandas()
+    log = config.spool.path / SPARK_LOG
+    return StartingSession(_settings(config), "pgsluice", log, owns_process=owns_process)
 
 
 def _settings(config: Config) -> dict[str, str]:
@@ -201,14 +210,13 @@ def _session(
 
     Args:
         config: with Spark's settings.
-        starting: a session that has begun to start.
+        starting: a session that has begun to start; None: one runs already.
         look: called while it starts.
 
     Raises:
         SparkFailed: it failed.
         PgsluiceError: what ``look`` raises before it is up; it ends when it is.
     """
-    starting = starting or _starting_session(config)
     if starting is None:
         with explained():
             yield build_session(_settings(config), "pgsluice")

@@ -1,0 +1,20 @@
+"""Arrow does without pandas in processes of pgsluice's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_PROGRAM = """
+import sys
+from pgsluice.subscription.without_pandas import load_arrow_without_pandas
+load_arrow_without_pandas()
+import pyarrow as pa
+pa.array([{"a": [1]}, None])
+assert "pandas" not in sys.modules
+assert pa.table({"a": [1]}).to_pandas().size == 1, "who asks for pandas gets it"
+"""
+
+
+def test_arrow_does_not_load_pandas_by_itself() -> None:
+    subprocess.run([sys.executable, "-c", _PROGRAM], check=True, timeout=60)
