@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
-from bench import copying, decoders, filtered, filters, live, looks, streams, tables
+from bench import copying, decoders, filtered, filters, live, looks, start, streams, tables
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
@@ -59,6 +59,8 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
         take(filters.measure(stage.rows))
     if "looks" in names:
         take(looks.measure(stage))
+    if "start" in names:
+        take(start.measure(stage))
     if "tables" in names:
         take(tables.measure(stage))
     take(live.measure(stage, latency="latency" in names, ten="ten" in names, idle="idle" in names))

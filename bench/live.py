@@ -179,9 +179,9 @@ def _wait_applied(stage: Stage, shop: Shop, config: Config, tables: int) -> None
 def _idle(config: Config, process: subprocess.Popen[bytes]) -> Line:
     """The whole run's CPU with nothing to do: Spark's, its workers' and capture's."""
     time.sleep(IDLE_S / 2)  # the last batch's echo
-    before, batches = _cpu_s(process), _batches(config)
+    before, batches = cpu_s(process), _batches(config)
     time.sleep(IDLE_S)
-    after = _cpu_s(process)
+    after = cpu_s(process)
     used = sum(after[pid] - before.get(pid, 0.0) for pid in after)
     return Line(
         f"{100 * used / IDLE_S:.1f} %",
@@ -192,7 +192,8 @@ def _idle(config: Config, process: subprocess.Popen[bytes]) -> Line:
     )
 
 
-def _cpu_s(process: subprocess.Popen[bytes]) -> dict[int, float]:
+def cpu_s(process: subprocess.Popen[bytes]) -> dict[int, float]:
+    """The CPU time of a run's processes in seconds, by process; of those that still exist."""
     root = psutil.Process(process.pid)
     found = {}
     for one in (root, *root.children(recursive=True)):
