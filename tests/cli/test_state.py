@@ -15,8 +15,10 @@ from tests.support.commands import Command, WriteConfig
 from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.capture.health import CaptureHealth, write_health
+from pgsluice.cli.status_view import held_line
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
+from pgsluice.monitor.spool_status import HeldSpool
 from pgsluice.spool import (
     Owner,
     RecordStore,
@@ -153,6 +155,29 @@ class TestStatus:
         assert _status(pgsluice, captured)["capture"] == {
             "running": True, "phase": "reconnecting", "message": "refused", "times": 12,
         }  # fmt: skip
+
+    def test_says_who_keeps_the_spool_and_since_when(
+        self, pgsluice: Command, captured: Path, shop: Database
+    ) -> None:
+        spool = captured.parent / "spool"
+        before = _status(pgsluice, captured)["spool"]["held"]
+        assert (before["subscription"], before["table"]) == ("lake", None)
+        assert before["bytes"] == _status(pgsluice, captured)["spool"]["bytes"]
+        assert 0 <= time.time() - before["since"] < 3600
+        assert "of changes since" not in pgsluice("status", captured).out, "they are of now"
+        # The subscription goes on, and its parked table stays behind.
+        record = find_record(spool, "lake")
+        assert record is not None
+        position = SpoolReader(spool).position()
+        tables = {**record.tables, 1: replace(record.tables[1], applied_through=position)}
+        RecordStore.create(spool, replace(record, position=position, tables=tables))
+        held = _status(pgsluice, captured)["spool"]["held"]
+        assert (held["table"], held["position"]) == ("public.bad", str(record.position))
+        view = held_line(HeldSpool("lake", "public.bad", record.position, 1.7e9, 3 << 30))
+        assert str(view).strip() == (
+            "keeps 3.0 GiB of changes since 2023-11-14 22:13:20 UTC, "
+            f"for subscription lake, table public.bad at {record.position}"
+        )
 
     def test_works_while_the_server_is_down(self, pgsluice: Command, captured: Path) -> None:
         text = captured.read_text()

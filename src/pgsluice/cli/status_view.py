@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pgsluice.hints import with_config
-from pgsluice.monitor.status import (
-    CaptureStatus,
-    SourceStatus,
-    SpoolStatus,
-    Status,
-    SubscriptionStatus,
-)
+from pgsluice.monitor.spool_status import HeldSpool, SpoolStatus
+from pgsluice.monitor.status import CaptureStatus, SourceStatus, Status, SubscriptionStatus
 from pgsluice.monitor.wording import (
     STATES,
     format_bytes,
@@ -24,6 +21,8 @@ from pgsluice.monitor.wording import (
     state_words,
 )
 from pgsluice.shown import shown, shown_lines
+
+_RECENT_S = 60.0
 
 
 def show(status: Status, console: Console, config: str) -> None:
@@ -36,6 +35,8 @@ def show(status: Status, console: Console, config: str) -> None:
     """
     console.print(_source_line(status.source), soft_wrap=True, highlight=False)
     console.print(_spool_line(status.spool), soft_wrap=True, highlight=False)
+    if (held := held_line(status.spool.held)) is not None:
+        console.print(held, soft_wrap=True, highlight=False)
     if (capture := _capture_line(status.capture, config)) is not None:
         console.print(capture, soft_wrap=True, highlight=False)
     for subscription in status.subscriptions:
@@ -91,6 +92,20 @@ def _spool_line(spool: SpoolStatus) -> Text:
         f"{format_bytes(spool.bytes)} in {segments}"
         + (f", {format_bytes(spool.open_bytes)} of open transactions" * bool(spool.open_bytes)),
         style="default",
+    )
+
+
+def held_line(held: HeldSpool | None) -> Text | None:
+    """Who needs the oldest changes of the spool; None if these are of the last minute."""
+    if held is None or time.time() - held.since < _RECENT_S:
+        return None
+    of_table = f", table {held.table}" if held.table is not None else ""
+    since = datetime.fromtimestamp(held.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Text(
+        shown(
+            f"        keeps {format_bytes(held.bytes)} of changes since {since}, "
+            f"for subscription {held.subscription}{of_table} at {held.position}"
+        )
     )
 
 

@@ -8,7 +8,7 @@ keys of :meth:`Status.to_json` must not change: other programs read them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,16 +18,17 @@ from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
+from pgsluice.monitor.spool_status import SpoolStatus, first_commit_s, read_spool
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import (
     FormerTarget,
-    SegmentInfo,
     Spool,
     SpoolReader,
     SubscriptionRecord,
     TableRecord,
     TargetName,
 )
+from pgsluice.spool.retention import find_holds
 
 _TIMEOUT_S = 5.0
 _POLL_S = 0.1
@@ -57,33 +58,6 @@ class SourceStatus:
             "retained_bytes": slot.retained_bytes if slot else None,
             "wal_status": slot.wal_status if slot else None,
             "flush_lsn": _text(self.flush_lsn),
-            "error": self.error,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SpoolStatus:
-    """The spool's side. Positions are None without a spool, or if it cannot be read (``error``).
-
-    Attributes:
-        bytes: of the segments.
-        open_bytes: of the parts of transactions whose end was not received yet.
-    """
-
-    position: Lsn | None = None
-    frontier: Lsn | None = None
-    bytes: int = 0
-    segments: int = 0
-    open_bytes: int = 0
-    error: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "position": _text(self.position),
-            "frontier": _text(self.frontier),
-            "bytes": self.bytes,
-            "segments": self.segments,
-            "open_bytes": self.open_bytes,
             "error": self.error,
         }
 
@@ -206,7 +180,8 @@ def read_status(config: Config, *, patience_s: float = 0.0) -> Status:
             return Status(source, SpoolStatus(), _unstarted(config), capture)
         reader = SpoolReader(config.spool.path)
         records = reader.spool.subscriptions()
-        spool = _read_spool(reader)
+        configured = {each.name: each.enabled for each in config.subscriptions}
+        spool = read_spool(reader, find_holds(records, configured, reader.spool.released()))
         lags = _Lags(source, spool, reader, capture.server_end)
         subscriptions = _subscriptions(config, records, lags)
     except PgsluiceError as error:
@@ -236,35 +211,6 @@ def _read_source(source: SourceConfig) -> SourceStatus:
             return SourceStatus(source.slot, slot, flush_lsn(connection))
     except PgsluiceError as error:
         return SourceStatus(source.slot, error=error.what)
-
-
-def _read_spool(reader: SpoolReader) -> SpoolStatus:
-    if reader.spool.chain_start() is None:
-        return SpoolStatus()
-    segments = reader.all_segments()
-    total_bytes = 0
-    for segment in segments:
-        try:
-            total_bytes += segment.size_bytes
-        except PgsluiceError:
-            continue  # retention removed the file after it was listed
-    return SpoolStatus(
-        position=reader.position(),
-        frontier=reader.frontier(),
-        bytes=total_bytes,
-        segments=len(segments),
-        open_bytes=_open_bytes(reader, segments),
-    )
-
-
-def _open_bytes(reader: SpoolReader, segments: Sequence[SegmentInfo]) -> int:
-    """The size of the parts that no reference names yet."""
-    sizes = reader.parts()
-    try:
-        named = {part.name for segment in segments for part in segment.parts}
-    except PgsluiceError:
-        named = set()  # retention removed a file after it was listed
-    return sum(size for name, size in sizes.items() if name not in named)
 
 
 class _Lags:
@@ -306,16 +252,8 @@ class _Lags:
         if self._has_unapplied(position):
             for segment in self.reader.all_segments():
                 if segment.end > position:
-                    return max(time.time() - self._first_commit_s(segment), 0.0)
+                    return max(time.time() - first_commit_s(segment), 0.0)
         return 0.0
-
-    def _first_commit_s(self, segment: SegmentInfo) -> float:
-        """Seconds since 1970 of the segment's first commit; of its writing if that is unknown."""
-        try:
-            first = segment.header.first_commit_timestamp
-        except PgsluiceError:
-            first = None
-        return segment.written_at if first is None else first / 1e6
 
     def _has_unapplied(self, position: Lsn) -> bool:
         return self.spool.position is not None and position < self.spool.position
