@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.support.spools import SpoolMaker, orders
 
 import pgsluice
 from pgsluice.errors import ConfigError
-from pgsluice.spark.java import require_java
+from pgsluice.spark.java import Java, find_java, require_java
 from pgsluice.spark.session import merged_settings, require_spark
 
 
@@ -49,6 +50,22 @@ def test_missing_java_is_a_configuration_error(
     with pytest.raises(ConfigError, match="none was found") as caught:
         require_java()
     assert caught.value.exit_code == 2
+
+
+def test_a_java_that_is_killed_while_it_says_its_version_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    java = tmp_path / "java"
+    java.write_text(
+        "#!/bin/sh\n"
+        f"if [ ! -e {tmp_path}/killed ]; then : > {tmp_path}/killed; kill -KILL $$; fi\n"
+        "echo 'openjdk version \"21.0.1\"' >&2\n"
+    )
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert find_java() == Java(java, 21)
+    assert (tmp_path / "killed").exists()
 
 
 def test_an_older_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

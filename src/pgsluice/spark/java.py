@@ -17,6 +17,7 @@ from pathlib import Path
 from pgsluice.errors import ConfigError
 
 OLDEST_JAVA = 17
+_ATTEMPTS = 3
 _VERSION = re.compile(r'version "(\d+)')
 _HINT = (
     "install a JRE (on Debian: apt-get install openjdk-17-jre-headless), "
@@ -45,13 +46,16 @@ def find_java() -> Java | None:
 
 @cache  # a run asks several times, and each starts a JVM
 def _ask_for_version(program: str) -> Java | None:
-    try:
-        output = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=60, check=False
-        ).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = _VERSION.search(output)
+    for _ in range(_ATTEMPTS):
+        try:
+            process = subprocess.run(
+                [program, "-version"], capture_output=True, text=True, timeout=60, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if process.returncode >= 0:  # else a signal ended it, perhaps for lack of memory
+            break
+    match = _VERSION.search(process.stderr)
     if match is None:
         return Java(Path(program), None)
     # Up to Java 8, versions began with "1.".
