@@ -7,6 +7,7 @@ gives, or raises ``NoColumn`` or an ArrowException; then the rows are computed o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
@@ -15,12 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.row_filter.kernels import arrow_documents, arrow_networks, arrow_times
+from pgsluice.row_filter.kernels import arrow_documents, arrow_networks, arrow_texts, arrow_times
+from pgsluice.row_filter.kernels.arrow_texts import without_blanks
 from pgsluice.row_filter.kernels.comparison import COMPARISONS
 from pgsluice.row_filter.kernels.hashes import hash_integers, hash_texts
 from pgsluice.row_filter.kernels.kernel import Site
-from pgsluice.row_filter.kernels.letters import is_plain_for_ascii
-from pgsluice.row_filter.kernels.patterns import parse_like, read_regex
 from pgsluice.row_filter.kernels.scalars import ColumnCompute as Compute
 from pgsluice.row_filter.kernels.scalars import Datum, NoColumn, boolean_array, make_scalar
 from pgsluice.row_filter.values import NAMES, Value
@@ -184,12 +184,6 @@ def _widened(compute: Compute) -> Compute:
     return run
 
 
-def _left(text: Datum, count: Datum) -> Datum:
-    if not isinstance(count, pa.Scalar) or count.as_py() < 0:
-        raise NoColumn
-    return pc.utf8_slice_codeunits(text, start=0, stop=count.as_py())
-
-
 def _hash_column(text: Datum) -> Datum:
     return _int32_array(hash_texts(text.cast(pa.large_binary())), text)
 
@@ -217,13 +211,9 @@ def _compare_blanked(name: str) -> Compute:
     compare = _COMPARE[name]
 
     def run(a: Datum, b: Datum) -> Datum:
-        return compare(_without_blanks(a), _without_blanks(b))
+        return compare(without_blanks(a), without_blanks(b))
 
     return run
-
-
-def _without_blanks(text: Datum) -> Datum:
-    return text if isinstance(text, pa.Scalar) else pc.utf8_rtrim(text, " ")
 
 
 def _integers(compute: Compute, arrow_type: pa.DataType) -> Compute:
@@ -242,25 +232,6 @@ def _remainder(a: Datum, b: Datum) -> Datum:
 
 def _cast(arrow_type: pa.DataType) -> Compute:
     return lambda value: value.cast(arrow_type)
-
-
-def _ascii(compute: Compute) -> Compute:
-    def run(text: Datum, *others: Datum) -> Datum:
-        if not pc.all(pc.string_is_ascii(text)).as_py():
-            raise NoColumn
-        return compute(text, *others)
-
-    return run
-
-
-def _length(text: Datum) -> Datum:
-    return pc.utf8_length(text).cast(pa.int32())
-
-
-def _starts_with(text: Datum, prefix: Datum) -> Datum:
-    if not isinstance(prefix, pa.Scalar):
-        raise NoColumn
-    return pc.starts_with(text, prefix.as_py())
 
 
 def _division(a: Datum, b: Datum) -> Datum:
@@ -288,7 +259,6 @@ def _register() -> dict[str, Compute]:
         ("ceiling", pc.ceil),
     ):
         kernels[f"{name}(numeric)"] = _of_decimals(_widened(compute))
-    kernels["left(text,int4)"] = _left
     for name, digits in (("int2", 5), ("int4", 10), ("int8", 19)):
         kernels[f"numeric({name})"] = _cast(pa.decimal128(digits, 0))
         kernels[f"abs({name})"] = kernels[f"{name}abs({name})"] = _absolute
@@ -311,11 +281,7 @@ def _register() -> dict[str, Compute]:
         kernels[f"mod({left},{left})"] = kernels[f"{left}mod({left},{left})"]
         kernels[f"{left}um({left})"] = pc.negate_checked
         kernels[f"float8({left})"] = _cast(pa.float64()) if left != "int8" else _no_column
-    for name in ("length", "char_length", "character_length", "textlen"):
-        kernels[f"{name}(text)"] = _length
-    kernels["text(bpchar)"] = _without_blanks
-    kernels["starts_with(text,text)"] = _starts_with
-    return kernels
+    return kernels | arrow_texts.KERNELS
 
 
 def _no_column(*_: Datum) -> Datum:
@@ -324,123 +290,20 @@ def _no_column(*_: Datum) -> Datum:
 
 _KERNELS: Final = _register()
 
-_PATTERNED: Final = {
-    f"{name}{infix}({name},text)": infix == "nlike"
-    for name in ("text", "name")
-    for infix in ("like", "nlike")
-}
-
-
-#: For each function of regular expressions: whether it ignores case, and whether it negates.
-_REGEXES: Final = {
-    f"{name}{infix}regex{suffix}({name},text)": (infix == "ic", suffix == "ne")
-    for name in ("text", "name")
-    for infix in ("", "ic")
-    for suffix in ("eq", "ne")
+#: Functions whose computation is made for each call, with the call's constants.
+SITED: Final[dict[str, Callable[[Site], Compute | None]]] = {
+    **arrow_times.MAKERS,
+    **arrow_documents.MAKERS,
+    **arrow_networks.MAKERS,
+    **arrow_texts.MAKERS,
+    "hashtext(text)": lambda site: _hash_column if site.text_rules.encoding == "UTF8" else None,
 }
 
 
 def arrow_kernel(signature: str, site: Site) -> Compute | None:
     """The computation of a call on columns; None if there is none."""
-    if signature in _PATTERNED:
-        pattern = site.constants[1]
-        matcher = _like(pattern) if isinstance(pattern, str) else None
-        if matcher is None or not _PATTERNED[signature]:
-            return matcher
-        return lambda text, wanted: pc.invert(matcher(text, wanted))
-    if signature in _REGEXES:
-        return _regex(site, *_REGEXES[signature])
-    if signature in _OF_LETTERS:
-        return _of_letters(signature, site)
-    if signature == "hashtext(text)" and site.text_rules.encoding == "UTF8":
-        return _hash_column
     make = SITED.get(signature)
     return _KERNELS.get(signature) if make is None else make(site)
-
-
-#: Functions whose computation is made for each call, with the call's constants.
-SITED: Final = {**arrow_times.MAKERS, **arrow_documents.MAKERS, **arrow_networks.MAKERS}
-
-
-#: Functions that ask for the case of letters: the text's own function, or None for ILIKE.
-_OF_LETTERS: Final[dict[str, Compute | None]] = {
-    "lower(text)": pc.ascii_lower,
-    "upper(text)": pc.ascii_upper,
-    **{f"{name}icnlike({name},text)": None for name in ("text", "name")},
-    **{f"{name}iclike({name},text)": None for name in ("text", "name")},
-}
-
-
-def _of_letters(signature: str, site: Site) -> Compute | None:
-    """Where ASCII letters have their usual case; under C, others have none."""
-    rules = site.collation_rules
-    if not is_plain_for_ascii(rules):
-        return None
-    compute = _OF_LETTERS[signature]
-    if compute is None:
-        compute = _ilike(site, is_negated="nlike" in signature)
-    return compute if compute is None or rules.is_c else _ascii(compute)
-
-
-def _ilike(site: Site, *, is_negated: bool) -> Compute | None:
-    pattern = site.constants[1]
-    if not isinstance(pattern, str) or not pattern.isascii():
-        return None
-    matcher = _like(pattern.lower())
-    if matcher is None:
-        return None
-
-    def run(text: Datum, wanted: Datum = None) -> Datum:
-        matches = matcher(pc.ascii_lower(text), wanted)
-        return pc.invert(matches) if is_negated else matches
-
-    return run
-
-
-def _like(pattern: str) -> Compute | None:
-    """LIKE with a constant pattern."""
-    parts = parse_like(pattern)
-    if parts is None:
-        return None
-    runs: list[str] = [""]
-    for part in parts:
-        if part is None:
-            runs.append("")
-        elif part == 1:
-            return _like_by_regex(parts)
-        else:
-            runs[-1] += str(part)
-    middle = [run for run in runs[1:-1] if run]
-    if len(runs) == 1:
-        whole = make_scalar(runs[0], pa.large_string())
-        return lambda text, _: pc.equal(text, whole)
-    if not middle and not (runs[0] and runs[-1]):
-        if runs[-1]:
-            return lambda text, _: pc.ends_with(text, runs[-1])
-        return lambda text, _: pc.starts_with(text, runs[0])
-    if len(middle) == 1 and not runs[0] and not runs[-1]:
-        return lambda text, _: pc.match_substring(text, middle[0])
-    return _like_by_regex(parts)
-
-
-def _regex(site: Site, ignore_case: bool, is_negated: bool) -> Compute:
-    regex = read_regex(site, ignore_case)
-
-    def run(text: Datum, _: Datum) -> Datum:
-        if regex.unknown is not None and not pc.all(pc.string_is_ascii(text)).as_py():
-            raise NoColumn
-        matches = pc.match_substring_regex(text, regex.source)
-        return pc.invert(matches) if is_negated else matches
-
-    return run
-
-
-def _like_by_regex(parts: list[str | int | None]) -> Compute:
-    source = "".join(
-        ".*" if part is None else "." if part == 1 else f"\\x{{{ord(str(part)):x}}}"
-        for part in parts
-    )
-    return lambda text, _: pc.match_substring_regex(text, rf"(?s)\A{source}\z")
 
 
 def cannot_fail(signature: str) -> bool:
