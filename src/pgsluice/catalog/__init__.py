@@ -12,11 +12,11 @@ from pgsluice.catalog.filter_texts import FilterTexts
 from pgsluice.catalog.managed_publications import (
     PublicationReport,
     drop_publications,
-    drop_statement,
     ensure_publications,
     our_publications,
 )
 from pgsluice.catalog.new_partitions import NewPartitions, inspect_new_partitions
+from pgsluice.catalog.publication_statements import drop_statement
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.published import PublishedBy, PublishedRelation, relations_of
 from pgsluice.catalog.relations import fetch_many, fetch_relation_facts

@@ -27,12 +27,22 @@ from typing import Any
 import psycopg
 from psycopg import errors, sql
 
-from pgsluice.catalog.publications import OUR_COMMENT, PublicationInfo, publications_of
+from pgsluice.catalog.publication_statements import (
+    SENDS_GENERATED,
+    alter_tables,
+    create_statements,
+    drop_statement,
+    insert_actions,
+    publication_options,
+    qualified_name,
+    set_options,
+    table_name,
+)
+from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.server import flush_lsn
 from pgsluice.catalog.tables import UserTable, user_tables
 from pgsluice.errors import SourceRefused
 from pgsluice.lsn import Lsn
-from pgsluice.sql import quote_identifier
 
 Connection = psycopg.Connection[Any]
 
@@ -166,11 +176,6 @@ def our_publications(connection: Connection, names: Sequence[str]) -> tuple[Publ
     return tuple(publication for publication in known if publication.is_ours)
 
 
-def drop_statement(names: Sequence[str]) -> str:
-    """The statement that drops publications, to be run or to be printed."""
-    return f"DROP PUBLICATION IF EXISTS {', '.join(map(quote_identifier, names))}"
-
-
 def drop_publications(connection: Connection, names: Sequence[str]) -> tuple[str, ...]:
     """Drop the publications that pgsluice created for these names and that our role owns.
 
@@ -244,22 +249,22 @@ def _plan_pair(
         if info is None:
             plan.created.append(publication)
             plan.added += [(publication, _display(table)) for table in members]
-            actions = None if publication == name else _insert_actions(version)
-            options = _options(actions, sends_generated=plan.sends_generated)
-            plan.statements += _create(publication, members, options)
+            actions = None if publication == name else insert_actions(version)
+            options = publication_options(actions, sends_generated=plan.sends_generated)
+            plan.statements += create_statements(publication, members, options)
             continue
         if plan.sends_generated and info.generated_columns != "stored":
-            plan.statements.append(_set_options(publication, _SENDS_GENERATED))
+            plan.statements.append(set_options(publication, SENDS_GENERATED))
         there = _members(connection, info.oid)
         wanted = {table.oid: table for table in members}
-        for oid, (display, table_name) in there.items():
+        for oid, (display, member) in there.items():
             if oid not in wanted:
                 plan.removed.append((publication, display))
-                plan.statements.append(_alter(publication, "DROP", [table_name]))
+                plan.statements.append(alter_tables(publication, "DROP", [member]))
         adds.append((publication, [table for oid, table in wanted.items() if oid not in there]))
     for publication, missing in adds:
         for table in missing:
-            statement = _alter(publication, "ADD", [_table_name(table)])
+            statement = alter_tables(publication, "ADD", [table_name(table)])
             if table.may_publish:
                 plan.added.append((publication, _display(table)))
                 plan.statements.append(statement)
@@ -287,17 +292,11 @@ WHERE r.prpubid = %s
 def _members(connection: Connection, publication_oid: int) -> dict[int, tuple[str, sql.Composed]]:
     rows = connection.execute(_MEMBERS, [publication_oid]).fetchall()
     return {
-        int(oid): (f"{namespace}.{name}", _qualified(namespace, name, kind))
+        int(oid): (f"{namespace}.{name}", qualified_name(namespace, name, kind))
         for oid, namespace, name, kind in rows
     }
 
 
-def _insert_actions(version: int) -> str:
-    """The actions of the second publication; TRUNCATE is published since 11."""
-    return "insert, truncate" if version >= 110000 else "insert"
-
-
-_SENDS_GENERATED = sql.SQL("publish_generated_columns = stored")
 _STORED_COLUMNS = """
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_attribute a
@@ -315,60 +314,6 @@ def _sends_generated(connection: Connection, columns: Collection[str] | None) ->
         return False
     ((is_needed,),) = connection.execute(_STORED_COLUMNS, [list(columns)]).fetchall()
     return bool(is_needed)
-
-
-def _options(actions: str | None, *, sends_generated: bool) -> sql.Composed:
-    """The options of a new publication; for ``actions`` None the server publishes all."""
-    options: list[sql.Composable] = [_SENDS_GENERATED] if sends_generated else []
-    if actions is not None:
-        options.append(sql.SQL("publish = {}").format(sql.Literal(actions)))
-    return sql.SQL(", ").join(options)
-
-
-def _set_options(publication: str, options: sql.Composable) -> sql.Composed:
-    return sql.SQL("ALTER PUBLICATION {} SET ({})").format(_identifier(publication), options)
-
-
-def _create(name: str, members: list[UserTable], options: sql.Composed) -> list[sql.Composed]:
-    """CREATE PUBLICATION and its COMMENT."""
-    publication = _identifier(name)
-    create = sql.SQL("CREATE PUBLICATION {}").format(publication)
-    if members:
-        create += sql.SQL(" FOR TABLE {}").format(
-            sql.SQL(", ").join(_table_name(table) for table in members)
-        )
-    if list(options):
-        create += sql.SQL(" WITH ({})").format(options)
-    comment = sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
-        publication, sql.Literal(OUR_COMMENT)
-    )
-    return [create, comment]
-
-
-def _alter(publication: str, verb: str, tables: list[sql.Composed]) -> sql.Composed:
-    return sql.SQL("ALTER PUBLICATION {} {} TABLE {}").format(
-        _identifier(publication), sql.SQL(verb), sql.SQL(", ").join(tables)
-    )
-
-
-def _table_name(table: UserTable) -> sql.Composed:
-    return _qualified(table.namespace, table.name, table.kind)
-
-
-def _qualified(namespace: str, name: str, kind: str) -> sql.Composed:
-    # ONLY: inheriting tables are listed separately; each has its own replica identity.
-    only = sql.SQL("ONLY " if kind == "r" else "")
-    return sql.SQL("{}{}").format(only, _identifier(namespace, name))
-
-
-def _identifier(*names: str) -> sql.Composed:
-    """A name, qualified if there are two. Statements are also printed, so that a name's control
-    characters are written as escapes."""
-    parts = (
-        sql.Identifier(name) if name.isprintable() else sql.SQL(quote_identifier(name))
-        for name in names
-    )
-    return sql.SQL(".").join(parts)
 
 
 def _display(table: UserTable) -> str:

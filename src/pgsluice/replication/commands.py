@@ -22,12 +22,12 @@ from psycopg.conninfo import make_conninfo
 
 from pgsluice.errors import (
     PgsluiceError,
-    ProtocolError,
     SlotLost,
     SourceRefused,
     SourceUnreachable,
 )
 from pgsluice.lsn import Lsn
+from pgsluice.replication.answers import no_answer, odd_answer, only_row, rows_of, status_name
 from pgsluice.replication.options import quote_identifier
 from pgsluice.replication.refusals import refused_command, refused_result
 from pgsluice.replication.session import connect_sql, open_session, settings_command
@@ -168,7 +168,7 @@ class Walsender:
                 # A COPY would never end: libpq gives its result again and again.
                 self.close()
                 raise odd_answer(doing, f"the server answered with {status_name(result)}")
-            rows = _rows(result)
+            rows = rows_of(result)
         if failure is not None:
             raise failure
         return rows
@@ -192,7 +192,7 @@ class Walsender:
             ProtocolError: the answer is not one row with all of it.
         """
         doing = "IDENTIFY_SYSTEM"
-        row = _only_row(doing, self._ask(doing, doing), "systemid", "timeline", "dbname")
+        row = only_row(doing, self._ask(doing, doing), "systemid", "timeline", "dbname")
         if not re.fullmatch(r"[0-9]{1,20}", row["systemid"], re.ASCII):
             raise odd_answer(doing, "the system identifier is not a number")
         if not re.fullmatch(r"[1-9][0-9]{0,9}", row["timeline"], re.ASCII):
@@ -218,7 +218,7 @@ class Walsender:
                 "the WAL archive",
                 timeline=timeline,
             ) from None
-        return parse_history(_only_row(doing, rows, "content")["content"], timeline)
+        return parse_history(only_row(doing, rows, "content")["content"], timeline)
 
     def create_slot(
         self,
@@ -274,7 +274,7 @@ class Walsender:
             self._cancel(doing)
             raise refuse_waiting(name, timeout_s, blockers) from None
         names = ("consistent_point", *(("snapshot_name",) if snapshot == "export" else ()))
-        row = _only_row(doing, rows, *names)
+        row = only_row(doing, rows, *names)
         try:
             consistent_point = Lsn.parse(row["consistent_point"])
         except ValueError:
@@ -364,59 +364,3 @@ class Walsender:
             return refused_result(doing, result)
         reason = str(error).strip().partition("\n")[0]
         return SourceUnreachable(f"{doing}: {reason}")
-
-
-def no_answer(doing: str, silence_s: float) -> SourceUnreachable:
-    """The error for a server that keeps the connection and does not answer."""
-    return SourceUnreachable(
-        f"{doing}: the server did not answer in {silence_s:g} s",
-        hint="is it stopped, or is there a proxy between pgsluice and the server that has lost it?",
-    )
-
-
-def odd_answer(doing: str, what: str) -> ProtocolError:
-    """The error for an answer that no PostgreSQL gives."""
-    return ProtocolError(
-        f"{doing}: {what}",
-        hint="PostgreSQL does not answer so: connect to the server itself, not to a pooler or "
-        "another program in between",
-    )
-
-
-def status_name(result: pq.abc.PGresult | None) -> str:
-    """What kind of answer came, in libpq's words."""
-    if result is None:
-        return "nothing"
-    try:
-        return pq.ExecStatus(result.status).name
-    except ValueError:
-        return f"status {result.status}"
-
-
-def _only_row(doing: str, rows: list[dict[str, str | None]], *names: str) -> dict[str, str]:
-    """The values of an answer that has to be one row with these columns.
-
-    Raises:
-        ProtocolError: it is not.
-    """
-    if len(rows) != 1:
-        raise odd_answer(doing, f"the server answered with {len(rows)} rows instead of one")
-    values = {name: value for name in names if (value := rows[0].get(name)) is not None}
-    if missing := [name for name in names if name not in values]:
-        raise odd_answer(doing, f"the server's answer has no {missing[0]}")
-    return values
-
-
-def _rows(result: pq.abc.PGresult) -> list[dict[str, str | None]]:
-    names = [
-        (result.fname(i) or b"").decode(errors="backslashreplace") for i in range(result.nfields)
-    ]
-    return [
-        {
-            name: None
-            if (value := result.get_value(row, i)) is None
-            else value.decode(errors="backslashreplace")
-            for i, name in enumerate(names)
-        }
-        for row in range(result.ntuples)
-    ]

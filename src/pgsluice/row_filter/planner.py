@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.catalog import builtins
+from pgsluice.row_filter.choice_plans import case, coalesce, min_max, null_if
 from pgsluice.row_filter.column_plans import call_column, is_null_column, not_column
 from pgsluice.row_filter.composite_plans import nested_array, pair_keys, row_comparison
 from pgsluice.row_filter.connective_plans import connective, truth_test, with_fallback
@@ -124,7 +125,7 @@ class Planner:
             case n.Case():
                 return self._case(node)
             case n.Coalesce():
-                return self._coalesce(node)
+                return coalesce(map(self.plan, node.arguments))
         return self._plan_other(node)
 
     def _plan_other(self, node: n.Node) -> Plan:
@@ -226,16 +227,7 @@ class Planner:
     def _null_if(self, node: n.NullIf) -> Plan:
         plans = [self.plan(argument) for argument in node.arguments]
         types = tuple(map(type_of, node.arguments))
-        equal = self._operator(node.operator, types, node.input_collation)
-        if any(isinstance(argument, Constant) and argument.value is None for argument in plans):
-            return plans[0]
-        left, right = map(runner, plans)
-
-        def run(row: Tuple) -> Value:
-            a, b = left(row), right(row)
-            return None if a is not None and b is not None and equal(a, b) else a
-
-        return folded(run, plans)
+        return null_if(self._operator(node.operator, types, node.input_collation), plans)
 
     def _scalar_array(self, node: n.ScalarArray) -> Plan:
         scalar, array = self.plan(node.scalar), self.plan(node.array)
@@ -273,21 +265,7 @@ class Planner:
     def _min_max(self, node: n.MinMax) -> Plan:
         plans = [self.plan(argument) for argument in node.arguments]
         site = self._site((node.type_oid,), (), node.type_oid, node.input_collation)
-        key = order_key(node.type_oid, site)
-        runs, is_greatest = [runner(argument) for argument in plans], node.is_greatest
-
-        def run(row: Tuple) -> Value:
-            best = None
-            for value in [argument(row) for argument in runs]:
-                if value is None:
-                    continue
-                if best is None or (
-                    key(value) > key(best) if is_greatest else key(value) < key(best)
-                ):
-                    best = value
-            return best
-
-        return folded(run, plans)
+        return min_max(order_key(node.type_oid, site), plans, is_greatest=node.is_greatest)
 
     def _array(self, node: n.Array) -> Plan:
         plans = [self.plan(element) for element in node.elements]
@@ -323,19 +301,7 @@ class Planner:
             arms, default = self._arms(node)
         finally:
             self._case_arguments.pop()
-        if not arms:
-            return default
-        otherwise = runner(default)
-        compute_argument = argument.run if isinstance(argument, Computed) else None
-
-        def run(row: Tuple) -> Value:
-            tested = row if compute_argument is None else (*row, compute_argument(row))
-            for condition, result in arms:
-                if condition(tested):
-                    return result(row)
-            return otherwise(row)
-
-        return Computed(run)
+        return case(argument, arms, default)
 
     def _arms(self, node: n.Case) -> tuple[list[tuple[Run, Run]], Plan]:
         """The arms that can be reached, and the default."""
@@ -348,30 +314,6 @@ class Planner:
                 continue
             arms.append((condition.run, runner(self.plan(arm.result))))
         return arms, self.plan(node.default)
-
-    def _coalesce(self, node: n.Coalesce) -> Plan:
-        runs: list[Run] = []
-        for argument in node.arguments:
-            plan = self.plan(argument)
-            if isinstance(plan, Constant):
-                if plan.value is None:
-                    continue
-                if not runs:
-                    return plan
-                runs.append(runner(plan))
-                break
-            runs.append(plan.run)
-        if not runs:
-            return Constant(None)
-
-        def run(row: Tuple) -> Value:
-            for argument in runs:
-                value = argument(row)
-                if value is not None:
-                    return value
-            return None
-
-        return Computed(run)
 
 
 def _constant(node: n.Const) -> Constant:
