@@ -9,7 +9,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -21,6 +20,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
+from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
@@ -160,12 +160,14 @@ def _duckdb(one: Pipeline) -> None:
 
 def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
     """With Delta's own jar, in a session of its own: the tests' session is without it."""
-    script, out, staged_out = (tmp_path / name for name in ("spark_sql.py", "t", "staged"))
+    script, out = tmp_path / "spark_sql.py", tmp_path / "t"
     script.write_text(SPARK_SQL)
     path = str(one.lake / "public" / "t")
-    staged, staged_rows = _staged(tmp_path)
+    ways: tuple[Merge, ...] = ("on_write", "on_read")
+    staged = {_staged(tmp_path, way): tmp_path / f"{way}.rows" for way in ways}
+    others = [str(each) for pair in staged.items() for each in pair]
     done = subprocess.run(
-        [sys.executable, str(script), PACKAGE, path, str(out), staged, str(staged_out)],
+        [sys.executable, str(script), PACKAGE, path, str(out), *others],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -182,12 +184,16 @@ def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
     )
     assert dict(lines) == {c[0]: c[3] for c in COLUMNS}
     _equal(one, feather.read_table(out))
-    assert feather.read_table(staged_out).sort_by("id").to_pylist() == staged_rows
+    for rows in staged.values():
+        assert feather.read_table(rows).sort_by("id").to_pylist() == STAGED_AND_CHANGED
 
 
-def _staged(tmp_path: Path) -> tuple[str, list[dict[str, Any]]]:
-    """A table whose copy was staged by tasks, with changes after it: its location and its rows."""
-    sink = DeltaSink(f"{tmp_path}/{{table}}")
+STAGED_AND_CHANGED = [{**row(1), "local": None}, {**row(2, 20), "local": None}]
+
+
+def _staged(tmp_path: Path, way: Merge) -> str:
+    """A table whose copy was staged by tasks, with changes after it: its location."""
+    sink = DeltaSink(f"{tmp_path}/{way}/{{table}}", merge=way, cache_dir=f"{tmp_path}/keys")
     schema = SCHEMA.append(pa.field("local", pa.timestamp("us")))
     table = TargetTable("public", "staged_copy", schema, ("id",))
     rows = [{**row(id_), "local": None} for id_ in (1, 2, 3)]
@@ -200,5 +206,4 @@ def _staged(tmp_path: Path) -> tuple[str, list[dict[str, Any]]]:
     changes.update({**row(2, 20, ABSENT), "local": None})
     changes.delete({"id": 3})
     TableWriter(sink, table, identity()).apply(net(changes, table=table), Lsn(110))
-    expected = [{**row(1), "local": None}, {**row(2, 20), "local": None}]
-    return sink.location("public", "staged_copy"), expected
+    return sink.location("public", "staged_copy")

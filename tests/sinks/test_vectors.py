@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import os
+import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pgsluice.errors import TableError
+from pgsluice import failpoints
+from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
+from pgsluice.sinks.delta.key_index import _OpenSidecars
+from pgsluice.sinks.delta.log import _known, commit_path, newest_snapshot, remember
 from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.delta.upkeep import FILES_OF_A_SIZE
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
@@ -142,7 +148,7 @@ def test_a_damaged_key_file_is_made_again(
     load(sink, row(1), row(2))
     apply(sink, update(2, 5), 110)
     apply(sink, update(1, 6), 120)
-    monkeypatch.setattr("pgsluice.sinks.delta.key_index._OPENED", OrderedDict())
+    monkeypatch.setattr("pgsluice.sinks.delta.key_index._OPENED", _OpenSidecars())
     for path in Path(f"{sink.cache_dir}").rglob("*.keys"):
         data = bytearray(path.read_bytes())
         path.unlink()
@@ -162,3 +168,138 @@ def test_a_table_that_is_merged_on_write_gets_vectors_with_its_next_batch(sink: 
     apply(sink, update(1, 3), 120)
     assert "deletionVectors" in (DeltaTable(location(sink)).protocol().reader_features or [])
     assert rows_of(sink) == [row(1, 3, "one"), row(2, 5)]
+
+
+class TestLog:
+    """What the log says is read exactly, or refused."""
+
+    def test_text_that_ends_lines_elsewhere_stays_in_its_action(self, sink: DeltaSink) -> None:
+        schema = pa.schema([pa.field("id", pa.string(), nullable=False), ("a", pa.int32())])
+        table = TargetTable("public", "t", schema, ("id",))
+        keys = ["x\u2028", "\u0085", "\x1c\x0b", "\x0c"]
+        rows = [{"id": key, "a": 0} for key in keys]
+        TableWriter(sink, table, identity()).load(batches(*rows, schema=schema), Lsn(100))
+        for position, key in enumerate(keys, 101):
+            DeltaTable(location(sink)).optimize.compact()
+            t = ChangesBuilder(schema)
+            t.update({"id": key, "a": position})
+            applied = TableWriter(sink, table, identity()).apply(net(t, table=table), Lsn(position))
+            assert applied.rows_updated == 1
+        assert sorted(row["a"] for row in scan(location(sink)).to_pylist()) == [101, 102, 103, 104]
+
+    @pytest.mark.parametrize("is_known", [True, False])
+    def test_a_version_that_is_missing_is_not_the_end(
+        self, sink: DeltaSink, *, is_known: bool
+    ) -> None:
+        load(sink, row(1))
+        writer_of(sink).position()
+        known = newest_snapshot(Path(location(sink)))
+        for number in range(3):
+            apply(sink, update(1, number), 110 + number)
+        commit_path(Path(location(sink)), 1).unlink()
+        if is_known and known is not None:
+            remember(known)
+        else:
+            _known.clear()
+        with pytest.raises(PgsluiceError, match="lacks version 1"):
+            apply(sink, update(1, 9), 120)
+
+    def test_a_log_that_cannot_be_read_is_not_an_empty_place(self, sink: DeltaSink) -> None:
+        load(sink, row(1))
+        logs = Path(location(sink), "_delta_log")
+        DeltaTable(location(sink)).create_checkpoint()
+        (single,) = logs.glob("*.checkpoint.parquet")
+        single.rename(logs / f"{0:020}.checkpoint.{1:010}.{2:010}.parquet")
+        commit_path(Path(location(sink)), 0).unlink()
+        _known.clear()
+        with pytest.raises(PgsluiceError, match="no checkpoint in a single file"):
+            load(sink, row(2))
+
+    def test_another_table_in_the_same_place_is_noticed(self, sink: DeltaSink) -> None:
+        load(sink, row(1))
+        shutil.rmtree(location(sink))
+        assert writer_of(sink).position() is None
+        load(sink, row(2))
+        assert rows_of(sink) == [row(2)]
+
+
+class TestUpkeep:
+    """The folder stays small, and readers of kept versions find their files."""
+
+    def test_small_files_are_joined_and_dead_rows_leave(self, sink: DeltaSink) -> None:
+        load(sink, *(row(id_) for id_ in range(100)))
+        for number in range(FILES_OF_A_SIZE + 5):
+            writer = writer_of(sink)
+            writer.apply(net(update(number, 5)), Lsn(101 + number))
+            writer.maintain([])
+        assert len(DeltaTable(location(sink)).file_uris()) < 8
+        assert writer_of(sink).position() == 101 + FILES_OF_A_SIZE + 4
+        t = changes()
+        for id_ in range(50):
+            t.delete({"id": id_})
+        writer = writer_of(sink)
+        writer.apply(net(t), Lsn(200))
+        writer.maintain([])
+        assert rows_of(sink) == [row(id_) for id_ in range(50, 100)]
+        assert not _vectors_in_use(sink)
+
+    def test_files_that_no_kept_version_needs_are_deleted(
+        self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pgsluice.sinks.delta.upkeep.COMMITS", 6)
+        load(sink, *(row(id_) for id_ in range(100)))
+        kept = apply(sink, update(1, 7), 101).version
+        expected = rows_of(sink)
+        for number in range(20):
+            writer = writer_of(sink)
+            writer.apply(net(update(number, 5)), Lsn(110 + number))
+            writer.maintain([kept])
+        vectors = list(Path(location(sink), "_dv").glob("*.bin"))
+        assert len(vectors) < 12
+        assert not list(Path(location(sink), "_dv").glob("*.tmp"))
+        old = DeltaTable(location(sink), version=kept)
+        rows = pa.RecordBatchReader.from_stream(old.scan()).read_all().to_pylist()
+        assert sorted(rows, key=lambda one: one["id"]) == expected
+
+    def test_what_killed_attempts_left_is_deleted_after_a_day(
+        self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pgsluice.sinks.delta.upkeep.COMMITS", 1)
+        monkeypatch.setattr("pgsluice.sinks.delta.maintenance.ORPHANS_EVERY", 1)
+        load(sink, row(1), row(2), row(3))
+        failpoints.arm("delta.before_commit=eio")
+        with pytest.raises(OSError, match="failpoint"):
+            apply(sink, update(1, 5), 110)
+        failpoints.arm("")
+        left = [path for path in Path(location(sink)).rglob("*.*") if path.is_file()]
+        apply(sink, update(1, 5), 110)
+        day_ago = time.time() - 25 * 3600
+        for path in Path(location(sink)).rglob("*.*"):
+            if path.is_file() and "_delta_log" not in path.parts:
+                os.utime(path, (day_ago, day_ago))
+        writer = writer_of(sink)
+        writer.apply(net(update(2, 6)), Lsn(120))
+        writer.maintain([])
+        orphans = [path for path in left if path.name.endswith(("tmp", "bin"))]
+        assert len(orphans) == 2
+        assert not any(path.exists() for path in orphans)
+        assert rows_of(sink) == [row(1, 5), row(2, 6), row(3)]
+
+    def test_a_table_goes_back_to_merging_on_write(self, sink: DeltaSink) -> None:
+        load(sink, row(1), row(2), row(3))
+        apply(sink, update(2, 5), 110)
+        back = replace(sink, merge="on_write")
+        writer = writer_of(back)
+        writer.apply(net(update(1, 4)), Lsn(120))
+        writer.maintain([])
+        table = DeltaTable(location(sink))
+        assert "deletionVectors" not in (table.protocol().reader_features or [])
+        expected = [row(1, 4), row(2, 5), row(3)]
+        assert table.to_pyarrow_table().sort_by("id").to_pylist() == expected
+        assert not apply(back, update(3, 6), 130).skipped
+
+
+def _vectors_in_use(sink: DeltaSink) -> list[str]:
+    snapshot = newest_snapshot(Path(location(sink)))
+    assert snapshot is not None
+    return [name for name, file in snapshot.files.items() if file.vector is not None]

@@ -100,6 +100,9 @@ def altered_batch(
 
 def _file_by_file(handle: DeltaTable) -> Iterator[pa.RecordBatch]:
     """All rows, those of one file after those of another where that can be."""
+    if "deletionVectors" in (handle.protocol().reader_features or ()):
+        yield from pa.RecordBatchReader.from_stream(handle.scan())
+        return
     try:
         files = list(handle.to_pyarrow_dataset().get_fragments())
     except ValueError:

@@ -86,6 +86,12 @@ class Descriptor:
             return Path(unquote(urlsplit(self.path).path))
         return None
 
+    def name(self, folder: Path) -> str | None:
+        """The path of that file inside of the table's folder; None: it lies elsewhere."""
+        file = self.file(folder)
+        inside = file is not None and file.is_relative_to(folder)
+        return str(file.relative_to(folder)) if file is not None and inside else None
+
 
 def read_vector(folder: Path, descriptor: Descriptor) -> BitMap:
     """The dead rows of a data file.

@@ -124,6 +124,21 @@ def definition(
     ]
 
 
+def definition_without_vectors(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Actions after which a table may have no deletion vectors any more."""
+    old = snapshot.protocol
+    readers = sorted({*(old.get("readerFeatures") or ())} - {VECTORS})
+    protocol = {
+        "minReaderVersion": 3 if readers else 1,
+        "minWriterVersion": 7,
+        **({"readerFeatures": readers} if readers else {}),
+        "writerFeatures": sorted({*(old.get("writerFeatures") or ())} - {VECTORS}),
+    }
+    configuration = {k: v for k, v in snapshot.configuration.items() if k != _PROPERTY}
+    metadata = {**snapshot.metadata, "configuration": configuration}
+    return [{"protocol": protocol}, {"metaData": metadata}]
+
+
 def _schema_string(schema: pa.Schema) -> str:
     return DeltaSchema.from_arrow(schema).to_json()
 

@@ -34,9 +34,11 @@ from pgsluice.sinks.contract import (
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.log import local_folder, newest_snapshot
 from pgsluice.sinks.delta.merge import merge
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
 from pgsluice.sinks.delta.statistics import writer_properties
+from pgsluice.sinks.delta.upkeep import drop_vectors
 
 if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
@@ -154,13 +156,29 @@ class DeltaHandle:
         return applied
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
-        if self._delta is None or not maintenance.is_due(self._delta, self._bytes_written):
+        if self._delta is None:
+            return False
+        if "deletionVectors" in (self._delta.protocol().reader_features or ()):
+            return self._drop_vectors()
+        if not maintenance.is_due(self._delta, self._bytes_written):
             return False
         maintenance.keep_log(self._delta, self._log_hours)
         maintenance.maintain(
             self._delta, keep_versions, self._storage_options, history_hours=self._history_hours
         )
         return True
+
+    def _drop_vectors(self) -> bool:
+        """Give a table that was merged on read back to readers without deletion vectors; whether
+        that was done."""
+        folder = local_folder(self._uri)
+        snapshot = None if folder is None else newest_snapshot(folder)
+        if snapshot is None or snapshot.version != self.version:
+            return False
+        with suppress(Overtaken):  # another commit came first; the next maintenance does it
+            drop_vectors(snapshot)
+            return True
+        return False
 
     def _change(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> Applied:
         self._write(lambda: columns.list_invariants(delta))

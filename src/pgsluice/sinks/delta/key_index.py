@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import threading
 import uuid
 import zlib
 from collections import OrderedDict
@@ -30,7 +31,7 @@ from pgsluice.sinks.delta.log import DataFile
 
 _FORMAT = "1"
 _CHECKSUM_BYTES = 4
-_OPEN_SIDECARS = 4096
+_OPEN_AT_ONCE = 4096
 """Sidecars that a process has mapped at a time."""
 
 Rows = npt.NDArray[np.uint32]
@@ -114,13 +115,20 @@ class KeyIndex:
         """
         self._write(name, keys.select(self._keys.names).cast(self._keys))
 
+    def forget(self, live: Iterable[str]) -> None:
+        """Delete the sidecars of files that are not live any more."""
+        kept = {self._path(name) for name in live}
+        for path in self._folder.glob("*.keys"):
+            if path not in kept:
+                _OPENED.drop(path)
+                path.unlink(missing_ok=True)
+
     def _path(self, name: str) -> Path:
         return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.keys"
 
     def _sidecar(self, name: str) -> _Sidecar:
         path = self._path(name)
         if (opened := _OPENED.get(path)) is not None:
-            _OPENED.move_to_end(path)
             return opened
         sidecar = _read(path)
         if sidecar is None:
@@ -133,9 +141,7 @@ class KeyIndex:
                 hint="set cache_dir of the sink to a folder on a healthy local disk",
                 location=str(path),
             )
-        _OPENED[path] = sidecar
-        while len(_OPENED) > _OPEN_SIDECARS:
-            _OPENED.popitem(last=False)
+        _OPENED.put(path, sidecar)
         return sidecar
 
     def _write(self, name: str, keys: pa.Table) -> None:
@@ -161,7 +167,34 @@ class KeyIndex:
         written.replace(self._path(name))
 
 
-_OPENED: OrderedDict[Path, _Sidecar] = OrderedDict()
+class _OpenSidecars:
+    """The sidecars that this process has mapped; its threads share them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_path: OrderedDict[Path, _Sidecar] = OrderedDict()
+
+    def get(self, path: Path) -> _Sidecar | None:
+        """A sidecar that is mapped."""
+        with self._lock:
+            if path in self._by_path:
+                self._by_path.move_to_end(path)
+            return self._by_path.get(path)
+
+    def put(self, path: Path, sidecar: _Sidecar) -> None:
+        """Keep one, and let go those that were not used for the longest time."""
+        with self._lock:
+            self._by_path[path] = sidecar
+            while len(self._by_path) > _OPEN_AT_ONCE:
+                self._by_path.popitem(last=False)
+
+    def drop(self, path: Path) -> None:
+        """Let one go."""
+        with self._lock:
+            self._by_path.pop(path, None)
+
+
+_OPENED = _OpenSidecars()
 
 
 def _read(path: Path) -> _Sidecar | None:

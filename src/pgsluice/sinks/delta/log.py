@@ -9,6 +9,7 @@ Source: the Delta protocol, "Delta Log Entries", "Checkpoints" and "Action Recon
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +25,7 @@ from deltalake import Schema as DeltaSchema
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
 
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..+)")
 _READ = ["add", "remove", "protocol", "metaData", "txn"]
 _KEPT_TABLES = 2000
 """Tables whose state a process keeps."""
@@ -38,11 +39,17 @@ class DataFile:
         name: its path inside of the table's folder.
         action: the ``add`` action that made it live.
         vector: its dead rows; None: all rows are live.
+        recorded_rows: how many rows it has, dead ones included; None: its writer did not say.
+        since: the version from which on it is live; -1 where the log no longer tells.
+        vector_since: the same for its vector.
     """
 
     name: str
     action: Mapping[str, Any] = field(compare=False, repr=False)
     vector: Descriptor | None = None
+    recorded_rows: int | None = None
+    since: int = -1
+    vector_since: int = -1
 
     @property
     def size(self) -> int:
@@ -56,10 +63,28 @@ class DataFile:
 
     def rows(self, folder: Path) -> int:
         """How many rows the file has, dead ones included."""
-        counted = self.statistics().get("numRecords")
-        if counted is None:
-            counted = pq.read_metadata(folder / self.name).num_rows
-        return int(counted)
+        if self.recorded_rows is not None:
+            return self.recorded_rows
+        return int(pq.read_metadata(folder / self.name).num_rows)
+
+    def share_of_dead(self, folder: Path) -> float:
+        """How large a part of the rows is dead."""
+        return 0.0 if self.vector is None else self.vector.cardinality / self.rows(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Which versions a file belonged to that is not live any more.
+
+    Attributes:
+        since: the first version, or an earlier one.
+        until: the first version without it.
+        time_ms: when that was, in milliseconds since 1970.
+    """
+
+    since: int
+    until: int
+    time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +95,8 @@ class Snapshot:
         folder: the table's.
         files: the live files by name.
         transactions: the ``txn`` actions, identifier -> version.
+        removed: files of data and of vectors that are not live and may still be there, by their
+            paths inside of the table's folder.
         stamp: tells the newest commit's file from another one with its name.
     """
 
@@ -80,6 +107,7 @@ class Snapshot:
     schema: pa.Schema
     files: Mapping[str, DataFile]
     transactions: Mapping[str, int]
+    removed: Mapping[str, Removed] = field(repr=False)
     stamp: tuple[int, ...] | None = field(default=None, compare=False)
 
     def transaction_version(self, name: str) -> int | None:
@@ -115,10 +143,11 @@ def commit_path(folder: Path, version: int) -> Path:
 def read_commit(folder: Path, version: int) -> list[dict[str, Any]] | None:
     """The actions of a version's commit; None: there is no such file."""
     try:
-        lines = commit_path(folder, version).read_text("utf-8").splitlines()
+        content = commit_path(folder, version).read_bytes()
     except FileNotFoundError:
         return None
-    return [json.loads(line) for line in lines if line.strip()]
+    # Only a newline ends an action: text in it may have other characters that end lines.
+    return [json.loads(line) for line in content.split(b"\n") if line.strip()]
 
 
 def operations(folder: Path, after: int, through: int) -> list[str]:
@@ -145,7 +174,9 @@ def newest_snapshot(folder: Path) -> Snapshot | None:
         known = _known.get(folder)
     if known is not None and known.stamp != _stamp(commit_path(folder, known.version)):
         known = None  # another table has its place, or the commit was cleaned up
-    snapshot = _advanced(known, None) if known is not None else read_snapshot(folder)
+    snapshot = (
+        read_snapshot(folder) if known is None else _advanced(known, _Listed.of(folder).newest)
+    )
     if snapshot is not None and snapshot is not known:
         remember(snapshot)
     return snapshot
@@ -162,44 +193,86 @@ def remember(snapshot: Snapshot) -> None:
 
 def no_table(folder: Path) -> Snapshot:
     """The place where a table will be made, as its version -1."""
-    return Snapshot(folder, -1, {}, {}, pa.schema([]), {}, {})
+    return Snapshot(folder, -1, {}, {}, pa.schema([]), {}, {}, {})
 
 
-def read_snapshot(folder: Path, version: int | None = None) -> Snapshot | None:
-    """The table at a version, read from its log; None: there is none.
-
-    Args:
-        version: None: the newest.
+def read_snapshot(folder: Path) -> Snapshot | None:
+    """The table as it is now, from the newest checkpoint on; None: there is none.
 
     Raises:
         PgsluiceError: the log cannot be read, or does not reach back far enough.
     """
-    start, actions = _checkpoint(folder, version)
-    if start is None:
-        first = read_commit(folder, 0)
-        if first is None:
-            return None
-        start, actions = 0, iter(first)
-    began = _Building(folder).applied(actions)
-    return _advanced(began.snapshot(start), version)
+    listed = _Listed.of(folder)
+    if listed.is_empty:
+        return None
+    if listed.checkpoint is not None:
+        start = listed.checkpoint
+        actions = _checkpoint_actions(folder / "_delta_log" / f"{start:020}.checkpoint.parquet")
+    else:
+        start, actions = 0, iter(_commit(folder, 0))
+    began = _Building(folder).applied(actions, start)
+    return _advanced(began.snapshot(start), listed.newest)
 
 
 def after_commit(snapshot: Snapshot, actions: Iterable[dict[str, Any]]) -> Snapshot:
     """The table after one more commit."""
-    return _Building.of(snapshot).applied(actions).snapshot(snapshot.version + 1)
+    version = snapshot.version + 1
+    return _Building.of(snapshot).applied(actions, version).snapshot(version)
 
 
-def _advanced(snapshot: Snapshot, version: int | None) -> Snapshot:
+def _advanced(snapshot: Snapshot, newest: int) -> Snapshot:
     """The table after the commits that follow, up to a version."""
-    building: _Building | None = None
-    reached = snapshot.version
-    while version is None or reached < version:
-        actions = read_commit(snapshot.folder, reached + 1)
-        if actions is None:
-            break
-        building = (building or _Building.of(snapshot)).applied(actions)
-        reached += 1
-    return snapshot if building is None else building.snapshot(reached)
+    if snapshot.version >= newest:
+        return snapshot
+    building = _Building.of(snapshot)
+    for version in range(snapshot.version + 1, newest + 1):
+        building.applied(_commit(snapshot.folder, version), version)
+    return building.snapshot(newest)
+
+
+def _commit(folder: Path, version: int) -> list[dict[str, Any]]:
+    """The actions of a version that has to be there.
+
+    Raises:
+        PgsluiceError: it is not.
+    """
+    actions = read_commit(folder, version)
+    if actions is None:
+        raise PgsluiceError(
+            f"the log of the Delta table in {folder} lacks version {version}, and there is no"
+            " checkpoint in a single file after it",
+            hint="restore the file, or write a checkpoint; or move the table away and copy it"
+            " again",
+            location=str(folder),
+        )
+    return actions
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What lies in a table's log.
+
+    Attributes:
+        newest: the highest version that has a commit or a checkpoint; -1: none has.
+        checkpoint: the newest checkpoint in a single file; None: there is none.
+        is_empty: there is nothing that belongs to a table.
+    """
+
+    newest: int
+    checkpoint: int | None
+    is_empty: bool
+
+    @classmethod
+    def of(cls, folder: Path) -> _Listed:
+        """List a table's log."""
+        try:
+            names = os.listdir(folder / "_delta_log")  # noqa: PTH208 - fast for thousands of names
+        except FileNotFoundError:
+            names = []
+        numbered = [(int(match[1]), match[2]) for match in map(_NUMBERED.fullmatch, names) if match]
+        single = [number for number, kind in numbered if kind == "checkpoint.parquet"]
+        newest = max((number for number, _ in numbered), default=-1)
+        return cls(newest, max(single, default=None), not numbered)
 
 
 class _Building:
@@ -212,6 +285,7 @@ class _Building:
         self.schema: pa.Schema | None = None
         self.files: dict[str, DataFile] = {}
         self.transactions: dict[str, int] = {}
+        self.removed: dict[str, Removed] = {}
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _Building:
@@ -220,20 +294,18 @@ class _Building:
         new.protocol, new.metadata = snapshot.protocol, snapshot.metadata
         new.schema = snapshot.schema
         new.files, new.transactions = dict(snapshot.files), dict(snapshot.transactions)
+        new.removed = dict(snapshot.removed)
         return new
 
-    def applied(self, actions: Iterable[dict[str, Any]]) -> _Building:
-        """Apply one commit: what it removes first, because a file with a new vector is added
-        under the same name."""
+    def applied(self, actions: Iterable[dict[str, Any]], version: int) -> _Building:
+        """Apply the commit, or the checkpoint, of a version: what it removes first, because a file
+        with a new vector is added under the same name."""
         added = []
         for action in actions:
             if add := action.get("add"):
-                added.append(_data_file(add))
+                added.append(add)
             elif remove := action.get("remove"):
-                name, vector = unquote(remove["path"]), _descriptor(remove)
-                live = self.files.get(name)
-                if live is not None and live.vector == vector:
-                    del self.files[name]
+                self._remove(remove, version)
             elif txn := action.get("txn"):
                 self.transactions[txn["appId"]] = txn["version"]
             elif protocol := action.get("protocol"):
@@ -241,8 +313,31 @@ class _Building:
             elif metadata := action.get("metaData"):
                 self.metadata = metadata
                 self.schema = pa.schema(DeltaSchema.from_json(metadata["schemaString"]).to_arrow())
-        self.files.update((file.name, file) for file in added)
+        for add in added:
+            self._add(add, version)
         return self
+
+    def _add(self, add: Mapping[str, Any], version: int) -> None:
+        name = unquote(add["path"])
+        before = self.removed.pop(name, None)
+        since = version if before is None else before.since
+        rows = json.loads(add.get("stats") or "{}").get("numRecords")
+        self.files[name] = DataFile(name, add, _descriptor(add), rows, since, version)
+
+    def _remove(self, remove: Mapping[str, Any], version: int) -> None:
+        """Take a file with its vector out. The vector's file may have vectors of other data files;
+        upkeep asks which are live."""
+        name, vector = unquote(remove["path"]), _descriptor(remove)
+        live = self.files.get(name)
+        if live is None or live.vector != vector:
+            live = DataFile(name, remove)  # a checkpoint names it without the versions it was in
+        else:
+            del self.files[name]
+        time_ms = remove.get("deletionTimestamp") or 0
+        if name not in self.files:
+            self.removed[name] = Removed(live.since, version, time_ms)
+        if vector is not None and (stored := vector.name(self.folder)) is not None:
+            self.removed[stored] = Removed(live.vector_since, version, time_ms)
 
     def snapshot(self, version: int) -> Snapshot:
         """What has been built.
@@ -264,12 +359,9 @@ class _Building:
             self.schema,
             self.files,
             self.transactions,
+            self.removed,
             _stamp(commit_path(self.folder, version)),
         )
-
-
-def _data_file(add: Mapping[str, Any]) -> DataFile:
-    return DataFile(unquote(add["path"]), add, _descriptor(add))
 
 
 def _descriptor(action: Mapping[str, Any]) -> Descriptor | None:
@@ -283,19 +375,6 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     except FileNotFoundError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _checkpoint(folder: Path, version: int | None) -> tuple[int | None, Iterator[dict[str, Any]]]:
-    """The newest checkpoint up to a version, and its actions."""
-    newest: tuple[int, Path] | None = None
-    for path in (folder / "_delta_log").glob("*.checkpoint.parquet"):
-        if (match := _CHECKPOINT.fullmatch(path.name)) is not None:
-            number = int(match[1])
-            if (version is None or number <= version) and (newest is None or number > newest[0]):
-                newest = number, path
-    if newest is None:
-        return None, iter(())
-    return newest[0], _checkpoint_actions(newest[1])
 
 
 def _checkpoint_actions(path: Path) -> Iterator[dict[str, Any]]:

@@ -48,16 +48,11 @@ class DeltaSink:
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle | VectorHandle:
         """Open a table at its newest version, whether it exists or not."""
+        if self.merge_tables.get(table.title, self.merge) == "on_write":
+            return DeltaHandle(self, table, identity)
         folder = local_folder(self.location(table.namespace, table.name))
-        if folder is not None:
-            snapshot = newest_snapshot(folder) or no_table(folder)
-            if snapshot.has_vectors or self.merge_of(table) == "on_read":
-                return VectorHandle(self, table, identity, snapshot)
-        return DeltaHandle(self, table, identity)
-
-    def merge_of(self, table: TargetTable) -> Merge:
-        """How changes are to get into a table."""
-        return self.merge_tables.get(table.title, self.merge)
+        assert folder is not None, "the configuration refuses on_read in an object store"
+        return VectorHandle(self, table, identity, newest_snapshot(folder) or no_table(folder))
 
 
 def encode_name(name: str) -> str:

@@ -27,6 +27,8 @@ from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
 
+ROWS_IN_A_GROUP = 64 * 1024
+"""Rows of one row group: what is read where single rows of a file are wanted."""
 _LONGEST_BOUND = 32
 """Characters of a text that is recorded as a file's smallest or largest value."""
 

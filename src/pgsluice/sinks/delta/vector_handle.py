@@ -26,11 +26,11 @@ from pgsluice.sinks.contract import (
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.commit import added, commit, removed
 from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.data_files import live_batches
 from pgsluice.sinks.delta.features import definition, refuse_unknown_rules
 from pgsluice.sinks.delta.handle import content_of, first_rows
 from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.log import Snapshot, operations
+from pgsluice.sinks.delta.upkeep import keep_up, live_rows
 from pgsluice.sinks.delta.vector_merge import Merged, VectorMerge
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class VectorHandle:
         self._table = table
         self._identity = identity
         self._snapshot = snapshot
+        self._index: KeyIndex | None = None
 
     @property
     def location(self) -> str:
@@ -114,8 +115,7 @@ class VectorHandle:
             return Applied(version=self.version)
         rows = (
             columns.altered_batch(batch, schema, added)
-            for file in old.files.values()
-            for batch in live_batches(old.folder, file, old.schema)
+            for batch in live_rows(old.folder, old.files.values(), old.schema)
         )
         copied = CopiedRows(rows, schema, self._table.title)
         part = staging.stage(self._uri, schema, copied, None)
@@ -126,7 +126,8 @@ class VectorHandle:
             return self._create(changes, position)
         snapshot, title = self._snapshot, self._table.title
         refuse_unknown_rules(snapshot, title)
-        merged = self._merged(VectorMerge(snapshot, self._index(changes.key), title), changes)
+        index = self._index = self._index_of(changes.key)
+        merged = self._merged(VectorMerge(snapshot, index, title), changes)
         allowed = [] if snapshot.has_vectors else self._definition(None)
         self._commit("MERGE", [*allowed, *merged.actions], position)
         return Applied(
@@ -139,7 +140,19 @@ class VectorHandle:
         )
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
-        return False
+        before = self.version
+        if before < 0:
+            return False
+        self._snapshot = keep_up(
+            self._snapshot,
+            keep_versions,
+            cut_retention_s=self._sink.cut_retention_s,
+            history_retention_s=self._sink.history_retention_s,
+        )
+        is_done = self.version > before
+        if is_done and self._index is not None:
+            self._index.forget(self._snapshot.files)
+        return is_done
 
     def _merged(self, merge: VectorMerge, net: NetChanges) -> Merged:
         if net.is_empty:
@@ -193,7 +206,7 @@ class VectorHandle:
             information=commit_marker.information(self._identity, position),
         )
 
-    def _index(self, key: Sequence[str]) -> KeyIndex:
+    def _index_of(self, key: Sequence[str]) -> KeyIndex:
         snapshot = self._snapshot
         keys = pa.schema([snapshot.schema.field(name) for name in key])
         table_id = str(snapshot.metadata["id"])

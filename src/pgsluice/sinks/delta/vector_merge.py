@@ -26,8 +26,6 @@ from pgsluice.sinks.delta.deletion_vectors import read_vector, write_vectors
 from pgsluice.sinks.delta.key_index import Hits, Indexes, KeyIndex
 from pgsluice.sinks.delta.log import DataFile, Snapshot
 
-_ROWS_IN_A_GROUP = 64 * 1024
-
 
 @dataclass(slots=True)
 class Merged:
@@ -168,7 +166,7 @@ class VectorMerge:
         if not len(rows):
             return
         schema = self._snapshot.schema
-        batches = rows.cast(schema).to_batches(max_chunksize=_ROWS_IN_A_GROUP)
+        batches = rows.cast(schema).to_batches(max_chunksize=staging.ROWS_IN_A_GROUP)
         copied = CopiedRows(batches, schema, self._table)
         written = staging.write_files(folder_of_files(self._snapshot.folder), schema, copied)
         for file in written:

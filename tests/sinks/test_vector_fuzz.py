@@ -1,0 +1,17 @@
+"""Merge-on-read under random steps of ours and of others; the whole is ``make soak AREA=delta``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.delta_fuzz import DeltaFuzz
+
+
+@pytest.mark.parametrize(("seed", "kind"), [(1, "text"), (2, "composite")])
+def test_random_steps_keep_table_and_model_equal(
+    tmp_path: Path, seed: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.sinks.delta.upkeep.COMMITS", 10)
+    monkeypatch.setattr("pgsluice.sinks.delta.upkeep.FILES_OF_A_SIZE", 4)
+    DeltaFuzz(tmp_path, seed, kind).run(60)

@@ -1,0 +1,309 @@
+"""Random steps on a Delta table, beside a dict that has the rows it must have.
+
+Steps are ours (merges, crashes, attempts at once, upkeep, other columns, copies, a change of the
+merging way) and those of others (OPTIMIZE, append, delete, RESTORE, checkpoint, vacuum).
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from pgsluice import failpoints
+from pgsluice.changes.net import NetChanges, net_changes
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import AddedColumn, TargetTable
+from pgsluice.sinks.delta import key_index, log
+from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.testing.changes import ABSENT, ChangesBuilder
+from pgsluice.testing.sink_contract import identity
+
+Key = tuple[Any, ...]
+Row = dict[str, Any]
+
+TEXTS = ("a", "b'", "", "\u2028x", "\u0085", "ü\U0010ffff", "x" * 40)
+"""Parts of texts; some end a line for ``str.splitlines``, and for no log."""
+
+KEYS: dict[str, tuple[pa.Schema, Callable[[int], Key]]] = {
+    "integer": (pa.schema([pa.field("id", pa.int64(), False)]), lambda n: (n,)),
+    "text": (
+        pa.schema([pa.field("id", pa.string(), False)]),
+        lambda n: (TEXTS[n % len(TEXTS)] + str(n),),
+    ),
+    "composite": (
+        pa.schema([pa.field("id", pa.int32(), False), pa.field("part", pa.string(), False)]),
+        lambda n: (n // 7, TEXTS[n % 7]),
+    ),
+}
+
+
+class DeltaFuzz:
+    """One table and its model.
+
+    Args:
+        folder: an empty folder.
+        seed: of the random steps.
+        kind: of the key, one of KEYS.
+        keys: how many different keys there are.
+    """
+
+    def __init__(self, folder: Path, seed: int, kind: str, keys: int = 60) -> None:
+        self.random = random.Random(seed)
+        self.key_schema, self.make_key = KEYS[kind]
+        self.keys = keys
+        self.cache = folder / "keys"
+        self.sink = DeltaSink(
+            f"{folder}/{{table}}",
+            foreign_writes="allow",
+            merge="on_read",
+            cache_dir=str(self.cache),
+        )
+        self.location = self.sink.location("public", "t")
+        self.columns = [*self.key_schema, pa.field("a", pa.int32()), pa.field("big", pa.string())]
+        self.copy = 1
+        self.position = 100
+        self.counter = 0
+        self.touched: set[Key] = set()
+        self.model: dict[Key, Row] = {}
+        self.history: dict[int, tuple[int, dict[Key, Row]]] = {}
+        self.done: Counter[str] = Counter()
+        self._load()
+
+    def run(self, steps: int) -> None:
+        """Do random steps; compare the table with the model after each."""
+        chances = {
+            self._merge: 40, self._crash_before: 4, self._crash_after: 4, self._at_once: 4,
+            self._foreign_optimize: 3, self._foreign_append: 3, self._foreign_delete: 3,
+            self._restore: 2, self._checkpoint: 2, self._vacuum: 2, self._lose_sidecars: 2,
+            self._forget_the_log: 3, self._add_column: 0.5, self._change_the_way: 3,
+            self._load: 0.5, self._truncate: 1,
+        }  # fmt: skip
+        for step in self.random.choices(list(chances), list(chances.values()), k=steps):
+            try:
+                step()
+                self.check()
+            except Exception as error:
+                error.add_note(f"step {self.done.total()}: {step.__name__}; {dict(self.done)}")
+                raise
+            self.done[step.__name__.removeprefix("_")] += 1
+
+    def check(self) -> None:
+        """Compare with two readers."""
+        expected = sorted(map(_comparable, self.model.values()))
+        table = DeltaTable(self.location)
+        scanned = pa.RecordBatchReader.from_stream(table.scan()).read_all().to_pylist()
+        assert sorted(map(_comparable, scanned)) == expected
+        by_polars = pl.read_delta(self.location).to_dicts()
+        assert sorted(map(_comparable, by_polars)) == expected
+        self.history[table.version()] = (len(self.columns), self._copied_model())
+
+    # Our own steps.
+
+    def _merge(self) -> None:
+        self._apply(self._net())
+
+    def _truncate(self) -> None:
+        self._apply(self._net(truncate=True))
+
+    def _crash_before(self) -> None:
+        self._crash("delta.before_commit")
+
+    def _crash_after(self) -> None:
+        self._crash("delta.after_commit")
+
+    def _crash(self, place: str) -> None:
+        net, position = self._net(), self._next_position()
+        failpoints.arm(f"{place}=eio")
+        with suppress(OSError):
+            self._writer().apply(net, position)
+        failpoints.arm("")
+        self._writer().apply(net, position)
+
+    def _at_once(self) -> None:
+        net, position = self._net(), self._next_position()
+        writers = [self._writer(), self._writer()]
+        for writer in writers:
+            writer.position()
+        with ThreadPoolExecutor(2) as pool:
+            applied = list(pool.map(lambda writer: writer.apply(net, position), writers))
+        assert sorted(one.skipped for one in applied) == [False, True]
+
+    def _add_column(self) -> None:
+        name = f"c{len(self.columns)}"
+        value = self.random.choice([None, 7])
+        self.columns.append(pa.field(name, pa.int32()))
+        added = AddedColumn(self.columns[-1], pa.scalar(value, pa.int32()))
+        writer = self._writer()
+        writer.position()
+        writer.alter([added], ())
+        for row in self.model.values():
+            row[name] = value
+
+    def _change_the_way(self) -> None:
+        way = self.random.choice(["on_read", "on_read", "on_write"])
+        self.sink = replace(self.sink, merge=way)
+        self._merge()
+
+    def _load(self) -> None:
+        self.copy += 1
+        numbers = self.random.sample(range(self.keys), self.keys // 2)
+        rows = [self._row(self.make_key(number)) for number in numbers]
+        self.model = {self._key(row): row for row in rows}
+        batches = pa.Table.from_pylist(rows, self._schema()).to_batches(max_chunksize=20)
+        self._writer().load(batches, self._next_position())
+
+    def _lose_sidecars(self) -> None:
+        shutil.rmtree(self.cache, ignore_errors=True)
+        key_index._OPENED.__init__()  # type: ignore[misc]
+        self._merge()
+
+    def _forget_the_log(self) -> None:
+        log._known.clear()
+        self._merge()
+
+    # The steps of others.
+
+    def _foreign_optimize(self) -> None:
+        table = DeltaTable(self.location)
+        if self.random.random() < 0.5:
+            table.optimize.compact()
+        else:
+            table.optimize.z_order(["a"])
+
+    def _foreign_append(self) -> None:
+        number = self.keys + self.counter
+        self.counter += 1
+        row = self._row(self.make_key(number))
+        self.model[self._key(row)] = row
+        write_deltalake(self.location, pa.Table.from_pylist([row], self._schema()), mode="append")
+
+    def _foreign_delete(self) -> None:
+        limit = self.random.randrange(1000)
+        DeltaTable(self.location).delete(f"a < {limit} and a >= {limit - 50}")
+        self.model = {
+            key: row for key, row in self.model.items() if not limit - 50 <= row["a"] < limit
+        }
+
+    def _restore(self) -> None:
+        table = DeltaTable(self.location)
+        version = self.random.choice(list(self.history))
+        width, model = self.history[version]
+        if version < table.version() - 8 or width != len(self.columns):
+            return
+        # Its files may be deleted already: then deltalake refuses.
+        with suppress(Exception):
+            table.restore(version)
+            self.model = {key: dict(row) for key, row in model.items()}
+
+    def _checkpoint(self) -> None:
+        DeltaTable(self.location).create_checkpoint()
+
+    def _vacuum(self) -> None:
+        with suppress(CommitFailedError):
+            DeltaTable(self.location).vacuum(
+                0, dry_run=False, enforce_retention_duration=False, full=False
+            )
+
+    # What the steps share.
+
+    def _writer(self) -> TableWriter:
+        table = TargetTable("public", "t", self._schema(), tuple(self.key_schema.names))
+        return TableWriter(self.sink, table, identity(copy=self.copy))
+
+    def _apply(self, net: NetChanges) -> None:
+        writer = self._writer()
+        position = self._next_position()
+        applied = writer.apply(net, position)
+        assert not applied.skipped
+        writer.maintain([max(0, applied.version - 3)])
+        assert self._writer().position() == position
+
+    def _next_position(self) -> Lsn:
+        self.position += 1
+        return Lsn(self.position)
+
+    def _net(self, *, truncate: bool = False) -> NetChanges:
+        """Random changes; the model gets them, too."""
+        schema, key = self._schema(), tuple(self.key_schema.names)
+        changes = ChangesBuilder(schema, key)
+        if truncate:
+            changes.truncate()
+            self.model = {}
+        self.touched = set()
+        for _ in range(self.random.choice([1, 3, 10, 30])):
+            self._change(changes)
+        return net_changes([changes.build()], schema=schema, key=key, is_complete=False)
+
+    def _change(self, changes: ChangesBuilder) -> None:
+        at = self.make_key(self.random.randrange(self.keys))
+        row = self._row(at)
+        action = self.random.random()
+        self.touched.add(at)
+        if action < 0.35:  # also over a row that is there
+            self.model[at] = row
+            changes.insert(row)
+        elif action < 0.6:
+            self._update(changes, at, row)
+        elif action < 0.8:
+            self.model.pop(at, None)
+            changes.delete(dict(zip(self.key_schema.names, at, strict=True)))
+        else:
+            self._move(changes, at)
+
+    def _update(self, changes: ChangesBuilder, at: Key, row: Row) -> None:
+        sent = dict(row)
+        if self.random.random() < 0.5:
+            sent["big"] = ABSENT
+            row["big"] = self.model.get(at, row)["big"]
+        if at in self.model:
+            self.model[at] = row
+        changes.update(sent)
+
+    def _move(self, changes: ChangesBuilder, at: Key) -> None:
+        """Change a row's key to one that no row of the source has: a batch that updates a row
+        which the target lacks says that the source has it."""
+        taken = self.model.keys() | self.touched
+        free = [key for key in map(self.make_key, range(self.keys)) if key not in taken]
+        if at not in self.model or not free:
+            return
+        to = self.random.choice(free)
+        self.touched.add(to)
+        row = self._row(to)
+        row["big"] = self.model.pop(at)["big"]
+        self.model[to] = row
+        old = dict(zip(self.key_schema.names, at, strict=True))
+        changes.update({**row, "big": ABSENT}, old=old)
+
+    def _row(self, key: Key) -> Row:
+        values: Row = dict(zip(self.key_schema.names, key, strict=True))
+        values["a"] = self.random.randrange(1000)
+        values["big"] = self.random.choice(TEXTS) * 3
+        for column in self.columns[len(self.key_schema) + 2 :]:
+            values[column.name] = self.random.choice([None, 1, 2])
+        return values
+
+    def _key(self, row: Row) -> Key:
+        return tuple(row[name] for name in self.key_schema.names)
+
+    def _schema(self) -> pa.Schema:
+        return pa.schema(self.columns)
+
+    def _copied_model(self) -> dict[Key, Row]:
+        return {key: dict(row) for key, row in self.model.items()}
+
+
+def _comparable(row: Row) -> str:
+    return repr(sorted(row.items()))
