@@ -8,6 +8,7 @@ listed in ``docs/row-filters.md``, with the reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,3 +154,17 @@ def test_every_filter_gets_postgresqls_verdict(table: psycopg.Connection) -> Non
         elif server != ours_verdict:
             differing.append(f"{text}\n  server: {server}\n  ours:   {ours_verdict}")
     assert not differing, f"{len(differing)} differ:\n" + "\n".join(differing)
+
+
+def test_what_the_docs_name_instead_of_a_refused_filter_is_accepted(
+    table: psycopg.Connection,
+) -> None:
+    ours = read_table(table)
+    page = NOT_EXACT_DOCS.read_text("utf-8")
+    rows = page.partition("| filter | reason | instead |")[2].partition("\n\n")[0].splitlines()
+    instead = [text for row in rows for text in re.findall("`([^`]+)`", row.split(" | ")[-1])]
+    assert len(instead) >= 15
+    for text in instead:
+        verdict = ours.verdict(text)
+        assert verdict.sql is not None, (text, verdict)
+        assert verdict == server_verdict(table, text)
