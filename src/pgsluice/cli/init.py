@@ -17,6 +17,7 @@ from pgsluice.cli.options import DebugOption, YesOption
 from pgsluice.cli.output import say
 from pgsluice.config import mask_dsn, parse_config, render_config
 from pgsluice.errors import ConfigError
+from pgsluice.hints import with_config
 
 _DSN = "postgresql://localhost/postgres"
 _SLOT = "pgsluice"
@@ -70,7 +71,7 @@ def init(
     say(f"wrote {config}")
     if mask_dsn(dsn) != dsn:
         say("the file contains the password; ~/.pgpass or a service file would keep it out")
-    say(f"next: pgsluice check {config}\n      pgsluice run {config}")
+    say(with_config("next: pgsluice check CONFIG\n      pgsluice run CONFIG", str(config)))
 
 
 def _answer(given: str | None, question: str, default: str, asks: bool) -> str:
