@@ -100,9 +100,7 @@ def fight(
         _kill(one, fought, seconds, kills, random.Random(seed))
     finally:
         ended.set()
-        for thread in threads:
-            thread.join()
-    commit_prepared(one.database)
+        _join(one.database, threads)
     _tally(fought, threads)
     began = time.monotonic()
     _await_settled(one, fought, mode, f"witness_{minute}")
@@ -132,6 +130,17 @@ def _threads(
         # Elsewhere a target may well differ until the next look.
         threads.append(Verifier(one, seed, journal, ended))
     return threads
+
+
+def _join(database: Database, threads: Sequence[threading.Thread]) -> None:
+    """Wait for them all; a verification waits for transactions that are left prepared."""
+    verifiers = [thread for thread in threads if isinstance(thread, Verifier)]
+    for thread in threads:
+        if thread not in verifiers:
+            thread.join()
+    commit_prepared(database)
+    for thread in verifiers:
+        thread.join()
 
 
 def _tally(fought: Fought, threads: Sequence[threading.Thread]) -> None:

@@ -14,7 +14,7 @@ import psycopg
 from tests.support.chaos.tables import KINDS, Kind
 from tests.support.databases import Database
 
-_KEPT = 5_000
+_KEPT = 30_000
 """Statements that the journal keeps."""
 _IDS_OF_A_SESSION = 10_000
 _LIVELY_IDS = 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import threading
 
 from tests.support.chaos.sessions import Journal
@@ -33,7 +34,11 @@ class Verifier(threading.Thread):
     def run(self) -> None:
         while not self._ended.wait(self._dice.uniform(5, 20)):
             self._journal.note(self.name, "begins")
-            done = self._one.command("verify", str(self._one.path), "--json")
+            try:
+                done = self._one.command("verify", str(self._one.path), "--json")
+            except subprocess.TimeoutExpired:
+                self._journal.note(self.name, "did not get through in time")
+                continue
             tables = json.loads(done.stdout) if done.stdout.startswith("[") else []
             if not tables:
                 self._journal.note(self.name, f"ended with {done.returncode}: {done.stderr}")
