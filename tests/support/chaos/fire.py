@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import threading
 import time
@@ -26,6 +27,8 @@ from pgsluice.monitor.status import read_status
 
 VICTIMS = ("capture", "driver", "worker", "jvm")
 SESSIONS = 3
+_IS_BUG = re.compile(r"bug in pgsluice|^Traceback")
+"""An error of which nobody has thought."""
 _FIRST_ROWS = 200
 
 
@@ -106,6 +109,8 @@ def fight(
     _await_settled(one, fought, mode, f"witness_{minute}")
     fought.settled_s = time.monotonic() - began
     _compare(one, fought, mode)
+    if bug := next((line for line in one.log().splitlines() if _IS_BUG.search(line)), None):
+        fought.wrong["run.log"] = bug
     (one.folder / f"journal_{minute}.txt").write_text("\n".join(fought.journal.entries))
     return fought
 
