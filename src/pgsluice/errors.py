@@ -229,6 +229,12 @@ class SinkError(PgsluiceError):
     remedy = Remedy.STOP
 
 
+class TargetUnreachable(PgsluiceError):
+    """The store of a target does not answer, has no room, or refuses us for now."""
+
+    remedy = Remedy.WAIT
+
+
 class SparkFailed(PgsluiceError):
     """Spark failed for no reason that it gives: its JVM was killed or crashed, also while it
     started, or a job failed with its workers. In another session the same work may succeed."""
@@ -247,20 +253,28 @@ class Failure:
         message: the error for people.
         reason: of a table that is parked, if it has one that a look can see end.
         details: a traceback for the log, where the error was not expected; None otherwise.
+        is_of_target: it waits for the target's store.
     """
 
     remedy: Remedy
     message: str
     details: str | None = None
     reason: str | None = None
+    is_of_target: bool = False
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
         """What any exception means for the table whose task raised it.
 
-        Errors of other libraries are tried again: nothing is known of them.
+        A disk or a network that fails is waited for, but not a file that is missing. Other errors
+        of other libraries are tried again: nothing is known of them.
         """
         if isinstance(error, PgsluiceError):
-            return cls(error.remedy, str(error), reason=error.facts.get("reason"))
+            is_of_target = isinstance(error, TargetUnreachable)
+            reason = error.facts.get("reason")
+            return cls(error.remedy, str(error), reason=reason, is_of_target=is_of_target)
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            message = f"{type(error).__name__}: {one_line(str(error))}"
+            return cls(Remedy.WAIT, message, is_of_target=True)
         details = "".join(traceback.format_exception(error))
         return cls(Remedy.RETRY, f"{type(error).__name__}: {one_line(str(error))}", details)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import multiprocessing
 import os
+import resource
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pgsluice.errors import Remedy, TableError
+from pgsluice.errors import Failure, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.handle import DeltaHandle
@@ -178,6 +181,56 @@ def _attempt(path: str, barrier: Any, results: Any) -> None:
     barrier.wait(60)
     applied = writer.apply(net(t), Lsn(110))
     results.put((applied.skipped, applied.version))
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Files of this process cannot grow, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_store_without_room_is_waited_for(sink: DeltaSink) -> None:
+    with no_room(), pytest.raises(TargetUnreachable, match=r"public\.t: .*LocalFileSystem"):
+        load(sink, row(1))
+    load(sink, row(1))
+    with no_room(), pytest.raises(TargetUnreachable) as caught:
+        insert(sink, 2, 110)
+    assert caught.value.remedy is Remedy.WAIT
+    insert(sink, 2, 110)
+    assert len(DeltaTable(location(sink)).to_pyarrow_table()) == 2
+
+
+def test_a_store_that_does_not_answer_is_waited_for() -> None:
+    options = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "here",
+        "max_retries": "0",
+    }
+    away = DeltaSink("s3://bucket/{table}", storage_options=options)
+    with pytest.raises(TargetUnreachable) as caught:
+        load(away, row(1))
+    assert caught.value.what.isprintable()
+    assert "Generic S3 error" in caught.value.what
+    assert "Connection refused" in caught.value.what
+
+
+def test_a_data_file_that_is_gone_is_an_error_of_its_table(sink: DeltaSink) -> None:
+    load(sink, row(1))
+    for file in Path(location(sink)).glob("*.parquet"):
+        file.unlink()
+    t = changes()
+    t.update(row(1, 7))
+    with pytest.raises(Exception, match="not found") as caught:
+        writer_of(sink).apply(net(t), Lsn(110))
+    assert Failure.of(caught.value).remedy is Remedy.RETRY
 
 
 def test_three_attempts_of_one_task_make_one_commit(

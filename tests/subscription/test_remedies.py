@@ -17,6 +17,7 @@ from pgsluice.errors import (
     SourceUnreachable,
     SpoolHole,
     TableError,
+    TargetUnreachable,
 )
 
 
@@ -29,11 +30,14 @@ from pgsluice.errors import (
         (SourceUnreachable, Remedy.WAIT),
         (SourceRefused, Remedy.RETRY),
         (SpoolHole, Remedy.WAIT),
+        (TargetUnreachable, Remedy.WAIT),
         (SinkError, Remedy.STOP),
     ],
 )
 def test_an_error_of_ours_carries_its_remedy(error: type[PgsluiceError], remedy: Remedy) -> None:
-    assert Failure.of(error("why", hint="do that")) == Failure(remedy, "why\n  → do that")
+    failure = Failure.of(error("why", hint="do that"))
+    assert (failure.remedy, failure.message) == (remedy, "why\n  → do that")
+    assert failure.is_of_target == (error is TargetUnreachable)
 
 
 def test_a_raise_may_name_another_remedy_and_keeps_it_across_processes() -> None:
@@ -44,9 +48,19 @@ def test_a_raise_may_name_another_remedy_and_keeps_it_across_processes() -> None
 
 def test_an_error_of_another_library_is_tried_again_and_leaves_a_traceback() -> None:
     try:
-        raise OSError("no room")
-    except OSError as error:
+        raise ValueError("no such thing")
+    except ValueError as error:
         failure = Failure.of(error)
-    assert (failure.remedy, failure.message) == (Remedy.RETRY, "OSError: no room")
+    assert (failure.remedy, failure.message) == (Remedy.RETRY, "ValueError: no such thing")
     assert failure.details is not None
     assert "Traceback" in failure.details
+
+
+@pytest.mark.parametrize("error", [OSError("no room"), TimeoutError("no answer")])
+def test_an_error_of_disk_or_network_parks_no_table(error: OSError) -> None:
+    failure = Failure.of(error)
+    assert (failure.remedy, failure.details) == (Remedy.WAIT, None)
+
+
+def test_a_file_that_is_missing_is_an_error_of_its_table() -> None:
+    assert Failure.of(FileNotFoundError("part-1.parquet")).remedy is Remedy.RETRY

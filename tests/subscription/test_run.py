@@ -29,6 +29,7 @@ from pgsluice.errors import (
     SourceRefused,
     SourceUnreachable,
     SparkFailed,
+    TargetUnreachable,
 )
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableState
@@ -56,7 +57,8 @@ def test_what_passes_is_waited_for(maker: SpoolMaker) -> None:
     ending = threading.Event()
     one = RunningSubscription(config_of(maker), driver_of(maker), ending)
     broken = PySparkRuntimeError("a worker was killed")
-    for error in (SourceUnreachable("away"), SourceRefused("no free slot"), broken):
+    store = TargetUnreachable("no room")
+    for error in (SourceUnreachable("away"), SourceRefused("no free slot"), store, broken):
         one._retry_at = 0.0
         one._try(failing(error))
         assert one._retry_at > 0

@@ -13,7 +13,14 @@ from collections.abc import Callable
 
 from pgsluice.config import Config
 from pgsluice.copy import Snapshot
-from pgsluice.errors import ConfigError, SourceRefused, SourceUnreachable, TableError
+from pgsluice.errors import (
+    ConfigError,
+    PgsluiceError,
+    SourceRefused,
+    SourceUnreachable,
+    TableError,
+    TargetUnreachable,
+)
 from pgsluice.events import RunStep
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spool.layout import subscription_folder
@@ -72,7 +79,10 @@ class RunningSubscription:
         self.driver.end_earlier_deferrals()
         self.driver.tables.report_parked()
         attempts = iter([snapshot])  # it ends with the connection that exported it
-        self._with_source(lambda: self._look_and_copy(next(attempts, None), follows=follows))
+        awaited = (SourceUnreachable, TargetUnreachable) if follows else (SourceUnreachable,)
+        self._with_source(
+            lambda: self._look_and_copy(next(attempts, None), follows=follows), awaited
+        )
         self.has_copied = True
         self.driver.report(RunStep(""))
 
@@ -83,15 +93,22 @@ class RunningSubscription:
             self.driver.query.start(once=False)
         self.driver.copies.run(first=snapshot, stop=self._ending)
 
-    def _with_source(self, work: Callable[[], None]) -> None:
+    def _with_source(
+        self,
+        work: Callable[[], None],
+        awaited: tuple[type[PgsluiceError], ...] = (SourceUnreachable,),
+    ) -> None:
         """Do work that needs the server, and wait for it as long as it is away.
 
         Capture has been started by now, and ends with an error if waiting is in vain.
+
+        Args:
+            awaited: the errors after which the work is done again.
         """
         while not self._ending.is_set():
             try:
                 work()
-            except SourceUnreachable as error:
+            except awaited as error:
                 self.driver.log_once(str(error))
                 self._ending.wait(_RETRY_S)
             else:
@@ -173,10 +190,17 @@ class RunningSubscription:
 
         try:
             work()
-        except (SourceUnreachable, SourceRefused, ConfigError, TableError) as error:
-            # The server is away, or has no snapshot now (no free slot, a transaction that stays
-            # open): capture says what ends the run, and copies wait. Or publications of
-            # pgsluice cannot be resolved any more: those that were in force stay.
+        except (
+            SourceUnreachable,
+            SourceRefused,
+            TargetUnreachable,
+            ConfigError,
+            TableError,
+        ) as error:
+            # The server or the target's store is away, or the server has no snapshot now (no free
+            # slot, a transaction that stays open): capture says what ends the run, and copies
+            # wait. Or publications of pgsluice cannot be resolved any more: those that were in
+            # force stay.
             message = str(error)
         except spark_errors() as error:
             # A job broke, with its workers perhaps; a query would be started again, too.

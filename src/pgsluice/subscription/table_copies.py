@@ -24,7 +24,7 @@ from pgsluice.copy import (
     import_snapshot,
     temporary_snapshot,
 )
-from pgsluice.errors import Failure, Remedy, SourceUnreachable
+from pgsluice.errors import Failure, Remedy, SourceUnreachable, TargetUnreachable
 from pgsluice.events import CopyProgress, MetricsEvent
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -108,7 +108,7 @@ class TableCopies:
         Raises:
             SinkError: the target as a whole cannot be used.
             SourceRefused: no snapshot can be had.
-            SourceUnreachable: no connection.
+            SourceUnreachable, TargetUnreachable: no connection, or a store that fails.
         """
         self._copy_renamed()
         for attempt in range(1, COPY_ATTEMPTS + 1):
@@ -226,16 +226,16 @@ class TableCopies:
 
         Raises:
             SinkError: the target as a whole cannot be used.
-            SourceUnreachable: the last attempt lost the server.
+            SourceUnreachable, TargetUnreachable: the last attempt lost the server, or the store.
         """
-        unreachable: str | None = None
+        waiting: Failure | None = None
         with self._tables.changing():
             for work, result in outcomes:
                 if isinstance(result, Failure) and result.details is not None:
                     logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
                 self._tables.apply(work.facts.oid, copy_event(result, work.copy_number, snapshot))
                 if isinstance(result, Failure) and result.remedy is Remedy.WAIT and is_last:
-                    unreachable = result.message
+                    waiting = result
         for work, result in outcomes:
             record = self._tables.get(work.facts.oid)
             is_copied = record is not None and record.state is TableState.COPIED
@@ -245,8 +245,9 @@ class TableCopies:
                     CopyProgress(name, work.namespace, work.name, rows, rows, is_done=True)
                 )
         self._tables.raise_failure()
-        if unreachable is not None:
-            raise SourceUnreachable(unreachable)
+        if waiting is not None:
+            kind = TargetUnreachable if waiting.is_of_target else SourceUnreachable
+            raise kind.of_text(waiting.message)
 
 
 def renamed_event(result: int | Failure | None, position: Lsn) -> TableEvent:

@@ -38,6 +38,7 @@ from pgsluice.sinks.delta.log import local_folder, newest_snapshot
 from pgsluice.sinks.delta.merge import merge
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
 from pgsluice.sinks.delta.statistics import writer_properties
+from pgsluice.sinks.delta.store_errors import store_error
 from pgsluice.sinks.delta.upkeep import drop_vectors
 
 if TYPE_CHECKING:
@@ -303,6 +304,8 @@ class DeltaHandle:
             return DeltaTable(self._uri, storage_options=self._storage_options)
         except TableNotFoundError:
             return None
+        except (DeltaError, OSError) as error:
+            raise store_error(error, self._table.title) or error from None
 
 
 def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
@@ -334,6 +337,8 @@ def content_of(
 
 def _without_rows(error: Exception, table: str) -> Exception:
     """An error of deltalake without the rows that its text may show."""
+    if (unreachable := store_error(error, table)) is not None:
+        return unreachable
     text = str(error)
     if "failed validation check" in text or "Invalid data found" in text:
         return TableError(

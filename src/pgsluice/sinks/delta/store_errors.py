@@ -1,0 +1,38 @@
+"""Errors of a table's store, told from those of the table itself.
+
+deltalake raises OSError or DeltaError for both. The errors of stores are those of the Rust crate
+``object_store``: its texts begin with "Generic" and name the store, such as LocalFileSystem or S3.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pgsluice.errors import TargetUnreachable
+
+_STORE = re.compile(
+    r"Generic (?!DeltaTable\b)\w+ error|lacked (the necessary privileges|valid authentication)"
+)
+_MISSING = "not found"
+_DECORATION = re.compile(r"\x1b\[[0-9;]*m|[\s↳]+")
+
+
+def store_error(error: Exception, table: str) -> TargetUnreachable | None:
+    """The error if it is one of the store, which passes; None if it is one of the table.
+
+    Args:
+        error: of deltalake. A file that is missing is the table's error.
+        table: its name, for the message.
+    """
+    text = str(error)
+    is_of_store = isinstance(error, OSError) or _STORE.search(text) is not None
+    if not is_of_store or _MISSING in text:
+        return None
+    lines = [_DECORATION.sub(" ", line).strip() for line in text.splitlines()]
+    # Of a chain of causes the first says what was done, and the last why it failed.
+    ends = dict.fromkeys(line for line in (lines[0], lines[-1]) if line)
+    return TargetUnreachable(
+        f"{table}: the target's store fails: {': '.join(ends)}",
+        hint="it is tried again until the store works",
+        table=table,
+    )
