@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable
+from tests.support.applying import FactsMessage, apply_tables
 from tests.support.spools import (
     INT4,
     OID,
@@ -27,11 +26,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolWriter
-from pgsluice.spool.block import FACTS_TAG
-from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.planning import TableWork
 from pgsluice.wire import Insert, TupleData, Update
 
@@ -41,41 +37,10 @@ FACTS = RelationFacts(
 )  # fmt: skip
 
 
-class Facts:
-    """The message that capture writes behind a relation's R."""
-
-    def encode(self) -> bytes:
-        return bytes([FACTS_TAG]) + OID.to_bytes(4, "big") + FACTS.to_json().encode()
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
-    one = SpoolMaker(tmp_path / "spool")
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake" / "orders"
-
-
 def inserted(maker: SpoolMaker, *ids: int) -> Lsn:
     relation, *rows = orders(*ids)
     assert relation is ORDERS
-    return maker.segment([relation, Facts(), *rows])  # type: ignore[list-item]
-
-
-def task(maker: SpoolMaker, lake: Path) -> ApplyTables:
-    sink = {
-        "type": "delta",
-        "path": str(lake.parent / "{table}"),
-        "foreign_writes": "park",
-        "cut_retention_s": 600,
-    }
-    return ApplyTables(
-        str(maker.path), maker.spool.identity.spool_id, sink, TableOptions(), keep_versions={}
-    )
+    return maker.segment([relation, FactsMessage(FACTS), *rows])  # type: ignore[list-item]
 
 
 def copied(maker: SpoolMaker, lake: Path, copy_number: int = 1) -> None:
@@ -84,7 +49,7 @@ def copied(maker: SpoolMaker, lake: Path, copy_number: int = 1) -> None:
     identity = TargetIdentity(maker.spool.identity.spool_id, OID, copy_number)
     table = TargetTable("public", "orders", schema, ("id",))
     rows = pa.RecordBatch.from_pydict({"id": [0], "note": ["copied"]}, schema=schema)
-    TableWriter(make_sink(task(maker, lake).sink), table, identity).load([rows], Lsn(START))
+    TableWriter(make_sink(apply_tables(maker, lake).sink), table, identity).load([rows], Lsn(START))
 
 
 def work(through: Lsn) -> TableWork:
@@ -101,15 +66,15 @@ def test_work_is_done_once_and_a_repeat_says_where_the_target_is(
 ) -> None:
     copied(maker, lake)
     end = inserted(maker, 1)
-    done = attempt(task(maker, lake).run, work(end))
+    done = attempt(apply_tables(maker, lake).run, work(end))
     assert (done.committed, done.version) == (end, 1)
     # As after a crash between the target's commit and the record's.
-    again = attempt(task(maker, lake).run, work(end))
+    again = attempt(apply_tables(maker, lake).run, work(end))
     assert again.skipped
     assert (again.committed, again.version) == (end, 1)
     # Also where the batch's end is further than the commit.
     quiet = maker.segment([])
-    again = attempt(task(maker, lake).run, work(quiet))
+    again = attempt(apply_tables(maker, lake).run, work(quiet))
     assert again.skipped
     assert (again.committed, again.version) == (end, 1)
     assert ids(lake) == [0, 1]
@@ -124,12 +89,12 @@ def test_segments_that_overlap_are_applied_once(
     first = inserted(maker, 1)
     writer = SpoolWriter(Spool.open(tmp_path / "copy"))
     relation, row = orders(1)
-    both = [(relation, Facts(), row), (Insert(OID, TupleData.of("2", "note 2")),)]
+    both = [(relation, FactsMessage(FACTS), row), (Insert(OID, TupleData.of("2", "note 2")),)]
     with writer:
         info = writer.append(transactions(START, both))  # type: ignore[arg-type]
     (segment,) = maker.path.glob("segments/*/*")
     shutil.move(tmp_path / "copy" / info.name, segment.parent)
-    result = attempt(task(maker, lake).run, work(info.end))
+    result = attempt(apply_tables(maker, lake).run, work(info.end))
     assert result.changes == 2
     assert (info.start, info.end > first) == (START, True)
     assert ids(lake) == [0, 1, 2]
@@ -144,12 +109,12 @@ def test_a_table_waits_for_a_file_of_the_spool_that_is_to_be_restored(
     good = segment.read_bytes()
     segment.write_bytes(good[:-100])
     for _ in range(2):
-        result = attempt(task(maker, lake).run, work(end))
+        result = attempt(apply_tables(maker, lake).run, work(end))
         assert result.remedy is Remedy.WAIT
         assert f"{segment.name} cannot be read" in result.message
         assert "restore the file" in result.message
     segment.write_bytes(good)
-    task(maker, lake).run(work(end))
+    apply_tables(maker, lake).run(work(end))
     assert ids(lake) == [0, 1]
 
 
@@ -157,8 +122,8 @@ def test_rows_that_the_target_lacks_are_skipped_and_counted(maker: SpoolMaker, l
     copied(maker, lake)
     relation, insert = orders(7)
     updates = [Update(OID, None, TupleData.of(id_, "new")) for id_ in ("0", "7", "9")]
-    end = maker.segment([relation, Facts(), insert, *updates])  # type: ignore[list-item]
-    result = attempt(task(maker, lake).run, work(end))
+    end = maker.segment([relation, FactsMessage(FACTS), insert, *updates])  # type: ignore[list-item]
+    result = attempt(apply_tables(maker, lake).run, work(end))
     assert result.rows_skipped == 1
     rows = DeltaTable(str(lake)).to_pyarrow_table().to_pylist()
     assert {row["id"]: row["note"] for row in rows} == {0: "new", 7: "new"}
@@ -168,7 +133,7 @@ def test_a_table_whose_rules_are_not_known_waits_for_them(maker: SpoolMaker, lak
     """With publications of ours nothing passes without their rules."""
     copied(maker, lake)
     end = inserted(maker, 1)
-    result = attempt(replace(task(maker, lake), rules={}).run, work(end))
+    result = attempt(replace(apply_tables(maker, lake), rules={}).run, work(end))
     assert result.remedy is Remedy.LOOK
     assert ids(lake) == [0]
 
@@ -177,7 +142,7 @@ def test_a_target_that_is_gone_is_not_made_anew_from_changes(maker: SpoolMaker, 
     copied(maker, lake)
     end = inserted(maker, 1)
     shutil.rmtree(lake)
-    result = attempt(task(maker, lake).run, work(end))
+    result = attempt(apply_tables(maker, lake).run, work(end))
     assert result.remedy is Remedy.PARK
     assert "is gone" in result.message
     assert not lake.exists()
@@ -186,13 +151,13 @@ def test_a_target_that_is_gone_is_not_made_anew_from_changes(maker: SpoolMaker, 
 def test_without_a_copy_the_changes_begin_the_target(maker: SpoolMaker, lake: Path) -> None:
     end = inserted(maker, 1)
     never = replace(work(end), committed=Lsn(0), copy_number=0)
-    task(maker, lake).run(never)
+    apply_tables(maker, lake).run(never)
     assert ids(lake) == [1]
 
 
 def test_work_of_another_copy_is_not_taken_for_done(maker: SpoolMaker, lake: Path) -> None:
     copied(maker, lake, copy_number=2)
     end = inserted(maker, 1)
-    result = attempt(task(maker, lake).run, work(end))
+    result = attempt(apply_tables(maker, lake).run, work(end))
     assert result.remedy is Remedy.RETRY
     assert ids(lake) == [0]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -34,13 +33,6 @@ from pgsluice.subscription.planning import TableWork, TaskResult, plan_tables
 from pgsluice.subscription.table_events import BATCH_ATTEMPTS, BatchFailed, CopyRequested
 
 QUIET, GONE = OID + 1, OID + 2
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
-    one = SpoolMaker(tmp_path / "spool")
-    yield one
-    one.close()
 
 
 def ready(name: str, **more: Any) -> TableRecord:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,14 +34,6 @@ from pgsluice.subscription.lifecycle import Attempts, Event, next_state
 from pgsluice.subscription.run import _registered
 from pgsluice.subscription.table_copies import copy_event
 from pgsluice.subscription.tables import SubscriptionTables
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
-    one = SpoolMaker(tmp_path / "spool")
-    yield one
-    one.close()
-
 
 FIRST = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
 SECOND = replace(FIRST, timeline=2, history=((1, Lsn(500)),))

@@ -39,13 +39,6 @@ from pgsluice.subscription.run import explained, raise_unfinished, restarting
 from pgsluice.subscription.running import RunningSubscription
 
 
-@pytest.fixture
-def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
-    one = SpoolMaker(tmp_path / "spool")
-    yield one
-    one.close()
-
-
 def failing(error: Exception) -> Any:
     def work() -> None:
         raise error

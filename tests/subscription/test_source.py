@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +21,6 @@ from pgsluice.subscription.planning import NO_TABLE, TableWork
 from pgsluice.subscription.source import TableWorkReader, read_table_work
 
 FIRST = offset_of(Lsn(START))
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
-    """An empty spool and its writer."""
-    spool_maker = SpoolMaker(tmp_path / "spool")
-    yield spool_maker
-    spool_maker.close()
 
 
 @pytest.fixture(autouse=True)

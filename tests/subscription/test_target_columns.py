@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from tests.support.applying import FactsMessage, apply_tables
 from tests.support.spools import (
     INT4,
     NUMERIC,
@@ -29,11 +29,8 @@ from pgsluice.schema_rules import KnownColumns
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import AddedColumn, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import SpoolReader, TableState, find_record
-from pgsluice.spool.block import FACTS_TAG
-from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.planning import TableWork, TaskResult, plan_alterations
 from pgsluice.wire import Insert, Message, TupleData
 
@@ -50,21 +47,11 @@ def facts_of(*columns: Column, key: tuple[str, ...] = ("id",)) -> RelationFacts:
     )
 
 
-class Facts:
-    """The message that capture writes behind a relation's R."""
-
-    def __init__(self, facts: RelationFacts) -> None:
-        self.facts = facts
-
-    def encode(self) -> bytes:
-        return bytes([FACTS_TAG]) + OID.to_bytes(4, "big") + self.facts.to_json().encode()
-
-
 def announced(
     *columns: Column, key: tuple[str, ...] = ("id",), root_oid: int = OID
 ) -> list[Message]:
     """An R and its facts."""
-    facts: Any = Facts(replace(facts_of(*columns, key=key), root_oid=root_oid))
+    facts: Any = FactsMessage(replace(facts_of(*columns, key=key), root_oid=root_oid))
     return [relation(OID, "orders", columns, key=key), facts]
 
 
@@ -72,34 +59,10 @@ def insert(*values: str | None) -> Message:
     return Insert(OID, TupleData.of(*values))
 
 
-@pytest.fixture
-def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
-    spool_maker = SpoolMaker(tmp_path / "spool")
-    yield spool_maker
-    spool_maker.close()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake" / "orders"
-
-
-def task(maker: SpoolMaker, lake: Path) -> ApplyTables:
-    sink = {
-        "type": "delta",
-        "path": str(lake.parent / "{table}"),
-        "foreign_writes": "park",
-        "cut_retention_s": 600,
-    }
-    return ApplyTables(
-        str(maker.path), maker.spool.identity.spool_id, sink, TableOptions(), keep_versions={}
-    )
-
-
 def writer(maker: SpoolMaker, lake: Path, schema: pa.Schema | None = None) -> TableWriter:
     identity = TargetIdentity(maker.spool.identity.spool_id, OID, 1)
     table = TargetTable("public", "orders", schema or pa.schema([]), ("id",))
-    return TableWriter(make_sink(task(maker, lake).sink), table, identity)
+    return TableWriter(make_sink(apply_tables(maker, lake).sink), table, identity)
 
 
 def copied(maker: SpoolMaker, lake: Path, last: pa.Field, value: Any) -> None:
@@ -114,7 +77,7 @@ def run(
 ) -> TaskResult | Failure:
     at = Lsn(START)
     work = TableWork(OID, "public", "orders", at, through, at, 1, (OID,), known=known)
-    return attempt(task(maker, lake).run, replace(work, **more))
+    return attempt(apply_tables(maker, lake).run, replace(work, **more))
 
 
 def rows(lake: Path) -> list[dict[str, Any]]:
@@ -193,7 +156,7 @@ def test_a_dropped_column_whose_type_is_gone(maker: SpoolMaker, lake: Path) -> N
     """DROP DOMAIN CASCADE: the facts, looked up later, have neither the column nor its type."""
     copied(maker, lake, pa.field("c", pa.int32()), 7)
     domain = 90001
-    facts: Any = Facts(facts_of(ID))
+    facts: Any = FactsMessage(facts_of(ID))
     first = relation(OID, "orders", (ID, ("c", domain, -1)), key=("id",))
     maker.segment([first, facts, insert("1", "8")])
     end = maker.segment([*announced(ID), insert("2")])
