@@ -221,19 +221,18 @@ def test_a_column_that_the_target_has_not_yet_is_null_there(connection: Connecti
     assert compare(connection, "public.t", rows).differing_keys == (("1",),)
 
 
-def test_the_source_is_read_at_a_snapshot(
-    database: Callable[[], Any], connection: Connection
-) -> None:
+def test_the_source_is_read_in_the_transaction_of_the_caller(connection: Connection) -> None:
     connection.execute("CREATE TABLE t (id int4 PRIMARY KEY); INSERT INTO t VALUES (1)")
     rows = ArrowRows(pa.table({"id": pa.array([1], pa.int32())}))
-    with connection.transaction():
+    with (
+        connection.transaction(),
+        psycopg.connect(connection.info.dsn, autocommit=True) as other,
+    ):
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        exported = connection.execute("SELECT pg_export_snapshot()").fetchone()
-        assert exported is not None
-        with psycopg.connect(connection.info.dsn, autocommit=True) as other:
-            other.execute("INSERT INTO t VALUES (2)")
-            assert not compare(other, "public.t", rows).equal
-            assert compare(other, "public.t", rows, snapshot=exported[0]).equal
+        connection.execute("SELECT FROM t")  # its snapshot is made by its first query
+        other.execute("INSERT INTO t VALUES (2)")
+        assert not compare(other, "public.t", rows).equal
+        assert compare(connection, "public.t", rows).equal
 
 
 def test_rows_that_the_reader_may_not_see_are_an_error(connection: Connection) -> None:

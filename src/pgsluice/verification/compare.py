@@ -95,14 +95,13 @@ def compare(
     columns: Sequence[str] | None = None,
     row_filter: str | None = None,
     unlisted: Mapping[str, Collection[int]] | None = None,
-    snapshot: str | None = None,
     max_keys: int = 10,
     helpers: Sequence[psycopg.Connection[Any]] = (),
 ) -> Comparison:
     """Compare one table with its target.
 
     The caller makes sure that the target is at the position at which the source is read: nobody
-    writes to the source, or it is read in an exported snapshot or the caller's transaction.
+    writes to the source, or it is read in the caller's transaction.
 
     Args:
         connection: to the source. Outside a transaction a new one is begun, so that all passes
@@ -115,7 +114,6 @@ def compare(
         row_filter: an SQL condition for the source's rows, of a source that is trusted (the
             server's catalog); None: all rows.
         unlisted: column -> OIDs of the leaves in whose rows it is NULL at the target.
-        snapshot: name of an exported snapshot of the source.
         max_keys: how many keys of each kind are listed; 0: none are looked for, so that both
             sides are read only once.
         helpers: more sessions to read the source with, each in a transaction with the snapshot of
@@ -127,7 +125,7 @@ def compare(
     """
     rows = DeltaRows(target) if isinstance(target, str | Path) else target
     with ExitStack() as stack:
-        stack.enter_context(one_snapshot(connection, snapshot))
+        stack.enter_context(one_snapshot(connection))
         for helper in helpers:
             stack.enter_context(one_snapshot(helper))
         facts = ComparedTable.find(connection, table) if isinstance(table, str) else table

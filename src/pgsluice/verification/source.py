@@ -162,23 +162,16 @@ class ComparedTable:
 
 
 @contextmanager
-def one_snapshot(
-    connection: psycopg.Connection[Any], snapshot: str | None = None
-) -> Iterator[None]:
+def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """A read-only transaction with one snapshot of the source and lossless text forms.
 
     If the caller has begun a transaction, that one is used: at READ COMMITTED each of its queries
     has a snapshot of its own.
-
-    Args:
-        snapshot: the name of an exported snapshot to read at.
     """
     is_ours = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     with connection.transaction():
         if is_ours:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        if snapshot is not None:
-            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
         for name, value in _SETTINGS.items():
             connection.execute(
                 sql.SQL("SET LOCAL {} = {}").format(sql.SQL(name), sql.Literal(value))
