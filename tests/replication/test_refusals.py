@@ -6,9 +6,16 @@ import psycopg
 import pytest
 
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.errors import ConfigError, PgsluiceError, SourceRefused, SourceUnreachable
+from pgsluice.errors import (
+    ConfigError,
+    PgsluiceError,
+    PublicationMissing,
+    SlotLost,
+    SourceRefused,
+    SourceUnreachable,
+)
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.replication.refusals import refused_connection
+from pgsluice.replication.refusals import refused_command, refused_connection
 
 AT = 'connection failed: connection to server at "10.0.0.5", port 5432 failed: '
 
@@ -44,6 +51,21 @@ def test_a_connection_that_fails(text: str, kind: type[PgsluiceError], said: str
 def test_several_addresses_are_told_apart_by_the_last() -> None:
     text = AT + "Connection refused\n" + AT + "FATAL:  role does not exist"
     assert isinstance(refused_connection(text), SourceRefused)
+
+
+@pytest.mark.parametrize(
+    ("message", "function", "kind"),
+    [
+        ("Publikation »shop« existiert nicht", "get_publication_oid", PublicationMissing),
+        ("Replikations-Slot »s« existiert nicht", "ReplicationSlotAcquire", SlotLost),
+        ('publication "shop" does not exist', "", PublicationMissing),
+        ('replication slot "s" does not exist', "", SlotLost),
+    ],
+)
+def test_what_is_missing_is_told_in_any_language(
+    message: str, function: str, kind: type[PgsluiceError]
+) -> None:
+    assert type(refused_command("receiving", "42704", message, "", function)) is kind
 
 
 def test_a_statement_that_fails_keeps_the_values_to_itself(server: EmbeddedServer) -> None:

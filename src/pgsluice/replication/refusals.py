@@ -89,13 +89,16 @@ def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceE
     )
 
 
-def refused_command(doing: str, sqlstate: str | None, message: str, detail: str) -> PgsluiceError:
+def refused_command(
+    doing: str, sqlstate: str | None, message: str, detail: str, function: str = ""
+) -> PgsluiceError:
     """The error for a command that the server answered with an error.
 
     Args:
         doing: what pgsluice did, such as ``creating slot "s"``.
         sqlstate: None when the connection broke instead.
         detail: DETAIL; used only in errors about slots, where it has no values.
+        function: the function of the server that raised it; it is not translated, as messages are.
     """
     if _is_broken(sqlstate):
         return SourceUnreachable(f"{doing}: {message}", sqlstate=sqlstate)
@@ -107,7 +110,7 @@ def refused_command(doing: str, sqlstate: str | None, message: str, detail: str)
                 hint="another process reads this slot: stop it, or use a slot of your own",
                 sqlstate=sqlstate,
             )
-        case "42704" if "publication" not in message:
+        case "42704" if "publication" not in message + function:
             return SlotLost(text, hint="was the slot dropped?", sqlstate=sqlstate)
         case "42704":
             return PublicationMissing(
@@ -159,7 +162,8 @@ def refused_result(doing: str, result: pq.abc.PGresult) -> PgsluiceError:
     sqlstate = field(pq.DiagnosticField.SQLSTATE)
     message = field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.get_error_message().strip()
     detail = field(pq.DiagnosticField.MESSAGE_DETAIL) or ""
-    return refused_command(doing, sqlstate, message, detail)
+    function = field(pq.DiagnosticField.SOURCE_FUNCTION) or ""
+    return refused_command(doing, sqlstate, message, detail, function)
 
 
 @contextmanager
@@ -174,7 +178,8 @@ def source_errors(doing: str) -> Iterator[None]:
     except psycopg.Error as error:
         message = error.diag.message_primary or _first_line(str(error))
         detail = error.diag.message_detail or ""
-        raise refused_command(doing, error.sqlstate, message, detail) from error
+        function = error.diag.source_function or ""
+        raise refused_command(doing, error.sqlstate, message, detail, function) from error
 
 
 @contextmanager
