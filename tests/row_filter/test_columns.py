@@ -66,7 +66,11 @@ FILTERS = (
     "tz AT TIME ZONE 'Europe/Berlin' > '2023-03-26 02:00:00'",
     "tz AT TIME ZONE 'Europe/Berlin' > '1893-04-01 00:00:00'",
     "tz AT TIME ZONE 'America/New_York' = '2023-10-28 21:00:00'",
-    "tz AT TIME ZONE 'UTC' > '2023-03-26 01:00:00'",
+    "tz AT TIME ZONE 'UTC' > '2023-03-26 01:00:00'", "split_part(email, '@', 2) = 'b.example'",
+    "split_part(email, 'x', 3) = ''", "split_part(email, 'xx', 4) = ''",
+    "split_part(email, 'É', 1) = ''",
+    "ts + interval '1 day 12:00' > '1970-01-02 10:00'", "ts - interval '25 hours' < '1970-01-01'",
+    "ts - interval '-800 years' > '3000-01-01'", "ts + interval '1 month' > '2024-03-01'",
 )  # fmt: skip
 
 

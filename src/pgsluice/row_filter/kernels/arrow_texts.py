@@ -147,6 +147,26 @@ def _pattern_makers() -> dict[str, Maker]:
     return makers
 
 
+def _split_part(site: Site) -> Compute | None:
+    """``split_part`` with a constant separator and the number of a part, counted from 1."""
+    _, separator, number = site.constants
+    if not isinstance(separator, str) or not separator:
+        return None
+    if not isinstance(number, int) or not 0 < number <= _MOST_PARTS:
+        return None
+
+    def run(text: Datum, *_: Datum) -> Datum:
+        if isinstance(text, pa.Scalar):
+            raise NoColumn
+        parts = pc.split_pattern(text, separator, max_splits=number)
+        chosen = pc.list_slice(parts, number - 1, number, return_fixed_size_list=True)
+        part = pc.fill_null(pc.list_element(chosen, 0), "")
+        return pc.if_else(pc.is_valid(text), part, make_scalar(None, pa.large_string()))
+
+    return run
+
+
+_MOST_PARTS: Final = 100
 _LENGTHS: Final = ("length", "char_length", "character_length", "textlen")
 KERNELS: Final[dict[str, Compute]] = {
     **{f"{name}(text)": _length for name in _LENGTHS},
@@ -157,6 +177,7 @@ KERNELS: Final[dict[str, Compute]] = {
 MAKERS: Final[dict[str, Maker]] = {
     "lower(text)": _with_letters(lambda site: pc.ascii_lower),
     "upper(text)": _with_letters(lambda site: pc.ascii_upper),
+    "split_part(text,text,int4)": _split_part,
     **_pattern_makers(),
 }
 """For other functions of text, what makes the computation of a call; None: rows only."""

@@ -7,6 +7,7 @@ five digits, are computed one value at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -36,6 +37,8 @@ _PARTS: Final[dict[str, Part]] = {**_DATE_PARTS, "hour": pc.hour, "minute": pc.m
 _TRUNCATED: Final = ("minute", "hour", "day", "week", "month", "quarter", "year")
 _FIRST: Final = -719_162  # 0001-01-01, in days since 1970
 _LAST: Final = 2_932_896  # 9999-12-31
+_FARTHEST: Final = 1_000 * 365 * m.DAY
+"""So far from a usual year, in microseconds, there is still a timestamp of PostgreSQL's."""
 _US: Final = pa.timestamp("us")
 _EPOCH_US: Final = m.EPOCH_DAYS * m.DAY
 
@@ -96,6 +99,21 @@ def _to_local(site: Site) -> Compute | None:
     return run
 
 
+def _shifted(sign: int, site: Site) -> Compute | None:
+    """A timestamp and a constant interval that has no months."""
+    interval = site.constants[1]
+    if not isinstance(interval, m.Interval) or interval.months:
+        return None
+    microseconds = sign * (interval.days * m.DAY + interval.microseconds)
+    if abs(microseconds) > _FARTHEST:
+        return None
+
+    def run(column: Datum, _: Datum) -> Datum:
+        return pc.add_checked(_usual(column).cast(_US).cast(pa.int64()), microseconds).cast(_US)
+
+    return run
+
+
 MAKERS: Final[dict[str, Callable[[Site], Compute | None]]] = {
     **{f"extract(text,{name})": lambda site: _part(site, pa.decimal128(19, 0))
        for name in ("date", "timestamp")},
@@ -103,5 +121,7 @@ MAKERS: Final[dict[str, Callable[[Site], Compute | None]]] = {
     "date_trunc(text,timestamp)": _truncated,
     "date(timestamp)": lambda site: _day,
     "timezone(text,timestamptz)": _to_local,
+    "timestamp_pl_interval(timestamp,interval)": partial(_shifted, 1),
+    "timestamp_mi_interval(timestamp,interval)": partial(_shifted, -1),
 }  # fmt: skip
 """For functions of times, what makes the computation of a call; None: rows only."""
