@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -87,7 +88,8 @@ class Oracle:
         except ServerError as error:
             values: Sequence[str | None] = ()
             if failing_row:
-                values = self._select(expression.sql, f"WHERE id < {failing_row}")
+                with suppress(ServerError):  # it failed for an earlier row: there are no values
+                    values = self._select(expression.sql, f"WHERE id < {failing_row}")
             return Answer(tuple(values), str(error))
 
     def typed(self, types: dict[str, int]) -> dict[str, pa.Array]:
@@ -210,6 +212,8 @@ def _compare(
     if not mine.is_unknown and mine.error != plain(theirs.error):
         return _different(expression, f"server: {theirs.error}; here: {mine}")
     values = theirs.values[: len(mine.values)]
+    if len(values) < len(mine.values):
+        return _different(expression, f"server, for an earlier row: {theirs.error}; here: {mine}")
     for row, (text, value) in enumerate(zip(values, mine.values, strict=True)):
         if not is_same(expression, text, value):
             return _different(expression, f"row {row}: {text!r} on the server, {value!r} here")

@@ -21,6 +21,7 @@ from pgsluice.row_filter.literals_network import cidr, inet, macaddr, macaddr8
 from pgsluice.row_filter.literals_numeric import floating, integer, numeric, oid
 from pgsluice.row_filter.literals_range import read_range
 from pgsluice.row_filter.values import SUBTYPES, VALUE_TYPES, NotReadable
+from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
 from pgsluice.row_filter.values.jsonpath import format_path, parse_path
 
 
@@ -109,14 +110,10 @@ def _char(text: str, codec: str) -> str:
 
 def _bytea(text: str, codec: str) -> str:
     if text.startswith("\\x"):
-        for pair in re.findall(r"[ \t\n\r]+|..?", text[2:], re.DOTALL):
-            for digit in pair.strip(" \t\n\r") and pair:
-                if digit not in "0123456789abcdefABCDEF":
-                    raise BadLiteral(f'invalid hexadecimal digit: "{digit}"')
-        digits = re.sub(r"[ \t\n\r]", "", text[2:])
-        if len(digits) % 2:
-            raise BadLiteral("invalid hexadecimal data: odd number of digits")
-        return "\\x" + digits.lower()
+        try:
+            return "\\x" + hexadecimal_digits(text[2:]).lower()
+        except BadHexadecimal as error:
+            raise BadLiteral(error.message()) from None
     data = text.encode(codec)
     out = bytearray()
     index = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -16,6 +15,7 @@ from pgsluice.row_filter.kernels.arithmetic import out_of_range
 from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, register, sited
 from pgsluice.row_filter.kernels.letters import encoder, lower_as, upper_as
 from pgsluice.row_filter.values import CannotKnow, SqlError, Value
+from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
 
 S = TypeVar("S", str, bytes)
 _NAME_BYTES: Final = 63
@@ -241,16 +241,10 @@ def _decode(site: Site) -> Compute:
 
 
 def _from_hex(text: str) -> bytes:
-    digits = text.translate(_NO_SPACES)
-    if re.search(r"[^0-9a-fA-F]", digits):
-        raise SqlError("invalid_parameter_value", 'invalid hexadecimal digit: "…"')
-    if len(digits) % 2:
-        message = "invalid hexadecimal data: odd number of digits"
-        raise SqlError("invalid_parameter_value", message)
-    return bytes.fromhex(digits)
-
-
-_NO_SPACES: Final = dict.fromkeys(map(ord, " \t\n\r"))
+    try:
+        return bytes.fromhex(hexadecimal_digits(text))
+    except BadHexadecimal as error:
+        raise SqlError("invalid_parameter_value", error.message("…")) from None
 
 
 def _fitting(length: int) -> int:
