@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.pipeline.stories import Story, tell
 from tests.support.databases import MakeDatabase
+from tests.support.hostile_server import HostileProxy, Said
 from tests.support.pipeline import MakePipeline, Pipeline
+
+from pgsluice.capture import run_capture
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -89,6 +92,7 @@ def test_changes_of_tables_arrive(database: MakeDatabase, pipeline: MakePipeline
         what_the_stream_cannot_tell_is_seen_in_the_catalog,
         a_table_that_was_without_its_key_for_a_while_and_a_new_one,
         a_target_that_was_rolled_back_is_parked_and_copied_again,
+        a_row_that_was_damaged_on_its_way_parks_its_table,
     )
 
 
@@ -260,6 +264,29 @@ def a_target_that_was_rolled_back_is_parked_and_copied_again(one: Pipeline) -> S
     yield {"restored": "rolled back"}
     one.copy("restored")
     one.assert_equal("restored")
+    yield
+
+
+def a_row_that_was_damaged_on_its_way_parks_its_table(one: Pipeline) -> Story:
+    shop = one.database
+    shop.execute("CREATE TABLE hurt (id int PRIMARY KEY, v text)")
+    for _ in range(3):  # nothing else is parked afterwards: copying one table applies them all
+        yield
+    shop.execute("INSERT INTO hurt VALUES (1, 'whole'), (2, 'damaged'), (3, 'whole')")
+    # The value claims to be longer than its message. Capture stores what it receives.
+    damage = Said(
+        lambda said: b"\0\0\0\7damaged" in said.pgoutput,
+        lambda said: [
+            said.with_pgoutput(said.pgoutput.replace(b"\0\0\0\7damaged", b"\0\0\1\7damaged"))
+        ],
+    )
+    with HostileProxy(shop.server.port, damage) as proxy:
+        through = one.config.source.model_copy(update={"dsn": proxy.dsn(shop.dsn)})
+        run_capture(one.config.model_copy(update={"source": through}), once=True)
+    assert damage.has_acted
+    yield {"hurt": "the value is truncated.*\n.*pgsluice copy CONFIG public.hurt"}
+    one.copy("hurt")
+    one.assert_equal("hurt")
     yield
 
 

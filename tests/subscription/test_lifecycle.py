@@ -295,6 +295,18 @@ def test_a_copy_that_did_not_help_is_not_repeated() -> None:
     assert waits.kind(NONE) is Event.BATCH_FAILED_LOOK
 
 
+@pytest.mark.parametrize("failed", [copy_failed(Remedy.RETRY), batch_failed(Remedy.RETRY)])
+def test_a_table_that_is_parked_after_its_last_attempt_says_how_it_goes_on(
+    failed: CopyFailed | BatchFailed,
+) -> None:
+    copied = table(TableState.COPIED)
+    assert failed.change(copied, NONE).error == "why"
+    way_out = "when its cause is gone, pgsluice copy CONFIG public.t"
+    assert failed.change(copied, LAST).error == f"why\n  → {way_out}"
+    told = replace(failed, failure=replace(failed.failure, message=f"why\n  → {way_out}"))
+    assert told.change(copied, LAST).error == f"why\n  → {way_out}", "once"
+
+
 def test_a_parked_table_says_for_what_and_is_taken_up_for_a_cause() -> None:
     failed = BatchFailed(Failure(Remedy.PARK, "why", reason=ParkReason.KEY), NOW)
     parked = next_state(TableState.READY, table(TableState.READY), NONE, failed).table

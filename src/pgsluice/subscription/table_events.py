@@ -154,7 +154,10 @@ class CopyFailed:
                 return Event.COPY_FAILED_RETRY
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, error=self.failure.message, parked_for=self.failure.reason or "")
+        message = self.failure.message
+        if self.kind(attempts) is Event.COPY_FAILED_LAST:
+            message = _with_way_out(message, table)
+        return replace(table, error=message, parked_for=self.failure.reason or "")
 
 
 @dataclass(frozen=True)
@@ -245,6 +248,10 @@ class BatchFailed:
                 return replace(table, deferred=False, copied_for=self.cause)
             case Event.BATCH_FAILED_COPY:
                 return replace(failed, deferred=False, copied_for=self.cause)
+            case Event.BATCH_FAILED_LAST:
+                return replace(
+                    failed, error=_with_way_out(self.failure.message, table), deferred=False
+                )
             case Event.BATCH_FAILED_PARK if self.failure.remedy is not Remedy.PARK:
                 return replace(failed, error=self._copied_in_vain(table), deferred=False)
             case _:
@@ -260,6 +267,13 @@ class BatchFailed:
             f"{self.failure.message}: a copy did not help\n"
             f"  → change the table or its publications, then {copy_again(table.title)}"
         )
+
+
+def _with_way_out(message: str, table: TableRecord) -> str:
+    """The message of an error that was hoped to pass, for a table that is parked by it."""
+    if "\n  → " in message:
+        return message
+    return f"{message}\n  → when its cause is gone, {copy_again(table.title)}"
 
 
 @dataclass(frozen=True)
