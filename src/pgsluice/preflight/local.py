@@ -8,7 +8,7 @@ from pgsluice.hints import copy_again
 from pgsluice.monitor.wording import format_bytes
 from pgsluice.preflight.facts import LocalFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
-from pgsluice.spark.java import java_problem
+from pgsluice.spark.java import JAVA_HINT, java_problem
 
 _OLDEST_SPARK = (4, 2)
 _LOW_DISK_BYTES = 2**30
@@ -160,11 +160,7 @@ def check_environment(facts: LocalFacts) -> Iterator[Finding]:
     )
     problem = java_problem(java)
     if problem is not None:
-        yield error(
-            "java",
-            problem,
-            "install a JRE (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME",
-        )
+        yield error("java", problem, JAVA_HINT)
     elif java is not None:
         yield ok("java", f"{java.version}, {java.program}")
     if pyspark is None:

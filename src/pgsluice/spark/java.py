@@ -19,10 +19,11 @@ from pgsluice.errors import ConfigError
 OLDEST_JAVA = 17
 _ATTEMPTS = 3
 _VERSION = re.compile(r'version "(\d+)')
-_HINT = (
+JAVA_HINT = (
     "install a JRE (on Debian: apt-get install openjdk-17-jre-headless), "
     "or set JAVA_HOME to the folder of a JRE"
 )
+"""What to do without a fit Java."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +84,4 @@ def require_java() -> None:
     """
     problem = java_problem(find_java())
     if problem is not None:
-        raise ConfigError(problem, hint=_HINT)
+        raise ConfigError(problem, hint=JAVA_HINT)
