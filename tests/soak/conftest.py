@@ -6,7 +6,7 @@ import os
 import random
 
 import pytest
-from tests.soak.report import PAGE, Report
+from tests.soak.report import WITHOUT_SPARK, Report
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import pipeline as pipeline
 
@@ -21,16 +21,13 @@ def seed() -> int:
 
 
 @pytest.fixture(scope="module")
-def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
+def report(request: pytest.FixtureRequest) -> Report:
     """The page's part of the test's module: tests/soak/test_<area>.py."""
     area = request.module.__name__.rpartition("test_")[2]
-    if _IS_LOCAL:
-        return Report(area, tmp_path_factory.mktemp("report") / PAGE.name)
-    return Report(area)
+    return Report(area, suffix=WITHOUT_SPARK if _IS_LOCAL else "")
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> None:
-    """Spark; with ``PGSLUICE_SOAK_ENGINE=local``, tasks run in this process, and the page of
-    results stays as it is."""
+    """Spark; with ``PGSLUICE_SOAK_ENGINE=local``, tasks run in this process."""
     request.getfixturevalue("local_spark" if _IS_LOCAL else "spark")

@@ -24,7 +24,13 @@ SIGKILL. Every row has its seed: `PGSLUICE_SOAK_SEED=<seed> make soak AREA=<area
 processes at the same moments. The server decides: each target table is loaded back into the source
 and compared there by EXCEPT ALL in both directions, and also by row counts and hashes. `make test`
 runs the same tests with small figures.
+
+A row "without Spark" is of a run whose copies and batches were applied in the test's own process
+(`PGSLUICE_SOAK_ENGINE=local`). Servers, capture, looks at the catalog, planning, applying and
+targets are the real ones. Such runs show what depends on the server's version: its catalog and its
+stream. What depends on Spark is shown by the rows of PostgreSQL 18.
 """
+WITHOUT_SPARK = ", without Spark"
 COLUMNS = ("what", "figures", "shown", "seed", "took", "when, where")
 
 
@@ -34,15 +40,18 @@ class Report:
     Args:
         area: the part of the tests, a heading of the page.
         page: the file.
+        suffix: says of all rows how they were run.
     """
 
-    def __init__(self, area: str, page: Path = PAGE) -> None:
+    def __init__(self, area: str, page: Path = PAGE, suffix: str = "") -> None:
         self.area = area
         self.page = page
+        self.suffix = suffix
 
     @contextmanager
     def row(self, what: str, seed: int) -> Iterator[dict[str, str]]:
         """One line; the block fills in ``figures`` and ``shown``."""
+        what += self.suffix
         line = {"figures": "", "shown": "", "seed": str(seed)}
         self._write(what, {**line, "shown": "**not passed**", "took": "", "when, where": _where()})
         began = time.monotonic()
