@@ -45,7 +45,8 @@ class RelationFacts:
 
     Attributes:
         kind: pg_class.relkind: ``r`` table, ``p`` partitioned table.
-        root_oid: the top-most partitioned ancestor's OID; the relation's own without one.
+        root_oid: of a leaf, the OID of the topmost partitioned table above it; of any other
+            relation its own.
         primary_key: the primary key's columns in index order, else empty.
         identity_key: the columns of the index that the replica identity names (``d``: the
             primary key's, ``i``: that index's), else empty.

@@ -172,8 +172,11 @@ def test_partitions_know_their_root(each_server: EmbeddedServer, database) -> No
         "CREATE TABLE parent (a int)",
         "CREATE TABLE child () INHERITS (parent)",
     )
-    root, leaf, child = _facts(db, "public.root", "parts.leaf", "public.child")
+    root, middle, leaf, child = _facts(
+        db, "public.root", "parts.middle", "parts.leaf", "public.child"
+    )
     assert (leaf.root_oid, leaf.root_namespace, leaf.root_name) == (root.oid, "public", "root")
+    assert (middle.root_oid, middle.root_name) == (middle.oid, "middle")  # it has a name if sent
     assert (root.kind, leaf.kind, root.filenode) == ("p", "r", 0)
     assert child.root_oid == child.oid  # inheritance is no partitioning
     with connect_sql(db.dsn) as connection:

@@ -333,7 +333,7 @@ def _sent(*lists: tuple[str, ...] | None) -> SourceFacts:
     by = tuple(PublishedBy(f"p{n}", frozenset(), names, None) for n, names in enumerate(lists))
     return replace(
         _SOURCE,
-        sent={1: PublishedRelation(1, "public", "t", "r", by)},
+        sent={1: PublishedRelation(1, "public", "t", "r", by, 1)},
         catalog=SourceCatalog({1: SourceTable(1, "public", "t", columns=columns)}),
     )
 

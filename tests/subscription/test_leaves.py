@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.databases import MakeDatabase
 
 from pgsluice.copy import import_snapshot, temporary_snapshot
@@ -98,6 +99,36 @@ def test_a_leafs_key_holds_for_all_leaves_only_with_the_partition_columns(
         assert f"the same ({key}), since their keys lack the partition {lacks}" in what
         names = ", ".join(f'"{column}"' for column in columns)
         assert f'set key = {{ "public.{table.facts.name}" = [{names}] }} in the' in hint
+
+
+@pytest.mark.pg(">= 13")
+def test_a_partitioned_table_below_the_root_is_a_target_if_it_is_published_via_root(
+    database: MakeDatabase,
+) -> None:
+    shop = database()
+    via_root = "WITH (publish_via_partition_root)"
+    shop.execute(
+        "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE mid PARTITION OF p FOR VALUES FROM (0) TO (20) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF mid FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE top PARTITION OF p FOR VALUES FROM (20) TO (30)",
+        "CREATE TABLE bare PARTITION OF p FOR VALUES FROM (30) TO (40) PARTITION BY RANGE (id)",
+        f"CREATE PUBLICATION mids FOR TABLE mid, bare {via_root}",
+        "CREATE PUBLICATION leaves FOR TABLE p",
+        f"CREATE PUBLICATION root FOR TABLE p {via_root}",
+    )
+
+    def rows(*publications: str) -> dict[str, str | None]:
+        """Target -> which rows a copy reads."""
+        with shop.connect() as connection:
+            tables = source_tables(connection, publications)
+        return {table.facts.name: table.row_filter for table in tables}
+
+    ((top,),) = shop.execute("SELECT 'top'::regclass::oid")
+    assert rows("leaves") == {"p": None}
+    assert rows("mids") == {"mid": None, "bare": None}
+    assert rows("mids", "leaves") == {"mid": None, "bare": None, "p": f"tableoid IN ({top})"}
+    assert rows("mids", "leaves", "root") == {"p": None}
 
 
 def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: MakeDatabase) -> None:

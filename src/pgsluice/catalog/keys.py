@@ -38,7 +38,8 @@ keys AS (
 )"""  # noqa: S608 - the fragment is one of two constants
 
 
-#: ``roots(oid, root)``: the topmost partitioned ancestor of each of ``wanted(oid)``.
+#: ``roots(oid, root)``: for each leaf of ``wanted(oid)`` the topmost partitioned table above it.
+#: Any other relation is its own: the server sends a partitioned table by its name or not at all.
 #: Needs WITH RECURSIVE.
 ROOTS_CTE = """
 ancestors(oid, ancestor, depth) AS (
@@ -47,6 +48,7 @@ ancestors(oid, ancestor, depth) AS (
     SELECT a.oid, i.inhparent, a.depth + 1
     FROM ancestors a
     JOIN pg_catalog.pg_class c ON c.oid = a.ancestor AND c.relispartition
+        AND (a.depth > 0 OR c.relkind <> 'p')
     JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.ancestor
 ),
 roots AS (

@@ -60,13 +60,19 @@ class PublishedBy:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRelation:
-    """A relation that pgoutput sends: a table, a leaf, or with via_root a root."""
+    """A relation that a publication sends: a table, a leaf, or with via_root a partitioned table.
+
+    Attributes:
+        sent_as: the relation that pgoutput names: the topmost one above it that a publication
+            sends, else itself.
+    """
 
     oid: int
     namespace: str
     name: str
     kind: str
     by: tuple[PublishedBy, ...]
+    sent_as: int
 
     @property
     def actions(self) -> frozenset[str]:
@@ -148,7 +154,7 @@ ORDER BY a.attrelid, a.attnum
 def relations_of(
     connection: Connection, publications: Collection[str], filters: FilterTexts | None = None
 ) -> dict[int, PublishedRelation]:
-    """The relations that the publications send, by OID, as pgoutput will name them.
+    """The relations that the publications send, by OID.
 
     Args:
         connection: to the source; all is read in its snapshot, if it has one.
@@ -177,6 +183,7 @@ def relations_of(
             catalog.relations[oid].name,
             catalog.relations[oid].kind,
             tuple(by[oid]),
+            next((above for above in reversed(catalog.above(oid)) if above in by), oid),
         )
         for oid in relations
     }
@@ -237,7 +244,7 @@ class _Catalog:
             if self.relations[oid].namespace_oid in schemas:
                 sent |= self._as_sent(oid, via_root=info.via_root)
         if info.via_root:
-            sent = {oid for oid in sent if sent.isdisjoint(self._above(oid))}
+            sent = {oid for oid in sent if sent.isdisjoint(self.above(oid))}
         return sent
 
     def listed_as(self, info: PublicationInfo, oid: int) -> _Listed:
@@ -247,6 +254,13 @@ class _Catalog:
         if info.all_tables or listed is None or self.relations[oid].namespace_oid in schemas:
             return _Listed(None, None)
         return listed
+
+    def above(self, oid: int) -> list[int]:
+        """The partitioned tables that a relation is below, the topmost last."""
+        above = []
+        while (parent := self.parents.get(oid)) is not None:
+            above.append(oid := parent)
+        return above
 
     def _is_publishable(self, oid: int) -> bool:
         """is_publishable_class()."""
@@ -276,12 +290,6 @@ class _Catalog:
                 below.add(child)
                 waiting += self.children.get(child, ())
         return below
-
-    def _above(self, oid: int) -> set[int]:
-        above: set[int] = set()
-        while (parent := self.parents.get(oid)) is not None:
-            above.add(oid := parent)
-        return above
 
 
 def _columns_of(

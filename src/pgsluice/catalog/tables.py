@@ -23,7 +23,7 @@ class UserTable:
 
     Attributes:
         kind: ``r`` table, ``p`` partitioned table.
-        root_oid: the topmost partitioned ancestor; the table's own OID when there is none.
+        root_oid: see :class:`pgsluice.facts.RelationFacts`.
         replica_identity: ``d``, ``n``, ``f`` or ``i``.
         identity_key: the columns of the replica identity's index.
         has_identity: UPDATE and DELETE can be published. For a partitioned table this holds for

@@ -195,7 +195,7 @@ def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
         ]
         for table in leaves:
             sent[table.oid] = PublishedRelation(
-                table.oid, table.namespace, table.name, table.kind, published_by
+                table.oid, table.namespace, table.name, table.kind, published_by, table.oid
             )
     return sent
 

@@ -1,6 +1,7 @@
 """Which tables a subscription has: what the server's publications send, by root.
 
-A partitioned table is one target, mapped from its leaves' facts; the copy reads the root. With
+A partitioned table is one target, mapped from its leaves' facts; the copy reads the root. One below
+the root that is published via root is a target of its own, as the server names it. With
 publications of our own a table is what these publish it as: the root, a partition, or a
 partitioned table between them.
 """
@@ -48,6 +49,7 @@ class ReplicatedTable:
         unlisted: column -> leaves whose changes come without it: it is NULL in their rows.
         key_problem: why no key holds for all leaves; None if one does, or if none is needed.
         unsent: columns that pgsluice's publications publish and the server does not send.
+        relations: the relations whose changes are this table's; empty: all of its root.
     """
 
     facts: RelationFacts
@@ -58,15 +60,7 @@ class ReplicatedTable:
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     key_problem: KeyProblem | None = None
     unsent: tuple[str, ...] = ()
-
-    @property
-    def relations(self) -> tuple[int, ...]:
-        """The relations whose changes are this table's; empty: all of its root."""
-        # A plain table may become a partition: its changes then name that table's root.
-        is_root = self.facts.kind == "p" and self.facts.root_oid == self.facts.oid
-        if self.rules is None or is_root:
-            return ()
-        return tuple(sorted(self.rules))
+    relations: tuple[int, ...] = ()
 
 
 def source_tables(
@@ -96,8 +90,8 @@ def source_tables(
     for oid, relation in published.items():
         if rules is not None and oid in rules:
             groups.setdefault(rules[oid].published_as.oid, []).append(relation)
-        elif rules is None and oid in facts:
-            groups.setdefault(facts[oid].root_oid, []).append(relation)
+        elif rules is None and relation.sent_as in facts:
+            groups.setdefault(facts[relation.sent_as].root_oid, []).append(relation)
     targets = {**facts, **fetch_many(connection, [oid for oid in groups if oid not in facts])}
     partitioned_relations = [
         relation.oid for relation in published.values() if relation.kind == "p"
@@ -196,7 +190,19 @@ def _table(
         content.unlisted,
         key_problem,
         unsent,
+        _relations(facts, published, mine),
     )
+
+
+def _relations(
+    facts: RelationFacts,
+    published: Sequence[RelationFacts],
+    mine: Mapping[int, Publisher] | None,
+) -> tuple[int, ...]:
+    """See :class:`ReplicatedTable`."""
+    is_root = facts.kind == "p" and all(one.root_oid == facts.oid for one in published)
+    # A plain table may become a partition: its changes then name that table's root.
+    return () if mine is None or is_root else tuple(sorted(mine))
 
 
 def _actions(relation: PublishedRelation, mine: Mapping[int, Publisher] | None) -> frozenset[str]:

@@ -15,8 +15,6 @@ GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     # The stream has a T of the leaves. It does not say whether there are others, which a look has
     # not found yet: a new one may have sent rows before, and would lose them.
     "truncate the root": Fault.COPIED,
-    # A partitioned table is one target under its topmost root's name, whatever is published of it.
-    "a mid level via root": dict.fromkeys(Moment, Fault.NO_TARGET),
 }
 SOMETIMES: frozenset[str] = frozenset()
 

@@ -69,6 +69,7 @@ CREATE TABLE {t}_late (id int PRIMARY KEY, a int, b text);
 INSERT INTO {t}_late SELECT i, i, 'late' FROM generate_series(5000, 5010) i;
 """
 NEW_PART = "CREATE TABLE {t}_late PARTITION OF {t} FOR VALUES FROM (5000) TO (6000)"
+NEW_PART_BELOW = "CREATE TABLE {t}_m3 PARTITION OF {t}_mid DEFAULT"
 LATER_MID = """
 CREATE TABLE {t}_late (id int PRIMARY KEY, a int, b text) PARTITION BY RANGE (id);
 CREATE TABLE {t}_l1 PARTITION OF {t}_late DEFAULT;
@@ -515,7 +516,7 @@ PARTITIONS = (
         "INSERT INTO {t} (id) VALUES (5001), (5002)", setup=PARTS),
     harmless("new default partition", "CREATE TABLE {t}_rest PARTITION OF {t} DEFAULT",
         "INSERT INTO {t} (id) VALUES (5001), (5002)", setup=PARTS),
-    harmless("new partition below a mid level", "CREATE TABLE {t}_m3 PARTITION OF {t}_mid DEFAULT",
+    harmless("new partition below a mid level", NEW_PART_BELOW,
         "UPDATE {t} SET id = id + 1 WHERE id = 2900", setup=PARTS),
     Row("attach a table with rows", (ATTACH,), COPIED, setup=PARTS + LATER_PART),
     Row("attach a table with rows nothing written", (ATTACH,), COPIED, setup=PARTS + LATER_PART,
@@ -879,9 +880,11 @@ PUBLICATIONS = (
         "ALTER PUBLICATION {t} SET (publish_via_partition_root = true)", setup=PARTS),
     published("publish generated columns", COPIED,
         "ALTER PUBLICATION {t} SET (publish_generated_columns = stored)", setup=GENERATED),
-    published("a mid level via root", NOTHING, CHANGES, setup=PARTS, tables=("{t}_mid",),
-        publication="CREATE PUBLICATION {t} FOR TABLE {t}_mid WITH (publish_via_partition_root);",
-        before="", after=""),
+    published("a mid level via root", VERIFIED,
+        "UPDATE {t} SET b = 'x' WHERE id = 1100; DELETE FROM {t} WHERE id = 1200",
+        "TRUNCATE {t}_mid", NEW_PART_BELOW, "INSERT INTO {t} (id) VALUES (2999), (1001)",
+        setup=PARTS, tables=("{t}_mid",), absent=("{t}",), before="", after="",
+        publication="CREATE PUBLICATION {t} FOR TABLE {t}_mid WITH (publish_via_partition_root);"),
 )  # fmt: skip
 
 
