@@ -71,6 +71,8 @@ class ParkReason(StrEnum):
     """The role may not read it, or not all of its rows."""
     LOCK = "lock"
     """Another session has locked it for longer than a copy waits."""
+    REWRITTEN = "rewritten"
+    """It was rewritten, made again or renamed during each attempt of its copy."""
 
 
 class PgsluiceError(Exception):

@@ -259,6 +259,11 @@ def test_of_a_truncated_partition_the_stream_does_not_tell_enough() -> None:
     with pytest.raises(TableError, match=r"partition public.t_1 was truncated") as caught:
         net(t)
     assert caught.value.remedy is Remedy.COPY
+    t.insert(row(1, 1, "x"))
+    with pytest.raises(TableError, match=r"partition public.t_1 was truncated"):
+        net(t, truncates=[(t.position, 1)])
+    all_leaves = net(t, truncates=[(t.position, 0)])
+    assert (all_leaves.truncated, all_leaves.rows.to_pylist()) == (True, [row(1, 1, "x")])
 
 
 class TestRuns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -20,7 +21,7 @@ from tests.support.spools import (
     transactions,
 )
 
-from pgsluice.errors import Remedy
+from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
@@ -29,7 +30,7 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.subscription.planning import TableWork
-from pgsluice.wire import Insert, TupleData, Update
+from pgsluice.wire import Insert, Truncate, TupleData, Update
 
 FACTS = RelationFacts(
     OID, "public", "orders", "r", OID, "public", "orders", ("id",), ("id",), "d", 1,
@@ -161,3 +162,34 @@ def test_work_of_another_copy_is_not_taken_for_done(maker: SpoolMaker, lake: Pat
     result = attempt(apply_tables(maker, lake).run, work(end))
     assert result.remedy is Remedy.RETRY
     assert ids(lake) == [0]
+
+
+def test_a_truncate_of_all_leaves_empties_the_table(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake)
+    leaves = OID + 1, OID + 2
+    announced = [
+        message
+        for leaf in leaves
+        for message in (
+            replace(ORDERS, oid=leaf, name=f"leaf_{leaf}"),
+            FactsMessage(replace(FACTS, oid=leaf, name=f"leaf_{leaf}")),
+        )
+    ]
+    row = Insert(leaves[0], TupleData.of("1", "new"))
+    end = maker.segment([*announced, Truncate(leaves, 0), row])  # type: ignore[list-item]
+    truncated = replace(work(end), oids=leaves)
+
+    def remedy(**known: Any) -> Remedy:
+        outcome = attempt(apply_tables(maker, lake).run, replace(truncated, **known))
+        assert isinstance(outcome, Failure)
+        return outcome.remedy
+
+    assert remedy(leaves=frozenset(leaves)) is Remedy.LOOK, "there may be a leaf since the look"
+    assert remedy(leaves=frozenset({*leaves, OID + 3}), looked_through=end) is Remedy.COPY
+    assert remedy(looked_through=end) is Remedy.COPY
+    assert ids(lake) == [0]
+    attempt(
+        apply_tables(maker, lake).run,
+        replace(truncated, leaves=frozenset(leaves), looked_through=end),
+    )
+    assert ids(lake) == [1]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psycopg
 from tests.support.databases import MakeDatabase
 
 from pgsluice.errors import ParkReason
@@ -15,13 +17,34 @@ from pgsluice.schema_rules import cause_of_copy
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.catalog_look import CatalogLook
-from pgsluice.subscription.discovery import source_tables
+from pgsluice.subscription.discovery import ReplicatedTable, source_tables
+from pgsluice.subscription.looks import files_of_rewritten
 from pgsluice.subscription.tables import SubscriptionTables
 
 IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
 PARKED = TableRecord(
     "public", "root", TableState.PARKED, parked_for=ParkReason.LOCK, error="locked"
 )
+
+
+def after_a_look(
+    connection: psycopg.Connection[Any],
+    table: ReplicatedTable,
+    parked: TableRecord,
+    settled: Collection[int] = (),
+) -> TableState:
+    """The state of a parked table, which was copied for the same reason before."""
+    cause = cause_of_copy(parked.parked_for, table.fingerprint.to_text())
+    known = {table.facts.oid: replace(parked, copied_for=cause)}
+    record = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1), known)
+    store = SimpleNamespace(record=record, save=lambda _: None)
+    tables = SubscriptionTables(cast(Any, store), lambda _: None)
+    look = CatalogLook(
+        connection, IDENTITY, [table], known, TableOptions(),
+        has_rules=False, wal_end=Lsn(9), timeline=1, settled=settled,
+    )  # fmt: skip
+    look.apply(tables, lambda _: parked, copy_data=True)
+    return tables.record.tables[table.facts.oid].state
 
 
 def test_a_table_that_was_locked_is_copied_when_the_lock_is_gone(database: MakeDatabase) -> None:
@@ -35,21 +58,7 @@ def test_a_table_that_was_locked_is_copied_when_the_lock_is_gone(database: MakeD
 
         def state_after_a_look() -> TableState:
             (table,) = source_tables(connection, ["p"])
-            # It was copied for this before: the next lock has another session.
-            cause = cause_of_copy(ParkReason.LOCK, table.fingerprint.to_text())
-            known = {table.facts.oid: replace(PARKED, copied_for=cause)}
-            record = SubscriptionRecord(
-                "lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1), known
-            )
-            store = SimpleNamespace(record=record, save=lambda _: None)
-            tables = SubscriptionTables(cast(Any, store), lambda _: None)
-            options = TableOptions()
-            look = CatalogLook(
-                connection, IDENTITY, [table], known, options,
-                has_rules=False, wal_end=Lsn(9), timeline=1,
-            )  # fmt: skip
-            look.apply(tables, lambda _: PARKED, copy_data=True)
-            return tables.record.tables[table.facts.oid].state
+            return after_a_look(connection, table, PARKED)
 
         with migration.transaction():
             migration.execute("LOCK TABLE ONLY low")
@@ -57,3 +66,23 @@ def test_a_table_that_was_locked_is_copied_when_the_lock_is_gone(database: MakeD
         assert state_after_a_look() is TableState.INITIALISE
         # The look keeps no lock.
         migration.execute("SET lock_timeout = '1s'; LOCK TABLE root")
+
+
+def test_a_table_that_was_rewritten_during_its_copies_is_copied_when_it_is_not_any_more(
+    database: MakeDatabase,
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    rewritten = replace(PARKED, name="t", parked_for=ParkReason.REWRITTEN)
+    before: Mapping[int, Mapping[int, int]] = {}
+    states = []
+    with connect_sql(shop.dsn) as connection:
+        for statement in ("TRUNCATE t", "VACUUM FULL t", "ANALYZE t"):
+            shop.execute(statement)
+            (table,) = source_tables(connection, ["p"])
+            known = {table.facts.oid: rewritten}
+            now = files_of_rewritten([table], known)
+            settled = [oid for oid in now if now[oid] == before.get(oid)]
+            before = now
+            states.append(after_a_look(connection, table, rewritten, settled=settled))
+    assert states == [TableState.PARKED, TableState.PARKED, TableState.INITIALISE]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.segments import facts_message
-from tests.support.spools import OID, SpoolMaker
+from tests.support.spools import SpoolMaker
 
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.target import TableOptions
@@ -20,7 +20,7 @@ class FactsMessage:
     facts: RelationFacts
 
     def encode(self) -> bytes:
-        return facts_message(OID, self.facts)
+        return facts_message(self.facts.oid, self.facts)
 
 
 def apply_tables(maker: SpoolMaker, lake: Path) -> ApplyTables:

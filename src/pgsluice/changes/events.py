@@ -14,7 +14,7 @@ partitioned table, for each leaf. Here they become one sequence in the target's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,9 @@ from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.schema_rules import copied_again, raise_unless_possible, reconcile_target
 from pgsluice.sql import quote_title
+
+Place = tuple[int, int]
+"""A change's position and ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +76,22 @@ def join_runs(
     schema: pa.Schema,
     key: tuple[str, ...],
     missing: Mapping[str, pa.Scalar],
+    truncates: Collection[Place],
 ) -> Events:
     """Join the runs of one table, in (position, ordinal) order.
 
     Args:
         runs: in any order.
         missing: added columns -> what rows from before them have.
+        truncates: where all leaves of the table were truncated.
 
     Raises:
         TableError: a value does not fit its column, a key is NULL or missing, a column changed
             its type, or the table cannot take an action.
     """
     added = {name: (value, _first_change_with(runs, name)) for name, value in missing.items()}
+    for run in runs:
+        _check_truncates(run, truncates)
     parts = [_Part.of(run, schema, key, added) for run in runs]
     rows = pa.Table.from_arrays(
         [_chunked([part.columns[i] for part in parts], field) for i, field in enumerate(schema)],
@@ -107,11 +114,7 @@ def join_runs(
     )
 
 
-_Place = tuple[int, int]
-"""A change's position and ordinal."""
-
-
-def _first_change_with(runs: Sequence[RelationChanges], column: str) -> _Place | None:
+def _first_change_with(runs: Sequence[RelationChanges], column: str) -> Place | None:
     """The first change whose relation has a column; None: no relation has it."""
     return min(
         (
@@ -139,7 +142,7 @@ class _Part:
         run: RelationChanges,
         schema: pa.Schema,
         key: tuple[str, ...],
-        added: Mapping[str, tuple[pa.Scalar, _Place | None]],
+        added: Mapping[str, tuple[pa.Scalar, Place | None]],
     ) -> _Part:
         column_indexes = {name: i for i, name in enumerate(run.schema.names)}
         _check_actions(run, key)
@@ -166,17 +169,32 @@ class _Part:
         return cls(columns, pool.new_rows, absent, old_keys, old_count)
 
 
-def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
-    """Refuse updates and deletes without a key in their old tuples, and truncated leaves."""
-    table = run.title
-    root_oid = run.facts.root_oid if run.facts is not None else run.relation.oid
-    if root_oid != run.relation.oid and (run.actions == TRUNCATE).any():
+def truncated_leaves(runs: Iterable[RelationChanges]) -> dict[Place, set[int]]:
+    """Where leaves of a partitioned table were truncated -> which: all of one statement."""
+    truncated: dict[Place, set[int]] = {}
+    for run in runs:
+        if run.facts is None or run.facts.root_oid == run.relation.oid:
+            continue
+        for index in np.flatnonzero(run.actions == TRUNCATE).tolist():
+            place = int(run.positions[index]), int(run.ordinals[index])
+            truncated.setdefault(place, set()).add(run.relation.oid)
+    return truncated
+
+
+def _check_truncates(run: RelationChanges, truncates: Collection[Place]) -> None:
+    """Refuse the TRUNCATE of some leaves: nobody knows which rows of the target they had."""
+    if not truncated_leaves([run]).keys() <= set(truncates):
         raise TableError(
-            f"partition {table} was truncated: the stream does not say which rows it had",
-            hint=copied_again(table),
-            table=table,
+            f"partition {run.title} was truncated: the stream does not say which rows it had",
+            hint=copied_again(run.title),
+            table=run.title,
             remedy=Remedy.COPY,
         )
+
+
+def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
+    """Refuse updates and deletes without a key in their old tuples."""
+    table = run.title
     changed = (run.actions == UPDATE) | (run.actions == DELETE)
     if not changed.any():
         return
@@ -247,7 +265,7 @@ def _old_key(run: RelationChanges, column_index: int, name: str, type_: pa.DataT
 
 
 def _lacking(
-    run: RelationChanges, type_: pa.DataType, value: pa.Scalar | None, first: _Place | None
+    run: RelationChanges, type_: pa.DataType, value: pa.Scalar | None, first: Place | None
 ) -> pa.Array:
     """A column that a run's relation lacks: ``value`` in new rows from before ``first``, the
     first change that has it, and NULL in the others."""

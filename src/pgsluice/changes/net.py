@@ -19,14 +19,14 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.events import Events, join_runs
+from pgsluice.changes.events import Events, Place, join_runs
 from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
 from pgsluice.columnar.changes import (
     DELETE,
@@ -116,6 +116,7 @@ def net_changes(
     key: tuple[str, ...],
     is_complete: bool = True,
     missing: Mapping[str, pa.Scalar] = MappingProxyType({}),
+    truncates: Collection[Place] = (),
 ) -> NetChanges:
     """Reduce a batch of changes to the final state of each key of one table.
 
@@ -126,13 +127,14 @@ def net_changes(
         is_complete: the stream carries every change of the table. Otherwise the target may have
             a row whose key is inserted, since its DELETE was not sent.
         missing: added columns -> what rows from before them have at the source.
+        truncates: where all leaves of a partitioned table were truncated, which empties it.
 
     Raises:
         TableError: the changes cannot be applied to a table of current state; the message
             says what to do.
     """
     table = changes[0].title if changes else "the table"
-    events = join_runs(changes, schema, key, missing)
+    events = join_runs(changes, schema, key, missing, truncates)
     counts = _counts(events.actions)
     truncates = np.flatnonzero(events.actions == TRUNCATE)
     truncated = bool(len(truncates))

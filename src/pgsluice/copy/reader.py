@@ -170,19 +170,22 @@ def _import_snapshot(
     if not has_name(connection, facts.oid, facts.namespace, facts.name):
         raise _renamed(query)
     if not is_in_snapshot(connection, facts.oid):
-        raise TableRewritten(
-            f"{query.table} was created after the snapshot was taken", table=query.table
-        )
+        raise _rewritten(query, "was created after the snapshot was taken")
     leaves = leaf_filenodes(connection, [facts.oid])[facts.oid]
     if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
-        raise TableRewritten(
-            f"{query.table} was rewritten after the snapshot was taken", table=query.table
-        )
+        raise _rewritten(query, "was rewritten after the snapshot was taken")
 
 
 def _renamed(query: TableQuery) -> TableRewritten:
+    return _rewritten(query, "was dropped or renamed before it was copied")
+
+
+def _rewritten(query: TableQuery, what: str) -> TableRewritten:
     return TableRewritten(
-        f"{query.table} was dropped or renamed before it was copied", table=query.table
+        f"{query.table} {what}",
+        hint="the table is copied by itself when two looks at the catalog find the same files",
+        table=query.table,
+        reason=ParkReason.REWRITTEN,
     )
 
 

@@ -18,6 +18,7 @@ from pgsluice.schema_rules.known import (
     cause_of_copy,
     known_columns,
     sends_every_change,
+    sent_leaves,
     with_former_names,
 )
 from pgsluice.schema_rules.source import Look, added_partitions, reconcile_source
@@ -78,5 +79,6 @@ __all__ = [
     "reconcile_source",
     "reconcile_target",
     "sends_every_change",
+    "sent_leaves",
     "with_former_names",
 ]

@@ -167,6 +167,13 @@ def sends_every_change(fingerprint: str) -> bool:
     return known is not None and known.actions >= ALL_ACTIONS and not known.lacking
 
 
+@lru_cache(maxsize=10_000)
+def sent_leaves(fingerprint: str) -> frozenset[int]:
+    """The leaves of a table that the server's publications send; a plain table is its own."""
+    known = SourceFingerprint.parse(fingerprint)
+    return frozenset() if known is None else known.sent
+
+
 @dataclass(frozen=True, slots=True)
 class KnownColumns:
     """The columns that are sent, and how they came.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from pgsluice.changes.events import Place, truncated_leaves
 from pgsluice.changes.net import net_changes
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import PgsluiceError, Remedy, TableError
@@ -120,6 +121,7 @@ class ApplyTables:
                 key=columns.table.key,
                 is_complete=work.is_complete and self.sends_all_origins,
                 missing=columns.missing,
+                truncates=_whole_truncates(work, runs),
             )
             netted = time.monotonic()
             last = Lsn(max(int(run.positions[-1]) for run in runs))
@@ -162,3 +164,21 @@ class ApplyTables:
         overrides = self.options.column_overrides(work.namespace, work.name)
         for view in reader.views_between(after, through):
             yield from decode_segment(view, work.oids, self.options.types, overrides, texts)
+
+
+def _whole_truncates(work: TableWork, runs: Sequence[RelationChanges]) -> list[Place]:
+    """Where all leaves were truncated that may have rows at the target.
+
+    A leaf that no look has found may have sent rows, too.
+
+    Raises:
+        TableError: leaves were truncated after the last look.
+    """
+    truncated = truncated_leaves(runs)
+    if any(position > work.looked_through for position, _ in truncated):
+        raise TableError(
+            f"{work.title}: partitions were truncated, and a look has to find all that there are",
+            table=work.title,
+            remedy=Remedy.LOOK,
+        )
+    return [place for place, leaves in truncated.items() if work.leaves and work.leaves <= leaves]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,9 @@ from pgsluice.subscription.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
 
+_COME_AGAIN = frozenset({ParkReason.LOCK, ParkReason.REWRITTEN})
+"""Reasons that come again without another definition of the table."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Differences:
@@ -81,6 +84,8 @@ class CatalogLook:
         source: the tables that the publications send now.
         has_rules: whether publications of pgsluice choose from what the server sends.
         wal_end, timeline: where the server's WAL ended after ``source`` was read.
+        settled: of the tables that were rewritten during their copies, those that have not been
+            for a while.
     """
 
     def __init__(
@@ -94,7 +99,9 @@ class CatalogLook:
         has_rules: bool,
         wal_end: Lsn,
         timeline: int,
+        settled: Collection[int] = (),
     ) -> None:
+        self._settled = settled
         self._looked = wal_end, timeline
         self._connection = connection
         self._identity = identity
@@ -199,8 +206,7 @@ class CatalogLook:
             return PublishedAgain()
         if known.is_parked and self._has_ended(known, table):
             cause = cause_of_copy(known.parked_for, table.fingerprint.to_text())
-            # A lock comes again without any change of the catalog.
-            if cause != known.copied_for or known.parked_for == ParkReason.LOCK:
+            if cause != known.copied_for or known.parked_for in _COME_AGAIN:
                 logger.info("%s is taken up again: it is copied", known.title)
                 return ReasonEnded(cause)
         before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
@@ -260,6 +266,8 @@ class CatalogLook:
                 return bool(target.schema.names)
             case ParkReason.RIGHTS | ParkReason.LOCK:
                 return table.facts.oid in self._differences.usable
+            case ParkReason.REWRITTEN:
+                return table.facts.oid in self._settled
         return False
 
     def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:

@@ -10,7 +10,7 @@ is it known which of the looks before count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -30,6 +30,9 @@ from pgsluice.subscription.tables import SubscriptionTables
 
 _LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
 """A look must not wait behind a migration; the next poll looks again."""
+
+
+_UNSEEN = frozenset({ParkReason.RIGHTS, ParkReason.LOCK, ParkReason.REWRITTEN})
 
 
 class CatalogLooks:
@@ -56,6 +59,7 @@ class CatalogLooks:
         self._changes = CatalogChanges()
         self._filters = FilterTexts()
         self._looked_for: object = None
+        self._rewritten: Mapping[int, Mapping[int, int]] = {}
 
     def look(self) -> None:
         """Look at the catalog: find new tables, and those whose rows changed without the
@@ -129,6 +133,7 @@ class CatalogLooks:
                 has_rules=has_rules,
                 wal_end=wal_end,
                 timeline=timeline,
+                settled=self._settled(source, known),
             )
             names = names_to_find(self._tables.durable, source)
             found = tables_named(connection, names)
@@ -143,10 +148,19 @@ class CatalogLooks:
                     self.set_rules(table)
         return True
 
+    def _settled(
+        self, source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]
+    ) -> frozenset[int]:
+        """Tables that were rewritten during their copies, and still have the last look's files."""
+        before, now = self._rewritten, files_of_rewritten(source, known)
+        self._rewritten = now
+        return frozenset(oid for oid, files in now.items() if before.get(oid) == files)
+
     def _waits_unseen(self) -> bool:
-        """Whether a table waits for what no row of its catalog shows: the role's rights, locks."""
+        """Whether a table waits for what no row of its catalog shows: the role's rights, locks, an
+        end of rewrites."""
         return any(
-            table.is_parked and table.parked_for in (ParkReason.RIGHTS, ParkReason.LOCK)
+            table.is_parked and table.parked_for in _UNSEEN
             for table in self._tables.durable.tables.values()
         )
 
@@ -164,6 +178,19 @@ class CatalogLooks:
             target=make_sink(sink_options(self._subscription)).location(namespace, name),
             relations=table.relations,
         )
+
+
+def files_of_rewritten(
+    source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]
+) -> dict[int, Mapping[int, int]]:
+    """The files of the tables that are parked because they were rewritten during their copies."""
+    return {
+        table.facts.oid: table.fingerprint.filenodes
+        for table in source
+        if (record := known.get(table.facts.oid)) is not None
+        and record.is_parked
+        and record.parked_for == ParkReason.REWRITTEN
+    }
 
 
 def _standing_of(record: SubscriptionRecord) -> Mapping[int, tuple[object, ...]]:

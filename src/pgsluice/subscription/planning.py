@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change
+from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change, sent_leaves
 from pgsluice.spool import SpoolReader, SubscriptionRecord
 
 _NOWHERE = Lsn(0)
@@ -29,6 +29,7 @@ class TableWork:
         copy_number: which copy the target has to carry.
         oids: the relations with changes: the table, or its leaves.
         is_complete: the publications send all actions of the table.
+        leaves: those that the server sent at the last look; empty: not known.
         known: what the last look at the table knows of its columns; None without a look.
         looked_through: see :class:`pgsluice.spool.SubscriptionRecord`.
         alter_facts: the target gets the columns of these facts, JSON; empty: none are due.
@@ -46,6 +47,7 @@ class TableWork:
     known: KnownColumns | None = None
     alter_facts: str = ""
     looked_through: Lsn = _NOWHERE
+    leaves: frozenset[int] = frozenset()
 
     @classmethod
     def none(cls, end: Lsn) -> TableWork:
@@ -174,4 +176,5 @@ def _work(record: SubscriptionRecord, oid: int, end: Lsn, oids: tuple[int, ...])
         is_complete=sends_every_change(table.fingerprint),
         known=known_columns(table.fingerprint),
         looked_through=record.looked_through,
+        leaves=sent_leaves(table.fingerprint),
     )

@@ -203,6 +203,7 @@ COLUMNS = (
     Row("rename a column", ("ALTER TABLE {t} RENAME b TO c", "UPDATE {t} SET c = 'c' WHERE id = 6"),
         EQUAL, after="INSERT INTO {t} (id) VALUES (101)"),
     Row("rename a column nothing written", ("ALTER TABLE {t} RENAME b TO c",), EQUAL, after=""),
+    # A look between the two statements sees a rename, as in the rows above.
     harmless("rename a column there and back", "ALTER TABLE {t} RENAME b TO c",
         "ALTER TABLE {t} RENAME c TO b", at={Moment.SEVERAL_POLLS: EQUAL}),
     Row("swap the names of two columns",
@@ -337,6 +338,8 @@ KEYS = (
     harmless("key dropped and added",
         "BEGIN; ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; ALTER TABLE {t} ADD PRIMARY KEY (id); "
         "COMMIT", moments=OUTSIDE_TRANSACTIONS),
+    # Without a key the table stands in the publication of inserts, if capture looks in between: it
+    # has left a publication, and may have missed changes. A promotion leaves time for such a look.
     Row("key dropped and added with inserts between",
         ("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", "INSERT INTO {t} (id) VALUES (103)",
             "ALTER TABLE {t} ADD PRIMARY KEY (id)"), NOTHING,
