@@ -6,6 +6,7 @@ that was cut off does not leave an older success standing. Other areas' rows sta
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import re
@@ -66,9 +67,12 @@ class Report:
         self._write(what, {**line, "took": took, "when, where": _where()})
 
     def _write(self, what: str, line: dict[str, str]) -> None:
-        areas = read_page(self.page)
-        areas.setdefault(self.area, {})[what] = [what, *(line[name] for name in COLUMNS[1:])]
-        self.page.write_text(format_page(areas))
+        # Another run may write a row of its own meanwhile.
+        with self.page.open("a") as page:
+            fcntl.flock(page, fcntl.LOCK_EX)
+            areas = read_page(self.page)
+            areas.setdefault(self.area, {})[what] = [what, *(line[name] for name in COLUMNS[1:])]
+            self.page.write_text(format_page(areas))
 
 
 def read_page(page: Path) -> dict[str, dict[str, list[str]]]:
