@@ -98,6 +98,19 @@ def test_what_partitions_came_with(each_server: EmbeddedServer, database: MakeDa
     assert came(shop) == expected
 
 
+def test_nothing_is_proven_of_a_partition_that_was_published_later(database: MakeDatabase) -> None:
+    shop = database()
+    make(shop, "bare", CREATE)
+    make(shop, "filled", CREATE, FILL)
+    ((bare, filled),) = shop.execute(
+        "SELECT 'bare_leaf'::regclass::oid::int8, 'filled_leaf'::regclass::oid::int8"
+    )
+    both = {bare, filled}
+    with connect_sql(shop.dsn) as connection:
+        assert inspect_new_partitions(connection, both).empty == both
+        assert inspect_new_partitions(connection, both, published_later=both).unknown == {filled}
+
+
 def test_after_a_crash_nothing_is_proven() -> None:
     """The same on a standby: WAL does not have the numbers, so that all commands look like the
     first."""

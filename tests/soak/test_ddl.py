@@ -43,7 +43,7 @@ TITLES = {"pgsluice": "pgsluice's", "server": "the server's"}
 def chosen(publishers: tuple[Publisher, ...], moment: Moment, version: int) -> list[Row]:
     pattern = os.environ.get("PGSLUICE_DDL_ROWS", "")
     return [
-        row
+        row.on(version)
         for row in ROWS
         if row.publisher in publishers
         and row.runs_at(moment, version)

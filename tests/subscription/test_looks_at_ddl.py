@@ -32,7 +32,7 @@ def test_what_looks_copy(publisher: Publisher, moment: Moment, database: MakeDat
     source = database()
     prepare(source)
     version = int(source.server.version.partition(".")[0])
-    rows = [r for r in ROWS if r.publisher is publisher and r.runs_at(moment, version)]
+    rows = [r.on(version) for r in ROWS if r.publisher is publisher and r.runs_at(moment, version)]
     seen = Looks(source, rows).run(looks_between=moment is Moment.SEVERAL_POLLS)
     wrong = [
         f"{row.name}: {row.outcome(moment).value}, but {seen[row.name].value}"

@@ -1,4 +1,4 @@
-"""Whether new partitions came with rows: then the stream does not have these.
+"""Whether new partitions came with rows: the stream does not have these.
 
 A partition came without rows if it has none now: whatever is inserted from now on is sent. It also
 did if ``CREATE TABLE … PARTITION OF`` made it. For that the catalog is asked, since its rows have
@@ -17,6 +17,10 @@ WAL does not have these numbers. After a crash or a promotion, replayed rows loo
 command 0, unless the whole page was in the WAL. So the row of ``pg_class`` has to have a number
 other than 0, and a table whose row another transaction has written since is not proven. 10 mostly
 writes ``pg_inherits`` by command n, which proves nothing.
+
+The proof counts only where the partition was published from the beginning, as those of a published
+table are. Where the partition itself was put into a publication, rows may have come before that: up
+to 12 this is how pgsluice's publications get their partitions.
 
 What the rows of the partition itself say is not used: a savepoint hides the transaction that
 inserted a row, and so does an UPDATE.
@@ -40,7 +44,8 @@ class NewPartitions:
 
     Attributes:
         empty: they came without rows.
-        unknown: the transaction that made them may have inserted rows before it attached them.
+        unknown: rows may have come before they were attached by the transaction that made them, or
+            before they were published.
     """
 
     empty: frozenset[int]
@@ -70,7 +75,9 @@ WHERE i.inhrelid = ANY (%s::oid[])
 """
 
 
-def inspect_new_partitions(connection: Connection, partitions: Collection[int]) -> NewPartitions:
+def inspect_new_partitions(
+    connection: Connection, partitions: Collection[int], published_later: Collection[int] = ()
+) -> NewPartitions:
     """Find out which partitions came without rows. One query for all, and one for each of which
     the catalog proves nothing.
 
@@ -78,13 +85,15 @@ def inspect_new_partitions(connection: Connection, partitions: Collection[int]) 
         connection: to the source; a partition that is locked for longer than its ``lock_timeout``
             counts as one with rows.
         partitions: OIDs of partitions at any level. A partitioned one has the rows of those below.
+        published_later: those of which some may have been put into a publication with rows.
     """
     if not partitions:
         return NewPartitions(frozenset(), frozenset())
     empty, unknown = set(), set()
     creations = connection.execute(_CREATIONS, [list(partitions)]).fetchall()
     for oid, namespace, name, by_one_transaction, is_created in creations:
-        if is_created or not _may_have_rows(connection, namespace, name):
+        is_proven = is_created and oid not in published_later
+        if is_proven or not _may_have_rows(connection, namespace, name):
             empty.add(int(oid))
         elif by_one_transaction:
             unknown.add(int(oid))

@@ -179,6 +179,7 @@ class CatalogLook:
     def _look_closer(self, known: Mapping[int, TableRecord]) -> _Differences:
         """Look closer at the tables that differ, one query for all of them."""
         added: set[int] = set()
+        published_later: set[int] = set()
         leaves: set[int] = set()
         parked: defaultdict[str, set[int]] = defaultdict(set)
         for oid, table_record in known.items():
@@ -189,11 +190,14 @@ class CatalogLook:
             before = SourceFingerprint.parse(record.fingerprint) if record is not None else None
             if before is None or before == table.fingerprint:
                 continue
-            added |= added_partitions(before, table.fingerprint)
+            new = added_partitions(before, table.fingerprint)
+            added |= new
+            if table.fingerprint.listings - before.listings:
+                published_later |= new
             if added_columns(before, table.fingerprint):
                 leaves |= table.fingerprint.filenodes.keys()
         return _Differences(
-            partitions=inspect_new_partitions(self._connection, added),
+            partitions=inspect_new_partitions(self._connection, added, published_later),
             missing=missing_values(self._connection, leaves),
             usable=readable_tables(self._connection, parked[ParkReason.RIGHTS])
             | lockable_tables(self._connection, parked[ParkReason.LOCK]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -134,6 +134,8 @@ class Row:
         moments: when it can run; see also :meth:`runs_at`.
         since: the first major version that knows the statement.
         load: a statement that another session repeats while the row's statements run.
+        is_by_leaf: on 12, where a publication lists partitions and not their root, pgsluice's
+            publications get a new one when capture finds it. Then the outcome is ``EQUAL``.
     """
 
     name: str
@@ -154,6 +156,15 @@ class Row:
     moments: frozenset[Moment] = ALL
     since: int = 12
     load: str = ""
+    is_by_leaf: bool = False
+
+    def on(self, version: int) -> Row:
+        """The row as it is on a server of that major version."""
+        return (
+            replace(self, expected=Outcome.EQUAL, at={})
+            if self.is_by_leaf and version < 13
+            else self
+        )
 
     @property
     def slug(self) -> str:
