@@ -128,12 +128,14 @@ def _missing(row: Row) -> str:
     """Where the row fails today, by fault."""
     moments: dict[Fault, list[Moment]] = {}
     possible = [m for m in Moment if m in row.moments and m not in UNDONE]
+    at_times = ""
     for moment in Moment:
-        gap, _ = known_gap(row.name, moment)
+        gap, is_sometimes = known_gap(row.name, moment)
+        at_times = " at times" if is_sometimes else ""
         if gap is not None and moment in row.moments:
             moments.setdefault(gap, []).append(moment)
     return "; ".join(
-        gap.value
+        f"{gap.value}{at_times}"
         if set(at) >= set(possible)
         else f"{gap.value}: {', '.join(moment.value for moment in at)}"
         for gap, at in moments.items()
