@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from tests.support.capturing import (
@@ -90,7 +92,8 @@ class Pair:
     def await_replay(self) -> None:
         """Until the standby has what the primary has now."""
         end = flushed(self.on_primary)
-        await_that(lambda: replayed(self.on_standby) >= end)
+        with self.on_standby.connect() as session:  # one session for all the questions
+            await_that(lambda: replayed(session) >= end)
 
     def crash(self) -> None:
         self.primary.stop("immediate")
@@ -107,8 +110,8 @@ def flushed(db: Database) -> Lsn:
     return Lsn.parse(lsn)
 
 
-def replayed(db: Database) -> Lsn:
-    ((lsn,),) = db.execute("SELECT pg_last_wal_replay_lsn()")
+def replayed(session: psycopg.Connection[Any]) -> Lsn:
+    ((lsn,),) = session.execute("SELECT pg_last_wal_replay_lsn()").fetchall()
     return Lsn.parse(lsn)
 
 
