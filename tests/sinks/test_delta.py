@@ -361,7 +361,9 @@ class TestSchema:
         # One batch per file, so that a merge can skip files.
         monkeypatch.setattr("pgsluice.sinks.delta.staging.TARGET_FILE_BYTES", 1)
         table = TargetTable("public", "t", self.TYPES, ("id",))
-        rows = [{**self.ROW, "id": id_, "text": text} for id_, text in enumerate("aäz😀", 1)]
+        rows = [
+            {**self.ROW, "id": id_, "text": text} for id_, text in enumerate("aä😀\U0010ffff", 1)
+        ]
         rows.append({**dict.fromkeys(self.TYPES.names), "id": 9})
         part = writer_of(sink, table).stage_load(batches(*rows, schema=self.TYPES), Lsn(150))
         writer_of(sink, table, copy=2).commit_load([part], Lsn(150))

@@ -111,6 +111,16 @@ class ChangesContract(SinkTests):
         assert applied.rows_skipped == 4
         assert self.writer(sink).position() == 110
 
+    def test_changes_of_missing_rows_alone_move_the_position(self, sink: Sink) -> None:
+        self.loaded(sink, row(1))
+        t = changes()
+        t.update(row(7, 70))
+        t.delete({"id": 9})
+        applied = self.writer(sink).apply(net(t), Lsn(110))
+        assert self.rows(sink) == [row(1)]
+        assert applied.rows_skipped == 2
+        assert self.writer(sink).position() == 110
+
     def test_a_missing_row_is_skipped_through_changes_of_its_key(self, sink: Sink) -> None:
         self.loaded(sink, row(1, 10, "one"), row(3))
         t = changes()

@@ -16,6 +16,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
 from pgsluice.sinks.delta.deletion_vectors import FOLDER, Descriptor
 from pgsluice.sinks.delta.log import DataFile, Snapshot, after_commit, commit_path, remember
+from pgsluice.sinks.delta.staging import statistics_text
 
 
 def commit(
@@ -53,13 +54,16 @@ def commit(
         for name, version in transactions.items()
     ]
     everything = [{"commitInfo": info}, *identifiers, *actions]
-    lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in everything)
+    lines = "".join(
+        json.dumps(action, ensure_ascii=False, separators=(",", ":")) + "\n"
+        for action in everything
+    )
     version = snapshot.version + 1
     folder = snapshot.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     commit_path(snapshot.folder, version).parent.mkdir(exist_ok=True)
     written = folder / f"commit-{uuid.uuid4()}.tmp"
-    written.write_text(lines, "utf-8")
+    written.write_bytes(lines.encode())
     failpoint("delta.before_commit")
     try:
         commit_path(snapshot.folder, version).hardlink_to(written)
@@ -71,6 +75,10 @@ def commit(
     made = after_commit(snapshot, everything)
     remember(made)
     return made
+
+
+def _as_json(action: dict[str, Any]) -> str:
+    return json.dumps(action, ensure_ascii=False, separators=(",", ":"))
 
 
 def removed(file: DataFile, *, changes_data: bool = True) -> dict[str, Any]:
@@ -103,7 +111,7 @@ def with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any]
         "size": file.size,
         "modificationTime": file.action["modificationTime"],
         "dataChange": True,
-        "stats": json.dumps(statistics, separators=(",", ":")),
+        "stats": statistics_text(statistics),
         "deletionVector": vector.as_json(),
     }
     return {"add": action}
@@ -119,6 +127,6 @@ def added(
         "size": size,
         "modificationTime": int(time.time() * 1000),
         "dataChange": changes_data,
-        "stats": json.dumps(statistics, separators=(",", ":")),
+        "stats": statistics_text(statistics),
     }
     return {"add": action}

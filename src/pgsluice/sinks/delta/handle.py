@@ -222,11 +222,7 @@ class DeltaHandle:
     def _commit_changes(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> dict[str, Any]:
         commit = self._commit(position)
         if net.is_empty:
-            # The batch's changes cancel out. The position still moves, so that target and
-            # record agree.
-            delta.create_write_transaction([], "append", delta.schema(), commit_properties=commit)
-            delta.update_incremental()
-            return {}
+            return self._commit_position(delta, commit)
         if net.truncated or self._may_append(net):
             mode: Literal["overwrite", "append"] = "overwrite" if net.truncated else "append"
             rows = columns.with_all_columns(net.rows, columns.existing_schema(delta))
@@ -238,7 +234,17 @@ class DeltaHandle:
                 commit_properties=commit,
             )
             return {"num_target_rows_inserted": len(rows)}
-        return merge(delta, net, commit)
+        before = delta.version()
+        metrics = merge(delta, net, commit)
+        if delta.version() == before:  # deltalake commits nothing where no row matches
+            return self._commit_position(delta, commit)
+        return metrics
+
+    def _commit_position(self, delta: DeltaTable, commit: CommitProperties) -> dict[str, Any]:
+        """Move the position alone, so that target and record agree."""
+        delta.create_write_transaction([], "append", delta.schema(), commit_properties=commit)
+        delta.update_incremental()
+        return {}
 
     def _may_append(self, net: NetChanges) -> bool:
         """Whether rows can be added without a MERGE, which would read every key of the table.

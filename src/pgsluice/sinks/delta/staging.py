@@ -96,7 +96,7 @@ def commit(
             partition_values={},
             modification_time=now_ms,
             data_change=True,
-            stats=json.dumps(file["stats"]),
+            stats=statistics_text(file["stats"]),
         )
         for part in staged
         for file in json.loads(part.payload)
@@ -116,6 +116,15 @@ def commit(
         storage_options=dict(storage_options) if storage_options else None,
         commit_properties=commit_properties,
     )
+
+
+def statistics_text(statistics: Mapping[str, Any]) -> str:
+    """Statistics as the log has them: characters stand as they are.
+
+    deltalake reads an escaped one of the last plane (from U+100000 on) as another one, and then
+    skips the file that has the row.
+    """
+    return json.dumps(statistics, ensure_ascii=False, separators=(",", ":"))
 
 
 def _write_file(
