@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from pgsluice import failpoints
-from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.key_index import _OpenSidecars
@@ -221,6 +221,15 @@ class TestLog:
         assert writer_of(sink).position() is None
         load(sink, row(2))
         assert rows_of(sink) == [row(2)]
+
+
+def test_a_data_file_that_is_gone_is_an_error_of_its_table(sink: DeltaSink) -> None:
+    load(sink, row(1))
+    for file in Path(location(sink)).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(PgsluiceError, match="is not found") as caught:
+        apply(sink, update(1, 5), 110)
+    assert Failure.of(caught.value).remedy is Remedy.RETRY
 
 
 class TestUpkeep:

@@ -54,10 +54,7 @@ def commit(
         for name, version in transactions.items()
     ]
     everything = [{"commitInfo": info}, *identifiers, *actions]
-    lines = "".join(
-        json.dumps(action, ensure_ascii=False, separators=(",", ":")) + "\n"
-        for action in everything
-    )
+    lines = "".join(f"{_as_json(action)}\n" for action in everything)
     version = snapshot.version + 1
     folder = snapshot.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)

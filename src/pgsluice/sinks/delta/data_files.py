@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs
-import pyarrow.parquet as pq
 
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.deletion_vectors import read_vector
@@ -31,7 +30,7 @@ def rows_at(
         rows: row numbers in the file.
         schema: the columns to read, in the table's types; one that the file lacks is NULL.
     """
-    with pq.ParquetFile(folder / file.name) as parquet:
+    with file.open(folder) as parquet:
         counts = np.array(
             [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
         )
@@ -57,7 +56,7 @@ def live_batches(folder: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa
     if file.vector is not None:
         dead = np.asarray(read_vector(folder, file.vector).to_array(), np.int64)
     start = 0
-    with pq.ParquetFile(folder / file.name) as parquet:
+    with file.open(folder) as parquet:
         names = [name for name in schema.names if name in parquet.schema_arrow.names]
         for group in range(parquet.num_row_groups):
             rows = parquet.read_row_group(group, columns=names)

@@ -22,7 +22,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pgsluice.changes.lineage import number_rows
 from pgsluice.errors import PgsluiceError
@@ -95,7 +94,7 @@ class KeyIndex:
         order = np.argsort(numbers, kind="stable")
         in_order = numbers[order]
         for file in files:
-            sidecar = self._sidecar(file.name)
+            sidecar = self._sidecar(file)
             places, positions = _matches(sidecar.numbers, in_order)
             if sidecar.keys is not None and len(places):
                 is_equal = _are_equal(
@@ -126,14 +125,14 @@ class KeyIndex:
     def _path(self, name: str) -> Path:
         return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.keys"
 
-    def _sidecar(self, name: str) -> _Sidecar:
-        path = self._path(name)
+    def _sidecar(self, file: DataFile) -> _Sidecar:
+        path = self._path(file.name)
         if (opened := _OPENED.get(path)) is not None:
             return opened
         sidecar = _read(path)
         if sidecar is None:
-            columns = list(self._keys.names)
-            self.add(name, pq.read_table(self._table / name, columns=columns))
+            with file.open(self._table) as parquet:
+                self.add(file.name, parquet.read(columns=list(self._keys.names)))
             sidecar = _read(path)
         if sidecar is None:
             raise PgsluiceError(

@@ -65,7 +65,23 @@ class DataFile:
         """How many rows the file has, dead ones included."""
         if self.recorded_rows is not None:
             return self.recorded_rows
-        return int(pq.read_metadata(folder / self.name).num_rows)
+        with self.open(folder) as parquet:
+            return int(parquet.metadata.num_rows)
+
+    def open(self, folder: Path) -> pq.ParquetFile:
+        """Open the file.
+
+        Raises:
+            PgsluiceError: it is gone.
+        """
+        try:
+            return pq.ParquetFile(folder / self.name)
+        except FileNotFoundError:
+            raise PgsluiceError(
+                f"a data file of the Delta table in {folder} is not found: {self.name}",
+                hint="restore the file; or copy the table again",
+                location=str(folder),
+            ) from None
 
     def share_of_dead(self, folder: Path) -> float:
         """How large a part of the rows is dead."""
