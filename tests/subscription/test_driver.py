@@ -25,11 +25,10 @@ from pgsluice.spool import (
 )
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import BarrierOwner
-from pgsluice.subscription.batch_results import Outcome
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import PublishedAgain
-from pgsluice.subscription.planning import TableWork, TaskResult, plan_tables
+from pgsluice.subscription.planning import Outcome, TableWork, TaskResult, plan_tables
 from pgsluice.subscription.table_events import BATCH_ATTEMPTS, BatchFailed, CopyRequested
 
 QUIET, GONE = OID + 1, OID + 2

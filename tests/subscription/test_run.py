@@ -32,6 +32,7 @@ from pgsluice.errors import (
     TargetUnreachable,
 )
 from pgsluice.lsn import Lsn
+from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spool import TableState
 from pgsluice.subscription.cadence import steady_now
 from pgsluice.subscription.loop import RunLoop
@@ -207,8 +208,15 @@ def loop_of(
         config = config.model_copy(update={"publications": PublicationsConfig(file=file)})
     drivers = [driver_of(maker, config=config) for _ in range(subscriptions)]
     return RunLoop(
-        config, cast(Any, session), capture, drivers, stop or threading.Event(), lambda: None
+        config, started(session), capture, drivers, stop or threading.Event(), lambda: None
     )
+
+
+def started(session: object) -> SessionOnDemand:
+    """A session that runs already."""
+    on_demand = SessionOnDemand(lambda: cast(Any, session))
+    on_demand()
+    return on_demand
 
 
 def wait_for(event: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""The data source of a subscription's query: one row for each table with work."""
+"""The data source of a subscription's query: it says where each batch ends."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from tests.support.spools import OID, START, SpoolMaker, configured, orders, tra
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.spool_stream import offset_of
-from pgsluice.spool import Owner, find_record
+from pgsluice.spool import Owner, SpoolReader, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import BarrierOwner
-from pgsluice.subscription.planning import NO_TABLE, TableWork
-from pgsluice.subscription.source import TableWorkReader, read_table_work
+from pgsluice.subscription.planning import TableWork, plan_tables
+from pgsluice.subscription.query import logged_end
+from pgsluice.subscription.source import BatchReader, read_batches
 
 FIRST = offset_of(Lsn(START))
 
@@ -31,24 +32,31 @@ def _sigterm_as_it_was() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def reader_of(maker: SpoolMaker) -> TableWorkReader:
+def reader_of(maker: SpoolMaker) -> BatchReader:
     """A reader as the data source makes it."""
-    return TableWorkReader(maker.path, "q", max_rows=1_000, max_bytes=1 << 20)
+    return BatchReader(maker.path, "q", max_rows=1_000, max_bytes=1 << 20)
 
 
-def planned(reader: TableWorkReader, end: Lsn) -> list[TableWork]:
-    """The work of a batch, as its tasks read it: with pickled copies of the reader."""
-    copy: TableWorkReader = pickle.loads(pickle.dumps(reader_of_same(reader)))
+def ends(reader: BatchReader, end: Lsn) -> list[str]:
+    """Where a batch ends, as its task reads it: with pickled copies of the reader."""
+    copy: BatchReader = pickle.loads(pickle.dumps(reader_of_same(reader)))
     return [
-        pickle.loads(batch.column("work")[0].as_py())
+        batch.column("end")[0].as_py()
         for partition in reader.partitions(FIRST, offset_of(end))
         for batch in copy.read(pickle.loads(pickle.dumps(partition)))
     ]
 
 
-def reader_of_same(reader: TableWorkReader) -> TableWorkReader:
+def planned(maker: SpoolMaker, end: Lsn) -> list[TableWork]:
+    """The work of a batch, as the driver plans it."""
+    record = find_record(maker.path, "q")
+    assert record is not None
+    return plan_tables(SpoolReader(maker.path), record, end)
+
+
+def reader_of_same(reader: BatchReader) -> BatchReader:
     """A second reader as Spark makes one: from the same options, before anything is opened."""
-    return TableWorkReader(reader._path, "q", max_rows=1_000, max_bytes=1 << 20)
+    return BatchReader(reader._path, "q", max_rows=1_000, max_bytes=1 << 20)
 
 
 def test_the_driver_keeps_the_record(maker: SpoolMaker) -> None:
@@ -59,7 +67,10 @@ def test_the_driver_keeps_the_record(maker: SpoolMaker) -> None:
     assert reader.initialOffset() == FIRST
     reader.latestOffset(offset_of(end), ReadAllAvailable())
     assert find_record(maker.path, "q") == record
-    assert [work.relation_oid for work in planned(reader, end)] == [OID]
+    assert ends(reader, end) == [str(end)]
+    (work,) = planned(maker, end)
+    assert work.relation_oid == OID
+    assert work.size_bytes > 0
 
 
 def test_messages_advance_a_subscription_and_are_no_tables_work(maker: SpoolMaker) -> None:
@@ -68,8 +79,8 @@ def test_messages_advance_a_subscription_and_are_no_tables_work(maker: SpoolMake
     end = maker.segment([transactional("outbox", b"in a transaction")])
     reader = reader_of(maker)
     assert reader.latestOffset(FIRST, ReadAllAvailable()) == offset_of(end)
-    (work,) = planned(reader, end)
-    assert (work.relation_oid, work.through) == (NO_TABLE, end)
+    assert ends(reader, end) == [str(end)]
+    assert planned(maker, end) == []
 
 
 def test_a_batch_ends_inside_a_segment_at_a_barrier(maker: SpoolMaker) -> None:
@@ -101,23 +112,33 @@ def test_a_subscription_that_no_configuration_registered_is_refused(maker: Spool
         reader_of(maker).initialOffset()
 
 
-def test_a_query_gets_a_row_for_each_table_with_work(spark: Any, maker: SpoolMaker) -> None:
+def test_a_batch_ends_where_spark_has_logged_it(spark: Any, maker: SpoolMaker) -> None:
     configured(maker)
-    maker.segment(orders(1))
-    frame = read_table_work(spark, maker.path, "q", max_rows=10, max_bytes=1 << 20)
-    assert frame.schema.simpleString() == "struct<work:binary>"
-    batches: list[list[int]] = []
+    first = maker.segment(orders(1))
+    checkpoint = maker.path.parent / "c"
+    frame = read_batches(spark, maker.path, "q", max_rows=10, max_bytes=1 << 20)
+    assert frame.schema.simpleString() == "struct<end:string>"
+    asked: list[str] = []
+    logged: list[Lsn | None] = []
 
-    def collect(batch: Any, _number: int) -> None:
-        batches.append([pickle.loads(row.work).relation_oid for row in batch.collect()])
+    def take(batch: Any, number: int) -> None:
+        asked.extend(row.end for row in batch.collect())
+        logged.append(logged_end(checkpoint, number))
 
     def run() -> None:
-        writer = frame.writeStream.foreachBatch(collect).trigger(availableNow=True)
-        writer.option("checkpointLocation", str(maker.path.parent / "c")).start().awaitTermination()
+        writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
 
     run()
-    assert batches == [[OID]]
-    configured(maker)
-    maker.segment([])
+    second = maker.segment([])
     run()
-    assert batches == [[OID], [NO_TABLE]], "a batch in which no table changes"
+    assert asked == [str(first), str(second)]
+    assert logged == [first, second]
+
+
+@pytest.mark.parametrize("log", ["v2\n{}\n{}", "v1\n{}", 'v1\n{}\n{"lsn": 7}', "v1\n{}\nnull", ""])
+def test_a_log_of_another_form_does_not_say_where_a_batch_ends(tmp_path: Path, log: str) -> None:
+    (tmp_path / "offsets").mkdir()
+    assert logged_end(tmp_path, 0) is None
+    (tmp_path / "offsets" / "0").write_text(log)
+    assert logged_end(tmp_path, 0) is None

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -19,6 +19,8 @@ from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pgsluice.spark.on_demand import SessionOnDemand
 
 Batches = Callable[[], Iterator[pa.RecordBatch]]
 
@@ -100,6 +102,8 @@ class LocalSession:
     def __init__(self) -> None:
         self.dataSource = self
         self.readStream = self
+        self.sparkContext = self
+        self.defaultParallelism = 2
         self._sources: dict[str, type[DataSource]] = {}
 
     def register(self, source: type[DataSource]) -> None:
@@ -159,7 +163,7 @@ def local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process use a :class:`LocalSession`."""
 
     @contextmanager
-    def session(*_: object) -> Iterator[LocalSession]:
-        yield LocalSession()
+    def session(*_: object, **__: object) -> Iterator[SessionOnDemand]:
+        yield SessionOnDemand(cast("Any", LocalSession))
 
     monkeypatch.setattr("pgsluice.subscription.run._session", session)

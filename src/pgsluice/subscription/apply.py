@@ -1,10 +1,15 @@
-"""What one Spark task does for one table: decode, net, apply; and what it reports."""
+"""What is done for one table of a batch: decode, net, apply; and what is reported.
+
+It is done in a Spark task, for several tables (:mod:`pgsluice.subscription.batch_work`).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,7 @@ import pyarrow as pa
 from pgsluice.changes.events import Place, truncated_leaves
 from pgsluice.changes.net import net_changes
 from pgsluice.columnar import RelationChanges, decode_segment
-from pgsluice.errors import PgsluiceError, Remedy, TableError
+from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
@@ -21,9 +26,14 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
+from pgsluice.spark.tasks import attempt
 from pgsluice.spool import SpoolReader
-from pgsluice.subscription.planning import NO_TABLE, TableWork, TaskResult
+from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.subscription.target_columns import columns_of, due_columns
+
+_SMALL_BYTES = 1 << 20
+_AT_ONCE = 4
+"""How many tables with few changes are applied at the same time in one process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +57,28 @@ class ApplyTables:
     rules: Mapping[int, Mapping[int, Publisher]] | None = None
     sends_all_origins: bool = True
 
+    def run_all(self, works: Sequence[TableWork]) -> list[TaskResult | Failure]:
+        """Apply several tables' work; one that fails leaves the others alone.
+
+        Tables with few changes wait for the target's file system most of the time: several are
+        applied at once. The others come one by one, so that memory holds the changes of one.
+        """
+        small = [work for work in works if work.size_bytes <= _SMALL_BYTES]
+        large = [work for work in works if work.size_bytes > _SMALL_BYTES]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            results = [*threads.map(partial(attempt, self.run), small)]
+        results += [attempt(self.run, work) for work in large]
+        by_oid = {
+            work.relation_oid: result for work, result in zip(small + large, results, strict=True)
+        }
+        return [by_oid[work.relation_oid] for work in works]
+
     def run(self, work: TableWork) -> TaskResult:
         """Apply one table's changes up to its work's end.
 
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
         """
-        if work.relation_oid == NO_TABLE:
-            return TaskResult(Lsn(0), skipped=True)
         # The target is asked first: after a crash between its commit and our record it may
         # be further than the record says, and only what is past it may be applied.
         writer = self._writer(work)

@@ -19,14 +19,11 @@ from pgsluice.schema_rules import cause_of_copy
 from pgsluice.spool import SpoolReader, TableRecord, TableState
 from pgsluice.subscription.cadence import merge_pause_s, next_cut, steady_now
 from pgsluice.subscription.lifecycle import TableEvent
-from pgsluice.subscription.planning import TableWork, TaskResult, plan_tables
+from pgsluice.subscription.planning import Outcome, TableWork, TaskResult, plan_tables
 from pgsluice.subscription.table_events import BatchApplied, BatchFailed, CaughtUp, TimePassed
 from pgsluice.subscription.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
-
-Outcome = tuple[TableWork, TaskResult | Failure]
-"""A table's work, and what became of it."""
 
 
 class BatchResults:

@@ -2,9 +2,10 @@
 
 A shell around :mod:`pgsluice.subscription.tables`, which owns lock and record. What a batch does:
 
-1. Spark asks the source for the tables with work (:mod:`pgsluice.subscription.planning`) and
-   runs one task for each (:mod:`pgsluice.subscription.apply`); ``foreachBatch`` only collects.
-2. The results become events of their tables (:mod:`pgsluice.subscription.batch_results`).
+1. Spark asks the source where the batch ends, and calls the driver.
+2. The driver plans which tables have work up to there (:mod:`pgsluice.subscription.planning`), and
+   has it done (:mod:`pgsluice.subscription.batch_work`).
+3. The results become events of their tables (:mod:`pgsluice.subscription.batch_results`).
 
 A crash anywhere is harmless: targets carry their own position, and work is planned from each
 table's own, so the worst case is a task that finds its work done.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,23 +26,25 @@ from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
-from pgsluice.spark.tasks import run_frame, run_tasks
 from pgsluice.spool import RecordStore, SpoolReader, TableRecord
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.barrier import (
+    HOLD_S,
     BarrierAnswer,
+    BarrierWait,
     barrier_versions,
     standing_tables,
     waiting_barrier,
     write_answer,
 )
 from pgsluice.subscription.batch_results import BatchResults
+from pgsluice.subscription.batch_work import apply_works
 from pgsluice.subscription.cadence import kept_versions
 from pgsluice.subscription.lifecycle import Event
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.planning import plan_alterations, plan_tables
+from pgsluice.subscription.planning import TableWork, plan_alterations, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.query import SubscriptionQuery
 from pgsluice.subscription.suspicious_tables import SuspiciousTables
@@ -50,7 +53,7 @@ from pgsluice.subscription.table_events import BATCH_ATTEMPTS
 from pgsluice.subscription.tables import SubscriptionTables
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +62,7 @@ class SubscriptionDriver:
     """Runs one subscription in a Spark session.
 
     Args:
-        spark: the session.
+        session: Spark's session, which is asked for when it is needed.
         config: the whole configuration.
         subscription: which subscription of it.
         store: holds its durable record, which from here on nobody else may write.
@@ -76,7 +79,7 @@ class SubscriptionDriver:
 
     def __init__(
         self,
-        spark: SparkSession,
+        session: Callable[[], SparkSession],
         config: Config,
         subscription: SubscriptionConfig,
         store: RecordStore,
@@ -85,18 +88,18 @@ class SubscriptionDriver:
         self.subscription = subscription
         self.report = report
         self.tables = SubscriptionTables(store, report)
-        self._spark = spark
+        self._session = session
         self._config = config
         self._reader = SpoolReader(config.spool.path)
         self._folder = subscription_folder(config.spool.path, subscription.name)
         self._rules = PublicationRules.of(config, subscription)
         self._results = BatchResults(subscription, self.tables, self._reader, report)
         self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
-        self.copies = TableCopies(spark, config, subscription, self.tables, self.looks, report)
+        self.copies = TableCopies(session, config, subscription, self.tables, self.looks, report)
         self.suspicious = SuspiciousTables(
             config, subscription, self.tables, self._rules, self.log_once
         )
-        self.query = SubscriptionQuery(spark, config, subscription, self._apply)
+        self.query = SubscriptionQuery(session, config, subscription, self._apply)
         self._logged: str | None = None
 
     def reread_publications(self, config: Config) -> Callable[[], None]:
@@ -114,14 +117,31 @@ class SubscriptionDriver:
 
     # Batches
 
-    def _apply(self, frame: DataFrame) -> None:
+    def _apply(self, end: Lsn) -> None:
         started = time.monotonic()
         with self.tables.lock:
-            outcomes = run_frame(frame, self._task().run)
-            # A batch without work for any table has one row, too: it says where the batch ends.
-            end = max((work.through for work, _ in outcomes), default=Lsn(0))
-            self._results.record(end, outcomes, started)
+            works = plan_tables(self._reader, self.tables.record, end)
+            self._apply_works(works, end, started)
             self.answer_barrier()
+
+    def pass_quiet_segments(self) -> None:
+        """Advance through what the spool holds now, if no table has changes there.
+
+        No query is needed for it, and no Spark.
+        """
+        started, start = time.monotonic(), self.tables.position
+        infos = self._reader.segments(start)
+        if not infos:
+            return
+        # After the listing, like planning (:mod:`pgsluice.subscription.barrier`).
+        end = BarrierWait(self._folder).limit(start, infos[-1].end, HOLD_S)
+        with self.tables.lock:
+            if not plan_tables(self._reader, self.tables.record, end, with_deferred=True):
+                self._results.record(end, [], started)
+
+    def _apply_works(self, works: Sequence[TableWork], end: Lsn, started: float) -> None:
+        outcomes = apply_works(self._session, self._task(), works)
+        self._results.record(end, outcomes, started)
 
     def _task(self) -> ApplyTables:
         return ApplyTables(
@@ -145,9 +165,7 @@ class SubscriptionDriver:
             )
             works += plan_alterations(self._reader, tables.record, with_deferred=with_deferred)
             if works:
-                started = time.monotonic()
-                outcomes = run_tasks(self._spark, self._task().run, works)
-                self._results.record(tables.position, outcomes, started)
+                self._apply_works(works, tables.position, time.monotonic())
 
     def has_waiting_segments(self) -> bool:
         """Whether the spool has segments past the subscription's position.

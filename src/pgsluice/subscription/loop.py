@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pgsluice.capture import CaptureProcess, PreparedSource
 from pgsluice.config import Config
@@ -21,13 +20,11 @@ from pgsluice.copy import Snapshot
 from pgsluice.errors import ConfigError, SpoolFull
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
+from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import raise_if_ended
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.running import POLL_S, RunningSubscription
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +45,7 @@ class RunLoop:
     def __init__(
         self,
         config: Config,
-        spark: SparkSession,
+        session: SessionOnDemand,
         capture: CaptureProcess,
         drivers: Sequence[SubscriptionDriver],
         stop: threading.Event,
@@ -56,7 +53,7 @@ class RunLoop:
     ) -> None:
         self._reread = reread
         self._config = config
-        self._spark = spark
+        self._session = session
         self._capture = capture
         self._stop = stop
         self._ending = threading.Event()
@@ -144,8 +141,9 @@ class RunLoop:
         while True:
             # Only jobs of this run's threads: afterwards, the session is its owner's again.
             with suppress(Exception):  # Spark has ended, or cannot be reached any more
-                if any(thread.is_alive() for thread in threads):
-                    self._spark.interruptAll()
+                spark = self._session.running
+                if spark is not None and any(thread.is_alive() for thread in threads):
+                    spark.interruptAll()
             deadline = time.monotonic() + _END_S
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))

@@ -7,15 +7,15 @@ a lost or restored checkpoint changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from pgsluice.errors import Failure
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change, sent_leaves
 from pgsluice.spool import SpoolReader, SubscriptionRecord
 
 _NOWHERE = Lsn(0)
-NO_TABLE = 0
-"""The relation OID of the one row that a batch without work has: it carries the batch's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class TableWork:
         known: what the last look at the table knows of its columns; None without a look.
         looked_through: see :class:`pgsluice.spool.SubscriptionRecord`.
         alter_facts: the target gets the columns of these facts, JSON; empty: none are due.
+        size_bytes: of the changes, at most: the segments may have some that are applied.
+        merge_s: how long the table's last merge took; 0: it has not been merged yet.
     """
 
     relation_oid: int
@@ -48,11 +50,8 @@ class TableWork:
     alter_facts: str = ""
     looked_through: Lsn = _NOWHERE
     leaves: frozenset[int] = frozenset()
-
-    @classmethod
-    def none(cls, end: Lsn) -> TableWork:
-        """The work of a batch in which no table has changes: it only names the batch's end."""
-        return cls(NO_TABLE, "", "", end, end, Lsn(0), 0, ())
+    size_bytes: int = 0
+    merge_s: float = 0.0
 
     @property
     def title(self) -> str:
@@ -98,6 +97,10 @@ class TaskResult:
         )
 
 
+Outcome = tuple[TableWork, TaskResult | Failure]
+"""A table's work, and what became of it."""
+
+
 def plan_tables(
     reader: SpoolReader,
     record: SubscriptionRecord,
@@ -120,17 +123,17 @@ def plan_tables(
         return []
     begin = min(table.applied_through for table in tables.values())
     owners = {oid: owner for owner, table in record.tables.items() for oid in table.relations}
-    oids: dict[int, set[int]] = {}
+    sizes: dict[int, dict[int, int]] = {}
     for info in reader.segments(begin, end):
+        counts = info.header.counts.relations
         for oid, root in info.header.roots.items():
             owner = owners.get(oid)
             if owner is None and root in tables and not tables[root].relations:
                 owner = root
             if owner in tables and info.end > tables[owner].applied_through:
-                oids.setdefault(owner, set()).add(oid)
-    return [
-        _work(record, owner, end, tuple(sorted(changed))) for owner, changed in sorted(oids.items())
-    ]
+                changed = sizes.setdefault(owner, {})
+                changed[oid] = changed.get(oid, 0) + counts[oid].size_bytes
+    return [_work(record, owner, end, changed) for owner, changed in sorted(sizes.items())]
 
 
 def plan_alterations(
@@ -155,14 +158,19 @@ def plan_alterations(
     behind = {work.relation_oid for work in plan_tables(reader, record, end, with_deferred=True)}
     return [
         replace(
-            _work(record, oid, max(end, table.applied_through), ()), alter_facts=table.alter_facts
+            _work(record, oid, max(end, table.applied_through), {}), alter_facts=table.alter_facts
         )
         for oid, table in sorted(due.items())
         if oid not in behind and table.alter_after <= max(reached, table.applied_through)
     ]
 
 
-def _work(record: SubscriptionRecord, oid: int, end: Lsn, oids: tuple[int, ...]) -> TableWork:
+def _work(record: SubscriptionRecord, oid: int, end: Lsn, changed: Mapping[int, int]) -> TableWork:
+    """The work of one table.
+
+    Args:
+        changed: the bytes of changes by the relation that has them.
+    """
     table = record.tables[oid]
     return TableWork(
         relation_oid=oid,
@@ -172,9 +180,11 @@ def _work(record: SubscriptionRecord, oid: int, end: Lsn, oids: tuple[int, ...])
         through=end,
         committed=table.committed,
         copy_number=table.copy_number,
-        oids=oids,
+        oids=tuple(sorted(changed)),
         is_complete=sends_every_change(table.fingerprint),
         known=known_columns(table.fingerprint),
         looked_through=record.looked_through,
         leaves=sent_leaves(table.fingerprint),
+        size_bytes=sum(changed.values()),
+        merge_s=table.merge_s,
     )

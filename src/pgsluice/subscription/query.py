@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import PgsluiceError, SparkFailed
+from pgsluice.errors import PgsluiceError, SparkFailed, SpoolError
+from pgsluice.lsn import Lsn
 from pgsluice.spark.errors import summarize_error
+from pgsluice.spark.spool_stream import lsn_of
 from pgsluice.spool.layout import CHECKPOINT, SPARK_LOG, subscription_folder
-from pgsluice.subscription.source import read_table_work
+from pgsluice.subscription.source import read_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,29 +24,31 @@ class SubscriptionQuery:
     """Runs one subscription's streaming query, again and again if it breaks.
 
     Args:
-        apply: applies a batch, whose frame has a row for each table with work.
+        session: Spark's session, which is asked for at the first start.
+        apply: applies a batch up to its end.
     """
 
     def __init__(
         self,
-        spark: SparkSession,
+        session: Callable[[], SparkSession],
         config: Config,
         subscription: SubscriptionConfig,
-        apply: Callable[[DataFrame], None],
+        apply: Callable[[Lsn], None],
     ) -> None:
-        self._spark = spark
+        self._session = session
         self._config = config
         self._subscription = subscription
         self._apply = apply
+        folder = subscription_folder(config.spool.path, subscription.name)
+        self._checkpoint = folder / CHECKPOINT
         self._query: StreamingQuery | None = None
         self._batches = 0
         self._error: str | None = None
 
     def start(self, *, once: bool) -> None:
         """Start the query; ``once``: it ends by itself at the spool's position."""
-        folder = subscription_folder(self._config.spool.path, self._subscription.name)
-        frame = read_table_work(
-            self._spark,
+        frame = read_batches(
+            self._session(),
             self._config.spool.path,
             self._subscription.name,
             max_rows=self._subscription.max_rows_per_batch,
@@ -53,7 +59,7 @@ class SubscriptionQuery:
         writer = (
             frame.writeStream.queryName(f"pgsluice {self._subscription.name}")
             .foreachBatch(self._batch)
-            .option("checkpointLocation", str(folder / CHECKPOINT))
+            .option("checkpointLocation", str(self._checkpoint))
         )
         self._query = writer.trigger(availableNow=True).start() if once else writer.start()
 
@@ -99,9 +105,13 @@ class SubscriptionQuery:
                 f"{self._config.spool.path / SPARK_LOG}",
             )
 
-    def _batch(self, frame: DataFrame, _: int) -> None:
+    def _batch(self, frame: DataFrame, number: int) -> None:
         try:
-            self._apply(frame)
+            end = logged_end(self._checkpoint, number)
+            if end is None:
+                ((end_text,),) = frame.collect()
+                end = Lsn.parse(end_text)
+            self._apply(end)
             self._batches += 1
         except PgsluiceError as error:
             self._error = str(error)
@@ -111,3 +121,23 @@ class SubscriptionQuery:
             # overflows the JVM's stack when it holds a Java stack trace.
             self._error = summarize_error(error)
             raise PgsluiceError(self._error) from None
+
+
+def logged_end(checkpoint: Path, number: int) -> Lsn | None:
+    """Where a batch ends, as Spark's log of offsets says it.
+
+    Spark has written the batch's offsets there before it runs the batch. To ask the source would be
+    a Spark job, which takes longer than most batches.
+
+    Args:
+        number: the batch's.
+
+    Returns:
+        None if the log is not written as Spark 4 writes it: the source has to be asked.
+    """
+    try:
+        lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+        version, _, offset = lines
+        return lsn_of(json.loads(offset)) if version == "v1" else None
+    except (OSError, ValueError, SpoolError):
+        return None

@@ -24,6 +24,7 @@ from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spark.java import require_java
+from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import (
     StartingSession,
     build_session,
@@ -102,10 +103,14 @@ def _run(
 ) -> None:
     for subscription in chosen:
         stack.enter_context(subscription_lock(config.spool.path, subscription.name))
-    # The JVM starts beside all that comes before the first copies.
-    start = partial(_starting_session, config, owns_process=owns_process)
-    starting = start()
-    if starting is not None:
+    is_ours = _running_session() is None
+    begin = partial(_starting_session, config, owns_process=owns_process)
+    starting = None
+    if is_ours and owns_process:
+        load_arrow_without_pandas()
+    if is_ours and (not once or _copies_wait(config, chosen)):
+        # The JVM starts beside all that comes before the first copies.
+        starting = begin()
         stack.callback(starting.abandon)
     report(RunStep("preparing the slot"))
     prepared = stack.enter_context(
@@ -121,7 +126,7 @@ def _run(
             raise PgsluiceError("asked to stop while Spark started")
         capture.check()
 
-    def apply(spark: SparkSession) -> None:
+    def apply(spark: SessionOnDemand) -> None:
         report(RunStep("looking at the tables"))
         drivers = [
             SubscriptionDriver(spark, config, subscription, store, report)
@@ -129,21 +134,30 @@ def _run(
         ]
         RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
 
-    def session() -> AbstractContextManager[SparkSession]:
+    def start() -> SparkSession:
         report(RunStep("starting Spark"))
-        return _session(config, next(begun, None) or start(), look)
+        spark = (
+            (next(begun, None) or begin()).wait(look)
+            if is_ours
+            else build_session(_settings(config), "pgsluice")
+        )
+        report(RunStep(""))
+        return spark
+
+    def session() -> AbstractContextManager[SessionOnDemand]:
+        return _session(start, is_ours=is_ours)
 
     def reached() -> list[tuple[Lsn, Lsn]]:
         return [_reached(store.record) for store in stores]
 
-    restarting(session, apply, reached, is_ours=starting is not None)
+    restarting(session, apply, reached, is_ours=is_ours)
     if target is not None and not stop.is_set():
         raise_unfinished(config, [subscription.name for subscription in chosen], target)
 
 
 def restarting(
-    session: Callable[[], AbstractContextManager[SparkSession]],
-    work: Callable[[SparkSession], None],
+    session: Callable[[], AbstractContextManager[SessionOnDemand]],
+    work: Callable[[SessionOnDemand], None],
     reached: Callable[[], object],
     *,
     is_ours: bool,
@@ -151,7 +165,7 @@ def restarting(
     """Work with a session, and with another one when it fails: nothing is lost.
 
     Args:
-        session: starts one.
+        session: gives one, which starts when it is needed.
         work: ends with an error, or when all is done.
         reached: how far the work has come; a session that comes further has worked.
         is_ours: the session is this run's own, and not the user's.
@@ -188,12 +202,17 @@ def _running_session() -> SparkSession | None:
     return SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
 
 
-def _starting_session(config: Config, *, owns_process: bool) -> StartingSession | None:
-    """A session that starts from now on; None if this process has one that runs."""
-    if _running_session() is not None:
-        return None
-    if owns_process:
-        load_arrow_without_pandas()
+def _copies_wait(config: Config, chosen: Sequence[SubscriptionConfig]) -> bool:
+    """Whether tables are to be copied, as far as the records say: that needs Spark."""
+    records = [find_record(config.spool.path, subscription.name) for subscription in chosen]
+    return any(
+        record is None or not record.tables or any(t.is_to_copy for t in record.tables.values())
+        for record in records
+    )
+
+
+def _starting_session(config: Config, *, owns_process: bool) -> StartingSession:
+    """A session that starts from now on."""
     log = config.spool.path / SPARK_LOG
     return StartingSession(_settings(config), "pgsluice", log, owns_process=owns_process)
 
@@ -203,36 +222,24 @@ def _settings(config: Config) -> dict[str, str]:
 
 
 @contextmanager
-def _session(
-    config: Config, starting: StartingSession | None, look: Callable[[], object]
-) -> Iterator[SparkSession]:
-    """The session that runs already, else one for the block.
-
-    Args:
-        config: with Spark's settings.
-        starting: a session that has begun to start; None: one runs already.
-        look: called while it starts.
+def _session(start: Callable[[], SparkSession], *, is_ours: bool) -> Iterator[SessionOnDemand]:
+    """A session for the block; one of this run's own ends with it.
 
     Raises:
         SparkFailed: it failed.
-        PgsluiceError: what ``look`` raises before it is up; it ends when it is.
     """
-    if starting is None:
-        with explained():
-            yield build_session(_settings(config), "pgsluice")
-        return
-    spark = starting.wait(look)
+    session = SessionOnDemand(start)
     try:
         with explained():
-            yield spark
+            yield session
     except SparkFailed:
-        forget_session(spark)
+        if is_ours and session.running is not None:
+            forget_session(session.running)
+            session.running = None
         raise
-    except BaseException:
-        spark.stop()
-        raise
-    else:
-        spark.stop()
+    finally:
+        if is_ours and session.running is not None:
+            session.running.stop()
 
 
 @contextmanager

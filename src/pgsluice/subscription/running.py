@@ -125,7 +125,8 @@ class RunningSubscription:
         # Capture may have added tables to the publications since the first look.
         self._with_source(self._look_and_copy)
         driver.catch_up(with_deferred=True)
-        if driver.has_waiting_segments():  # a query takes seconds to start
+        driver.pass_quiet_segments()
+        if driver.has_waiting_segments():  # Spark and a query take seconds to start
             driver.query.start(once=True)
             while not driver.query.await_end(1) and not self._ending.is_set():
                 driver.answer_barrier()

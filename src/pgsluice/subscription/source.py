@@ -1,16 +1,14 @@
-"""The data source of a subscription's streaming query: one row for each table with work.
+"""The data source of a subscription's streaming query: it says where each batch ends.
 
 The query's driver registers it in its session under a private format name; it is no part of
 ``format("pgoutput")``. Batches end where segments end, as for every reader of a spool, or at a
-barrier (:mod:`pgsluice.subscription.barrier`). What a
-batch holds is planned from each table's own position (:mod:`pgsluice.subscription.planning`),
-so the batch's start does not matter: after a checkpoint was restored or lost, nothing is
-applied twice or skipped.
+barrier (:mod:`pgsluice.subscription.barrier`). The driver plans what a batch holds, from each
+table's own position (:mod:`pgsluice.subscription.planning`), so the batch's start does not matter:
+after a checkpoint was restored or lost, nothing is applied twice or skipped.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,12 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-FORMAT = "pgsluice_table_work"
-WORK_COLUMN = "work"
+FORMAT = "pgsluice_batches"
+END_COLUMN = "end"
 
 
-class TableWorkSource(DataSource):
-    """Makes the reader; its options are those of :func:`read_table_work`."""
+class BatchSource(DataSource):
+    """Makes the reader; its options are those of :func:`read_batches`."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,13 +40,13 @@ class TableWorkSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """One column: a pickled :class:`~pgsluice.subscription.planning.TableWork`."""
-        return f"{WORK_COLUMN} BINARY"
+        """One column: the LSN at which the batch ends, as text."""
+        return f"{END_COLUMN} STRING"
 
-    def streamReader(self, schema: StructType) -> TableWorkReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> BatchReader:  # noqa: N802 - Spark's name
         """The reader of one query."""
         options = self.options
-        return TableWorkReader(
+        return BatchReader(
             Path(options["spool"]),
             options["subscription"],
             max_rows=int(options["max_rows"]),
@@ -56,10 +54,10 @@ class TableWorkSource(DataSource):
         )
 
 
-def read_table_work(
+def read_batches(
     spark: SparkSession, spool: Path, subscription: str, *, max_rows: int, max_bytes: int
 ) -> DataFrame:
-    """The streaming DataFrame of a subscription's work.
+    """The streaming DataFrame of a subscription's batches: each has one row.
 
     Args:
         spark: the session of the query; the source is registered in it.
@@ -67,7 +65,7 @@ def read_table_work(
         max_rows: rows after which a batch takes no further segment.
         max_bytes: bytes after which a batch takes no further segment.
     """
-    spark.dataSource.register(TableWorkSource)
+    spark.dataSource.register(BatchSource)
     return (
         spark.readStream.format(FORMAT)
         .option("spool", str(spool.absolute()))
@@ -78,11 +76,11 @@ def read_table_work(
     )
 
 
-class TableWorkReader(SpoolStreamReader):
-    """Plans a subscription's batches; the subscription's driver keeps its record.
+class BatchReader(SpoolStreamReader):
+    """Divides a spool into a subscription's batches; the subscription's driver keeps its record.
 
     Args:
-        subscription: whose tables are planned.
+        subscription: whose batches they are.
         max_rows: rows after which a batch takes no further segment.
         max_bytes: bytes after which a batch takes no further segment.
     """
@@ -134,14 +132,11 @@ class TableWorkReader(SpoolStreamReader):
         return self._barrier.limit(start, end, wait_s)
 
     def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
-        """One partition for each table with work; one that only names the end if none has."""
-        from pgsluice.subscription.planning import TableWork, plan_tables
-
-        works = plan_tables(self.reader(), self._record(), end) or [TableWork.none(end)]
-        return [InputPartition(pickle.dumps(work)) for work in works]
+        """One partition, which names the batch's end."""
+        return [InputPartition(str(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's one row; runs in a task."""
         import pyarrow as pa
 
-        yield pa.record_batch([pa.array([partition.value], pa.binary())], names=[WORK_COLUMN])
+        yield pa.record_batch([pa.array([partition.value], pa.string())], names=[END_COLUMN])

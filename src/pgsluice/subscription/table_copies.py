@@ -74,20 +74,20 @@ class TableCopies:
     """Copies the tables that wait for it.
 
     Args:
-        spark: the session that runs the tasks.
+        session: Spark's session, which is asked for when there is a table to copy.
         tables: its tables; their lock is held while rows are copied.
     """
 
     def __init__(
         self,
-        spark: SparkSession,
+        session: Callable[[], SparkSession],
         config: Config,
         subscription: SubscriptionConfig,
         tables: SubscriptionTables,
         looks: CatalogLooks,
         report: Callable[[MetricsEvent], None],
     ) -> None:
-        self._spark = spark
+        self._session = session
         self._config = config
         self._subscription = subscription
         self._tables = tables
@@ -143,7 +143,7 @@ class TableCopies:
                 sink_options(self._subscription),
             )
             workers = self._subscription.copy_workers
-            outcomes = run_tasks(self._spark, task.run, works, most_tasks=workers)
+            outcomes = run_tasks(self._session(), task.run, works, most_tasks=workers)
             failpoint("copy.after_renamed")
             with self._tables.changing():
                 for (oid, table), version in outcomes:
@@ -179,7 +179,7 @@ class TableCopies:
         )
         with report_progress(dsn, name, works, self._report):
             workers = self._subscription.copy_workers
-            outcomes = run_tasks(self._spark, task.run, works, most_tasks=workers)
+            outcomes = run_tasks(self._session(), task.run, works, most_tasks=workers)
         self._record(outcomes, snapshot, is_last=is_last)
 
     def _published(self, snapshot: Snapshot) -> _Published:
