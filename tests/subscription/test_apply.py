@@ -29,7 +29,7 @@ from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolWriter
-from pgsluice.subscription.planning import TableWork
+from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.wire import Insert, Truncate, TupleData, Update
 
 FACTS = RelationFacts(
@@ -193,3 +193,19 @@ def test_a_truncate_of_all_leaves_empties_the_table(maker: SpoolMaker, lake: Pat
         replace(truncated, leaves=frozenset(leaves), looked_through=end),
     )
     assert ids(lake) == [1]
+
+
+def test_tables_that_share_a_task_fail_one_by_one(maker: SpoolMaker, lake: Path) -> None:
+    copied(maker, lake)
+    end = inserted(maker, 1)
+    gone = replace(work(end), relation_oid=OID + 1, name="gone", committed=Lsn(START))
+    large = replace(gone, relation_oid=OID + 2, size_bytes=1 << 30)
+    results = apply_tables(maker, lake).run_all([large, work(end), gone])
+    remedies = [result.remedy if isinstance(result, Failure) else None for result in results]
+    assert remedies == [Remedy.PARK, None, Remedy.PARK]
+    assert ids(lake) == [0, 1]
+    # The whole task is attempted again.
+    again = apply_tables(maker, lake).run_all([work(end), large])
+    assert isinstance(again[0], TaskResult)
+    assert again[0].skipped
+    assert ids(lake) == [0, 1]

@@ -87,6 +87,18 @@ def take(driver: SubscriptionDriver, end: Lsn, *outcomes: Outcome) -> Subscripti
     return saved
 
 
+def test_segments_in_which_no_table_has_changes_need_no_query(maker: SpoolMaker) -> None:
+    driver = driver_of(maker)
+    end = maker.segment([])
+    driver.pass_quiet_segments()
+    assert driver.tables.position == end
+    assert not driver.has_waiting_segments()
+    maker.segment(orders(1))
+    driver.pass_quiet_segments()
+    assert driver.tables.position == end
+    assert driver.has_waiting_segments()
+
+
 def test_a_barrier_is_answered_when_all_up_to_it_is_applied(maker: SpoolMaker) -> None:
     end = maker.segment(orders(1))
     driver = driver_of(maker)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest

@@ -86,7 +86,8 @@ def _known_types() -> dict[str, EntryPoint]:
 def _model(type_name: Any) -> type[SinkConfig]:
     if not isinstance(type_name, str):
         raise InvalidSink(['"sink" needs a "type", as in { type = "delta", path = "…" }'])
-    known = _known_types()
+    # A sink is made for each table of a batch: built-in ones need no search for entry points.
+    known = _BUILT_IN if type_name in _BUILT_IN else _known_types()
     if type_name not in known:
         if type_name in _PLANNED:
             what = f'"type" = "{type_name}": only {choices(known)} is supported yet'
