@@ -14,7 +14,7 @@ class SessionOnDemand:
     """Gives the session; several threads may ask for it.
 
     Args:
-        start: starts it. If it raises, the next one who asks calls it again.
+        start: starts it; called once. If it raises, all who ask get its error.
 
     Attributes:
         running: the session; None while nobody has asked for it.
@@ -23,10 +23,17 @@ class SessionOnDemand:
     def __init__(self, start: Callable[[], SparkSession]) -> None:
         self.running: SparkSession | None = None
         self._start = start
+        self._error: BaseException | None = None
         self._lock = threading.Lock()
 
     def __call__(self) -> SparkSession:
         with self._lock:
+            if self._error is not None:
+                raise self._error
             if self.running is None:
-                self.running = self._start()
+                try:
+                    self.running = self._start()
+                except BaseException as error:
+                    self._error = error
+                    raise
             return self.running
