@@ -104,14 +104,17 @@ def _run(
     for subscription in chosen:
         stack.enter_context(subscription_lock(config.spool.path, subscription.name))
     is_ours = _running_session() is None
-    begin = partial(_starting_session, config, owns_process=owns_process)
-    starting = None
     if is_ours and owns_process:
         load_arrow_without_pandas()
-    if is_ours and (not once or _copies_wait(config, chosen)):
-        # The JVM starts beside all that comes before the first copies.
-        starting = begin()
+
+    def begin() -> StartingSession:
+        starting = _starting_session(config, owns_process=owns_process)
         stack.callback(starting.abandon)
+        return starting
+
+    # The JVM starts beside all that comes before the first copies.
+    is_needed = is_ours and (not once or _copies_wait(config, chosen))
+    begun = [begin() if is_needed else None]
     report(RunStep("preparing the slot"))
     prepared = stack.enter_context(
         prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
@@ -119,7 +122,6 @@ def _run(
     stores = [_registered(config, subscription) for subscription in chosen]
     target = _flush_lsn(config) if once else None
     capture = stack.enter_context(CaptureProcess(config, once=once))
-    begun = iter([starting])
 
     def look() -> None:
         if stop.is_set():
@@ -134,10 +136,10 @@ def _run(
         ]
         RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
 
-    def start() -> SparkSession:
+    def start(starting: StartingSession | None) -> SparkSession:
         report(RunStep("starting Spark"))
         spark = (
-            (next(begun, None) or begin()).wait(look)
+            (starting or begin()).wait(look)
             if is_ours
             else build_session(_settings(config), "pgsluice")
         )
@@ -145,7 +147,9 @@ def _run(
         return spark
 
     def session() -> AbstractContextManager[SessionOnDemand]:
-        return _session(start, is_ours=is_ours)
+        # One that replaces another one is needed: it starts at once.
+        starting = begun.pop() if begun else begin()
+        return _session(partial(start, starting), is_ours=is_ours)
 
     def reached() -> list[tuple[Lsn, Lsn]]:
         return [_reached(store.record) for store in stores]
