@@ -94,20 +94,30 @@ def running(stage: Stage, tables: int) -> Iterator[tuple[Shop, Config, subproces
             shop.make_table(f"orders{number}", stage.rows // tables)
         shop.execute(f"CREATE SEQUENCE orders_id START {stage.rows + 1}")
         config = stage.config(shop, "live")
-        assert config.path is not None
-        log_path = config.path.with_name("run.log")
-        with log_path.open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pgsluice", "run", str(config.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            wait_for(lambda: _is_ready(config, process, tables, log_path), "the run is ready", 0.1)
+        with started(config) as process:
+            wait_for(lambda: _is_ready(config, process, tables), "the run is ready", 0.1)
             yield shop, config, process
-        finally:
-            stop(process)
+
+
+@contextmanager
+def started(config: Config) -> Iterator[subprocess.Popen[bytes]]:
+    """A run for the block; what it prints goes to a file beside the configuration's."""
+    with _log_path(config).open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pgsluice", "run", str(config.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def _log_path(config: Config) -> Path:
+    assert config.path is not None
+    return config.path.with_name("run.log")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -116,11 +126,9 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait(120)
 
 
-def _is_ready(
-    config: Config, process: subprocess.Popen[bytes], tables: int, log_path: Path
-) -> bool:
+def _is_ready(config: Config, process: subprocess.Popen[bytes], tables: int) -> bool:
     if process.poll() is not None:
-        raise RuntimeError(f"pgsluice run ended: {log_path.read_text()[-2000:]}")
+        raise RuntimeError(f"pgsluice run ended: {_log_path(config).read_text()[-2000:]}")
     record = None
     with suppress(SpoolError):  # no spool yet
         record = find_record(config.spool.path, "lake")
