@@ -7,6 +7,7 @@ Source: src/common/hashfn.c (hash_bytes, after Bob Jenkins' lookup3), hashfunc.c
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
@@ -151,8 +152,10 @@ _register_bytes("uuid_hash", "uuid", _of_bytes(lambda site: lambda text: UUID(te
 
 
 def _of_float(number: float, seed: int | None = None) -> int:
-    """Zero has its own hash, so that it is the same with both signs."""
-    return hash_bytes(struct.pack("<d", number), seed) if number else seed or 0
+    """Zero and NaN have one hash each, with both signs."""
+    if not number:
+        return seed or 0
+    return hash_bytes(struct.pack("<d", math.nan if math.isnan(number) else number), seed)
 
 
 for _name, _type in (("hashfloat4", "float4"), ("hashfloat8", "float8")):

@@ -117,13 +117,19 @@ def _east(zone: Interval) -> int:
     if zone.months or zone.days:
         message = 'interval time zone "…" must not include months or days'
         raise SqlError("invalid_parameter_value", message)
-    return int(zone.microseconds / m.SECOND) * m.SECOND
+    seconds = abs(zone.microseconds) // m.SECOND
+    return seconds if zone.microseconds > 0 else -seconds
+
+
+def _as_c_int(number: int) -> int:
+    """What is left of a number in a C int: the server keeps a zone's seconds in one."""
+    return (number + 2**31) % 2**32 - 2**31
 
 
 def _by_interval(direction: int) -> Callable[[Interval, int], int]:
     def run(zone: Interval, moment: int) -> int:
         east = _east(zone) if is_finite(moment) else 0
-        return _shifted(lambda _: direction * east)(moment)
+        return _shifted(lambda _: -_as_c_int(-direction * east) * m.SECOND)(moment)
 
     return run
 
