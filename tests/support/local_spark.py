@@ -167,3 +167,5 @@ def local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         yield SessionOnDemand(cast("Any", LocalSession))
 
     monkeypatch.setattr("pgsluice.subscription.run._session", session)
+    # A session that runs already: otherwise each run would start a JVM beside it.
+    monkeypatch.setattr("pgsluice.subscription.run._running_session", LocalSession)
