@@ -6,13 +6,13 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
-from bench import copying, decoders, filtered, filters, live, looks, start, streams, tables
+from bench import copying, decoders, filtered, filters, live, looks, merge, start, streams, tables
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
 LIVE = ("latency", "idle", "ten")
 WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
-NAMES = (*WITH_SESSION, "decoder", "filters", "looks", "tables", *LIVE)
+NAMES = (*WITH_SESSION, "decoder", "filters", "looks", "merge", "tables", *LIVE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,6 +59,8 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
         take(filters.measure(stage.rows))
     if "looks" in names:
         take(looks.measure(stage))
+    if "merge" in names:
+        take(merge.measure(stage.rows))
     if "start" in names:
         take(start.measure(stage))
     if "tables" in names:

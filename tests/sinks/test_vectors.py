@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -230,6 +231,18 @@ def test_a_data_file_that_is_gone_is_an_error_of_its_table(sink: DeltaSink) -> N
     with pytest.raises(PgsluiceError, match="is not found") as caught:
         apply(sink, update(1, 5), 110)
     assert Failure.of(caught.value).remedy is Remedy.RETRY
+
+
+def test_a_file_system_without_hard_links_is_named(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    with pytest.raises(TableError, match="refuses hard links"):
+        load(sink, row(1))
+    assert writer_of(sink).position() is None
 
 
 class TestUpkeep:

@@ -5,6 +5,7 @@ Source: the Delta protocol, "Actions", and "Delta Log Entries" on who may write 
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 import uuid
@@ -12,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
 from pgsluice.sinks.delta.deletion_vectors import FOLDER, Descriptor
 from pgsluice.sinks.delta.log import DataFile, Snapshot, after_commit, commit_path, remember
 from pgsluice.sinks.delta.staging import statistics_text
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def commit(
@@ -40,6 +44,7 @@ def commit(
 
     Raises:
         Overtaken: another commit has this version.
+        TableError: the file system refuses hard links.
     """
     now_ms = int(time.time() * 1000)
     info = {
@@ -66,6 +71,14 @@ def commit(
         commit_path(snapshot.folder, version).hardlink_to(written)
     except FileExistsError:
         raise Overtaken(f"another commit made version {version} of {snapshot.folder}") from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        raise TableError(
+            f"the file system of {snapshot.folder} refuses hard links, which merge-on-read needs",
+            hint='set merge = "on_write" in the sink, or choose a path on another file system',
+            location=str(snapshot.folder),
+        ) from error
     finally:
         written.unlink()
     failpoint("delta.after_commit")
