@@ -1,7 +1,8 @@
-"""Random changes, schema changes and kills on ten kinds of table; then every table is compared.
+"""Random changes and kills on ten kinds of table; then every table is compared.
 
-``PGSLUICE_CHAOS_RUNS`` says how many minutes each test takes (1), each with a seed of its own. They
-share a server, a database and a run of pgsluice.
+The modes are those of tests/support/chaos/modes.py: data alone (with ``pgsluice verify`` beside),
+schema changes, rough minutes, row filters. ``PGSLUICE_CHAOS_RUNS`` says how many minutes each test
+takes (1), each with a seed of its own. They share a server, a database and a run of pgsluice.
 """
 
 from __future__ import annotations
