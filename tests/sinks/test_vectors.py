@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 
 from pgsluice import failpoints
 from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
@@ -319,6 +319,19 @@ class TestUpkeep:
         expected = [row(1, 4), row(2, 5), row(3)]
         assert table.to_pyarrow_table().sort_by("id").to_pylist() == expected
         assert not apply(back, update(3, 6), 130).skipped
+
+    def test_vectors_that_others_allowed_stay_allowed(self, sink: DeltaSink) -> None:
+        plain = replace(sink, merge="on_write")
+        load(plain, row(1), row(2))
+        DeltaTable(location(sink)).alter.add_feature(
+            TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
+        )
+        writer = writer_of(plain)
+        writer.apply(net(update(1, 4)), Lsn(110))
+        writer.maintain([])
+        features = DeltaTable(location(sink)).protocol().reader_features or []
+        assert "deletionVectors" in features
+        assert rows_of(sink) == [row(1, 4, "big"), row(2)]
 
 
 def _vectors_in_use(sink: DeltaSink) -> list[str]:

@@ -20,6 +20,8 @@ from pgsluice.sinks.delta.log import Snapshot
 
 VECTORS, _NAIVE = "deletionVectors", "timestampNtz"
 _PROPERTY = "delta.enableDeletionVectors"
+_OURS = "pgsluice.merge"
+"""The property of a table that has vectors because ``merge`` says so."""
 # Features that a writer version without a list of features had, by the first such version.
 _OF_OLD_WRITERS = (
     (2, "appendOnly"),
@@ -105,7 +107,7 @@ def definition(
             "configuration": {k: v for k, v in properties.items() if v is not None},
             "createdTime": int(time.time() * 1000),
         }
-    configuration = {**(metadata.get("configuration") or {}), _PROPERTY: "true"}
+    configuration = {**(metadata.get("configuration") or {}), _PROPERTY: "true", _OURS: "on_read"}
     listed = old.get("writerFeatures")
     if listed is None:
         first = old.get("minWriterVersion", 2)
@@ -124,6 +126,15 @@ def definition(
     ]
 
 
+def was_merged_on_read(configuration: Mapping[str, str | None]) -> bool:
+    """Whether a table has vectors because ``merge`` said so; others may also allow them.
+
+    Args:
+        configuration: the table's properties.
+    """
+    return configuration.get(_OURS) == "on_read"
+
+
 def definition_without_vectors(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Actions after which a table may have no deletion vectors any more."""
     old = snapshot.protocol
@@ -134,7 +145,8 @@ def definition_without_vectors(snapshot: Snapshot) -> list[dict[str, Any]]:
         **({"readerFeatures": readers} if readers else {}),
         "writerFeatures": sorted({*(old.get("writerFeatures") or ())} - {VECTORS}),
     }
-    configuration = {k: v for k, v in snapshot.configuration.items() if k != _PROPERTY}
+    ours = (_PROPERTY, _OURS)
+    configuration = {k: v for k, v in snapshot.configuration.items() if k not in ours}
     metadata = {**snapshot.metadata, "configuration": configuration}
     return [{"protocol": protocol}, {"metaData": metadata}]
 

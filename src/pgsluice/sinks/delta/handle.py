@@ -34,6 +34,7 @@ from pgsluice.sinks.contract import (
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.features import refuse_unknown_rules, was_merged_on_read
 from pgsluice.sinks.delta.log import local_folder, newest_snapshot
 from pgsluice.sinks.delta.merge import merge
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
@@ -159,7 +160,7 @@ class DeltaHandle:
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         if self._delta is None:
             return False
-        if "deletionVectors" in (self._delta.protocol().reader_features or ()):
+        if was_merged_on_read(self._delta.metadata().configuration):
             return self._drop_vectors()
         if not maintenance.is_due(self._delta, self._bytes_written):
             return False
@@ -176,6 +177,7 @@ class DeltaHandle:
         snapshot = None if folder is None else newest_snapshot(folder)
         if snapshot is None or snapshot.version != self.version:
             return False
+        refuse_unknown_rules(snapshot, self._table.title)
         with suppress(Overtaken):  # another commit came first; the next maintenance does it
             drop_vectors(snapshot)
             return True
