@@ -12,7 +12,7 @@ from bench.stage import Stage
 
 LIVE = ("latency", "idle", "ten")
 WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
-NAMES = (*WITH_SESSION, "decoder", "filters", "looks", "merge", "tables", *LIVE)
+NAMES = (*WITH_SESSION, "decoder", "filters", "looks", "merge", "start", "tables", *LIVE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
