@@ -320,3 +320,20 @@ def test_a_full_disk_leaves_nothing_half_written(spool, failing):
         assert not list(spool.path.rglob("*.tmp"))
         writer.append(raw(tx(3000, [insert(5)])))
     assert [position for position, _ in read(SpoolReader(spool.path))] == [2000, 3000]
+
+
+def test_whether_a_spool_exists_can_be_asked_while_it_is_made(tmp_path):
+    folders = [tmp_path / str(number) for number in range(300)]
+    asked = list(folders[:1])
+
+    def make_all():
+        for folder in folders:
+            asked.append(folder)
+            new_spool(folder)
+
+    maker = threading.Thread(target=make_all)
+    maker.start()
+    while maker.is_alive():
+        Spool.exists(asked[-1])
+    maker.join()
+    assert all(map(Spool.exists, folders))

@@ -34,22 +34,24 @@ def test_a_target_with_a_later_copy_was_not_loaded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("remedy", "failures", "state"),
+    ("remedy", "failures", "state", "way_out"),
     [
-        (Remedy.PARK, 0, TableState.PARKED),
-        (Remedy.RETRY, 0, TableState.DATA_COPY),
-        (Remedy.RETRY, COPY_ATTEMPTS - 1, TableState.PARKED),
-        (Remedy.WAIT, 0, TableState.DATA_COPY),
+        (Remedy.PARK, 0, TableState.PARKED, ""),
+        (Remedy.RETRY, 0, TableState.DATA_COPY, ""),
         (
-            Remedy.WAIT,
+            Remedy.RETRY,
             COPY_ATTEMPTS - 1,
-            TableState.DATA_COPY,
-        ),  # a server that is away is not the table's fault
-        (Remedy.STOP, COPY_ATTEMPTS - 1, TableState.DATA_COPY),
+            TableState.PARKED,
+            "\n  → when its cause is gone, pgsluice copy CONFIG public.t",
+        ),
+        (Remedy.WAIT, 0, TableState.DATA_COPY, ""),
+        # A server that is away is not the table's fault.
+        (Remedy.WAIT, COPY_ATTEMPTS - 1, TableState.DATA_COPY, ""),
+        (Remedy.STOP, COPY_ATTEMPTS - 1, TableState.DATA_COPY, ""),
     ],
 )
-def test_errors(remedy: Remedy, failures: int, state: TableState) -> None:
+def test_errors(remedy: Remedy, failures: int, state: TableState, way_out: str) -> None:
     table = after(Failure(remedy, "why"), failures)
-    assert (table.state, table.error) == (state, "why")
+    assert (table.state, table.error) == (state, f"why{way_out}")
     # What is parked here needs nothing that came before it.
     assert table.applied_through == Lsn(100)

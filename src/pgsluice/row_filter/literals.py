@@ -23,6 +23,7 @@ from pgsluice.row_filter.literals_range import read_range
 from pgsluice.row_filter.values import SUBTYPES, VALUE_TYPES, NotReadable
 from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
 from pgsluice.row_filter.values.jsonpath import format_path, parse_path
+from pgsluice.row_filter.values.strings import is_octal
 
 
 def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) -> str:
@@ -99,9 +100,12 @@ def _name(text: str, codec: str) -> str:
 
 def _char(text: str, codec: str) -> str:
     """``"char"``: one byte."""
-    if re.fullmatch(r"\\[0-3][0-7][0-7]", text):
-        code = int(text[1:], 8)
-        return chr(code) if 0 < code < 128 else ("" if code == 0 else text)
+    if is_octal(text.encode(codec)):
+        raise not_exact(
+            'an octal constant of type "char"',
+            "Versions before 16 read it as a backslash, later ones as the byte.",
+            'Compare a cast to text, such as "char"::text.',
+        )
     data = text.encode(codec)[:1]
     if data and data[0] >= 128:
         return f"\\{data[0]:03o}"

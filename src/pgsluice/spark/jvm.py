@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -65,7 +66,12 @@ def launch(settings: Mapping[str, str], app_name: str, log: Path, *, is_quick: b
         settings = {**settings, _CLASS_PATH: _class_path(spark, settings.get(_CLASS_PATH))}
     conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
     with log.open("ab") as file, _quick_scripts(spark):
-        gateway = launch_gateway(conf, popen_kwargs={"stderr": file})  # type: ignore[no-untyped-call]
+        try:
+            gateway = launch_gateway(conf, popen_kwargs={"stderr": file})  # type: ignore[no-untyped-call]
+        except Exception as error:
+            # PySpark's frames refer to the process: it stays a zombie until they let it go.
+            traceback.clear_frames(error.__traceback__)
+            raise
     context: Any = SparkContext(conf=conf, gateway=gateway)
     # It would print a traceback when the JVM ends: the error says it.
     context._accumulatorServer.handle_error = lambda *_: None

@@ -122,9 +122,16 @@ class Spool:
         """
         folder = Path(path)
         storage = LocalStorage(folder)
+
+        def has_others() -> bool:
+            return any(storage.read(name) is not None for name in (START, FRONTIER))
+
+        # Another process may make or forget the spool meanwhile: so the other files are looked for
+        # before the identity, and once more if it is not there.
+        had_others = has_others()
         if storage.read(IDENTITY) is not None:
             return True
-        if any(storage.read(name) is not None for name in (START, FRONTIER)):
+        if had_others and has_others() and storage.read(IDENTITY) is None:
             raise missing(str(folder / IDENTITY))
         return False
 

@@ -16,6 +16,7 @@ from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, r
 from pgsluice.row_filter.kernels.letters import encoder, lower_as, upper_as
 from pgsluice.row_filter.values import CannotKnow, SqlError, Value
 from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
+from pgsluice.row_filter.values.strings import is_octal
 
 S = TypeVar("S", str, bytes)
 _NAME_BYTES: Final = 63
@@ -353,7 +354,13 @@ def _char_to_text(byte: int) -> str:
     return chr(byte) if byte else ""
 
 
-sited("char(text)")(_of_bytes(lambda data: data[0] if data else 0))
+def _to_char(data: bytes) -> int:
+    if is_octal(data):
+        raise CannotKnow('versions of PostgreSQL read an octal text as different "char" values')
+    return data[0] if data else 0
+
+
+sited("char(text)")(_of_bytes(_to_char))
 
 
 @kernel("int4(char)")

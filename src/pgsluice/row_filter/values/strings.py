@@ -29,6 +29,11 @@ def parse_bytea(text: str) -> bytes:
     return _ESCAPE.sub(lambda m: b"\\" if m[1] == b"\\" else bytes([int(m[1], 8)]), raw)
 
 
+def is_octal(data: bytes) -> bool:
+    """Whether a text is the octal form of a ``"char"``, which only 16 and later read as a byte."""
+    return re.fullmatch(rb"\\[0-7]{3}", data) is not None
+
+
 def parse_char(text: str) -> int:
     """Parse ``"char"``: one byte; a byte above 127 prints in octal, zero as nothing."""
     raw = text.encode("utf-8")
