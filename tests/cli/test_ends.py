@@ -1,7 +1,7 @@
 """SIGTERM and SIGINT end every command within 10 s, also while a server or a disk hangs.
 
-All commands are started first, each with something that hangs in its own way. When each is where
-it hangs, all get their signal.
+Some commands at a time are started, each with something that hangs in its own way. When each is
+where it hangs, they get their signals.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
 from psycopg.conninfo import make_conninfo
 from tests.support.capturing import await_that
 from tests.support.databases import Database, fresh_database
@@ -40,6 +39,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, RecordStore, SubscriptionRecord
 
 DEADLINE_S = 10
+AT_ONCE = 6
+"""How many commands start and end at a time: all of them would take seconds of CPU."""
 SILENCE = Action.SILENCE
 PASSWORD_PLEASE = message(b"R", (3).to_bytes(4))
 
@@ -218,46 +219,40 @@ class Ended(NamedTuple):
     said: str
 
 
-@pytest.fixture(scope="module")
-def ended(
-    server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Ended]]:
-    """How each command ended; the code is None if it did not."""
+def test_a_signal_ends_every_command(server: EmbeddedServer, tmp_path: Path) -> None:
     with fresh_database(server) as db, ExitStack() as stack:
         db.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-        stage = Stage(db, tmp_path_factory.mktemp("moments"), stack)
-        hanging = {name: begin(stage) for name, begin in MOMENTS.items()}
-        away = dict(hanging)
+        stage = Stage(db, tmp_path, stack)
+        ended: dict[str, Ended] = {}
+        for names in _some_at_a_time(list(MOMENTS)):
+            hanging = {name: MOMENTS[name](stage) for name in names}
+            away = dict(hanging)
 
-        def all_are_there() -> bool:
-            for name in [name for name, (_, is_there) in away.items() if is_there()]:
-                del away[name]
-            return not away
+            def all_are_there(away: dict[str, Hanging] = away) -> bool:
+                for name in [name for name, (_, is_there) in away.items() if is_there()]:
+                    del away[name]
+                return not away
 
-        with suppress(pytest.fail.Exception):  # the test of a command that is not there says it
-            await_that(all_are_there, timeout_s=30)
-        for name, (process, _) in hanging.items():
-            if name not in away:
-                process.send_signal(SIGNALS[name])
-        deadline = time.monotonic() + DEADLINE_S
-        yield {name: _end(process, deadline) for name, (process, _) in hanging.items()}
+            await_that(all_are_there, timeout_s=60)
+            for name in names:
+                hanging[name].process.send_signal(SIGNALS[name])
+            deadline = time.monotonic() + DEADLINE_S
+            ended |= {name: _end(hanging[name].process, deadline) for name in names}
+    for name, (code, said) in ended.items():
+        assert code == 128 + SIGNALS[name], f"{name}: {said}"
+        assert "Traceback" not in said, name
+        assert "bug" not in said, name
+
+
+def _some_at_a_time(names: list[str]) -> list[list[str]]:
+    return [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
 
 
 def _end(process: subprocess.Popen[bytes], deadline: float) -> Ended:
+    """How a command ended; the code is None if it did not."""
     try:
         said, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         process.kill()
         return Ended(None, process.communicate()[0].decode())
     return Ended(process.returncode, said.decode())
-
-
-@pytest.mark.xdist_group("processes")
-@pytest.mark.parametrize(("name", "number"), SIGNALS.items())
-def test_a_signal_ends_a_command_while(
-    ended: dict[str, Ended], name: str, number: signal.Signals
-) -> None:
-    code, said = ended[name]
-    assert code == 128 + number, said
-    assert "Traceback" not in said
-    assert "bug" not in said
