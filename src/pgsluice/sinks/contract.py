@@ -16,8 +16,9 @@ The rules of every write of a handle:
 A sink may also read earlier versions of its tables: then a renamed table is copied from the
 target under its old name (:class:`ReadingHandle`), and from the source otherwise.
 
-A sink may also stage: tasks write rows that nobody sees, and one commit in the driver makes
-them visible (:class:`StagingHandle`).
+A sink may also stage: tasks write what nobody sees, and one commit makes it visible. It may do so
+with the rows of a copy (:class:`StagingHandle`), and with a large batch's changes
+(:class:`ChangesStagingHandle`).
 
 Errors that concern one table are TableErrors; a SinkError says that the target as a whole
 cannot be used.
@@ -163,6 +164,26 @@ class StagedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedChanges:
+    """Changes of a batch that one task has written and that nobody sees yet; it pickles.
+
+    Attributes:
+        version: the table's, which they start from.
+        rows_inserted, rows_updated, rows_deleted, rows_skipped: see :class:`Applied`.
+        bytes_written: of new files.
+        payload: what the sink needs to commit them; only the sink reads it.
+    """
+
+    version: int
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_skipped: int = 0
+    bytes_written: int = 0
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class TargetContent:
     """One version of a target.
 
@@ -288,6 +309,37 @@ class StagingHandle(Protocol):
 
         Raises:
             Overtaken: another commit came first; the staged rows can be committed again.
+        """
+
+
+@runtime_checkable
+class ChangesStagingHandle(Protocol):
+    """What a handle adds when tasks can share the changes of one batch, and one commit takes them.
+
+    Each task has all changes of some keys, in any number of pieces, so that no task needs more
+    memory than a piece. An attempt that is not committed leaves at most files that nobody refers
+    to.
+    """
+
+    def can_stage_changes(self) -> bool:
+        """Whether this table's changes can be staged; the table exists."""
+
+    def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
+        """Write what some keys' changes make of the handle's version, durably and unseen.
+
+        Args:
+            pieces: net changes that follow each other: each starts from what those before it
+                leave. The table has their columns, in types that hold their values.
+
+        Raises:
+            TableError: as :meth:`TableHandle.apply`.
+        """
+
+    def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
+        """Take the changes of all tasks, which start from the handle's version, in one commit.
+
+        Raises:
+            Overtaken: another commit came first.
         """
 
 

@@ -31,10 +31,12 @@ from pgsluice.schema_rules import (
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
+    ChangesStagingHandle,
     CommitMarker,
     Overtaken,
     ReadingHandle,
     Sink,
+    StagedChanges,
     StagedRows,
     StagingHandle,
     TableHandle,
@@ -217,6 +219,68 @@ class TableWriter:
             return self._write(lambda handle: _commit_load(handle, staged, position))
 
         return self._until_first(attempt)
+
+    # Changes in two halves: staged in tasks, committed once by one of them.
+
+    def can_stage_changes(self) -> bool:
+        """Whether changes of this table, which has to exist, can be staged."""
+        handle = self._opened()
+        return (
+            handle.version >= 0
+            and isinstance(handle, ChangesStagingHandle)
+            and handle.can_stage_changes()
+        )
+
+    def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
+        """The half of each task: write what the changes of some keys leave, before the commit.
+
+        Args:
+            pieces: net changes that follow each other; the first starts at the table's position.
+
+        Raises:
+            TableError: the table holds another source's rows, was changed by others, or the
+                changes do not fit it.
+            PgsluiceError: another attempt moved the table.
+        """
+        self._refuse_another_start(self._marker_to_start_from())
+        handle = self._opened()
+        assert isinstance(handle, ChangesStagingHandle)
+        return handle.stage_changes(map(self._fitting, pieces))
+
+    def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
+        """The half of the commit's author: take what all tasks have staged, once.
+
+        Raises:
+            TableError: the table holds another source's rows, or was changed by others.
+            PgsluiceError: another commit came after the changes were staged: they have to be
+                staged again.
+        """
+
+        def attempt() -> Applied:
+            marker = self._marker_to_start_from()
+            if marker is not None and marker.reaches(self._identity, position):
+                return self._skipped(marker)
+            self._refuse_another_start(marker)
+            handle = self._opened()
+            assert isinstance(handle, ChangesStagingHandle)
+            if any(part.version != handle.version for part in staged):
+                raise PgsluiceError(
+                    f"another commit came while changes of {self._table.title} were staged",
+                    hint="try again",
+                )
+            return self._write(lambda _: handle.commit_changes(staged, position))
+
+        return self._until_first(attempt)
+
+    def _fitting(self, changes: NetChanges) -> NetChanges:
+        """The changes, if the table has all of their columns."""
+        if lacking := self._columns_to_add(changes):
+            raise PgsluiceError(
+                f"the target of {self._table.title} lacks the column {lacking[0].name!r} of staged "
+                "changes",
+                hint="try again",
+            )
+        return changes
 
     # The handle and its marker.
 

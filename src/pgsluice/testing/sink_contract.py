@@ -13,11 +13,19 @@ from pgsluice.testing.sink_changes import ChangesContract
 from pgsluice.testing.sink_columns import ColumnsContract
 from pgsluice.testing.sink_copies import CopiesContract
 from pgsluice.testing.sink_keys import KeysContract
+from pgsluice.testing.sink_staged_changes import StagedChangesContract
 from pgsluice.testing.sink_staging import StagingContract
 from pgsluice.testing.sink_tests import SCHEMA, TABLE, batches, changes, identity, net, row
 
 __all__ = ["SCHEMA", "TABLE", "SinkContract", "batches", "changes", "identity", "net", "row"]
 
 
-class SinkContract(CopiesContract, ChangesContract, ColumnsContract, KeysContract, StagingContract):
+class SinkContract(
+    CopiesContract,
+    ChangesContract,
+    ColumnsContract,
+    KeysContract,
+    StagingContract,
+    StagedChangesContract,
+):
     """What every sink owes; see :mod:`pgsluice.sinks.contract`."""

@@ -18,6 +18,7 @@ SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("big", pa.string())]
 )
 TABLE = TargetTable("public", "t", SCHEMA, ("id",))
+KEYLESS = TargetTable("public", "keyless", SCHEMA, ())
 SPOOL = "5b0a7c1e-0000-4000-8000-000000000001"
 
 

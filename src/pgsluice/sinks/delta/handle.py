@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -27,17 +28,21 @@ from pgsluice.sinks.contract import (
     Applied,
     CommitMarker,
     Overtaken,
+    StagedChanges,
     StagedRows,
     TargetContent,
     TargetIdentity,
     TargetTable,
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
+from pgsluice.sinks.delta.commit import commit
 from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.features import refuse_unknown_rules, was_merged_on_read
-from pgsluice.sinks.delta.log import local_folder, newest_snapshot
+from pgsluice.sinks.delta.key_index import KeyIndex
+from pgsluice.sinks.delta.log import Snapshot, local_folder, newest_snapshot
 from pgsluice.sinks.delta.merge import merge
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
+from pgsluice.sinks.delta.staged_changes import applied_changes, commit_actions, stage_changes
 from pgsluice.sinks.delta.statistics import writer_properties
 from pgsluice.sinks.delta.store_errors import store_error
 from pgsluice.sinks.delta.upkeep import drop_vectors
@@ -157,6 +162,43 @@ class DeltaHandle:
         self._bytes_written = applied.bytes_written
         return applied
 
+    def can_stage_changes(self) -> bool:
+        """On a disk, if nothing in the table asks for what only deltalake does."""
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return False
+        with suppress(TableError):
+            refuse_unknown_rules(snapshot, self._table.title)
+            return True
+        return False
+
+    def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
+        snapshot = self._same_snapshot()
+        return stage_changes(
+            snapshot,
+            partial(KeyIndex.of, snapshot, self._sink.cache_dir),
+            pieces,
+            self._table.title,
+            searches_new=self._sink.foreign_writes != "park",
+            keeps_vectors=False,
+        )
+
+    def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
+        delta, snapshot = self._delta, self._same_snapshot()
+        assert delta is not None
+        actions, size = commit_actions(snapshot, staged, keeps_vectors=False)
+        made = commit(
+            snapshot,
+            "MERGE",
+            actions,
+            transactions=commit_marker.transactions(self._identity, position, self.version + 1),
+            information=commit_marker.information(self._identity, position),
+        )
+        delta.update_incremental()
+        applied = applied_changes(made.version, staged, size)
+        self._bytes_written = applied.bytes_written
+        return applied
+
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         if self._delta is None:
             return False
@@ -173,15 +215,28 @@ class DeltaHandle:
     def _drop_vectors(self) -> bool:
         """Give a table that was merged on read back to readers without deletion vectors; whether
         that was done."""
-        folder = local_folder(self._uri)
-        snapshot = None if folder is None else newest_snapshot(folder)
-        if snapshot is None or snapshot.version != self.version:
+        snapshot = self._snapshot()
+        if snapshot is None:
             return False
         refuse_unknown_rules(snapshot, self._table.title)
         with suppress(Overtaken):  # another commit came first; the next maintenance does it
             drop_vectors(snapshot)
             return True
         return False
+
+    def _snapshot(self) -> Snapshot | None:
+        """The handle's version as our own commits take it; None: another commit came first, or the
+        table is in an object store."""
+        folder = local_folder(self._uri)
+        snapshot = None if folder is None else newest_snapshot(folder)
+        return snapshot if snapshot is not None and snapshot.version == self.version else None
+
+    def _same_snapshot(self) -> Snapshot:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            raise Overtaken(f"another commit came first in {self._table.title}")
+        refuse_unknown_rules(snapshot, self._table.title)
+        return snapshot
 
     def _change(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> Applied:
         self._write(lambda: columns.list_invariants(delta))

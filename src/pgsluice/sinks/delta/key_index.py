@@ -15,7 +15,7 @@ import threading
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ import pyarrow as pa
 from pgsluice.changes.lineage import number_rows
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.key_numbers import Numbers, numbers_of
-from pgsluice.sinks.delta.log import DataFile
+from pgsluice.sinks.delta.log import DataFile, Snapshot
 
 _FORMAT = "1"
 _CHECKSUM_BYTES = 4
@@ -82,6 +82,12 @@ class KeyIndex:
         definition = f"{_FORMAT}\n{table_id}\n{folder}\n{keys}"
         name = hashlib.sha256(definition.encode()).hexdigest()[:32]
         self._folder = _cache_folder(cache_dir) / name
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, cache_dir: str | None, key: Sequence[str]) -> KeyIndex:
+        """The sidecars of a table, by the names of its key columns."""
+        keys = pa.schema([snapshot.schema.field(name) for name in key])
+        return cls(cache_dir, snapshot.folder, str(snapshot.metadata["id"]), keys)
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
         """The rows of each file that have one of the wanted keys; files without any are left out.

@@ -70,7 +70,7 @@ def rewrite(snapshot: Snapshot, files: Sequence[DataFile]) -> Snapshot:
     Raises:
         Overtaken: another commit came first.
     """
-    actions = _rewritten(snapshot, files)
+    actions = rewritten(snapshot, files)
     return commit(snapshot, "OPTIMIZE", actions, transactions=_still_ours(snapshot))
 
 
@@ -81,18 +81,23 @@ def drop_vectors(snapshot: Snapshot) -> Snapshot:
         Overtaken: another commit came first.
     """
     files = [file for file in snapshot.files.values() if file.vector is not None]
-    actions = [*definition_without_vectors(snapshot), *_rewritten(snapshot, files)]
+    actions = [*definition_without_vectors(snapshot), *rewritten(snapshot, files)]
     return commit(snapshot, "REORG", actions, transactions=_still_ours(snapshot))
 
 
-def _rewritten(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, Any]]:
+def rewritten(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, Any]]:
     """Write the live rows of files to new files; the actions that exchange them."""
-    rows = _joined(live_rows(snapshot.folder, files, snapshot.schema))
-    written = staging.write_files(folder_of_files(snapshot.folder), snapshot.schema, rows)
+    written = write_live_rows(snapshot, files)
     return [
         *(removed(file, changes_data=False) for file in files),
         *(added(file["path"], file["size"], file["stats"], changes_data=False) for file in written),
     ]
+
+
+def write_live_rows(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, Any]]:
+    """Write the live rows of files to new files, as :func:`.staging.write_files` returns them."""
+    rows = _joined(live_rows(snapshot.folder, files, snapshot.schema))
+    return staging.write_files(folder_of_files(snapshot.folder), snapshot.schema, rows)
 
 
 def live_rows(

@@ -18,6 +18,7 @@ from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
     CommitMarker,
+    StagedChanges,
     StagedRows,
     TargetContent,
     TargetIdentity,
@@ -30,8 +31,9 @@ from pgsluice.sinks.delta.features import definition, refuse_unknown_rules
 from pgsluice.sinks.delta.handle import content_of, first_rows
 from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.log import Snapshot, operations
+from pgsluice.sinks.delta.staged_changes import applied_changes, commit_actions, stage_changes
 from pgsluice.sinks.delta.upkeep import keep_up, live_rows
-from pgsluice.sinks.delta.vector_merge import Merged, VectorMerge
+from pgsluice.sinks.delta.vector_merge import VectorMerge
 
 if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
@@ -127,9 +129,9 @@ class VectorHandle:
         snapshot, title = self._snapshot, self._table.title
         refuse_unknown_rules(snapshot, title)
         index = self._index = self._index_of(changes.key)
-        merged = self._merged(VectorMerge(snapshot, index, title), changes)
-        allowed = [] if snapshot.has_vectors else self._definition(None)
-        self._commit("MERGE", [*allowed, *merged.actions], position)
+        merge = VectorMerge(snapshot, index, title)
+        merged = merge.apply(changes, searches_new=self._searches_new)
+        self._commit("MERGE", [*self._allowed(), *merged.actions], position)
         return Applied(
             version=self.version,
             rows_inserted=merged.rows_inserted,
@@ -138,6 +140,26 @@ class VectorHandle:
             rows_skipped=merged.rows_skipped,
             bytes_written=merged.bytes_written,
         )
+
+    def can_stage_changes(self) -> bool:
+        return True
+
+    def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
+        refuse_unknown_rules(self._snapshot, self._table.title)
+        return stage_changes(
+            self._snapshot,
+            self._index_of,
+            pieces,
+            self._table.title,
+            searches_new=self._searches_new,
+            keeps_vectors=True,
+        )
+
+    def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
+        refuse_unknown_rules(self._snapshot, self._table.title)
+        actions, size = commit_actions(self._snapshot, staged, keeps_vectors=True)
+        self._commit("MERGE", [*self._allowed(), *actions], position)
+        return applied_changes(self.version, staged, size)
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         before = self.version
@@ -154,14 +176,9 @@ class VectorHandle:
             self._index.forget(self._snapshot.files)
         return is_done
 
-    def _merged(self, merge: VectorMerge, net: NetChanges) -> Merged:
-        if net.is_empty:
-            return Merged(rows_skipped=net.skipped)
-        if net.truncated:
-            return merge.replace(net)
-        # Where others may change the data, a search makes sure that no key comes twice.
-        is_new = net.only_new and self._sink.foreign_writes == "park"
-        return merge.append(net) if not net.key or is_new else merge.merge(net)
+    @property
+    def _searches_new(self) -> bool:
+        return self._sink.foreign_writes != "park"
 
     def _create(self, net: NetChanges, position: Lsn) -> Applied:
         rows, skipped = first_rows(net, self.target_types(net.schema))
@@ -191,6 +208,10 @@ class VectorHandle:
             bytes_written=sum(file["size"] for file in files),
         )
 
+    def _allowed(self) -> list[dict[str, Any]]:
+        """What allows the table deletion vectors, if it has none yet."""
+        return [] if self._snapshot.has_vectors else self._definition(None)
+
     def _definition(self, schema: pa.Schema | None) -> list[dict[str, Any]]:
         hours = maintenance.log_hours(self._sink.cut_retention_s, self._sink.history_retention_s)
         properties = maintenance.table_properties(hours)
@@ -207,7 +228,4 @@ class VectorHandle:
         )
 
     def _index_of(self, key: Sequence[str]) -> KeyIndex:
-        snapshot = self._snapshot
-        keys = pa.schema([snapshot.schema.field(name) for name in key])
-        table_id = str(snapshot.metadata["id"])
-        return KeyIndex(self._sink.cache_dir, snapshot.folder, table_id, keys)
+        return KeyIndex.of(self._snapshot, self._sink.cache_dir, key)

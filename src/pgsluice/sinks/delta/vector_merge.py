@@ -58,6 +58,19 @@ class VectorMerge:
         self._index = index
         self._table = table
 
+    def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
+        """Write the files of changes; nothing is committed.
+
+        Args:
+            searches_new: others may change the data: a search makes sure that no key comes twice.
+        """
+        if net.is_empty:
+            return Merged(rows_skipped=net.skipped)
+        if net.truncated:
+            return self.replace(net)
+        is_new = net.only_new and not searches_new
+        return self.append(net) if not net.key or is_new else self.merge(net)
+
     def merge(self, net: NetChanges) -> Merged:
         """Write the files of changes that do not truncate; nothing is committed.
 
