@@ -24,6 +24,7 @@ from pgsluice.capture.commands import Command, to_writer
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.flush_limit import FlushLimit
 from pgsluice.capture.frames import Chunk
+from pgsluice.capture.segment_pace import SegmentPace
 from pgsluice.capture.store import Store
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
@@ -51,7 +52,7 @@ class Pace:
 
     Attributes:
         segment_bytes: at this size.
-        segment_s: at this age.
+        segment_s: this long after the segment before it; at once, if that is longer ago.
         status_s: the longest time between two status updates.
         silence_s: a server that sends nothing for half of it is asked for a reply, and the
             connection is given up at its end; 0: never.
@@ -100,6 +101,7 @@ class Receiver:
         self._assembler = TransactionAssembler(
             facts, store.prepared_relations, self._limit, parallel=parallel
         )
+        self._segments = SegmentPace(pace.segment_bytes, pace.segment_s, time.monotonic())
         self._policy = AckPolicy(store.durable, status_s=pace.status_s, is_eager=until is not None)
         self._progress_at = 0.0
         self._requested_at = 0.0
@@ -122,7 +124,7 @@ class Receiver:
                 self._wait_for_room()
                 is_drained = self._receive_chunk()
                 now = time.monotonic()
-                self._cut(now)
+                self._cut(now, is_drained=is_drained)
                 self._send_due(now)
                 if is_drained:
                     self._wait_for_server(self._due_in(now))
@@ -214,14 +216,15 @@ class Receiver:
             wants_reply=message.reply_requested,
         )
 
-    def _cut(self, now: float) -> None:
-        """Hand over what is large or old enough."""
-        assembler, limit = self._assembler, self._pace.segment_bytes
-        if assembler.whole_since is not None and (
-            assembler.whole_bytes >= limit or now - assembler.whole_since >= self._pace.segment_s
+    def _cut(self, now: float, *, is_drained: bool) -> None:
+        """Hand over the whole transactions that wait, if a segment is due, and what is large."""
+        assembler = self._assembler
+        if assembler.whole_since is not None and self._segments.is_due(
+            now, assembler.whole_since, assembler.whole_bytes, is_drained=is_drained
         ):
             self._hand_over_all(assembler.take_whole())
-        self._hand_over_all(assembler.overflow(limit))
+            self._segments.wrote(now)
+        self._hand_over_all(assembler.overflow(self._pace.segment_bytes))
 
     def _hand_over_all(self, commands: Iterable[Command]) -> None:
         """Give commands to the store; meanwhile the server gets its status."""
@@ -285,7 +288,7 @@ class Receiver:
         """How long to wait for the socket."""
         due = [self._policy.next_event_in(now), _STORE_WAIT_S]
         if self._assembler.whole_since is not None:
-            due.append(max(0.0, self._assembler.whole_since + self._pace.segment_s - now))
+            due.append(self._segments.next_in(now))
         if self._until is not None or self._store.done != self._store.submitted:
             due.append(0.02)
         return min(due)

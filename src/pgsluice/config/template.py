@@ -28,7 +28,7 @@ publications = [{publication}]
 # Changes that were received and not yet applied: a folder on a durable local disk.
 path = {spool}
 # segment_bytes = "16 MiB"   # a segment ends at this size,
-# segment_ms = 200           # or at this age
+# segment_ms = 200           # or so long after the one before it; after a pause, at once
 # retention = "0s"           # how long segments are kept after every subscription applied them
 # max_bytes = "20 GiB"       # the spool's limit (default: 90 % of the disk). All transactions
 #                            # that are open or prepared at the same time have to fit
