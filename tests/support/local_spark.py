@@ -1,4 +1,4 @@
-"""What a subscription needs of Spark, in this process: frames of tasks, and a streaming query.
+"""What a subscription needs of Spark, in this process: jobs of tasks, and a streaming query.
 
 Without a JVM and its workers, many tables are applied in the time of a few. What is left out is
 Spark: checkpoints, processes, its own failures. Tests of those use Spark. Functions are pickled
@@ -7,6 +7,7 @@ as Spark pickles them, so that tasks share nothing with the driver.
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,18 +27,10 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 
 class LocalFrame:
-    """A DataFrame: partitions, and what maps them."""
+    """A DataFrame: the batches of its partitions."""
 
     def __init__(self, partitions: Sequence[Batches]) -> None:
         self._partitions = partitions
-
-    def mapInArrow(self, function: Any, _: str) -> LocalFrame:  # noqa: N802 - Spark's name
-        pickled = cloudpickle.dumps(function)
-
-        def mapped(batches: Batches) -> Iterator[pa.RecordBatch]:
-            yield from cloudpickle.loads(pickled)(batches())
-
-        return LocalFrame([partial(mapped, batches) for batches in self._partitions])
 
     def collect(self) -> list[Row]:
         return [
@@ -45,6 +38,24 @@ class LocalFrame:
             for batches in self._partitions
             for batch in batches()
             for values in batch.to_pylist()
+        ]
+
+
+class LocalRDD:
+    """An RDD without rows, and the function that makes rows of its partitions."""
+
+    def __init__(self, partitions: int, function: Any = None) -> None:
+        self._partitions = partitions
+        self._pickled = cloudpickle.dumps(function)
+
+    def mapPartitionsWithIndex(self, function: Any) -> LocalRDD:  # noqa: N802 - Spark's name
+        return LocalRDD(self._partitions, function)
+
+    def collect(self) -> list[Any]:
+        return [
+            pickle.loads(pickle.dumps(row))
+            for index in range(self._partitions)
+            for row in cloudpickle.loads(self._pickled)(index, iter(()))
         ]
 
 
@@ -109,19 +120,16 @@ class LocalSession:
     def register(self, source: type[DataSource]) -> None:
         self._sources[source.name()] = source
 
-    def range(self, start: int, end: int, step: int, partitions: int) -> LocalFrame:
-        numbers = range(start, end, step)
-
-        def part(index: int) -> Iterator[pa.RecordBatch]:
-            yield pa.record_batch([pa.array(numbers[index::partitions], pa.int64())], names=["id"])
-
-        return LocalFrame([partial(part, index) for index in range(partitions)])
+    def parallelize(self, _: list[Any], partitions: int) -> LocalRDD:
+        return LocalRDD(partitions)
 
     def format(self, name: str) -> _Stream:
         return _Stream(self._sources[name])
 
-    def interruptAll(self) -> None:  # noqa: N802 - Spark's name
+    def addJobTag(self, _: str) -> None:  # noqa: N802 - Spark's name, like those below
         """Tasks end by themselves."""
+
+    removeJobTag = cancelJobsWithTag = addJobTag  # noqa: N815
 
 
 class _Stream:

@@ -2,20 +2,22 @@
 
 A piece of work that fails has a :class:`~pgsluice.errors.Failure` instead of a result, and the
 others go on.
+
+The jobs are those of an RDD. Of a DataFrame, Spark would first analyse, optimise, plan and compile
+a query, which takes longer than the changes of most batches.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
-
-import pyarrow as pa
 
 from pgsluice.errors import Failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_JOB_TAG = "pgsluice"
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -53,13 +55,21 @@ def run_tasks(
     if not works:
         return []
 
-    def outcomes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            indices = batch.column(0).to_pylist()
-            pickled = [pickle.dumps((index, attempt(run, works[index]))) for index in indices]
-            yield pa.record_batch([pa.array(pickled, pa.binary())], names=["outcome"])
-
     tasks = min(len(works), most_tasks or len(works))
-    frame = spark.range(0, len(works), 1, tasks).mapInArrow(outcomes, "outcome binary")
-    results = [pickle.loads(row[0]) for row in frame.collect()]  # noqa: S301 - our own tasks wrote it
+
+    def outcomes(task: int, rows: Iterable[object]) -> Iterator[tuple[int, R | Failure]]:
+        list(rows)  # there are none; Spark uses a worker again only if it has read its input
+        return ((index, attempt(run, works[index])) for index in range(task, len(works), tasks))
+
+    context = spark.sparkContext
+    context.addJobTag(_JOB_TAG)
+    try:
+        results = context.parallelize([], tasks).mapPartitionsWithIndex(outcomes).collect()
+    finally:
+        context.removeJobTag(_JOB_TAG)
     return [(works[index], result) for index, result in results]
+
+
+def interrupt_tasks(spark: SparkSession) -> None:
+    """End the jobs of :func:`run_tasks` that run now; each raises an error where it was started."""
+    spark.sparkContext.cancelJobsWithTag(_JOB_TAG)

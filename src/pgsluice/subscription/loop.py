@@ -22,6 +22,7 @@ from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import raise_if_ended
+from pgsluice.spark.tasks import interrupt_tasks
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.running import POLL_S, RunningSubscription
@@ -143,7 +144,7 @@ class RunLoop:
             with suppress(Exception):  # Spark has ended, or cannot be reached any more
                 spark = self._session.running
                 if spark is not None and any(thread.is_alive() for thread in threads):
-                    spark.interruptAll()
+                    interrupt_tasks(spark)
             deadline = time.monotonic() + _END_S
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
