@@ -19,10 +19,12 @@ from pgsluice import failpoints
 from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
+from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.key_index import _OpenSidecars
-from pgsluice.sinks.delta.log import _known, commit_path, newest_snapshot, remember
+from pgsluice.sinks.delta.log import _known, commit_path, newest_snapshot, read_commit, remember
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.delta.upkeep import FILES_OF_A_SIZE
+from pgsluice.sinks.delta.vector_merge import LARGE_SHARE
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
@@ -42,6 +44,17 @@ def scan(location: str) -> pa.Table:
     return pa.RecordBatchReader.from_stream(DeltaTable(location).scan()).read_all()
 
 
+@pytest.fixture
+def large_share() -> float:
+    """Of a large batch. The tests' tables have so few rows that most batches would be large."""
+    return 1.0
+
+
+@pytest.fixture(autouse=True)
+def _large_batches(large_share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pgsluice.sinks.delta.vector_merge.LARGE_SHARE", large_share)
+
+
 class TestContract(SinkContract):
     @pytest.fixture
     def sink(self, tmp_path: Path) -> Sink:
@@ -51,6 +64,11 @@ class TestContract(SinkContract):
 
     def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:
         return scan(sink.location(table.namespace, table.name)).to_pylist()
+
+
+@pytest.mark.parametrize("large_share", [LARGE_SHARE])
+class TestContractWithLargeBatches(TestContract):
+    """Batches that rewrite files are right, too."""
 
 
 @pytest.fixture
@@ -98,6 +116,29 @@ def test_a_merge_rewrites_no_file_and_every_reader_sees_it(sink: DeltaSink) -> N
     expected = [row(2, 20, "two"), row(3, 3, "three"), row(4)]
     assert rows_of(sink) == expected
     assert pl.read_delta(location(sink)).sort("id").to_dicts() == expected
+
+
+@pytest.mark.parametrize("large_share", [LARGE_SHARE])
+def test_a_large_batch_rewrites_the_files_that_it_hits_much(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.sinks.delta.staging.TARGET_FILE_BYTES", 1)
+    many = pa.Table.from_pylist([row(id_) for id_ in range(100)], SCHEMA)
+    writer_of(sink).load(many.to_batches(max_chunksize=25), Lsn(100))
+    before = set(DeltaTable(location(sink)).file_uris())
+    assert len(before) == 4
+    t = changes()
+    for id_ in (*range(20), 60):
+        t.update(row(id_, 7))
+    apply(sink, t, 110)
+    after = set(DeltaTable(location(sink)).file_uris())
+    assert len(before & after) == 3
+    assert len(_vectors_in_use(sink)) == 1, "of the file that has one of the changed rows"
+    expected = [row(id_, 7, "big") if id_ in (*range(20), 60) else row(id_) for id_ in range(100)]
+    assert rows_of(sink) == expected
+    apply(sink, update(1, 8), 120)
+    assert len(_vectors_in_use(sink)) == 2
+    assert rows_of(sink)[1] == row(1, 8, "big")
 
 
 class TestForeignCommits:
@@ -243,6 +284,73 @@ def test_a_file_system_without_hard_links_is_named(
     with pytest.raises(TableError, match="refuses hard links"):
         load(sink, row(1))
     assert writer_of(sink).position() is None
+
+
+class TestPowerCut:
+    """A position counts when all that it stands for is on the disk."""
+
+    @pytest.mark.parametrize("way", ["on_read", "on_write"])
+    def test_what_a_commit_names_is_written_out_before_its_position_counts(
+        self, sink: DeltaSink, way: Merge, synced: list[Path]
+    ) -> None:
+        sink = replace(sink, merge=way)
+        load(sink, row(1), row(2), row(3))
+        self._assert_synced(sink, synced, 0)
+        synced.clear()
+        version = apply(sink, update(2, 5), 110).version
+        self._assert_synced(sink, synced, version)
+
+    def test_a_vector_s_commit_is_made_after_its_files_are_written_out(
+        self, sink: DeltaSink, synced: list[Path]
+    ) -> None:
+        load(sink, row(1), row(2), row(3))
+        synced.clear()
+        failpoints.arm("delta.before_commit=eio")
+        with pytest.raises(OSError, match="failpoint"):
+            apply(sink, update(2, 5), 110)
+        failpoints.arm("")
+        folder = Path(location(sink))
+        new = [folder, folder / "_dv", *(folder / "_dv").glob("*.bin")]
+        assert {*new} <= {*synced}
+        assert [path for path in synced if path.suffix == ".parquet"]
+        assert [path for path in synced if path.suffix == ".tmp"], "the commit itself"
+
+    @pytest.mark.parametrize("way", ["on_read", "on_write"])
+    def test_the_commit_of_a_killed_attempt_is_written_out_when_it_is_found(
+        self, sink: DeltaSink, way: Merge, synced: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sink = replace(sink, merge=way)
+        load(sink, row(1), row(2))
+        version = apply(sink, update(2, 5), 110).version
+        monkeypatch.setattr("pgsluice.sinks.delta.durability._synced", {})
+        synced.clear()
+        assert apply(sink, update(2, 5), 110).skipped
+        self._assert_synced(sink, synced, version)
+
+    @pytest.fixture
+    def synced(self, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+        """The files and folders that the operating system was asked to write out."""
+        paths: list[Path] = []
+        fsync = os.fsync
+
+        def noted(descriptor: int) -> None:
+            fsync(descriptor)
+            paths.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+        monkeypatch.setattr(os, "fsync", noted)
+        return paths
+
+    def _assert_synced(self, sink: DeltaSink, synced: list[Path], version: int) -> None:
+        folder = Path(location(sink))
+        added, before = self._added(folder, version), set[Path]()
+        for earlier in range(version):
+            before |= self._added(folder, earlier)
+        assert added - before
+        assert {*(added - before), folder, folder / "_delta_log"} <= {*synced}
+
+    def _added(self, folder: Path, version: int) -> set[Path]:
+        actions = read_commit(folder, version) or []
+        return {folder / action["add"]["path"] for action in actions if "add" in action}
 
 
 class TestUpkeep:

@@ -1,7 +1,8 @@
 """Random steps on a Delta table, beside a dict that has the rows it must have.
 
 Steps are ours (merges, crashes, attempts at once, upkeep, other columns, copies, a change of the
-merging way) and those of others (OPTIMIZE, append, delete, RESTORE, checkpoint, vacuum).
+merging way) and those of others (OPTIMIZE, append, delete, RESTORE, checkpoint, vacuum), by
+deltalake and, if there is a session, by Spark.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pgsluice import failpoints
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, TargetTable
-from pgsluice.sinks.delta import key_index, log
+from pgsluice.sinks.delta import key_index, log, vector_merge
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity
+
+if TYPE_CHECKING:
+    from tests.support.delta_spark import DeltaSpark
 
 Key = tuple[Any, ...]
 Row = dict[str, Any]
@@ -58,10 +62,19 @@ class DeltaFuzz:
         seed: of the random steps.
         kind: of the key, one of KEYS.
         keys: how many different keys there are.
+        spark: takes some of the steps; None: without these steps.
     """
 
-    def __init__(self, folder: Path, seed: int, kind: str, keys: int = 60) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        kind: str,
+        keys: int = 60,
+        spark: DeltaSpark | None = None,
+    ) -> None:
         self.random = random.Random(seed)
+        self.spark = spark
         self.key_schema, self.make_key = KEYS[kind]
         self.keys = keys
         self.cache = folder / "keys"
@@ -92,6 +105,12 @@ class DeltaFuzz:
             self._forget_the_log: 3, self._add_column: 0.5, self._change_the_way: 3,
             self._load: 0.5, self._truncate: 1,
         }  # fmt: skip
+        if self.spark is not None:
+            chances.update({
+                self._spark_optimize: 0.4, self._spark_purge: 0.2, self._spark_vacuum: 0.3,
+                self._spark_delete: 0.4, self._spark_update: 0.4, self._spark_restore: 0.3,
+                self._spark_checkpoint: 0.3,
+            })  # fmt: skip
         for step in self.random.choices(list(chances), list(chances.values()), k=steps):
             try:
                 step()
@@ -100,6 +119,17 @@ class DeltaFuzz:
                 error.add_note(f"step {self.done.total()}: {step.__name__}; {dict(self.done)}")
                 raise
             self.done[step.__name__.removeprefix("_")] += 1
+
+    def check_by_all(self) -> None:
+        """Compare with all readers that know vectors."""
+        self.check()
+        expected = sorted(map(comparable, self.model.values()))
+        by_sql = QueryBuilder().register("t", DeltaTable(self.location)).execute("SELECT * FROM t")
+        rows = pa.RecordBatchReader.from_stream(by_sql).read_all().to_pylist()
+        assert sorted(map(comparable, rows)) == expected
+        if self.spark is not None:
+            rows = self.spark.rows(f"SELECT * FROM delta.`{self.location}`")
+            assert sorted(map(comparable, rows)) == expected
 
     def check(self) -> None:
         """Compare with two readers."""
@@ -198,16 +228,26 @@ class DeltaFuzz:
         }
 
     def _restore(self) -> None:
-        table = DeltaTable(self.location)
+        if (version := self._version_to_restore()) is not None:
+            DeltaTable(self.location).restore(version)
+            self._have_restored(version)
+
+    def _version_to_restore(self) -> int | None:
+        """A recent version with the same columns that can still be read; None: not this time."""
         version = self.random.choice(list(self.history))
-        width, model = self.history[version]
-        if version < table.version() - 8 or width != len(self.columns):
-            return
+        width, _ = self.history[version]
+        newest = DeltaTable(self.location).version()
+        if not newest - 8 <= version < newest or width != len(self.columns):
+            return None
         # Its files may be deleted already; a RESTORE does not look for those of vectors.
         with suppress(DeltaError):
             _rows(DeltaTable(self.location, version=version))
-            table.restore(version)
-            self.model = {key: dict(row) for key, row in model.items()}
+            return version
+        return None
+
+    def _have_restored(self, version: int) -> None:
+        _, model = self.history[version]
+        self.model = {key: dict(row) for key, row in model.items()}
 
     def _checkpoint(self) -> None:
         DeltaTable(self.location).create_checkpoint()
@@ -218,6 +258,44 @@ class DeltaFuzz:
                 0, dry_run=False, enforce_retention_duration=False, full=False
             )
 
+    # The steps of others, by Spark.
+
+    def _spark_optimize(self) -> None:
+        self._by_spark("OPTIMIZE {}")
+
+    def _spark_purge(self) -> None:
+        self._by_spark("REORG TABLE {} APPLY (PURGE)")
+
+    def _spark_vacuum(self) -> None:
+        self._by_spark("VACUUM {} RETAIN 0 HOURS")
+
+    def _spark_delete(self) -> None:
+        limit = self.random.randrange(1000)
+        self._by_spark(f"DELETE FROM {{}} WHERE a >= {limit - 50} AND a < {limit}")
+        self.model = {
+            key: row for key, row in self.model.items() if not limit - 50 <= row["a"] < limit
+        }
+
+    def _spark_update(self) -> None:
+        limit = self.random.randrange(1000)
+        self._by_spark(f"UPDATE {{}} SET a = 1 WHERE a >= {limit - 50} AND a < {limit}")
+        for row in self.model.values():
+            if limit - 50 <= row["a"] < limit:
+                row["a"] = 1
+
+    def _spark_restore(self) -> None:
+        if (version := self._version_to_restore()) is not None:
+            self._by_spark(f"RESTORE TABLE {{}} TO VERSION AS OF {version}")
+            self._have_restored(version)
+
+    def _spark_checkpoint(self) -> None:
+        assert self.spark is not None
+        self.spark.checkpoint(self.location)
+
+    def _by_spark(self, statement: str) -> None:
+        assert self.spark is not None
+        self.spark.sql(statement.format(f"delta.`{self.location}`"))
+
     # What the steps share.
 
     def _writer(self) -> TableWriter:
@@ -225,6 +303,7 @@ class DeltaFuzz:
         return TableWriter(self.sink, table, identity(copy=self.copy))
 
     def _apply(self, net: NetChanges) -> None:
+        vector_merge.LARGE_SHARE = self.random.choice([0.2, 1.0])
         writer = self._writer()
         position = self._next_position()
         applied = writer.apply(net, position)

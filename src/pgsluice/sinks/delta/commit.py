@@ -17,6 +17,7 @@ from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
 from pgsluice.sinks.delta.deletion_vectors import FOLDER, Descriptor
+from pgsluice.sinks.delta.durability import sync, sync_added, sync_log
 from pgsluice.sinks.delta.log import DataFile, Snapshot, after_commit, commit_path, remember
 from pgsluice.sinks.delta.staging import statistics_text
 
@@ -34,7 +35,8 @@ def commit(
     """Make the version after a snapshot.
 
     The file of a version is linked to its name, which fails if the name is taken: so one writer
-    makes a version. deltalake and Spark do the same.
+    makes a version. deltalake and Spark do the same. What it names is on the disk before, and the
+    version when this returns.
 
     Args:
         operation: as readers of the table's history see it.
@@ -64,8 +66,10 @@ def commit(
     folder = snapshot.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     commit_path(snapshot.folder, version).parent.mkdir(exist_ok=True)
+    sync_added(snapshot.folder, actions, snapshot.files)
     written = folder / f"commit-{uuid.uuid4()}.tmp"
     written.write_bytes(lines.encode())
+    sync(written)
     failpoint("delta.before_commit")
     try:
         commit_path(snapshot.folder, version).hardlink_to(written)
@@ -82,6 +86,7 @@ def commit(
     finally:
         written.unlink()
     failpoint("delta.after_commit")
+    sync_log(snapshot.folder, version)
     made = after_commit(snapshot, everything)
     remember(made)
     return made

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs
+from pyroaring import BitMap
 
+from pgsluice.sinks.delta import staging
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.deletion_vectors import read_vector
 from pgsluice.sinks.delta.log import DataFile
@@ -46,15 +48,37 @@ def rows_at(
     return with_all_columns(read, schema).take(pa.array(places))
 
 
-def live_batches(folder: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The live rows of a file in their order, a row group at a time.
+def dead_rows(folder: Path, file: DataFile) -> BitMap:
+    """The numbers of a file's dead rows."""
+    return BitMap() if file.vector is None else read_vector(folder, file.vector)
+
+
+def live_batches(
+    folder: Path, files: Iterable[tuple[DataFile, BitMap]], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The live rows of files, those of one after those of another, in batches that are large
+    enough for a row group of their own.
 
     Args:
-        schema: the columns to read, in the table's types; one that the file lacks is NULL.
+        files: each with its dead rows.
+        schema: the columns to read, in the table's types; one that a file lacks is NULL.
     """
-    dead = np.empty(0, np.int64)
-    if file.vector is not None:
-        dead = np.asarray(read_vector(folder, file.vector).to_array(), np.int64)
+    held: list[pa.RecordBatch] = []
+    for file, dead in files:
+        for batch in _live_batches(folder, file, dead, schema):
+            held.append(batch)
+            if sum(map(len, held)) >= staging.ROWS_IN_A_GROUP:
+                yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+                held = []
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _live_batches(
+    folder: Path, file: DataFile, dead: BitMap, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The live rows of a file in their order, a row group at a time."""
+    dead_places = np.asarray(dead.to_array(), np.int64)
     start = 0
     with file.open(folder) as parquet:
         names = [name for name in schema.names if name in parquet.schema_arrow.names]
@@ -62,8 +86,8 @@ def live_batches(folder: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa
             rows = parquet.read_row_group(group, columns=names)
             count = parquet.metadata.row_group(group).num_rows
             is_live = np.ones(count, np.bool_)
-            first, end = np.searchsorted(dead, (start, start + count))
-            is_live[dead[first:end] - start] = False
+            first, end = np.searchsorted(dead_places, (start, start + count))
+            is_live[dead_places[first:end] - start] = False
             live = with_all_columns(rows, schema).filter(pa.array(is_live))
             yield from live.combine_chunks().to_batches()
             start += count

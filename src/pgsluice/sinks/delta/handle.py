@@ -37,6 +37,7 @@ from pgsluice.sinks.contract import (
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.commit import commit
 from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.durability import sync_through
 from pgsluice.sinks.delta.features import refuse_unknown_rules, was_merged_on_read
 from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.log import Snapshot, local_folder, newest_snapshot
@@ -86,6 +87,7 @@ class DeltaHandle:
     def marker(self) -> CommitMarker | None:
         if self._delta is None:
             return None
+        self._sync()
         return commit_marker.read_marker(self._delta, self._identity)
 
     def content(self, version: int) -> TargetContent | None:
@@ -331,6 +333,7 @@ class DeltaHandle:
         """Open the new content."""
         self._delta = delta = self._open()
         assert delta is not None
+        self._sync()
         with suppress(CommitFailedError):  # another commit came first; the next apply does it
             columns.list_invariants(delta)
         size = sum(maintenance.live_files(delta).values())
@@ -351,6 +354,13 @@ class DeltaHandle:
                     f"another commit came first in {self._table.title}", table=self._table.title
                 ) from None
             raise _without_rows(error, self._table.title) from None
+        self._sync()
+
+    def _sync(self) -> None:
+        """Have the version on the disk before its position counts."""
+        folder = local_folder(self._uri)
+        if folder is not None and self.version >= 0:
+            sync_through(folder, self.version)
 
     def _newest_version(self) -> int:
         newest = self._open()

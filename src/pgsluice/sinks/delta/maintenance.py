@@ -22,6 +22,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pgsluice.sinks.delta.columns import existing_schema
+from pgsluice.sinks.delta.durability import sync_through
+from pgsluice.sinks.delta.log import local_folder
 from pgsluice.sinks.delta.statistics import writer_properties
 
 MAINTAINED = "pgsluice.maintained"
@@ -127,6 +129,9 @@ def maintain(
                 writer_properties=writer_properties(existing_schema(handle)),
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
+            # The files that it replaced are deleted next.
+            if (folder := local_folder(handle.table_uri)) is not None:
+                sync_through(folder, handle.version())
         _vacuum(handle, keep, timedelta(hours=history_hours), full=False)
         if handle.version() // ORPHANS_EVERY > last // ORPHANS_EVERY:
             oldest = max(ORPHAN_AGE, timedelta(hours=history_hours))

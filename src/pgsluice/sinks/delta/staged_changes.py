@@ -47,7 +47,7 @@ def stage_changes(
     """
     versions = _Versions(snapshot, snapshot)
     for net in pieces:
-        merge = VectorMerge(versions.last, index_of(net.key), table)
+        merge = VectorMerge(versions.last, index_of(net.key), table, may_rewrite=False)
         versions.add(merge.apply(net, searches_new=searches_new))
     versions.rewrite(SHARE_OF_DEAD if keeps_vectors else 0.0)
     return versions.staged()

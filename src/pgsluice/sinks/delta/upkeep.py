@@ -22,8 +22,9 @@ from deltalake.exceptions import DeltaError
 from pgsluice.sinks.contract import Overtaken
 from pgsluice.sinks.delta import commit_marker, maintenance, staging
 from pgsluice.sinks.delta.commit import added, commit, removed
-from pgsluice.sinks.delta.data_files import folder_of_files, live_batches
+from pgsluice.sinks.delta.data_files import dead_rows, folder_of_files, live_batches
 from pgsluice.sinks.delta.deletion_vectors import FOLDER
+from pgsluice.sinks.delta.durability import sync
 from pgsluice.sinks.delta.features import definition_without_vectors
 from pgsluice.sinks.delta.log import DataFile, Snapshot, remember
 from pgsluice.sinks.delta.maintenance import MAINTAINED, ORPHAN_AGE, TARGET_FILE_BYTES
@@ -96,28 +97,14 @@ def rewritten(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, A
 
 def write_live_rows(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, Any]]:
     """Write the live rows of files to new files, as :func:`.staging.write_files` returns them."""
-    rows = _joined(live_rows(snapshot.folder, files, snapshot.schema))
+    rows = live_rows(snapshot, files)
     return staging.write_files(folder_of_files(snapshot.folder), snapshot.schema, rows)
 
 
-def live_rows(
-    folder: Path, files: Iterable[DataFile], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     """The live rows of files, those of one after those of another."""
-    for file in files:
-        yield from live_batches(folder, file, schema)
-
-
-def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are large enough for a row group of their own."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(map(len, held)) >= staging.ROWS_IN_A_GROUP:
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held = []
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+    with_dead = ((file, dead_rows(snapshot.folder, file)) for file in files)
+    return live_batches(snapshot.folder, with_dead, snapshot.schema)
 
 
 def _files_to_rewrite(snapshot: Snapshot) -> list[DataFile]:
@@ -170,6 +157,9 @@ def _write_checkpoint(snapshot: Snapshot, log_hours: int) -> None:
         table = DeltaTable(str(snapshot.folder))
         maintenance.keep_log(table, log_hours)
         table.create_checkpoint()
+        # The commits before it are deleted next.
+        log = snapshot.folder / "_delta_log"
+        sync(log / f"{table.version():020}.checkpoint.parquet", log / "_last_checkpoint", log)
         table.cleanup_metadata()
 
 

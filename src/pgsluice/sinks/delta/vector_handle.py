@@ -27,6 +27,7 @@ from pgsluice.sinks.contract import (
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.commit import added, commit, removed
 from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.durability import sync_through
 from pgsluice.sinks.delta.features import definition, refuse_unknown_rules
 from pgsluice.sinks.delta.handle import content_of, first_rows
 from pgsluice.sinks.delta.key_index import KeyIndex
@@ -71,6 +72,8 @@ class VectorHandle:
         return self._snapshot.schema if self.version >= 0 else None
 
     def marker(self) -> CommitMarker | None:
+        if self.version >= 0:
+            sync_through(self._snapshot.folder, self.version)
         return commit_marker.read_marker(self._snapshot, self._identity)
 
     def content(self, version: int) -> TargetContent | None:
@@ -117,7 +120,7 @@ class VectorHandle:
             return Applied(version=self.version)
         rows = (
             columns.altered_batch(batch, schema, added)
-            for batch in live_rows(old.folder, old.files.values(), old.schema)
+            for batch in live_rows(old, old.files.values())
         )
         copied = CopiedRows(rows, schema, self._table.title)
         part = staging.stage(self._uri, schema, copied, None)
@@ -129,7 +132,7 @@ class VectorHandle:
         snapshot, title = self._snapshot, self._table.title
         refuse_unknown_rules(snapshot, title)
         index = self._index = self._index_of(changes.key)
-        merge = VectorMerge(snapshot, index, title)
+        merge = VectorMerge(snapshot, index, title, may_rewrite=True)
         merged = merge.apply(changes, searches_new=self._searches_new)
         self._commit("MERGE", [*self._allowed(), *merged.actions], position)
         return Applied(

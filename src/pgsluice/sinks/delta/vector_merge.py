@@ -1,13 +1,15 @@
 """Net changes as one commit that rewrites no file: merge-on-read.
 
 Rows that are updated or deleted die by their files' deletion vectors; updated and inserted rows go
-into a new file. The sidecars of :mod:`.key_index` say where the rows of a key are.
+into a new file. The sidecars of :mod:`.key_index` say where the rows of a key are. Only a batch
+that hits a large part of the table rewrites files: that costs as much, and readers have less to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,10 +23,13 @@ from pgsluice.sinks.delta import staging
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.commit import added, removed, with_vector
 from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.data_files import folder_of_files, rows_at
-from pgsluice.sinks.delta.deletion_vectors import read_vector, write_vectors
+from pgsluice.sinks.delta.data_files import dead_rows, folder_of_files, live_batches, rows_at
+from pgsluice.sinks.delta.deletion_vectors import write_vectors
 from pgsluice.sinks.delta.key_index import Hits, Indexes, KeyIndex
 from pgsluice.sinks.delta.log import DataFile, Snapshot
+
+LARGE_SHARE = 0.2
+"""A batch that hits a larger part of a table's rows rewrites the files that it hits so much."""
 
 
 @dataclass(slots=True)
@@ -51,12 +56,17 @@ class VectorMerge:
         snapshot: the version.
         index: the table's sidecars.
         table: its title, for messages.
+        may_rewrite: a large batch rewrites files. Where other tasks merge into the same version it
+            must not: they would find their rows in the old files.
     """
 
-    def __init__(self, snapshot: Snapshot, index: KeyIndex, table: str) -> None:
+    def __init__(
+        self, snapshot: Snapshot, index: KeyIndex, table: str, *, may_rewrite: bool
+    ) -> None:
         self._snapshot = snapshot
         self._index = index
         self._table = table
+        self._may_rewrite = may_rewrite
 
     def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
         """Write the files of changes; nothing is committed.
@@ -96,8 +106,7 @@ class VectorMerge:
             rows_deleted=deleted,
             rows_skipped=net.skipped + lacking,
         )
-        self._bury(hits, merged)
-        self._append(rows, net.key, merged)
+        self._append(rows, net.key, merged, self._bury(hits, merged))
         return merged
 
     def append(self, net: NetChanges) -> Merged:
@@ -121,7 +130,7 @@ class VectorMerge:
         parts = []
         for file, hits in self._index.find(self._snapshot.files.values(), keys):
             if file.vector is not None:
-                hits = _without_dead(hits, read_vector(self._snapshot.folder, file.vector))
+                hits = _without_dead(hits, dead_rows(self._snapshot.folder, file))
             if len(hits.rows):
                 parts.append((file, hits))
         return _Live.joined(parts)
@@ -157,35 +166,59 @@ class VectorMerge:
         back = np.argsort(np.concatenate(order), kind="stable")
         return pa.concat_tables(parts).take(pa.array(back))
 
-    def _bury(self, hits: _Live, merged: Merged) -> None:
-        """Let rows die: by their files' vectors; files without live rows leave the table."""
+    def _bury(self, hits: _Live, merged: Merged) -> list[tuple[DataFile, BitMap]]:
+        """Let rows die, by their files' vectors; files without live rows leave the table.
+
+        Of a large batch, files with many dead rows leave the table, too: these are returned, and
+        their live rows have to be written anew.
+        """
         folder = self._snapshot.folder
-        vectors, files = [], []
+        is_large = self._may_rewrite and len(hits.rows) > LARGE_SHARE * self._count_live()
+        vectors, files, rewritten = [], [], []
         for file, indexes in hits.by_file():
-            vector = BitMap(hits.rows[indexes].astype(np.uint32))
-            if file.vector is not None:
-                vector |= read_vector(folder, file.vector)
+            vector = dead_rows(folder, file) | BitMap(hits.rows[indexes].astype(np.uint32))
             merged.actions.append(removed(file))
-            if len(vector) < file.rows(folder):
+            rows = file.rows(folder)
+            if len(vector) == rows:
+                continue
+            if is_large and len(vector) > LARGE_SHARE * rows:
+                rewritten.append((file, vector))
+            else:
                 vectors.append(vector)
                 files.append(file)
         descriptors, size = write_vectors(folder, vectors)
         merged.bytes_written += size
         for file, descriptor in zip(files, descriptors, strict=True):
             merged.actions.append(with_vector(file, descriptor, file.rows(folder)))
+        return rewritten
 
-    def _append(self, rows: pa.Table, key: tuple[str, ...], merged: Merged) -> None:
-        """Put rows into new files."""
-        if not len(rows):
+    def _count_live(self) -> int:
+        """How many rows the table has."""
+        folder = self._snapshot.folder
+        return sum(
+            file.rows(folder) - (0 if file.vector is None else file.vector.cardinality)
+            for file in self._snapshot.files.values()
+        )
+
+    def _append(
+        self,
+        rows: pa.Table,
+        key: tuple[str, ...],
+        merged: Merged,
+        rewritten: Sequence[tuple[DataFile, BitMap]] = (),
+    ) -> None:
+        """Put rows into new files, after the live rows of the rewritten ones."""
+        if not len(rows) and not rewritten:
             return
-        schema = self._snapshot.schema
+        schema, folder = self._snapshot.schema, self._snapshot.folder
         batches = rows.cast(schema).to_batches(max_chunksize=staging.ROWS_IN_A_GROUP)
-        copied = CopiedRows(batches, schema, self._table)
-        written = staging.write_files(folder_of_files(self._snapshot.folder), schema, copied)
+        kept = live_batches(folder, rewritten, schema)
+        copied = CopiedRows(chain(kept, batches), schema, self._table)
+        written = staging.write_files(folder_of_files(folder), schema, copied)
         for file in written:
             merged.actions.append(added(file["path"], file["size"], file["stats"]))
             merged.bytes_written += file["size"]
-        if key and len(written) == 1:
+        if key and len(written) == 1 and not rewritten:
             self._index.add(written[0]["path"], rows.select(key))
 
 

@@ -1,0 +1,131 @@
+"""Spark with Delta's own jar, as another program that works on the same tables.
+
+It is a process of its own with one session, because the tests' session is without that jar. It
+takes a line of JSON for each request and answers with one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from pyarrow import feather
+
+PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+_ANSWER = "delta-spark: "
+_END_S = 60.0
+
+_PROGRAM = """
+import json, sys
+import pyarrow.feather
+from pyspark.sql import SparkSession
+
+package = sys.argv[1]
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.jars.packages", package)
+    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    .config("spark.sql.session.timeZone", "UTC")
+    .config("spark.sql.shuffle.partitions", "1")
+    .config("spark.databricks.delta.snapshotPartitions", "1")
+    .config("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    .config("spark.databricks.delta.vacuum.parallelDelete.enabled", "false")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    .getOrCreate()
+)
+logs = spark._jvm.org.apache.spark.sql.delta.DeltaLog
+for line in sys.stdin:
+    request = json.loads(line)
+    answer = {}
+    try:
+        if "checkpoint" in request:
+            logs.forTable(spark._jsparkSession, request["checkpoint"]).checkpoint()
+        else:
+            frame = spark.sql(request["sql"])
+            if "out" in request:
+                rows = frame.toArrow()
+                pyarrow.feather.write_feather(rows, request["out"], compression="uncompressed")
+    except Exception as error:
+        answer = {"error": str(error)[:2000]}
+    print("delta-spark: " + json.dumps(answer), flush=True)
+"""
+
+
+class DeltaSparkError(Exception):
+    """A statement failed in Spark."""
+
+
+class DeltaSpark:
+    """The session of that process; made by :func:`delta_spark`."""
+
+    def __init__(self, requests: IO[str], answers: IO[str], folder: Path) -> None:
+        self._requests = requests
+        self._answers = answers
+        self._out = folder / "rows"
+
+    def sql(self, statement: str) -> None:
+        """Run a statement.
+
+        Raises:
+            DeltaSparkError: it failed.
+        """
+        self._ask({"sql": statement})
+
+    def rows(self, statement: str) -> list[dict[str, object]]:
+        """The rows of a query."""
+        self._ask({"sql": statement, "out": str(self._out)})
+        rows: list[dict[str, object]] = feather.read_table(self._out, memory_map=False).to_pylist()
+        return rows
+
+    def checkpoint(self, location: str) -> None:
+        """Write a checkpoint of a table."""
+        self._ask({"checkpoint": location})
+
+    def _ask(self, request: dict[str, str]) -> None:
+        self._requests.write(json.dumps(request) + "\n")
+        self._requests.flush()
+        for line in self._answers:
+            if line.startswith(_ANSWER):
+                answer = json.loads(line.removeprefix(_ANSWER))
+                if "error" in answer:
+                    raise DeltaSparkError(answer["error"])
+                return
+        raise DeltaSparkError("Spark has ended")
+
+
+@contextmanager
+def delta_spark(folder: Path) -> Iterator[DeltaSpark]:
+    """Start the process, and end it.
+
+    Args:
+        folder: for its files.
+    """
+    program = folder / "delta_spark_program.py"
+    program.write_text(_PROGRAM)
+    with (folder / "delta_spark.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(program), PACKAGE],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield DeltaSpark(process.stdin, process.stdout, folder)
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(_END_S)
+        finally:
+            process.kill()
+            process.stdout.close()
