@@ -21,8 +21,21 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
 from tests.support.threads import beside
 
-from pgsluice.copy import CopyResult, CopyTables, CopyWork, Snapshot, reader, temporary_snapshot
+from pgsluice.copy import (
+    CopyResult,
+    CopyTables,
+    CopyWork,
+    Snapshot,
+    TableCopy,
+    import_snapshot,
+    plan_portions,
+    reader,
+    temporary_snapshot,
+)
+from pgsluice.copy.ranges import PORTION_BYTES, Portion
+from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import Failure, ParkReason, Remedy
+from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.tasks import attempt
 from pgsluice.subscription.discovery import source_tables
@@ -37,6 +50,8 @@ class Copier:
     def __init__(self, shop: Database, lake: Path) -> None:
         self.shop = shop
         self.lake = lake
+        self.most_bytes = PORTION_BYTES
+        self.portions: dict[str, tuple[Portion, ...]] = {}
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -67,10 +82,20 @@ class Copier:
         user: str | None = None,
         options: TableOptions | None = None,
     ) -> CopyResult | Failure:
+        """Copy a table as tasks and the driver do, in portions of ``most_bytes``."""
         dsn = make_conninfo(self.shop.dsn, **({"user": user} if user else {}))
         sink = {"type": "delta", "path": str(self.lake / "{schema}" / "{table}")}
         task = CopyTables(dsn, snapshot, "a-spool", sink, options or OPTIONS)
-        return attempt(task.run, work)
+        with connect_sql(dsn) as connection:
+            import_snapshot(connection, snapshot.name)
+            portions = plan_portions(connection, [work.facts], self.most_bytes)[work.facts.oid]
+        self.portions[work.facts.name] = portions
+        copy = TableCopy(work, portions)
+        for number, result in enumerate(task.stage_all([(work, part) for part in portions])):
+            if isinstance(result, Failure):
+                return result
+            copy.staged[number] = result
+        return attempt(lambda staged: task.commit(work, staged), list(copy.staged.values()))
 
     def copy_all(self) -> dict[str, CopyResult | Failure]:
         with self.snapshot() as snapshot:
@@ -236,6 +261,45 @@ def test_a_partitioned_table_is_copied_by_its_leaves(
     assert well(one.copy_all()) == {"root": 3}
     with shop.connect() as connection:
         assert_equal(connection, "public.root", one.lake / "public" / "root")
+
+
+def test_a_table_in_portions_has_each_row_once(
+    each_server: EmbeddedServer, database: MakeDatabase, tmp_path: Path
+) -> None:
+    """Pages or keys divide large leaves, and small leaves share a portion."""
+    shop = database(each_server)
+    one = copier(
+        shop,
+        tmp_path,
+        "CREATE TABLE plain (id bigint PRIMARY KEY, t text)",
+        "INSERT INTO plain SELECT i * 7 % 30011, repeat('x', i % 80)"
+        " FROM generate_series(1, 30000) i",
+        "DELETE FROM plain WHERE id % 3 = 0",
+        "CREATE TABLE large (id int PRIMARY KEY, t text)",
+        "ALTER TABLE large ALTER t SET STORAGE EXTERNAL",
+        "INSERT INTO large SELECT i, repeat('y', 9000) FROM generate_series(1, 500) i",
+        "CREATE TABLE root (id int, at date, t text) PARTITION BY RANGE (at)",
+        "CREATE TABLE a PARTITION OF root FOR VALUES FROM ('2024-01-01') TO ('2025-01-01')",
+        "CREATE TABLE b PARTITION OF root FOR VALUES FROM ('2025-01-01') TO ('2026-01-01')"
+        " PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF b FOR VALUES FROM (0) TO (5000)",
+        "CREATE TABLE high PARTITION OF b FOR VALUES FROM (5000) TO (50000)",
+        "INSERT INTO root SELECT i, date '2024-01-01' + i % 700, repeat('z', 50)"
+        " FROM generate_series(1, 20000) i",
+        "ANALYZE",
+    )
+    one.most_bytes = 256 * 1024
+    rows = well(one.copy_all())
+    assert (rows["plain"], rows["large"], rows["root"]) == (20000, 500, 20000)
+    with shop.connect() as connection:
+        for table in ("plain", "large", "root"):
+            assert_equal(connection, f"public.{table}", one.lake / "public" / table)
+    assert len(one.portions["plain"]) > 5
+    assert len(one.portions["large"]) > 3, "its values are in its TOAST table"
+    ((by_pages,),) = shop.execute("SELECT current_setting('server_version_num')::int >= 140000")
+    assert ("ctid" in one.portions["plain"][1][0].condition) is by_pages
+    names = {read.leaf.name for portion in one.portions["root"] for read in portion if read.leaf}
+    assert names == {"a", "low", "high"}
 
 
 @pytest.mark.pg(">= 12")

@@ -9,6 +9,8 @@ otherwise; ``replication.source_errors`` maps them.
 
 from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.filter_texts import FilterTexts
+from pgsluice.catalog.key_bounds import key_ranges
+from pgsluice.catalog.leaf_sizes import LeafSize, finds_pages, leaf_sizes
 from pgsluice.catalog.managed_publications import (
     PublicationReport,
     drop_publications,
@@ -52,6 +54,7 @@ __all__ = [
     "CatalogWitnesses",
     "Filenode",
     "FilterTexts",
+    "LeafSize",
     "NewPartitions",
     "PublicationInfo",
     "PublicationReport",
@@ -66,12 +69,15 @@ __all__ = [
     "fetch_many",
     "fetch_relation_facts",
     "fetch_witnesses",
+    "finds_pages",
     "flush_lsn",
     "has_name",
     "insert_lsn",
     "inspect_new_partitions",
     "is_in_snapshot",
+    "key_ranges",
     "leaf_filenodes",
+    "leaf_sizes",
     "lockable_tables",
     "missing_values",
     "our_publications",

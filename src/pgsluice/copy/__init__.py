@@ -1,4 +1,4 @@
-"""Initial copies: one COPY for each table, which the stream continues without a gap.
+"""Initial copies: tasks read portions of tables, and the stream continues them without a gap.
 
 Every copy reads under the snapshot of a new replication slot, and its position is that slot's
 consistent point: what committed before it is in the snapshot, and what committed after it comes
@@ -8,9 +8,11 @@ A table that was renamed is copied from the target that it had, without a snapsh
 """
 
 from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
+from pgsluice.copy.plan import plan_portions
 from pgsluice.copy.reader import TableRewritten
 from pgsluice.copy.renamed import CopyRenamed
 from pgsluice.copy.snapshot import Snapshot, import_snapshot, temporary_snapshot
+from pgsluice.copy.tasks import TableCopy, stage_tables
 
 __all__ = [
     "CopyRenamed",
@@ -18,7 +20,10 @@ __all__ = [
     "CopyTables",
     "CopyWork",
     "Snapshot",
+    "TableCopy",
     "TableRewritten",
     "import_snapshot",
+    "plan_portions",
+    "stage_tables",
     "temporary_snapshot",
 ]

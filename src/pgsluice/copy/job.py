@@ -1,21 +1,25 @@
-"""Copies as Spark tasks: one task for each table, and all read under the same snapshot."""
+"""What the tasks and the driver of a copy do: tasks read portions of tables under one snapshot and
+stage them, and the driver commits each table once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.copy.reader import TableQuery, read_table
+from pgsluice.copy.ranges import Portion
+from pgsluice.copy.reader import TableQuery, read_portion
 from pgsluice.copy.snapshot import Snapshot
-from pgsluice.errors import ParkReason, TableError
+from pgsluice.errors import Failure, ParkReason, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import TargetIdentity
+from pgsluice.sinks.contract import StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions, column_type, target_table
+from pgsluice.spark.tasks import attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyTables:
-    """Copies tables in tasks; it pickles.
+    """Copies tables under one snapshot; it pickles.
 
     Attributes:
         dsn: the source, as the executors reach it.
@@ -75,33 +79,16 @@ class CopyTables:
     sink: dict[str, Any]
     options: TableOptions
 
-    def run(self, work: CopyWork) -> CopyResult:
-        """Copy one table.
+    def stage(self, work: CopyWork, portion: Portion) -> StagedRows:
+        """The task's half: read a portion of a table, and write its rows where nobody sees them.
+
+        A second attempt stages them again, and what the first one wrote is never committed.
 
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
         """
-        table = target_table(work.facts, self.options, work.columns)
-        table = replace(
-            table,
-            namespace=work.namespace,
-            name=work.name,
-            predecessor_oids=work.predecessor_oids,
-            may_replace_foreign_target=work.may_replace_foreign_target,
-        )
-        if work.key_problem is not None and not table.key:
-            what, hint = work.key_problem
-            raise TableError(
-                what, hint=hint, table=f"{work.namespace}.{work.name}", reason=ParkReason.KEY
-            )
-        if not table.schema.names:
-            title = f"{work.namespace}.{work.name}"
-            raise TableError(
-                f"{title} has no columns that are published",
-                hint="add a column, or leave the table out of the publication",
-                table=title,
-                reason=ParkReason.COLUMNS,
-            )
+        table = self._table(work)
+        _refuse_without_key_or_columns(work, table)
         by_name = {column.name: column for column in work.facts.columns}
         query = TableQuery(
             facts=work.facts,
@@ -112,11 +99,59 @@ class CopyTables:
             row_filter=work.row_filter,
             unlisted=work.unlisted,
         )
+        rows = read_portion(self.dsn, self.snapshot.name, query, portion, table.schema)
+        counted = _Counter(rows)
+        staged = self._writer(work, table).stage_load(counted, self.snapshot.position)
+        return replace(staged, rows=counted.rows)
+
+    def stage_all(self, portions: Sequence[tuple[CopyWork, Portion]]) -> list[StagedRows | Failure]:
+        """Stage several portions, each with its own result."""
+        return [attempt(lambda portion: self.stage(*portion), portion) for portion in portions]
+
+    def commit(self, work: CopyWork, staged: Sequence[StagedRows]) -> CopyResult:
+        """The driver's half: make all staged portions of a table its content, in one commit.
+
+        Raises:
+            Exception: as :meth:`stage`.
+        """
+        writer = self._writer(work, self._table(work))
+        applied = writer.commit_load(staged, self.snapshot.position)
+        return CopyResult(sum(part.rows for part in staged), applied.version, applied.copy_number)
+
+    def can_stage(self, work: CopyWork) -> bool:
+        """Whether several tasks may share the table; else one task has to load all of it.
+
+        Raises:
+            Exception: as :meth:`stage`.
+        """
+        return self._writer(work, self._table(work)).can_stage()
+
+    def _table(self, work: CopyWork) -> TargetTable:
+        return replace(
+            target_table(work.facts, self.options, work.columns),
+            namespace=work.namespace,
+            name=work.name,
+            predecessor_oids=work.predecessor_oids,
+            may_replace_foreign_target=work.may_replace_foreign_target,
+        )
+
+    def _writer(self, work: CopyWork, table: TargetTable) -> TableWriter:
         identity = TargetIdentity(self.spool_id, work.facts.oid, work.copy_number)
-        counted = _Counter(read_table(self.dsn, self.snapshot.name, query, table.schema))
-        writer = TableWriter(make_sink(self.sink), table, identity)
-        applied = writer.load(counted, self.snapshot.position)
-        return CopyResult(counted.rows, applied.version, applied.copy_number)
+        return TableWriter(make_sink(self.sink), table, identity)
+
+
+def _refuse_without_key_or_columns(work: CopyWork, table: TargetTable) -> None:
+    title = f"{work.namespace}.{work.name}"
+    if work.key_problem is not None and not table.key:
+        what, hint = work.key_problem
+        raise TableError(what, hint=hint, table=title, reason=ParkReason.KEY)
+    if not table.schema.names:
+        raise TableError(
+            f"{title} has no columns that are published",
+            hint="add a column, or leave the table out of the publication",
+            table=title,
+            reason=ParkReason.COLUMNS,
+        )
 
 
 class _Counter:

@@ -6,8 +6,9 @@ and a streamed value cannot differ.
 
 Rules (contracts: initial copy):
 
-- The snapshot is imported by the transaction's first statement. Then the table is locked
-  ACCESS SHARE, with a lock_timeout, so that nothing rewrites it while it is read.
+- The snapshot is imported by the transaction's first statement. Then what is read, the table or
+  leaves of it, is locked ACCESS SHARE, with a lock_timeout, so that nothing rewrites it meanwhile.
+  Each reader of a part of a table does so: between two of them the table may be rewritten.
 - A table that was rewritten between the snapshot and the lock reads as *empty* under the
   snapshot. So the relfilenode of every leaf in the snapshot is compared with the file that the
   server uses now. If they differ, :class:`TableRewritten` tells the caller to start again under
@@ -29,6 +30,7 @@ from psycopg import pq, sql
 
 from pgsluice.catalog import has_name, is_in_snapshot, leaf_filenodes
 from pgsluice.catalog.rights import grants, table_rights
+from pgsluice.copy.ranges import Portion, Read
 from pgsluice.copy.snapshot import import_snapshot
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
@@ -75,21 +77,28 @@ class TableQuery:
         """The name for messages."""
         return f"{self.facts.namespace}.{self.facts.name}"
 
-    def copy_statement(self) -> sql.Composed:
+    def copy_statement(self, read: Read) -> sql.Composed:
         """COPY of a query, since COPY of a partitioned table is an error up to 18."""
         # A plain table's inheritance children are tables of their own; partitions are not.
-        only = sql.SQL("") if self.facts.kind == "p" else sql.SQL("ONLY ")
+        reads_partitions = self.facts.kind == "p" and read.leaf is None
         # The server's own text of the publications' conditions, not anybody's input.
-        condition = "" if self.row_filter is None else f" WHERE {self.row_filter}"
-        where = sql.SQL(condition)
+        conditions = [text for text in (self.row_filter, read.condition) if text]
         return sql.SQL(
             "COPY (SELECT {columns} FROM {only}{table}{where}) TO STDOUT (FORMAT csv)"
         ).format(
             columns=sql.SQL(", ").join(map(self._expression, self.columns)),
-            only=only,
-            table=sql.Identifier(self.facts.namespace, self.facts.name),
-            where=where,
+            only=sql.SQL("" if reads_partitions else "ONLY "),
+            table=self.relation(read),
+            where=sql.SQL(" WHERE " + " AND ".join(f"({text})" for text in conditions))
+            if conditions
+            else sql.SQL(""),
         )
+
+    def relation(self, read: Read) -> sql.Identifier:
+        """What a read names in its query."""
+        if read.leaf is None:
+            return sql.Identifier(self.facts.namespace, self.facts.name)
+        return sql.Identifier(read.leaf.namespace, read.leaf.name)
 
     def _expression(self, column: str) -> sql.Composable:
         leaves = self.unlisted.get(column)
@@ -100,13 +109,14 @@ class TableQuery:
         )
 
 
-def read_table(
-    dsn: str, snapshot: str, query: TableQuery, schema: pa.Schema
+def read_portion(
+    dsn: str, snapshot: str, query: TableQuery, portion: Portion, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The table's rows under the snapshot, in batches of the target's schema.
+    """A portion of the table's rows under the snapshot, in batches of the target's schema.
 
     Args:
         snapshot: name of an exported snapshot that its exporter still holds.
+        portion: of :func:`pgsluice.copy.ranges.divide_table`.
         schema: the target's schema, its fields in the order of ``query.columns``.
 
     Raises:
@@ -119,27 +129,40 @@ def read_table(
         broken_sessions(f"copying {query.table}"),
         connect_sql(dsn, application=f"copy {query.table}") as connection,
     ):
-        _import_snapshot(connection, snapshot, query)
-        block_bytes = _BLOCK_BYTES
-        sent = 0
-        while True:
-            try:
-                for batch in _copy(connection, query, schema, block_bytes, skip=sent):
-                    sent += len(batch)
-                    yield batch
-                return
-            except pa.ArrowInvalid as error:
-                # One row is longer than Arrow's reader looks ahead. The snapshot still
-                # stands, so the same COPY gives the same rows in the same order again.
-                # Arrow says so in words only; its wording has changed before.
-                is_too_long = re.search("block.size", str(error)) is not None
-                if not is_too_long or block_bytes >= _LARGEST_BLOCK_BYTES:
-                    raise
-                block_bytes = min(block_bytes * 8, _LARGEST_BLOCK_BYTES)
+        _import_snapshot(connection, snapshot, query, portion)
+        for read in portion:
+            yield from _read(connection, query, read, schema)
+
+
+def _read(
+    connection: psycopg.Connection[tuple[object, ...]],
+    query: TableQuery,
+    read: Read,
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    block_bytes = _BLOCK_BYTES
+    sent = 0
+    while True:
+        try:
+            for batch in _copy(connection, query, read, schema, block_bytes, skip=sent):
+                sent += len(batch)
+                yield batch
+            return
+        except pa.ArrowInvalid as error:
+            # One row is longer than Arrow's reader looks ahead. The snapshot still
+            # stands, so the same COPY gives the same rows in the same order again.
+            # Arrow says so in words only; its wording has changed before.
+            is_too_long = re.search("block.size", str(error)) is not None
+            if not is_too_long or block_bytes >= _LARGEST_BLOCK_BYTES:
+                raise
+            block_bytes = min(block_bytes * 8, _LARGEST_BLOCK_BYTES)
 
 
 def _import_snapshot(
-    connection: psycopg.Connection[tuple[object, ...]], snapshot: str, query: TableQuery
+    connection: psycopg.Connection[tuple[object, ...]],
+    snapshot: str,
+    query: TableQuery,
+    portion: Portion,
 ) -> None:
     import_snapshot(connection, snapshot)
     # A server's or role's own limits must not cut a long copy short.
@@ -150,9 +173,17 @@ def _import_snapshot(
     connection.execute("SET LOCAL synchronize_seqscans = off")
     connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
     _refuse_without_rights(connection, query)
-    table = sql.Identifier(query.facts.namespace, query.facts.name)
+    _lock(connection, query, portion)
+    _refuse_rewritten(connection, query, portion)
+
+
+def _lock(
+    connection: psycopg.Connection[tuple[object, ...]], query: TableQuery, portion: Portion
+) -> None:
+    named = {read.leaf: query.relation(read) for read in portion}
     try:
-        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(table))
+        for relation in named.values():
+            connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relation))
     except psycopg.errors.LockNotAvailable as error:
         raise TableError(
             f"{query.table} is locked by another session for more than {LOCK_TIMEOUT_S} s",
@@ -166,13 +197,24 @@ def _import_snapshot(
         psycopg.errors.InsufficientPrivilege,  # on the table that has the name now
     ) as error:
         raise _renamed(query) from error
+
+
+def _refuse_rewritten(
+    connection: psycopg.Connection[tuple[object, ...]], query: TableQuery, portion: Portion
+) -> None:
+    """Refuse what the snapshot does not see as the names in the portion's queries say it now."""
     facts = query.facts
+    leaves = {read.leaf.oid: read.leaf for read in portion if read.leaf is not None}
     if not has_name(connection, facts.oid, facts.namespace, facts.name):
         raise _renamed(query)
+    if not all(
+        has_name(connection, leaf.oid, leaf.namespace, leaf.name) for leaf in leaves.values()
+    ):
+        raise _rewritten(query, "has a partition that was dropped or renamed before it was copied")
     if not is_in_snapshot(connection, facts.oid):
         raise _rewritten(query, "was created after the snapshot was taken")
-    leaves = leaf_filenodes(connection, [facts.oid])[facts.oid]
-    if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
+    files = leaf_filenodes(connection, leaves or [facts.oid])
+    if any(file.now != file.in_snapshot for of_leaf in files.values() for file in of_leaf.values()):
         raise _rewritten(query, "was rewritten after the snapshot was taken")
 
 
@@ -217,12 +259,13 @@ def _refuse_without_rights(
 def _copy(
     connection: psycopg.Connection[tuple[object, ...]],
     query: TableQuery,
+    read: Read,
     schema: pa.Schema,
     block_bytes: int,
     skip: int,
 ) -> Iterator[pa.RecordBatch]:
     """One COPY, without its first ``skip`` rows."""
-    stream = _CopyStream(connection, query.copy_statement())
+    stream = _CopyStream(connection, query.copy_statement(read))
     try:
         with _csv_reader(stream, query.columns, block_bytes) as reader:
             for batch in reader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,18 +21,21 @@ from pgsluice.copy import (
     CopyTables,
     CopyWork,
     Snapshot,
+    TableCopy,
     import_snapshot,
+    plan_portions,
+    stage_tables,
     temporary_snapshot,
 )
+from pgsluice.copy.ranges import WHOLE, Portion
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, TargetUnreachable
 from pgsluice.events import CopyProgress, MetricsEvent
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.schema_rules import SourceFingerprint
-from pgsluice.spark.tasks import run_tasks
+from pgsluice.spark.tasks import attempt, run_tasks, tasks_at_once
 from pgsluice.spool import Spool, TableRecord, TableState
-from pgsluice.subscription.copy_progress import report_progress
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.look_events import NotSent
@@ -64,10 +67,12 @@ class _Published:
     Attributes:
         now: the tables by OID.
         fingerprints: those of the tables that a copy's snapshot has.
+        portions: of the tables to copy, in that snapshot.
     """
 
     now: Mapping[int, ReplicatedTable]
     fingerprints: Mapping[int, SourceFingerprint]
+    portions: Mapping[int, tuple[Portion, ...]]
 
 
 class TableCopies:
@@ -111,14 +116,15 @@ class TableCopies:
             SourceUnreachable, TargetUnreachable: no connection, or a store that fails.
         """
         self._copy_renamed()
-        for attempt in range(1, COPY_ATTEMPTS + 1):
+        for number in range(1, COPY_ATTEMPTS + 1):
             if not self.pending() or (stop is not None and stop.is_set()):
                 return
             self._begin()
-            with self._snapshot(first if attempt == 1 else None, stop) as snapshot:
-                source = self._published(snapshot)
-                with self._tables.lock:
-                    self._copy(snapshot, source, is_last=attempt == COPY_ATTEMPTS)
+            with (
+                self._snapshot(first if number == 1 else None, stop) as snapshot,
+                self._tables.lock,
+            ):
+                self._copy(snapshot, stop, is_last=number == COPY_ATTEMPTS)
 
     def _copy_renamed(self) -> None:
         """Copy renamed tables from the targets that they had.
@@ -167,23 +173,44 @@ class TableCopies:
         ) as snapshot:
             yield snapshot
 
-    def _copy(self, snapshot: Snapshot, source: _Published, *, is_last: bool) -> None:
-        works = self._plan(source)
-        dsn, name = self._config.source.dsn, self._subscription.name
+    def _copy(self, snapshot: Snapshot, stop: threading.Event | None, *, is_last: bool) -> None:
+        """Copy the tables that wait under one snapshot; each is committed once it is staged.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+            SourceUnreachable, TargetUnreachable: the last attempt lost the server, or the store.
+        """
         task = CopyTables(
-            dsn,
+            self._config.source.dsn,
             snapshot,
             Spool.open(self._config.spool.path).identity.spool_id,
             sink_options(self._subscription),
             table_options(self._subscription),
         )
-        with report_progress(dsn, name, works, self._report):
-            workers = self._subscription.copy_workers
-            outcomes = run_tasks(self._session(), task.run, works, most_tasks=workers)
-        self._record(outcomes, snapshot, is_last=is_last)
+        copies = self._plan(self._published(snapshot), task)
+        waiting: Failure | None = None
+        is_stopping = stop.is_set if stop is not None else bool
+        for copy in stage_tables(
+            self._session,
+            task,
+            copies,
+            self._most_tasks,
+            report=self._report_rows,
+            is_stopping=is_stopping,
+        ):
+            result = self._finish(task, copy)
+            if isinstance(result, Failure) and result.remedy is Remedy.WAIT:
+                waiting = result
+        if waiting is not None and is_last:
+            kind = TargetUnreachable if waiting.is_of_target else SourceUnreachable
+            raise kind.of_text(waiting.message)
+
+    def _most_tasks(self) -> int:
+        """How many tasks may read at the same time."""
+        return min(self._subscription.copy_workers, tasks_at_once(self._session()))
 
     def _published(self, snapshot: Snapshot) -> _Published:
-        """What is sent now, and the fingerprints under the snapshot."""
+        """What is sent now; and of the tables to copy, what the snapshot has."""
         with (
             connect_sql(self._config.source.dsn) as connection,
             source_errors("looking at the tables to copy"),
@@ -195,9 +222,10 @@ class TableCopies:
                 table.facts.oid: table.fingerprint
                 for table in self._looks.source_tables(connection)
             }
-            return _Published(now, fingerprints)
+            wanted = [now[oid].facts for oid in self.pending() if oid in now]
+            return _Published(now, fingerprints, plan_portions(connection, wanted))
 
-    def _plan(self, source: _Published) -> list[CopyWork]:
+    def _plan(self, source: _Published, task: CopyTables) -> list[TableCopy]:
         """The work of one attempt."""
         works = []
         with self._tables.changing():
@@ -213,41 +241,43 @@ class TableCopies:
                 planned = CopyPlanned(fingerprint.to_text(), table.relations)
                 works.append(_work(table, self._tables.apply(oid, planned).table))
                 self._looks.set_rules(table)
-        return works
+        return [_copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
 
-    def _record(
-        self,
-        outcomes: Sequence[tuple[CopyWork, CopyResult | Failure]],
-        snapshot: Snapshot,
-        *,
-        is_last: bool,
-    ) -> None:
-        """Record what the copies' tasks did.
+    def _finish(self, task: CopyTables, copy: TableCopy) -> CopyResult | Failure:
+        """Commit a table whose portions are staged, and record what became of it.
 
         Raises:
             SinkError: the target as a whole cannot be used.
-            SourceUnreachable, TargetUnreachable: the last attempt lost the server, or the store.
         """
-        waiting: Failure | None = None
-        with self._tables.changing():
-            for work, result in outcomes:
-                if isinstance(result, Failure) and result.details is not None:
-                    logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
-                self._tables.apply(work.facts.oid, copy_event(result, work.copy_number, snapshot))
-                if isinstance(result, Failure) and result.remedy is Remedy.WAIT and is_last:
-                    waiting = result
-        for work, result in outcomes:
-            record = self._tables.get(work.facts.oid)
-            is_copied = record is not None and record.state is TableState.COPIED
-            if is_copied and isinstance(result, CopyResult):
-                rows, name = result.rows, self._subscription.name
-                self._report(
-                    CopyProgress(name, work.namespace, work.name, rows, rows, is_done=True)
-                )
+        work = copy.work
+        staged = [part for _, part in sorted(copy.staged.items())]
+        result: CopyResult | Failure | None = copy.failure
+        if result is None:
+            result = attempt(lambda parts: task.commit(work, parts), staged)
+        if isinstance(result, Failure) and result.details is not None:
+            logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
+        event = copy_event(result, work.copy_number, task.snapshot)
+        self._tables.apply(work.facts.oid, event)
+        record = self._tables.get(work.facts.oid)
+        if record is not None and record.state is TableState.COPIED:
+            self._report_rows(copy, is_done=True)
         self._tables.raise_failure()
-        if waiting is not None:
-            kind = TargetUnreachable if waiting.is_of_target else SourceUnreachable
-            raise kind.of_text(waiting.message)
+        return result
+
+    def _report_rows(self, copy: TableCopy, *, is_done: bool = False) -> None:
+        work, name = copy.work, self._subscription.name
+        expected = copy.rows if is_done else None
+        self._report(
+            CopyProgress(name, work.namespace, work.name, copy.rows, expected, is_done=is_done)
+        )
+
+
+def _copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) -> TableCopy:
+    """A table's copy, in one portion if its sink cannot stage."""
+    if len(portions) > 1 and attempt(task.can_stage, work) is not True:
+        reads = tuple(read for portion in portions for read in portion)
+        portions = (reads,)
+    return TableCopy(work, portions)
 
 
 def renamed_event(result: int | Failure | None, position: Lsn) -> TableEvent:

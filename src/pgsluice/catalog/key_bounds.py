@@ -1,0 +1,65 @@
+"""Divides a table's rows by its primary key, as the server's statistics know it.
+
+Statistics may be old: the ranges then have different numbers of rows, but together they still
+have each row once. Keys whose order depends on a collation are left out: an index may be damaged
+there by an update of the operating system, and would hide rows from a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+
+from pgsluice.sql import quote_identifier, quote_literal
+
+# The first column of the primary key.
+_BOUNDS = """
+SELECT c.oid, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod),
+       s.histogram_bounds::text::text[]
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisprimary
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+JOIN pg_catalog.pg_stats s
+  ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname
+WHERE c.oid = ANY (%s::oid[]) AND a.attcollation = 0
+  AND s.histogram_bounds IS NOT NULL AND NOT s.inherited
+"""
+
+
+def key_ranges(
+    connection: psycopg.Connection[Any], counts: Mapping[int, int]
+) -> dict[int, tuple[str, ...]]:
+    """Conditions that each row of a leaf fulfils exactly one of.
+
+    Args:
+        counts: leaves by OID, and how many ranges each is to have.
+
+    Returns:
+        the conditions by leaf; leaves without statistics of a key are left out.
+    """
+    rows = connection.execute(_BOUNDS, [list(counts)]).fetchall() if counts else []
+    return {
+        int(oid): conditions
+        for oid, column, type_name, bounds in rows
+        if (conditions := _conditions(column, type_name, bounds, counts[int(oid)]))
+    }
+
+
+def _conditions(
+    column: str, type_name: str, bounds: Collection[str], count: int
+) -> tuple[str, ...]:
+    inner = list(dict.fromkeys(bounds))[1:-1]
+    chosen = [inner[len(inner) * number // count] for number in range(1, count)] if inner else []
+    starts = [f"{quote_literal(bound)}::{type_name}" for bound in dict.fromkeys(chosen)]
+    if not starts:
+        return ()
+    key = quote_identifier(column)
+    return (
+        f"{key} < {starts[0]}",
+        *(f"{key} >= {start} AND {key} < {end}" for start, end in pairwise(starts)),
+        f"{key} >= {starts[-1]}",
+    )

@@ -1,0 +1,97 @@
+"""How large the leaves of tables are, so that a copy can divide them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog.rights import table_rights
+
+Connection = psycopg.Connection[Any]
+
+_FIRST_WITH_PAGE_RANGES = 140000
+_LOCK_TIMEOUT = "1s"
+"""The size of a table takes a lock that ALTER TABLE and TRUNCATE keep others from."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeafSize:
+    """A leaf of a table; a plain table is its own leaf.
+
+    Attributes:
+        size_bytes: with its TOAST table, without indexes.
+        pages: of the table itself, without TOAST.
+        is_readable: our role may query the leaf itself, and sees all of its rows.
+    """
+
+    oid: int
+    namespace: str
+    name: str
+    size_bytes: int
+    pages: int
+    is_readable: bool = True
+
+
+# Leaves whose DETACH CONCURRENTLY is pending are left out, as queries of the table leave them out.
+_SIZES = """
+WITH RECURSIVE below(root, oid) AS (
+    SELECT oid, oid FROM unnest(%s::oid[]) AS oid
+    UNION ALL
+    SELECT b.root, i.inhrelid
+    FROM below b
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid {attached}
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+)
+SELECT b.root, c.oid, n.nspname, c.relname,
+       coalesce(pg_catalog.pg_table_size(c.oid), 0),
+       coalesce(pg_catalog.pg_relation_size(c.oid), 0)
+           / pg_catalog.current_setting('block_size')::bigint
+FROM below b
+JOIN pg_catalog.pg_class c ON c.oid = b.oid AND c.relkind = 'r'
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ORDER BY b.root, c.oid
+"""
+
+
+def finds_pages(connection: Connection) -> bool:
+    """Whether the server reads a range of a table's pages without reading the others."""
+    return connection.info.server_version >= _FIRST_WITH_PAGE_RANGES
+
+
+def leaf_sizes(connection: Connection, oids: Collection[int]) -> dict[int, tuple[LeafSize, ...]]:
+    """The leaves of each table in the connection's snapshot.
+
+    A table of which a leaf is locked is left out: its size cannot be had now.
+
+    Args:
+        connection: in a transaction.
+    """
+    sizes = _sizes(connection, list(oids))
+    if sizes is None:  # one of them is locked
+        sizes = {}
+        for oid in oids:
+            sizes |= _sizes(connection, [oid]) or {}
+    return sizes
+
+
+def _sizes(connection: Connection, oids: list[int]) -> dict[int, tuple[LeafSize, ...]] | None:
+    is_14 = connection.info.server_version >= _FIRST_WITH_PAGE_RANGES
+    query = _SIZES.format(attached="AND NOT i.inhdetachpending" if is_14 else "")
+    try:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+            rows = connection.execute(query, [oids]).fetchall()
+    except psycopg.errors.LockNotAvailable:
+        return None
+    rights = table_rights(connection, {int(oid) for _, oid, *_ in rows})
+    leaves: defaultdict[int, list[LeafSize]] = defaultdict(list)
+    for root, oid, namespace, name, size_bytes, pages in rows:
+        right = rights.get(int(oid))
+        is_readable = right is not None and right.may_read and right.sees_all_rows
+        leaf = LeafSize(int(oid), namespace, name, int(size_bytes), int(pages), is_readable)
+        leaves[int(root)].append(leaf)
+    return {root: tuple(some) for root, some in leaves.items()}

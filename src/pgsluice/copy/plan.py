@@ -1,0 +1,57 @@
+"""What the tasks of a copy read: each table's portions, from what the server says of its size."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog import LeafSize, finds_pages, key_ranges, leaf_sizes
+from pgsluice.copy.ranges import PORTION_BYTES, WHOLE, LeafRows, Portion, divide_table
+from pgsluice.facts import RelationFacts
+
+
+def plan_portions(
+    connection: psycopg.Connection[Any],
+    tables: Collection[RelationFacts],
+    most_bytes: int = PORTION_BYTES,
+) -> dict[int, tuple[Portion, ...]]:
+    """The portions of each table by its OID.
+
+    A table whose size cannot be had, because it is locked or gone, is one portion: its task says
+    what is wrong, if it still is.
+
+    Args:
+        connection: in the snapshot that the tables are read under.
+        most_bytes: about how large a portion is at most.
+    """
+    sizes = leaf_sizes(connection, [facts.oid for facts in tables])
+    by_pages = finds_pages(connection)
+    bounds: dict[int, tuple[str, ...]] = {}
+    if not by_pages:
+        bounds = key_ranges(connection, _range_counts(sizes.values(), most_bytes))
+    portions = {}
+    for facts in tables:
+        leaves = [LeafRows(leaf, bounds.get(leaf.oid, ())) for leaf in sizes.get(facts.oid, ())]
+        portions[facts.oid] = (
+            divide_table(
+                leaves,
+                is_partitioned=facts.kind == "p",
+                by_pages=by_pages,
+                most_bytes=most_bytes,
+            )
+            if leaves
+            else WHOLE
+        )
+    return portions
+
+
+def _range_counts(tables: Collection[tuple[LeafSize, ...]], most_bytes: int) -> dict[int, int]:
+    """How many ranges each leaf is divided into that is too large for one portion."""
+    return {
+        leaf.oid: -(-leaf.size_bytes // most_bytes)
+        for leaves in tables
+        for leaf in leaves
+        if leaf.size_bytes > most_bytes and leaf.is_readable
+    }

@@ -1,0 +1,148 @@
+"""Runs a copy's portions as Spark tasks, only some at a time.
+
+Each job has one task of a few seconds, and there are never more jobs than cores that the copy may
+have. So whatever else needs Spark gets a core soon, even where there is only one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pgsluice.copy.job import CopyTables, CopyWork
+from pgsluice.copy.ranges import PORTION_BYTES, Portion
+from pgsluice.errors import Failure
+from pgsluice.sinks.contract import StagedRows
+from pgsluice.spark.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_JOBS = 64
+_MOST_TABLES = 16
+"""Small tables that share a task, at most."""
+_POLL_S = 1.0
+"""How often a copy that waits for its tasks asks how many it may have."""
+
+
+@dataclass(slots=True)
+class TableCopy:
+    """A table's copy while its portions are staged.
+
+    Attributes:
+        staged: what is staged, by the portion's number.
+        failure: of a portion; the others are not read any more.
+    """
+
+    work: CopyWork
+    portions: tuple[Portion, ...]
+    staged: dict[int, StagedRows] = field(default_factory=dict)
+    failure: Failure | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much is read of the source."""
+        return sum(read.size_bytes for portion in self.portions for read in portion)
+
+    @property
+    def rows(self) -> int:
+        """How many rows are staged."""
+        return sum(part.rows for part in self.staged.values())
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether all portions are staged."""
+        return len(self.staged) == len(self.portions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What one task stages: a portion of a large table, or some small tables."""
+
+    portions: tuple[tuple[TableCopy, int], ...]
+
+
+def stage_tables(
+    session: Callable[[], SparkSession],
+    task: CopyTables,
+    copies: Sequence[TableCopy],
+    most_tasks: Callable[[], int],
+    *,
+    report: Callable[[TableCopy], None],
+    is_stopping: Callable[[], bool],
+) -> Iterator[TableCopy]:
+    """Stage tables, small ones first, and give back each that is staged or has failed.
+
+    Those that are missing at the end were not staged because the copy is stopping.
+
+    Args:
+        most_tasks: how many tasks may run at the same time, asked again and again.
+        report: called when more of a table is staged.
+
+    Raises:
+        Exception: Spark's, of a job that failed.
+    """
+    tasks = deque(_tasks(copies, most_tasks()))
+    running: dict[Future[list[StagedRows | Failure]], _Task] = {}
+    with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
+        while tasks or running:
+            while tasks and len(running) < most_tasks() and not is_stopping():
+                next_ = _without_failed(tasks.popleft())
+                if next_.portions:
+                    running[threads.submit(_run, session, task, next_)] = next_
+            if not running:
+                return
+            ended, _ = wait(running, _POLL_S, FIRST_COMPLETED)
+            for future in ended:
+                for (copy, number), result in zip(
+                    running.pop(future).portions, future.result(), strict=True
+                ):
+                    if _take(copy, number, result):
+                        yield copy
+                    elif copy.failure is None:
+                        report(copy)
+
+
+def _run(
+    session: Callable[[], SparkSession], task: CopyTables, portions: _Task
+) -> list[StagedRows | Failure]:
+    works = [(copy.work, copy.portions[number]) for copy, number in portions.portions]
+    ((_, results),) = run_tasks(session(), task.stage_all, [works])
+    return [results] * len(works) if isinstance(results, Failure) else results
+
+
+def _take(copy: TableCopy, number: int, result: StagedRows | Failure) -> bool:
+    """Keep the result of a portion; whether it ends the table's copy."""
+    if copy.failure is not None:
+        return False
+    if isinstance(result, Failure):
+        copy.failure = result
+        return True
+    copy.staged[number] = result
+    return copy.is_staged
+
+
+def _without_failed(task: _Task) -> _Task:
+    return _Task(tuple((copy, n) for copy, n in task.portions if copy.failure is None))
+
+
+def _tasks(copies: Sequence[TableCopy], at_once: int) -> Iterator[_Task]:
+    """What tasks do, in their order: small tables come first, and share tasks."""
+    ordered = sorted(copies, key=lambda copy: copy.size_bytes)
+    small = [copy for copy in ordered if len(copy.portions) == 1]
+    most_tables = max(1, min(_MOST_TABLES, len(small) // (2 * at_once)))
+    together: list[TableCopy] = []
+    for copy in small:
+        size_bytes = copy.size_bytes + sum(other.size_bytes for other in together)
+        if together and (len(together) == most_tables or size_bytes > PORTION_BYTES):
+            yield _Task(tuple((other, 0) for other in together))
+            together = []
+        together.append(copy)
+    if together:
+        yield _Task(tuple((copy, 0) for copy in together))
+    for copy in ordered:
+        if len(copy.portions) > 1:
+            yield from (_Task(((copy, number),)) for number in range(len(copy.portions)))

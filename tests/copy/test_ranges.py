@@ -1,0 +1,68 @@
+"""How a table is divided into portions, from sizes alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgsluice.catalog import LeafSize
+from pgsluice.copy.ranges import LeafRows, Portion, divide_table
+
+
+def leaf(oid: int, size_bytes: int, pages: int, *, is_readable: bool = True) -> LeafRows:
+    return LeafRows(LeafSize(oid, "public", f"leaf_{oid}", size_bytes, pages, is_readable))
+
+
+def divided(
+    *leaves: LeafRows, is_partitioned: bool = False, by_pages: bool = True, most_bytes: int = 1000
+) -> tuple[Portion, ...]:
+    return divide_table(
+        leaves, is_partitioned=is_partitioned, by_pages=by_pages, most_bytes=most_bytes
+    )
+
+
+def conditions(portions: tuple[Portion, ...]) -> list[str]:
+    return [read.condition.replace("::pg_catalog.tid", "") for part in portions for read in part]
+
+
+def test_a_small_table_is_one_portion() -> None:
+    ((read,),) = divided(leaf(1, 1000, 10))
+    assert (read.leaf, read.condition, read.size_bytes) == (None, "", 1000)
+    ((read,),) = divided(leaf(1, 0, 0))
+    assert read.condition == ""
+
+
+def test_ranges_of_pages_meet_and_the_last_one_is_open() -> None:
+    portions = divided(leaf(1, 3500, 40))
+    assert conditions(portions) == [
+        "ctid < '(10,0)'",
+        "ctid >= '(10,0)' AND ctid < '(20,0)'",
+        "ctid >= '(20,0)' AND ctid < '(30,0)'",
+        "ctid >= '(30,0)'",
+    ]
+    assert all(len(portion) == 1 for portion in portions)
+
+
+def test_a_table_of_few_pages_with_large_values_has_a_range_for_each() -> None:
+    assert len(divided(leaf(1, 10**6, 3))) == 3
+
+
+def test_small_leaves_share_portions_and_large_ones_are_divided() -> None:
+    leaves = [leaf(1, 400, 4), leaf(2, 500, 5), leaf(3, 2000, 20), leaf(4, 0, 0)]
+    portions = divided(*leaves, is_partitioned=True)
+    names = [[read.leaf.name for read in portion if read.leaf] for portion in portions]
+    assert names == [["leaf_1", "leaf_2"], ["leaf_3"], ["leaf_3", "leaf_4"]]
+
+
+@pytest.mark.parametrize("by_pages", [True, False])
+def test_leaves_that_the_role_may_not_read_are_read_through_the_table(by_pages: bool) -> None:
+    leaves = [leaf(1, 3000, 30), leaf(2, 1000, 10, is_readable=False)]
+    portions = divided(*leaves, is_partitioned=True, by_pages=by_pages)
+    assert {read.leaf for portion in portions for read in portion} == {None}
+    assert len(portions) == (4 if by_pages else 1)
+    assert sum(read.size_bytes for portion in portions for read in portion) == 4000
+
+
+def test_ranges_of_a_key() -> None:
+    rows = LeafRows(LeafSize(1, "public", "t", 3000, 30), ("id < 5", "id >= 5"))
+    assert conditions(divided(rows, by_pages=False)) == ["id < 5", "id >= 5"]
+    assert conditions(divided(leaf(1, 3000, 30), by_pages=False)) == [""]
