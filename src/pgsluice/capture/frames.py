@@ -51,7 +51,7 @@ class Chunk:
     def __init__(self, frames: Sequence[bytes | memoryview]) -> None:
         self._data = b"".join(frames)
         self._lengths = np.fromiter(map(len, frames), np.int64, len(frames))
-        self._ends = np.cumsum(self._lengths)
+        self._ends = self._lengths.cumsum()
         self._starts = self._ends - self._lengths
         self._octets = np.frombuffer(self._data, np.uint8)
         kinds = self._octets[self._starts]
@@ -59,7 +59,7 @@ class Chunk:
             self._refuse_frame(int((kinds != _XLOG_DATA).argmax()))
         self._tags = self._octets[self._starts + XLOG_DATA_HEADER.size]
         self._is_row = _IS_ROW[self._tags]
-        self._others = np.flatnonzero(~self._is_row)
+        self._others = (~self._is_row).nonzero()[0]
         self.others: list[int] = self._others.tolist()
         self.other_tags = self._tags[self._others].tobytes().decode("latin-1")
         self._shortest_row = int(self._lengths.min(where=self._is_row, initial=2**62))
@@ -183,10 +183,14 @@ def _first_indexes(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
     Rows of one relation mostly come one after another, so only the first of each run is
     looked at in Python.
     """
-    starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
-    firsts: dict[int, int] = {int(numbers[0]): 0} if len(numbers) else {}
-    for number, index in zip(numbers[starts].tolist(), starts.tolist(), strict=True):
-        firsts.setdefault(number, index)
+    if not len(numbers):
+        return {}
+    firsts = {int(numbers[0]): 0}
+    differs = numbers[1:] != numbers[:-1]
+    if differs.any():
+        starts = differs.nonzero()[0] + 1
+        for number, index in zip(numbers[starts].tolist(), starts.tolist(), strict=True):
+            firsts.setdefault(number, index)
     return firsts
 
 
