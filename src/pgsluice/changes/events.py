@@ -75,21 +75,21 @@ def join_runs(
     runs: Sequence[RelationChanges],
     schema: pa.Schema,
     key: tuple[str, ...],
-    missing: Mapping[str, pa.Scalar],
+    added: Mapping[str, tuple[pa.Scalar, Place | None]],
     truncates: Collection[Place],
 ) -> Events:
     """Join the runs of one table, in (position, ordinal) order.
 
     Args:
         runs: in any order.
-        missing: added columns -> what rows from before them have.
+        added: added columns -> what rows from before them have, and the first change whose
+            relation has them; None: no relation has.
         truncates: where all leaves of the table were truncated.
 
     Raises:
         TableError: a value does not fit its column, a key is NULL or missing, a column changed
             its type, or the table cannot take an action.
     """
-    added = {name: (value, _first_change_with(runs, name)) for name, value in missing.items()}
     for run in runs:
         _check_truncates(run, truncates)
     parts = [_Part.of(run, schema, key, added) for run in runs]
@@ -114,16 +114,21 @@ def join_runs(
     )
 
 
-def _first_change_with(runs: Sequence[RelationChanges], column: str) -> Place | None:
-    """The first change whose relation has a column; None: no relation has it."""
-    return min(
-        (
-            (int(run.positions[0]), int(run.ordinals[0]))
-            for run in runs
-            if len(run) and column in run.schema.names
-        ),
-        default=None,
-    )
+def first_places(runs: Iterable[RelationChanges], columns: Iterable[str]) -> dict[str, Place]:
+    """The first change whose relation has a column, for those that a relation has.
+
+    Args:
+        runs: they need not have their tuples.
+    """
+    wanted = [*columns]
+    first: dict[str, Place] = {}
+    for run in runs:
+        if len(run):
+            place = int(run.positions[0]), int(run.ordinals[0])
+            for name in wanted:
+                if name in run.schema.names:
+                    first[name] = min(place, first.get(name, place))
+    return first
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.events import Events, Place, join_runs
+from pgsluice.changes.events import Events, Place, first_places, join_runs
 from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
 from pgsluice.columnar.changes import (
     DELETE,
@@ -116,6 +116,7 @@ def net_changes(
     key: tuple[str, ...],
     is_complete: bool = True,
     missing: Mapping[str, pa.Scalar] = MappingProxyType({}),
+    begins: Mapping[str, Place] | None = None,
     truncates: Collection[Place] = (),
 ) -> NetChanges:
     """Reduce a batch of changes to the final state of each key of one table.
@@ -127,6 +128,8 @@ def net_changes(
         is_complete: the stream carries every change of the table. Otherwise the target may have
             a row whose key is inserted, since its DELETE was not sent.
         missing: added columns -> what rows from before them have at the source.
+        begins: added columns -> the first change whose relation has them, where ``changes`` are
+            not all of the batch; None: they are all.
         truncates: where all leaves of a partitioned table were truncated, which empties it.
 
     Raises:
@@ -134,7 +137,10 @@ def net_changes(
             says what to do.
     """
     table = changes[0].title if changes else "the table"
-    events = join_runs(changes, schema, key, missing, truncates)
+    if begins is None:
+        begins = first_places(changes, missing)
+    added = {name: (value, begins.get(name)) for name, value in missing.items()}
+    events = join_runs(changes, schema, key, added, truncates)
     counts = _counts(events.actions)
     truncates = np.flatnonzero(events.actions == TRUNCATE)
     truncated = bool(len(truncates))

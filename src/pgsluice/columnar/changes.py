@@ -114,6 +114,13 @@ class RelationChanges:
             old=self.old.select(kept),
         )
 
+    def outline(self, wanted: Int64s) -> RelationChanges:
+        """The chosen changes without their tuples: what the relation is, and when it changed."""
+        nothing = Tuples((), {}, {})
+        none = np.full(len(wanted), -1, np.int64)
+        chosen = self.select(wanted)
+        return replace(chosen, new=nothing, new_index=none, old=nothing, old_index=none)
+
     @property
     def title(self) -> str:
         """The relation's ``schema.table``, for messages."""

@@ -322,10 +322,10 @@ class ChangesStagingHandle(Protocol):
     """
 
     def can_stage_changes(self) -> bool:
-        """Whether this table's changes can be staged; the table exists."""
+        """Whether this table's changes can be staged once it exists."""
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
-        """Write what some keys' changes make of the handle's version, durably and unseen.
+        """Write what some keys' changes make of the table, which exists, durably and unseen.
 
         Args:
             pieces: net changes that follow each other: each starts from what those before it

@@ -223,13 +223,9 @@ class TableWriter:
     # Changes in two halves: staged in tasks, committed once by one of them.
 
     def can_stage_changes(self) -> bool:
-        """Whether changes of this table, which has to exist, can be staged."""
+        """Whether changes of this table can be staged once it exists."""
         handle = self._opened()
-        return (
-            handle.version >= 0
-            and isinstance(handle, ChangesStagingHandle)
-            and handle.can_stage_changes()
-        )
+        return isinstance(handle, ChangesStagingHandle) and handle.can_stage_changes()
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
         """The half of each task: write what the changes of some keys leave, before the commit.

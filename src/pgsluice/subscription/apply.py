@@ -6,30 +6,27 @@ It is done in a Spark task, for several tables (:mod:`pgsluice.subscription.batc
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.changes.events import Place, truncated_leaves
-from pgsluice.changes.net import net_changes
-from pgsluice.columnar import RelationChanges, decode_segment
-from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
+from pgsluice.errors import Failure, PgsluiceError, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.publication import Publisher, publish_all
+from pgsluice.publication import Publisher
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Applied, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.tasks import attempt
-from pgsluice.spool import SpoolReader
+from pgsluice.subscription.large_batch import LARGE_BYTES, PIECE_BYTES, Outline, net_pieces
 from pgsluice.subscription.planning import TableWork, TaskResult
-from pgsluice.subscription.target_columns import columns_of, due_columns
+from pgsluice.subscription.table_changes import TableChanges
+from pgsluice.subscription.target_columns import TargetColumns, columns_of, due_columns
 
 _SMALL_BYTES = 1 << 20
 _AT_ONCE = 4
@@ -47,6 +44,8 @@ class ApplyTables:
         rules: of pgsluice's publications, by table and by the relation that the server sends;
             None: there are no such publications, and everything is taken.
         sends_all_origins: the server also sends what replication wrote there (``origin``).
+        large_bytes: a table's changes that are larger than this are read in pieces.
+        piece_bytes: how large a piece is.
     """
 
     spool_path: str
@@ -56,6 +55,8 @@ class ApplyTables:
     keep_versions: dict[int, tuple[int, ...]]
     rules: Mapping[int, Mapping[int, Publisher]] | None = None
     sends_all_origins: bool = True
+    large_bytes: int = LARGE_BYTES
+    piece_bytes: int = PIECE_BYTES
 
     def run_all(self, works: Sequence[TableWork]) -> list[TaskResult | Failure]:
         """Apply several tables' work; one that fails leaves the others alone.
@@ -102,12 +103,12 @@ class ApplyTables:
             )
         if work.alter_facts:
             return self._alter(work, writer, done_before)
-        return self._apply_pieces(work, writer, after) or done_before
+        return self._apply_changes(work, writer, after) or done_before
 
-    def _writer(self, work: TableWork) -> TableWriter:
+    def _writer(self, work: TableWork, table: TargetTable | None = None) -> TableWriter:
         identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number)
         shell = TargetTable(work.namespace, work.name, pa.schema([]), ())
-        return TableWriter(make_sink(self.sink), shell, identity)
+        return TableWriter(make_sink(self.sink), table or shell, identity)
 
     def _alter(self, work: TableWork, writer: TableWriter, done_before: TaskResult) -> TaskResult:
         """Give the target the columns that a look found, though no change has brought them."""
@@ -122,87 +123,88 @@ class ApplyTables:
             is_altered=True,
         )
 
-    def _apply_pieces(self, work: TableWork, writer: TableWriter, after: Lsn) -> TaskResult | None:
+    def _apply_changes(self, work: TableWork, writer: TableWriter, after: Lsn) -> TaskResult | None:
         """Apply the changes; None: there are none.
 
         Where a column comes that rows from before it have a value in, the changes before it are
         applied first, in a commit of their own: then all rows of the target get the value.
         """
+        changes = self._changes(work)
+        is_large = work.size_bytes > self.large_bytes and writer.can_stage_changes()
+        apply = self._apply_in_pieces if is_large else self._apply_at_once
         result: TaskResult | None = None
         while after < work.through:
             started = time.monotonic()
-            runs = [run for run in self._published(work, after, work.through) if len(run)]
-            if not runs:
+            applied = apply(changes, writer, after)
+            if applied is None:
                 break
-            columns = columns_of(work, runs, writer.schema(), self.options)
-            if columns.through is not None:
-                runs = [run for run in self._published(work, after, columns.through) if len(run)]
-            runs = [run.without(columns.left_out) for run in runs]
-            writer.alter(columns.added, columns.widened)
-            net = net_changes(
-                runs,
-                schema=columns.table.schema,
-                key=columns.table.key,
-                is_complete=work.is_complete and self.sends_all_origins,
-                missing=columns.missing,
-                truncates=_whole_truncates(work, runs),
-            )
-            netted = time.monotonic()
-            last = Lsn(max(int(run.positions[-1]) for run in runs))
-            # Through the writer that was asked for the position: should another attempt of this
-            # task have moved the target since, it is seen.
-            applied = writer.apply(net, last)
+            columns, done = applied
             writer.maintain(self.keep_versions.get(work.relation_oid, ()))
-            piece = TaskResult(
-                committed=last,
-                version=applied.version,
-                changes=sum(len(run) for run in runs),
-                rows_skipped=applied.rows_skipped,
-                skipped=applied.skipped,
-                decode_s=netted - started,
-                merge_s=time.monotonic() - netted,
-                left_out=columns.left_out,
-            )
-            result = piece if result is None else piece.after(result)
+            done = replace(done, merge_s=time.monotonic() - started - done.decode_s)
+            result = done if result is None else done.after(result)
             if columns.through is None:
                 break
-            after = max(last, columns.through)
+            after = max(done.committed, columns.through)
             writer = self._writer(work)
             writer.position()
         return result
 
-    def _published(self, work: TableWork, after: Lsn, through: Lsn) -> list[RelationChanges]:
-        if self.rules is None:
-            return list(self._decode(work, after, through, frozenset()))
-        rules = self.rules.get(work.relation_oid, {})
-        if not rules.keys() >= set(work.oids):
-            why = f"{work.title}: what publishes a partition is not known yet"
-            raise PgsluiceError(why, remedy=Remedy.LOOK)
-        texts = frozenset[str]().union(*(rules[oid].filter_columns for oid in work.oids))
-        return publish_all(rules, list(self._decode(work, after, through, texts)))
+    def _apply_at_once(
+        self, changes: TableChanges, writer: TableWriter, after: Lsn
+    ) -> tuple[TargetColumns, TaskResult] | None:
+        """Apply changes up to where the target needs other columns."""
+        started, work = time.monotonic(), changes.work
+        runs = changes.all(after, work.through)
+        if not runs:
+            return None
+        columns = columns_of(work, runs, writer.schema(), self.options)
+        if columns.through is not None:
+            runs = changes.all(after, columns.through)
+        writer.alter(columns.added, columns.widened)
+        net = changes.net(runs, columns)
+        decode_s = time.monotonic() - started
+        last = Lsn(max(int(run.positions[-1]) for run in runs))
+        # Through the writer that was asked for the position: should another attempt of this
+        # task have moved the target since, it is seen.
+        applied = writer.apply(net, last)
+        return columns, _result(applied, last, sum(map(len, runs)), decode_s, columns)
 
-    def _decode(
-        self, work: TableWork, after: Lsn, through: Lsn, texts: frozenset[str]
-    ) -> Iterator[RelationChanges]:
-        reader = SpoolReader(Path(self.spool_path))
-        overrides = self.options.column_overrides(work.namespace, work.name)
-        for view in reader.views_between(after, through):
-            yield from decode_segment(view, work.oids, self.options.types, overrides, texts)
+    def _apply_in_pieces(
+        self, changes: TableChanges, writer: TableWriter, after: Lsn
+    ) -> tuple[TargetColumns, TaskResult] | None:
+        """The same for changes that memory would not hold; they are one commit, too."""
+        started, work = time.monotonic(), changes.work
+        outline = Outline.of(changes, after, work.through)
+        if not outline.runs:
+            return None
+        columns = columns_of(work, outline.runs, writer.schema(), self.options)
+        if columns.through is not None:
+            outline = Outline.of(changes, after, columns.through)
+        decode_s = time.monotonic() - started
+        if writer.schema() is None:
+            self._writer(work, columns.table).load([], after)
+            writer = self._writer(work)
+        writer.alter(columns.added, columns.widened)
+        staged = writer.stage_changes(net_pieces(changes, outline, columns, after))
+        applied = writer.commit_changes([staged], outline.last)
+        return columns, _result(applied, outline.last, outline.changes, decode_s, columns)
 
-
-def _whole_truncates(work: TableWork, runs: Sequence[RelationChanges]) -> list[Place]:
-    """Where all leaves were truncated that may have rows at the target.
-
-    A leaf that no look has found may have sent rows, too.
-
-    Raises:
-        TableError: leaves were truncated after the last look.
-    """
-    truncated = truncated_leaves(runs)
-    if any(position > work.looked_through for position, _ in truncated):
-        raise TableError(
-            f"{work.title}: partitions were truncated, and a look has to find all that there are",
-            table=work.title,
-            remedy=Remedy.LOOK,
+    def _changes(self, work: TableWork) -> TableChanges:
+        rules = None if self.rules is None else self.rules.get(work.relation_oid, {})
+        return TableChanges(
+            work, self.spool_path, self.options, rules, self.sends_all_origins, self.piece_bytes
         )
-    return [place for place, leaves in truncated.items() if work.leaves and work.leaves <= leaves]
+
+
+def _result(
+    applied: Applied, last: Lsn, changes: int, decode_s: float, columns: TargetColumns
+) -> TaskResult:
+    return TaskResult(
+        committed=last,
+        version=applied.version,
+        changes=changes,
+        rows_skipped=applied.rows_skipped,
+        skipped=applied.skipped,
+        decode_s=decode_s,
+        left_out=columns.left_out,
+    )

@@ -166,6 +166,8 @@ class DeltaHandle:
 
     def can_stage_changes(self) -> bool:
         """On a disk, if nothing in the table asks for what only deltalake does."""
+        if self._delta is None:
+            return local_folder(self._uri) is not None
         snapshot = self._snapshot()
         if snapshot is None:
             return False

@@ -1,0 +1,75 @@
+"""A table's batch that would not fit into a task's memory: it is read twice, piece by piece.
+
+First for an outline, which says what the target has to look like, before anything is written. Then
+each piece is netted and staged, and one commit takes all pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pgsluice.changes.events import first_places
+from pgsluice.changes.net import NetChanges
+from pgsluice.columnar import RelationChanges
+from pgsluice.lsn import Lsn
+from pgsluice.subscription.table_changes import TableChanges
+from pgsluice.subscription.target_columns import TargetColumns
+
+LARGE_BYTES = 64 * 2**20
+"""A table's changes in a batch that are larger than this are read in pieces."""
+PIECE_BYTES = 32 * 2**20
+"""How large a piece is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a table's changes are, without their rows.
+
+    Attributes:
+        runs: some changes of each run, without tuples: the first, the first after the last look,
+            and the last.
+        changes: how many there are.
+        last: position of the last one; 0: there are none.
+    """
+
+    runs: tuple[RelationChanges, ...]
+    changes: int
+    last: Lsn
+
+    @classmethod
+    def of(cls, changes: TableChanges, after: Lsn, through: Lsn) -> Outline:
+        """Read the changes for what decides how they are applied.
+
+        Raises:
+            TableError: they cannot be.
+        """
+        runs: list[RelationChanges] = []
+        count = last = 0
+        for piece in changes.pieces(after, through):
+            changes.whole_truncates(piece)
+            runs += (_outlined(run, changes.work.looked_through) for run in piece)
+            count += sum(map(len, piece))
+            last = max(last, *(int(run.positions[-1]) for run in piece))
+        return cls(tuple(runs), count, Lsn(last))
+
+
+def net_pieces(
+    changes: TableChanges, outline: Outline, columns: TargetColumns, after: Lsn
+) -> Iterator[NetChanges]:
+    """The net changes of each piece, for a target with these columns.
+
+    Args:
+        outline: of all the pieces.
+    """
+    begins = first_places(outline.runs, columns.missing)
+    for runs in changes.pieces(after, outline.last):
+        yield changes.net(runs, columns, begins)
+
+
+def _outlined(run: RelationChanges, looked_through: Lsn) -> RelationChanges:
+    later = int(np.searchsorted(run.positions, int(looked_through), side="right"))
+    last = len(run) - 1
+    return run.outline(np.unique(np.array([0, min(later, last), last], np.int64)))

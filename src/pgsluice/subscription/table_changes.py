@@ -1,0 +1,155 @@
+"""A table's changes: read from the spool, published and netted.
+
+They are read all at once, or in pieces that follow each other, each small enough for the memory of
+a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from pgsluice.changes.events import Place, truncated_leaves
+from pgsluice.changes.net import NetChanges, net_changes
+from pgsluice.columnar import RelationChanges, decode_segment
+from pgsluice.errors import PgsluiceError, Remedy, TableError
+from pgsluice.lsn import Lsn
+from pgsluice.publication import Publisher, publish_all
+from pgsluice.sinks.target import TableOptions
+from pgsluice.spool import SegmentView, SpoolReader, relations_after
+from pgsluice.subscription.planning import TableWork
+from pgsluice.subscription.target_columns import TargetColumns
+
+_CHANGE_BYTES = 64
+"""What a change counts beside its message: for the arrays that have an element for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """Reads the changes of one table's work; it pickles.
+
+    Attributes:
+        spool_path: the spool, as the executors see it.
+        rules: of pgsluice's publications, by the relation that the server sends; None: there are
+            no such publications, and everything is taken.
+        sends_all_origins: the server also sends what replication wrote there (``origin``).
+        piece_bytes: how large a piece is. Decoded and netted, it takes several times as much
+            memory.
+    """
+
+    work: TableWork
+    spool_path: str
+    options: TableOptions
+    rules: Mapping[int, Publisher] | None
+    sends_all_origins: bool
+    piece_bytes: int
+
+    def all(self, after: Lsn, through: Lsn) -> list[RelationChanges]:
+        """The published changes in (after, through], as runs that have some."""
+        return self._published(self._views(after, through))
+
+    def pieces(self, after: Lsn, through: Lsn) -> Iterator[list[RelationChanges]]:
+        """The same in pieces that follow each other in commit order."""
+        pieces = map(self._published, self._cut(self._views(after, through)))
+        return (runs for runs in pieces if runs)
+
+    def net(
+        self,
+        runs: Sequence[RelationChanges],
+        columns: TargetColumns,
+        begins: Mapping[str, Place] | None = None,
+    ) -> NetChanges:
+        """What runs leave of each key, for a target with these columns.
+
+        Args:
+            begins: see :func:`pgsluice.changes.net.net_changes`.
+        """
+        runs = [run.without(columns.left_out) for run in runs]
+        return net_changes(
+            runs,
+            schema=columns.table.schema,
+            key=columns.table.key,
+            is_complete=self.work.is_complete and self.sends_all_origins,
+            missing=columns.missing,
+            begins=begins,
+            truncates=self.whole_truncates(runs),
+        )
+
+    def whole_truncates(self, runs: Sequence[RelationChanges]) -> list[Place]:
+        """Where all leaves were truncated that may have rows at the target.
+
+        A leaf that no look has found may have sent rows, too.
+
+        Raises:
+            TableError: leaves were truncated after the last look.
+        """
+        work, truncated = self.work, truncated_leaves(runs)
+        if any(position > work.looked_through for position, _ in truncated):
+            raise TableError(
+                f"{work.title}: partitions were truncated, and a look has to find all that there"
+                " are",
+                table=work.title,
+                remedy=Remedy.LOOK,
+            )
+        return [
+            place for place, leaves in truncated.items() if work.leaves and work.leaves <= leaves
+        ]
+
+    def _views(self, after: Lsn, through: Lsn) -> Iterator[SegmentView]:
+        return SpoolReader(Path(self.spool_path)).views_between(after, through)
+
+    def _cut(self, views: Iterable[SegmentView]) -> Iterator[list[SegmentView]]:
+        """Views, cut and joined to pieces of about ``piece_bytes`` of the table's changes."""
+        piece: list[SegmentView] = []
+        size = 0
+        for view in views:
+            for part, part_size in _cuts(view, self.work.oids, self.piece_bytes):
+                if piece and size + part_size > self.piece_bytes:
+                    yield piece
+                    piece, size = [], 0
+                piece.append(part)
+                size += part_size
+        if piece:
+            yield piece
+
+    def _published(self, views: Iterable[SegmentView]) -> list[RelationChanges]:
+        work, rules = self.work, self.rules
+        if rules is None:
+            return [run for run in self._decoded(views, frozenset()) if len(run)]
+        if not rules.keys() >= set(work.oids):
+            why = f"{work.title}: what publishes a partition is not known yet"
+            raise PgsluiceError(why, remedy=Remedy.LOOK)
+        texts = frozenset[str]().union(*(rules[oid].filter_columns for oid in work.oids))
+        return [run for run in publish_all(rules, list(self._decoded(views, texts))) if len(run)]
+
+    def _decoded(
+        self, views: Iterable[SegmentView], texts: frozenset[str]
+    ) -> Iterator[RelationChanges]:
+        work = self.work
+        overrides = self.options.column_overrides(work.namespace, work.name)
+        for view in views:
+            yield from decode_segment(view, work.oids, self.options.types, overrides, texts)
+
+
+def _cuts(
+    view: SegmentView, oids: Sequence[int], most_bytes: int
+) -> Iterator[tuple[SegmentView, int]]:
+    """A view in parts of about so many bytes of some relations' changes, with the size of each."""
+    block = view.block
+    is_change = np.isin(block.oids, oids)
+    sizes = np.cumsum(np.where(is_change, block.ends - block.starts + _CHANGE_BYTES, 0))
+    total = int(sizes[-1]) if len(sizes) else 0
+    if total <= most_bytes:
+        yield view, total
+        return
+    bounds = np.searchsorted(sizes, np.arange(most_bytes, total, most_bytes), side="right")
+    relations = view.relations
+    for begin, end in pairwise(sorted({0, *bounds.tolist(), len(block)})):
+        part = block.select(np.arange(begin, end))
+        size = int(sizes[end - 1]) - (int(sizes[begin - 1]) if begin else 0)
+        yield SegmentView(view.name, view.start, view.end, relations, part), size
+        relations = relations_after(relations, part)

@@ -1,0 +1,150 @@
+"""A table's batch that is read in pieces leaves the same rows as one that is read at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from tests.support.applying import FactsMessage, apply_tables
+from tests.support.spools import INT4, OID, START, TEXT, SpoolMaker, relation
+
+from pgsluice.facts import ColumnFacts, RelationFacts
+from pgsluice.lsn import Lsn
+from pgsluice.sinks import make_sink
+from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.subscription.apply import ApplyTables
+from pgsluice.subscription.planning import TableWork
+from pgsluice.wire import (
+    UNCHANGED,
+    Delete,
+    Insert,
+    Message,
+    OldKey,
+    Truncate,
+    TupleData,
+    Update,
+)
+
+ORDERS = relation(OID, "orders", [("id", INT4), ("quantity", INT4), ("note", TEXT)])
+FACTS = RelationFacts(
+    OID, "public", "orders", "r", OID, "public", "orders", ("id",), ("id",), "d", 1,
+    (
+        ColumnFacts("id", 1, INT4, -1, not_null=True),
+        ColumnFacts("quantity", 2, INT4, -1),
+        ColumnFacts("note", 3, TEXT, -1),
+    ),
+)  # fmt: skip
+COPIED = 6
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int32(), nullable=False), ("quantity", pa.int32()), ("note", pa.string())]
+)
+
+
+def copied(task: ApplyTables) -> None:
+    """The target holds a copy of some rows, at the spool's beginning."""
+    identity = TargetIdentity(task.spool_id, OID, 1)
+    table = TargetTable("public", "orders", SCHEMA, ("id",))
+    rows = [{"id": i, "quantity": 0, "note": f"copied {i}"} for i in range(COPIED)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    TableWriter(make_sink(task.sink), table, identity).load([batch], Lsn(START))
+
+
+def work(through: Lsn) -> TableWork:
+    start = Lsn(START)
+    return TableWork(
+        OID, "public", "orders", start, through, start, 1, (OID,),
+        is_complete=True, size_bytes=1000,
+    )  # fmt: skip
+
+
+def rows_of(task: ApplyTables) -> list[dict[str, Any]]:
+    location = make_sink(task.sink).location("public", "orders")
+    rows = pa.RecordBatchReader.from_stream(DeltaTable(location).scan()).read_all()
+    return sorted(rows.to_pylist(), key=lambda row: int(row["id"]))
+
+
+def tasks(maker: SpoolMaker, folder: Path) -> list[ApplyTables]:
+    """One that applies the batch at once, and one for each way of merging that reads pieces."""
+    made = []
+    for name, merge, large_bytes in (
+        ("at_once", "on_write", 2000), ("rewritten", "on_write", 0), ("vectors", "on_read", 0),
+    ):  # fmt: skip
+        lake = folder / name
+        lake.mkdir()
+        task = apply_tables(maker, lake / "orders")
+        sink = {**task.sink, "merge": merge, "cache_dir": str(lake / "keys")}
+        made.append(replace(task, sink=sink, large_bytes=large_bytes, piece_bytes=300))
+    return made
+
+
+class Shop:
+    """The source's rows, and random changes of them as the server sends them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.live = set(range(COPIED))
+        self.sequence = 0
+
+    def changes(self, count: int) -> list[Message]:
+        return [self._change() for _ in range(count)]
+
+    def _change(self) -> Message:
+        self.sequence += 1
+        kind = self.random.choices(
+            ["insert", "update", "unchanged", "move", "delete", "truncate"], [5, 3, 4, 4, 3, 0.2]
+        )[0]
+        if kind == "truncate":
+            self.live.clear()
+            return Truncate((OID,), 0)
+        if kind == "insert" or not self.live:
+            return Insert(OID, self._row(self._free()))
+        id_ = self.random.choice(sorted(self.live))
+        if kind == "delete":
+            self.live.discard(id_)
+            return Delete(OID, self._key(id_))
+        if kind == "move":
+            self.live.discard(id_)
+            return Update(OID, self._key(id_), self._row(self._free(), UNCHANGED))
+        return Update(OID, None, self._row(id_, UNCHANGED if kind == "unchanged" else None))
+
+    def _free(self) -> int:
+        id_ = self.random.choice([i for i in range(4 * COPIED) if i not in self.live])
+        self.live.add(id_)
+        return id_
+
+    def _key(self, id_: int) -> OldKey:
+        return OldKey(TupleData.of(str(id_), None, None))
+
+    def _row(self, id_: int, note: Any = None) -> TupleData:
+        return TupleData.of(
+            str(id_), str(self.sequence), f"note {self.sequence}" if note is None else note
+        )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pieces_leave_what_the_whole_batch_leaves(
+    maker: SpoolMaker, tmp_path: Path, seed: int
+) -> None:
+    shop = Shop(seed)
+    announced: Sequence[Any] = [ORDERS, FactsMessage(FACTS)]
+    maker.segment([*announced, *shop.changes(20)], shop.changes(5))
+    end = maker.in_parts([[*announced, *shop.changes(15)], shop.changes(15)])
+    at_once, *in_pieces = tasks(maker, tmp_path)
+    copied(at_once)
+    expected = at_once.run(work(end))
+    rows = rows_of(at_once)
+    assert {row["id"] for row in rows} == shop.live
+    for task in in_pieces:
+        copied(task)
+        done = task.run(work(end))
+        assert rows_of(task) == rows
+        assert (done.committed, done.changes) == (expected.committed, expected.changes)
+        assert done.version == expected.version, "it is one commit"
+        assert task.run(work(end)).skipped
