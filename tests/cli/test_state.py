@@ -7,18 +7,21 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tests.support.commands import Command, WriteConfig
 from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.capture.health import CaptureHealth, write_health
-from pgsluice.cli.status_view import held_line
+from pgsluice.cli.status_view import held_line, show
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.spool_status import HeldSpool
+from pgsluice.monitor.spool_status import HeldSpool, SpoolStatus
+from pgsluice.monitor.status import SourceStatus, Status, SubscriptionStatus
 from pgsluice.spool import (
     Owner,
     RecordStore,
@@ -68,6 +71,20 @@ def _status(pgsluice: Command, path: Path) -> dict[str, Any]:
     outcome = pgsluice("status", path, "--json")
     assert outcome.code == 0, outcome.err
     return dict(json.loads(outcome.out))
+
+
+def test_what_another_setting_would_gain_is_shown_with_its_table() -> None:
+    table = TableRecord("public", "t", TableState.READY, Lsn(1), merge_s=2.0)
+    advice = {"public.t": "its last merge took 2.0 s\n  → merge on read"}
+    lake = SubscriptionStatus(
+        "lake", "current", "x", Lsn(1), 0, 0, (table,), is_enabled=True, is_configured=True,
+        advice=advice,
+    )  # fmt: skip
+    assert lake.to_json()["tables"][0]["advice"] == advice["public.t"]
+    text = StringIO()
+    shown = Status(SourceStatus("s"), SpoolStatus(), (lake,))
+    show(shown, Console(file=text, width=100), "pgsluice.toml")
+    assert "public.t: its last merge took 2.0 s" in text.getvalue()
 
 
 class TestStatus:

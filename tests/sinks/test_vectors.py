@@ -16,9 +16,11 @@ import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 
 from pgsluice import failpoints
+from pgsluice.config import parse_sink
 from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
+from pgsluice.sinks.delta.advice import advice_on_merges
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.key_index import _OpenSidecars
 from pgsluice.sinks.delta.log import _known, commit_path, newest_snapshot, read_commit, remember
@@ -37,6 +39,12 @@ from pgsluice.testing.sink_contract import (
     net,
     row,
 )
+
+
+def has_vectors(sink: DeltaSink) -> bool:
+    """Whether the tests' table allows deletion vectors."""
+    table = DeltaTable(location(sink))
+    return "deletionVectors" in (table.protocol().reader_features or ())
 
 
 def scan(location: str) -> pa.Table:
@@ -69,6 +77,20 @@ class TestContract(SinkContract):
 @pytest.mark.parametrize("large_share", [LARGE_SHARE])
 class TestContractWithLargeBatches(TestContract):
     """Batches that rewrite files are right, too."""
+
+
+class TestContractWhereTheSizeDecides(SinkContract):
+    """The first copy is large enough for deletion vectors."""
+
+    @pytest.fixture
+    def sink(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
+        monkeypatch.setattr("pgsluice.sinks.delta.new_table.LARGE_BYTES", 1)
+        return DeltaSink(
+            f"{tmp_path}/lake/{{schema}}/{{table}}", merge="auto", cache_dir=f"{tmp_path}/keys"
+        )
+
+    def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:
+        return scan(sink.location(table.namespace, table.name)).to_pylist()
 
 
 @pytest.fixture
@@ -212,6 +234,70 @@ def test_a_table_that_is_merged_on_write_gets_vectors_with_its_next_batch(sink: 
     assert rows_of(sink) == [row(1, 3, "one"), row(2, 5)]
 
 
+class TestAuto:
+    """``merge = "auto"``: a table gets its way when it is made, and keeps it."""
+
+    @pytest.fixture
+    def sink(self, sink: DeltaSink) -> DeltaSink:
+        return replace(sink, merge="auto")
+
+    @pytest.mark.parametrize("is_large", [True, False])
+    def test_the_size_of_the_first_copy_decides(
+        self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch, *, is_large: bool
+    ) -> None:
+        limit = "pgsluice.sinks.delta.new_table.LARGE_BYTES"
+        monkeypatch.setattr(limit, 1 if is_large else 10**9)
+        load(sink, row(1), row(2))
+        assert has_vectors(sink) is is_large
+        monkeypatch.setattr(limit, 10**9 if is_large else 1)
+        apply(sink, update(1, 5), 110)
+        TableWriter(sink, TABLE, identity(copy=2)).load(batches(row(1), row(3)), Lsn(120))
+        writer = TableWriter(sink, TABLE, identity(copy=2))
+        writer.apply(net(update(1, 7)), Lsn(130))
+        writer.maintain([])
+        assert has_vectors(sink) is is_large, "an existing table keeps its way, whatever happens"
+        assert rows_of(sink) == [row(1, 7, "big"), row(3)]
+
+    def test_a_table_that_only_takes_inserts_has_no_vectors(
+        self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pgsluice.sinks.delta.new_table.LARGE_BYTES", 1)
+        schema = pa.schema([field.with_nullable(True) for field in SCHEMA])
+        table = TargetTable("public", "t", schema, ())
+        TableWriter(sink, table, identity()).load(batches(row(1), schema=schema), Lsn(100))
+        assert not has_vectors(sink)
+
+    def test_a_setting_changes_the_way_and_auto_leaves_it_then(self, sink: DeltaSink) -> None:
+        load(sink, row(1), row(2), row(3))
+        on_read = replace(sink, merge_tables={"public.t": "on_read"})
+        apply(on_read, update(1, 5), 110)
+        apply(sink, update(2, 6), 120)
+        assert has_vectors(sink)
+        on_write = replace(sink, merge_tables={"public.t": "on_write"})
+        writer = writer_of(on_write)
+        writer.apply(net(update(3, 7)), Lsn(130))
+        writer.maintain([])
+        apply(sink, update(1, 8), 140)
+        assert not has_vectors(sink)
+        assert rows_of(sink) == [row(1, 8), row(2, 6), row(3, 7)]
+
+
+def test_slow_merges_are_named_with_what_another_way_would_write(sink: DeltaSink) -> None:
+    sink = replace(sink, merge="on_write")
+    load(sink, *(row(id_) for id_ in range(100)))
+    folder = Path(location(sink))
+    assert advice_on_merges("public.t", folder, slow_s=0) is None, "there was no merge yet"
+    apply(sink, update(1, 5), 110)
+    apply(sink, update(2, 6), 120)
+    advice = advice_on_merges("public.t", folder, slow_s=0)
+    assert advice is not None
+    assert "its last 2 merges took 0." in advice
+    assert "wrote 99 rows again that did not change, beside 1 that did" in advice
+    assert 'merge_tables = { "public.t" = "on_read" }' in advice
+    assert advice_on_merges("public.t", folder, slow_s=60) is None
+    assert advice_on_merges("public.u", folder.with_name("u"), slow_s=0) is None
+
+
 class TestLog:
     """What the log says is read exactly, or refused."""
 
@@ -284,6 +370,9 @@ def test_a_file_system_without_hard_links_is_named(
     with pytest.raises(TableError, match="refuses hard links"):
         load(sink, row(1))
     assert writer_of(sink).position() is None
+    config = parse_sink({"type": "delta", "path": sink.path})
+    assert "refuses hard links" in (config.why_unreachable() or ""), "check asks it"
+    assert not list(Path(location(sink)).parent.glob(".*"))
 
 
 class TestPowerCut:

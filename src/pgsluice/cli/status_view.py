@@ -54,6 +54,8 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
             yield _reason(table.title, with_config(table.error, config), "red")
         for why in table.incomplete:
             yield _reason(table.title, with_config(why, config), "yellow")
+        if advice := subscription.advice.get(table.title):
+            yield _reason(table.title, advice, "cyan")
     for name, left in sorted(subscription.former.items()):
         yield _reason(shown(".".join(name)), with_config(left.why, config), "yellow")
 

@@ -50,7 +50,19 @@ class SinkConfig(Section):
     def why_unreachable(self) -> str | None:
         """Why the targets cannot be reached, as one sentence; None: nothing is known against it.
 
-        ``pgsluice check`` asks. A folder on a disk is checked without this method.
+        ``pgsluice check`` asks. For a folder on a disk it asks only if the folder can be written.
+        """
+        return None
+
+    def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
+        """What another setting of the sink would gain for a table; None: nothing is known of that.
+
+        ``pgsluice status`` asks. The sentence ends with a line that begins with an arrow and says
+        what to do.
+
+        Args:
+            namespace, name: of the table.
+            merge_s: how long its last merge took.
         """
         return None
 

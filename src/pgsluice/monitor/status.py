@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pgsluice.capture.health import error_of, read_health
 from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
-from pgsluice.config import Config, SourceConfig
+from pgsluice.config import Config, SinkConfig, SourceConfig
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
@@ -115,6 +115,7 @@ class SubscriptionStatus:
         lag_bytes: None if the server's position is unknown.
         lag_s: 0 if everything received is applied.
         former: targets that stand still, because a renamed table left them.
+        advice: by the tables' ``schema.table``: what another setting of the sink would gain.
     """
 
     name: str
@@ -127,6 +128,7 @@ class SubscriptionStatus:
     is_enabled: bool
     is_configured: bool
     former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)
+    advice: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -136,7 +138,10 @@ class SubscriptionStatus:
             "position": _text(self.position),
             "lag_bytes": self.lag_bytes,
             "lag_s": self.lag_s,
-            "tables": [_table_json(table) for table in self.tables],
+            "tables": [
+                {**_table_json(table), "advice": self.advice.get(table.title)}
+                for table in self.tables
+            ],
             "former_targets": [
                 {"schema": schema, "table": table, "target": left.target, "why": left.why}
                 for (schema, table), left in sorted(self.former.items())
@@ -265,10 +270,13 @@ def _subscriptions(
     """The configured subscriptions in their order, then others that the spool knows."""
     known = {record.name: record for record in records}
     subscriptions = []
-    for configured in _unstarted(config):
+    for configured, subscription in zip(_unstarted(config), config.subscriptions, strict=True):
         record = known.pop(configured.name, None)
-        started = configured if record is None else _started(record, lags, configured)
-        subscriptions.append(started)
+        if record is None:
+            subscriptions.append(configured)
+        else:
+            started = _started(record, lags, configured)
+            subscriptions.append(replace(started, advice=_advice(subscription.sink, record)))
     return (*subscriptions, *(_started(record, lags, None) for record in known.values()))
 
 
@@ -288,6 +296,15 @@ def _unstarted(config: Config) -> tuple[SubscriptionStatus, ...]:
         )
         for subscription in config.subscriptions
     )
+
+
+def _advice(sink: SinkConfig, record: SubscriptionRecord) -> dict[str, str]:
+    advice = {
+        table.title: sink.advice(table.namespace, table.name, table.merge_s)
+        for table in record.tables.values()
+        if table.is_active
+    }
+    return {title: text for title, text in advice.items() if text is not None}
 
 
 def _started(

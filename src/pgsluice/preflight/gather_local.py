@@ -59,7 +59,8 @@ def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | Non
 def _target(subscription: SubscriptionConfig) -> TargetFacts:
     sink = subscription.sink
     if (folder := _fixed_part(sink.target)) is not None:
-        return TargetFacts(subscription.name, str(folder), folder_problem(folder))
+        problem = folder_problem(folder) or sink.why_unreachable()
+        return TargetFacts(subscription.name, str(folder), problem)
     return TargetFacts(subscription.name, sink.target, sink.why_unreachable())
 
 

@@ -5,7 +5,6 @@ Source: the Delta protocol, "Actions", and "Delta Log Entries" on who may write 
 
 from __future__ import annotations
 
-import errno
 import json
 import time
 import uuid
@@ -16,12 +15,11 @@ from typing import Any
 from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
+from pgsluice.sinks.delta import hard_links
 from pgsluice.sinks.delta.deletion_vectors import FOLDER, Descriptor
 from pgsluice.sinks.delta.durability import sync, sync_added, sync_log
 from pgsluice.sinks.delta.log import DataFile, Snapshot, after_commit, commit_path, remember
 from pgsluice.sinks.delta.staging import statistics_text
-
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def commit(
@@ -76,11 +74,11 @@ def commit(
     except FileExistsError:
         raise Overtaken(f"another commit made version {version} of {snapshot.folder}") from None
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in hard_links.REFUSALS:
             raise
         raise TableError(
-            f"the file system of {snapshot.folder} refuses hard links, which merge-on-read needs",
-            hint='set merge = "on_write" in the sink, or choose a path on another file system',
+            f"{snapshot.folder} cannot have a Delta table: {hard_links.WHY}",
+            hint="choose a path on another file system",
             location=str(snapshot.folder),
         ) from error
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import AfterValidator, Field
@@ -9,11 +10,15 @@ from pydantic import model_validator as _model_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
 from pgsluice.errors import ConfigError
+from pgsluice.sinks.delta import hard_links
 
 if TYPE_CHECKING:
     from pgsluice.sinks.contract import Sink
 
-Merge = Literal["on_read", "on_write"]
+Merge = Literal["auto", "on_read", "on_write"]
+
+SLOW_MERGE_S = 0.2
+"""Merges that take longer are named with what would make them cheaper."""
 
 
 def _is_native(engine: str) -> str:
@@ -30,7 +35,8 @@ class DeltaSinkConfig(SinkConfig):
         engine: what writes the tables.
         history_retention: seconds that readers may go back; 0: only to the versions of cuts.
         merge: how changes get into a table: ``on_write`` rewrites the files of changed rows,
-            ``on_read`` marks these rows as dead by deletion vectors.
+            ``on_read`` marks these rows as dead by deletion vectors, ``auto`` decides it by the
+            table's size when the table is made.
         merge_tables: the same for single tables, by ``schema.table``.
         cache_dir: a folder of each executor, for what finds the rows of keys.
     """
@@ -55,14 +61,27 @@ class DeltaSinkConfig(SinkConfig):
         return self.path
 
     def why_unreachable(self) -> str | None:
-        """Why the object store does not answer; None for a folder."""
+        """Why the object store does not answer, or why a folder cannot have Delta tables."""
         if "://" not in self.path:
-            return None
+            fixed = self.path.partition("{")[0].rpartition("/")[0]
+            return hard_links.WHY if hard_links.are_refused(Path(fixed or "/")) else None
         try:
             from pgsluice.sinks.delta.reach import why_unreachable
         except ModuleNotFoundError:
             return None  # what is not installed is another check
         return why_unreachable(self.path)
+
+    def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
+        """What merging on read would gain for a table whose merges take long."""
+        if merge_s < SLOW_MERGE_S or "://" in self.path:
+            return None
+        try:
+            from pgsluice.sinks.delta.advice import advice_on_merges
+            from pgsluice.sinks.delta.sink import DeltaSink
+        except ModuleNotFoundError:
+            return None
+        folder = Path(DeltaSink(self.path).location(namespace, name))
+        return advice_on_merges(f"{namespace}.{name}", folder, SLOW_MERGE_S)
 
     def make(self, *, foreign_writes: str, cut_retention_s: float) -> Sink:
         """The sink that writes natively.

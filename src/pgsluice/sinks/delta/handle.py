@@ -206,7 +206,8 @@ class DeltaHandle:
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         if self._delta is None:
             return False
-        if was_merged_on_read(self._delta.metadata().configuration):
+        is_to_go_back = self._sink.configured_merge(self._table) == "on_write"
+        if is_to_go_back and was_merged_on_read(self._delta.metadata().configuration):
             return self._drop_vectors()
         if not maintenance.is_due(self._delta, self._bytes_written):
             return False

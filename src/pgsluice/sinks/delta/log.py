@@ -198,6 +198,11 @@ def newest_snapshot(folder: Path) -> Snapshot | None:
     return snapshot
 
 
+def newest_version(folder: Path) -> int:
+    """The table's newest version; -1: there is no table."""
+    return _Listed.of(folder).newest
+
+
 def remember(snapshot: Snapshot) -> None:
     """Keep a table's state for the next use in this process."""
     stamped = replace(snapshot, stamp=_stamp(commit_path(snapshot.folder, snapshot.version)))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.delta.config import Merge
+from pgsluice.sinks.delta.features import was_merged_on_read
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.log import local_folder, newest_snapshot, no_table
+from pgsluice.sinks.delta.log import Snapshot, local_folder, newest_snapshot, no_table
+from pgsluice.sinks.delta.new_table import NewTableHandle
 from pgsluice.sinks.delta.vector_handle import VectorHandle
 
 
@@ -23,7 +27,7 @@ class DeltaSink:
         history_retention_s: how long readers may use any other version.
         storage_options: for object stores, as deltalake takes them.
         merge: how changes get into a table: ``on_write`` rewrites files, ``on_read`` lets their
-            rows die by deletion vectors.
+            rows die by deletion vectors, ``auto`` decides it by the table's size when it is made.
         merge_tables: the same for single tables, by ``schema.table``.
         cache_dir: a local folder for what finds the rows of keys; None: among the temporary files.
     """
@@ -46,13 +50,36 @@ class DeltaSink:
             head += before + encoded[field]
         return head + rest
 
+    def configured_merge(self, table: TargetTable) -> Merge:
+        """How changes get into a table, as the configuration says it."""
+        return self.merge_tables.get(table.title, self.merge)
+
     def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle | VectorHandle:
         """Open a table at its newest version, whether it exists or not."""
-        if self.merge_tables.get(table.title, self.merge) == "on_write":
-            return DeltaHandle(self, table, identity)
+        way = self.configured_merge(table)
         folder = local_folder(self.location(table.namespace, table.name))
-        assert folder is not None, "the configuration refuses on_read in an object store"
-        return VectorHandle(self, table, identity, newest_snapshot(folder) or no_table(folder))
+        if way == "on_write" or folder is None:
+            return DeltaHandle(self, table, identity)
+        snapshot = _snapshot(folder, may_fail=way == "on_read")
+        if way == "on_read" or (snapshot and was_merged_on_read(snapshot.configuration)):
+            return VectorHandle(self, table, identity, snapshot or no_table(folder))
+        if snapshot is None:
+            return NewTableHandle(self, table, identity, folder)
+        return DeltaHandle(self, table, identity)
+
+
+def _snapshot(folder: Path, *, may_fail: bool) -> Snapshot | None:
+    """The table as it is now; None: there is none, or its log is none that we write.
+
+    Args:
+        may_fail: such a log is an error.
+    """
+    try:
+        return newest_snapshot(folder)
+    except PgsluiceError:
+        if may_fail:
+            raise
+        return None
 
 
 def encode_name(name: str) -> str:

@@ -1,0 +1,58 @@
+"""What another way of merging would gain for a table, from the merges in its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pgsluice.errors import PgsluiceError
+from pgsluice.sinks.delta.log import newest_version, read_commit
+
+_METRICS = {"execution_time_ms", "num_source_rows", "num_target_rows_copied"}
+_COMMITS = 20
+_WORTH = 5
+"""A merge on read is worth it if a merge wrote so many times the rows that changed."""
+
+
+def advice_on_merges(title: str, folder: Path, slow_s: float) -> str | None:
+    """What a table would gain from merging on read, with the hint how to get it.
+
+    Args:
+        title: its ``schema.table``.
+        folder: where it lies.
+        slow_s: merges that take less gain nothing.
+
+    Returns:
+        None: nothing, or the log does not tell.
+    """
+    merges = list(_merges(folder))
+    if not merges:
+        return None
+    count = len(merges)
+    seconds = sum(merge["execution_time_ms"] for merge in merges) / count / 1000
+    changed = sum(merge["num_source_rows"] for merge in merges) // count
+    copied = sum(merge["num_target_rows_copied"] for merge in merges) // count
+    if seconds < slow_s or copied < _WORTH * changed:
+        return None
+    times = f"its last {count} merges" if count > 1 else "its last merge"
+    return (
+        f"{times} took {seconds:.1f} s{' each' if count > 1 else ''}, and wrote {copied:,} rows"
+        f" again that did not change, beside {changed:,} that did"
+        f'\n  → merge_tables = {{ "{title}" = "on_read" }} in the sink writes only the latter;'
+        " docs/delta.md says which readers know deletion vectors"
+    )
+
+
+def _merges(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """deltalake's metrics of the MERGEs among the newest commits."""
+    try:
+        newest = newest_version(folder)
+        for version in range(max(0, newest - _COMMITS + 1), newest + 1):
+            for action in read_commit(folder, version) or ():
+                information = action.get("commitInfo") or {}
+                metrics = information.get("operationMetrics") or {}
+                if information.get("operation") == "MERGE" and metrics.keys() >= _METRICS:
+                    yield metrics
+    except (PgsluiceError, OSError):
+        return
