@@ -240,7 +240,7 @@ class DeltaFuzz:
         if not newest - 8 <= version < newest or width != len(self.columns):
             return None
         # Its files may be deleted already; a RESTORE does not look for those of vectors.
-        with suppress(DeltaError):
+        with suppress(DeltaError, pa.ArrowInvalid):
             _rows(DeltaTable(self.location, version=version))
             return version
         return None
