@@ -94,6 +94,9 @@ class NoFacts:
     def __init__(self, flush_lsn: Callable[[], Lsn] = lambda: Lsn(2**62 - 1)) -> None:
         self.flush_lsn = flush_lsn
 
+    def sees(self, xid: int) -> bool:
+        return True
+
     def on_relation(self, oid: int) -> None:
         return None
 

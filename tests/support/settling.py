@@ -84,13 +84,20 @@ class Settling:
 
     def await_received(self) -> None:
         """Until capture has received everything that the server has now."""
-        ((lsn,),) = self._pipeline.database.execute("SELECT pg_current_wal_flush_lsn()")
-        target = _number(lsn)
+        target = self._flush_lsn()
         self._pipeline.wait_until(
-            lambda: _number(self._status()["spool"]["frontier"]) >= target,
+            lambda: self._frontier() >= target,
             timeout_s=_TIMEOUT_S,
             why="capture has received all",
         )
+
+    def is_received(self) -> bool:
+        """Whether capture has received everything that the server has now."""
+        return self._frontier() >= self._flush_lsn()
+
+    def capture_message(self) -> str:
+        """What capture says of what is in the way."""
+        return self._status()["capture"]["message"] or ""
 
     def tables(self, subscription: str) -> list[dict[str, Any]]:
         """A subscription's tables in ``pgsluice status --json``."""
@@ -101,6 +108,13 @@ class Settling:
             if found["name"] == subscription
             for table in found["tables"]
         ]
+
+    def _flush_lsn(self) -> int:
+        ((lsn,),) = self._pipeline.database.execute("SELECT pg_current_wal_flush_lsn()")
+        return _number(lsn)
+
+    def _frontier(self) -> int:
+        return _number(self._status()["spool"]["frontier"])
 
     def _status(self) -> dict[str, Any]:
         return read_status(self._pipeline.config).to_json()

@@ -9,7 +9,9 @@ Nothing of an open transaction can be read before its end is written, and a mess
 machine refuses ends the connection: so nothing of an illegal transaction becomes readable.
 
 Facts of plain relations are looked up at their R. Those of a streamed or prepared transaction
-are looked up at its commit, because before that nobody else can see what it created.
+are looked up at its commit, because before that nobody else can see what it created. Facts from
+before the transaction would decode its rows wrongly. So the stream is held until the catalog shows
+the transaction, which takes long only if its commit waits for a synchronous standby.
 """
 
 from __future__ import annotations
@@ -131,11 +133,12 @@ class TransactionAssembler:
         """
         return self._machine.state in (State.TRANSACTION, State.PREPARE)
 
-    def take(self, chunk: Chunk, now: float) -> Iterator[Command]:
+    def take(self, chunk: Chunk, now: float) -> Iterator[Command | None]:
         """Follow a chunk.
 
         Yields:
-            commands; hand each to the store before asking for the next.
+            commands; hand each to the store before asking for the next. None: a transaction is
+            not seen in the catalog yet; ask for the next after a pause, or not at all.
 
         Raises:
             ProtocolError: a message is malformed, or cannot come here.
@@ -233,7 +236,7 @@ class TransactionAssembler:
             self._machine.changes(oids, xids, count=end - first)
             cursor.followed = end
 
-    def _follow(self, cursor: _Cursor, index: int, tag: str) -> Iterator[Command]:
+    def _follow(self, cursor: _Cursor, index: int, tag: str) -> Iterator[Command | None]:
         """Follow a message that is not a row."""
         if tag in _NOT_KEPT:
             self._keep(cursor, index)
@@ -246,6 +249,9 @@ class TransactionAssembler:
             case Commit():
                 yield from self._commit(cursor, index, message)
             case Relation(oid=oid, xid=None):
+                if self._current is self._plain:
+                    self._keep(cursor, index + 1)
+                    yield from self._until_seen(self._plain.xid)
                 facts = self._facts.on_relation(oid)
                 if facts is not None:
                     self._keep_own(cursor, index + 1, facts)
@@ -273,6 +279,14 @@ class TransactionAssembler:
                 yield from self._commit_prepared(message)
             case RollbackPrepared(gid=gid, xid=xid):
                 yield from self._in_order(to_parts(PartsWriter.rollback_prepared, gid, xid))
+
+    def _until_seen(self, xid: int) -> Iterator[Command | None]:
+        """Hold the stream until the catalog shows a transaction; write what came before it."""
+        if self._facts.sees(xid):
+            return
+        yield from self.take_whole()
+        while not self._facts.sees(xid):
+            yield None
 
     def _commit(self, cursor: _Cursor, index: int, commit: Commit) -> Iterator[Command]:
         self._limit.check(commit.end_lsn)
@@ -310,10 +324,11 @@ class TransactionAssembler:
 
     def _commit_stream(
         self, stream: _OpenTransaction, commit: StreamCommit, step: Step
-    ) -> Iterator[Command]:
+    ) -> Iterator[Command | None]:
         self._limit.check(commit.end_lsn)
         yield from self._write_part(stream)
         if stream.in_parts:
+            yield from self._until_seen(stream.xid)
             command = to_parts(
                 PartsWriter.commit,
                 stream.key,
@@ -338,9 +353,10 @@ class TransactionAssembler:
         )
         yield from self._in_order(command)
 
-    def _commit_prepared(self, commit: CommitPrepared) -> Iterator[Command]:
+    def _commit_prepared(self, commit: CommitPrepared) -> Iterator[Command | None]:
         self._limit.check(commit.end_lsn)
         yield from self.take_whole()
+        yield from self._until_seen(commit.xid)
         oids = self._prepared_relations(commit.gid, commit.xid)
         yield to_parts(
             PartsWriter.commit_prepared,

@@ -3,7 +3,8 @@
 A Relation message says that the server rebuilt its cache entry of the relation. So its facts are
 looked up again, on a connection of their own, and stand in the spool behind the R (message ``#``)
 if they are the first on this connection or have changed. The facts of a transaction that comes
-before its commit are looked up at the commit, because nobody else can see them before. A watcher
+before its commit are looked up at the commit, because nobody else can see them before. Either is
+done only when the catalog shows the transaction (:mod:`pgsluice.catalog.visibility`). A watcher
 polls every ``catalog_poll_s`` for changes that no R announces, and keeps the publications in step.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import CatalogChanges, fetch_many, flush_lsn
+from pgsluice.catalog import CatalogChanges, fetch_many, flush_lsn, sees_transaction
 from pgsluice.errors import PgsluiceError
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
@@ -54,6 +55,15 @@ class FactsSource:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def sees(self, xid: int) -> bool:
+        """Whether the catalog shows what a committed transaction did.
+
+        Raises:
+            SourceUnreachable, SourceRefused: it could not be asked.
+        """
+        with source_errors("asking for the server's snapshot"):
+            return sees_transaction(self._connected(), xid)
 
     def on_relation(self, oid: int) -> bytes | None:
         """A relation was announced.

@@ -37,6 +37,8 @@ _CHUNK_FRAMES = 1024
 """More are slower: joined, they no longer fit what malloc hands out without new pages."""
 _LARGE_FRAME_BYTES = 32 * 1024
 _ROOM_POLL_S = 0.2
+_SEEN_POLL_S = 0.01
+"""A commit that waits for a standby mostly waits for some milliseconds."""
 _STORE_WAIT_S = 0.2
 _POSITION_REQUEST_S = 0.5
 """How often the server is asked for its position while one is waited for."""
@@ -74,6 +76,8 @@ class Receiver:
         until: end when the durable frontier has reached it.
         on_progress: called about once a second, and when the spool is full or has room again,
             with the end of the server's WAL and with what the spool holds.
+        on_held: called while the catalog does not show a transaction that was received, with the
+            seconds since it came; then with 0.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class Receiver:
         on_progress: Callable[[Lsn, RetentionState | None], None] = lambda server_end, retained: (
             None
         ),
+        on_held: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._connection = connection
         self._store = store
@@ -97,6 +102,7 @@ class Receiver:
         self._stop = stop
         self._until = until
         self._on_progress = on_progress
+        self._on_held = on_held
         self._limit = FlushLimit(store.durable, facts.flush_lsn, pace.segment_bytes)
         self._assembler = TransactionAssembler(
             facts, store.prepared_relations, self._limit, parallel=parallel
@@ -226,12 +232,22 @@ class Receiver:
             self._segments.wrote(now)
         self._hand_over_all(assembler.overflow(self._pace.segment_bytes))
 
-    def _hand_over_all(self, commands: Iterable[Command]) -> None:
+    def _hand_over_all(self, commands: Iterable[Command | None]) -> None:
         """Give commands to the store; meanwhile the server gets its status."""
+        held_at: float | None = None
         for command in commands:
+            if command is None:
+                held_at = held_at or time.monotonic()
+                self._on_held(time.monotonic() - held_at)
+                if self._stop.wait(_SEEN_POLL_S):
+                    return  # the transaction comes again
+                self._send_due(time.monotonic(), is_storing=True)
+                continue
             self._policy.wrote()
             while not self._store.offer(command, _STORE_WAIT_S):
                 self._send_due(time.monotonic(), is_storing=True)
+        if held_at is not None:
+            self._on_held(0)
 
     def _send_due(self, now: float, *, is_storing: bool = False) -> None:
         """Frontier and status, when they are due."""

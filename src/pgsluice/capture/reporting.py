@@ -15,6 +15,9 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
 from pgsluice.spool.retention import RetentionState
 
+_HELD_S = 1.0
+"""For how long a commit may wait for a standby without a word about it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
@@ -47,10 +50,24 @@ class CaptureReporter:
         self._server_end = Lsn(0)
         self._trouble = Trouble()
         self.lasting: str | None = None
+        self._held: str | None = None
 
     def warn(self, sentence: str) -> None:
         """Report something that does not stop the work."""
         self.report(self._health.phase, sentence)
+
+    def report_held(self, seconds: float) -> None:
+        """Report that the stream is held because the catalog does not show a transaction.
+
+        Args:
+            seconds: for how long; 0: it is not held any more.
+        """
+        self._held = None
+        if seconds >= _HELD_S:
+            self._held = (
+                f"a transaction came {seconds:.0f} s ago, and the server's catalog does not show "
+                "it yet: its commit waits for a synchronous standby (synchronous_standby_names)"
+            )
 
     def report_progress(self, server_end: Lsn, retained: RetentionState | None) -> None:
         """Report that changes are received, or that the spool has no room for them.
@@ -83,7 +100,7 @@ class CaptureReporter:
         Args:
             message: why, when something is in the way.
         """
-        message = message or self.lasting
+        message = message or self._held or self.lasting
         position, frontier = self._writer.position, self._writer.frontier
         server_end = max(self._server_end, frontier)
         if phase is CapturePhase.RECONNECTING:

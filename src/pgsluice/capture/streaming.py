@@ -178,6 +178,7 @@ class SlotStream:
             stop=self._stop,
             until=until,
             on_progress=self._reporter.report_progress,
+            on_held=self._reporter.report_held,
         )
         watch = CatalogWatch(
             connection.server_dsn,

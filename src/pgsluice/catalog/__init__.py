@@ -43,6 +43,7 @@ from pgsluice.catalog.tables import (
     tables_named,
     user_tables,
 )
+from pgsluice.catalog.visibility import sees_transaction
 from pgsluice.catalog.witnesses import (
     CatalogWitnesses,
     fetch_witnesses,
@@ -85,6 +86,7 @@ __all__ = [
     "publications_of",
     "readable_tables",
     "relations_of",
+    "sees_transaction",
     "server_info",
     "slot_info",
     "tables_named",

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import psycopg
@@ -22,10 +22,18 @@ from tests.support.oracle import compare_exact
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.settling import Settling
 from tests.support.threads import beside
+from tests.support.unconfirmed import unconfirmed
 
 LONG_POLL_S = 12
 """Time for the statements of all rows between two looks at the catalog."""
 _LOAD_PAUSE_S = 0.02
+SESSIONS = 60
+"""How many rows commit at the same time; the server has 100 connections."""
+_LOCK_TIMEOUT = "10s"
+_SERVER_WAITS = """
+SELECT 1 FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event_type = 'Lock'
+AND wait_event = 'relation'
+"""
 Errors = Mapping[tuple[str, str], str]
 """(subscription, table) -> why it is parked."""
 _SPOOL = 'max_bytes = "4 GiB"'
@@ -89,6 +97,8 @@ class Batch:
                 self._live(lambda: self._each(_in_transaction))
             case Moment.PREPARED:
                 self._live(lambda: self._each(_prepared))
+            case Moment.UNCONFIRMED:
+                self._live(self._unconfirmed)
             case Moment.ROLLED_BACK:
                 self._live(lambda: self._each(_rolled_back))
             case Moment.PROMOTION:
@@ -143,6 +153,26 @@ class Batch:
         self._failover.fail_over()
         self._each(lambda connection, row: execute(connection, row, row.before))
 
+    def _unconfirmed(self) -> None:
+        """Some rows at a time, because each waits in a session of its own. Meanwhile the run
+        receives what it can, and looks at the catalog."""
+        for first in range(0, len(self.rows), SESSIONS):
+            rows = self.rows[first : first + SESSIONS]
+            with unconfirmed(self.database, [partial(self._commit, row) for row in rows]):
+                self.one.wait_until(self._is_received_or_held, why="the stream came or is held")
+
+    def _commit(self, row: Row) -> None:
+        with self.database.connect() as connection:
+            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+            self._try(connection, row, _in_transaction)
+
+    def _is_received_or_held(self) -> bool:
+        """Capture holds the stream where facts are from before a transaction; the server holds it
+        itself where it needs a lock, such as that of a composite type."""
+        if self.settling.is_received() or "synchronous standby" in self.settling.capture_message():
+            return True
+        return bool(self.database.execute(_SERVER_WAITS))
+
     @property
     def _failover(self) -> FailoverDatabase:
         assert isinstance(self.database, FailoverDatabase)
@@ -166,13 +196,20 @@ class Batch:
     def _each(self, work: Callable[[psycopg.Connection[Any], Row], None]) -> None:
         with self.database.connect() as connection:
             for row in self.rows:
-                if row.name in self.failed:
-                    continue
-                try:
-                    work(connection, row)
-                except psycopg.Error as error:
-                    connection.rollback()
-                    self.failed[row.name] = str(error).splitlines()[0]
+                if row.name not in self.failed:
+                    self._try(connection, row, work)
+
+    def _try(
+        self,
+        connection: psycopg.Connection[Any],
+        row: Row,
+        work: Callable[[psycopg.Connection[Any], Row], None],
+    ) -> None:
+        try:
+            work(connection, row)
+        except psycopg.Error as error:
+            connection.rollback()
+            self.failed[row.name] = str(error).splitlines()[0]
 
     def _load(self) -> AbstractContextManager[object]:
         """The rows' load, some fifty times a second, from a session of its own."""
