@@ -17,6 +17,7 @@ from tests.support.failing_spark import failing_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.capture import read_health
+from pgsluice.spool import TableState
 from pgsluice.subscription.requests import request_copy
 
 
@@ -80,8 +81,17 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
         (one.folder / "publications.sql").write_text("CREATE PUBLICATION p FOR TABLE small, other")
         process.send_signal(signal.SIGHUP)
         one.wait_until(lambda: holds("quick", "other", 1))
-        assert all(table.is_to_copy for table in one.record("slow").tables.values())
-    one.wait_until(lambda: holds("slow", "small", 1, 2))
+        # Tables of the same subscription are copied, get changes, and a new one is found.
+        one.wait_until(lambda: holds("slow", "small", 1, 2))
+        states = {table.name: table.state for table in one.record("slow").tables.values()}
+        assert states["big"] is TableState.DATA_COPY
+        # What was read so far is not wanted any more.
+        (big,) = (oid for oid, table in one.record("slow").tables.items() if table.name == "big")
+        request = request_copy(one.spool / "subscriptions" / "slow", big)
+        one.wait_until(lambda: not request.exists())
+    one.wait_until(lambda: one.record("slow").tables[big].is_active)
+    assert one.record("slow").tables[big].copy_number == 2
+    assert len(lake(one, "slow", "big")) == 200000
     (java,) = (child for child in psutil.Process(process.pid).children() if child.name() == "java")
     java.kill()
     shop.execute("INSERT INTO small VALUES (3)", "DELETE FROM big WHERE id > 199999")

@@ -34,7 +34,12 @@ def writer(tmp_path):
 
 
 def record(name, position, owner=Owner.CONFIG, **tables):
-    states = {"ready": TableState.READY, "parked": TableState.PARKED, "new": TableState.INITIALISE}
+    states = {
+        "ready": TableState.READY,
+        "parked": TableState.PARKED,
+        "new": TableState.INITIALISE,
+        "copied": TableState.DATA_COPY,
+    }
     return SubscriptionRecord(
         name, owner, "current", "delta", Lsn(1000), Lsn(position),
         tables={
@@ -108,6 +113,24 @@ def test_the_size_limit_drops_holds_of_parked_tables_first(writer):
     RecordStore.create(path, record("a", 11000, ready=11000, new=0))
     step(writer, configured={"a": True, "off": False})
     assert writer.spool.released() == {}
+
+
+def test_at_the_size_limit_a_copy_is_given_up_and_never_the_stream(writer):
+    path = writer.spool.path
+    RecordStore.create(path, record("a", 9000, copied=2000))
+    limit = writer.size_bytes() // 2
+    state, warnings = step(writer, configured={"a": True}, max_bytes=limit)
+    assert (start(writer), state.is_full) == (9000, False)
+    assert writer.spool.released() == {"a": {"10": "0/7D0"}}
+    assert "the copied table 10 of subscription a" in warnings[0]
+    # The copy ended just then, in a snapshot whose changes are gone: it is still to be repeated.
+    RecordStore.create(path, record("a", 9000, ready=3000))
+    step(writer, configured={"a": True})
+    assert writer.spool.released() == {"a": {"10": "0/7D0"}}
+    # Copied again, from the subscription's position: its hold counts as any other.
+    RecordStore.create(path, record("a", 11000, copied=9000))
+    step(writer, configured={"a": True})
+    assert (start(writer), writer.spool.released()) == (9000, {})
 
 
 def test_a_record_that_cannot_be_read_holds_everything(writer):

@@ -174,7 +174,9 @@ class SubscriptionConfig(Section):
 
     Attributes:
         publications: names of pgsluice's own; None for everything that the slot sends.
-        copy_workers: the most readers that an initial copy uses.
+        copy_workers: the most connections that copies read with.
+        copy_cores: the most tasks of copies that run beside a stream; None for half of those that
+            Spark runs at once.
         copy_rate: bytes per second that a copy may read; None for no limit.
         key: table -> columns that identify a row, for tables without a key.
         types: column -> type, as ``"public.t.c" = "decimal(20,4)"``.
@@ -187,6 +189,7 @@ class SubscriptionConfig(Section):
     enabled: bool = True
     copy_data: bool = True
     copy_workers: int = Field(default=8, ge=1, le=8)
+    copy_cores: int | None = Field(default=None, ge=1)
     copy_rate: Size | None = Field(default=None, ge=1)
     sink: AnySink
     max_rows_per_batch: int = Field(default=1_000_000, ge=1)

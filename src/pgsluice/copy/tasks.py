@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pgsluice.copy.job import CopyTables, CopyWork
+from pgsluice.copy.job import CopyWork
 from pgsluice.copy.ranges import PORTION_BYTES, Portion
 from pgsluice.errors import Failure
 from pgsluice.sinks.contract import StagedRows
@@ -20,6 +20,8 @@ from pgsluice.spark.tasks import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Stage = Callable[[Sequence[tuple[CopyWork, Portion]]], list[StagedRows | Failure]]
 
 _MOST_JOBS = 64
 _MOST_TABLES = 16
@@ -67,19 +69,22 @@ class _Task:
 
 def stage_tables(
     session: Callable[[], SparkSession],
-    task: CopyTables,
+    stage: Stage,
     copies: Sequence[TableCopy],
     most_tasks: Callable[[], int],
     *,
+    is_wanted: Callable[[TableCopy], bool],
     report: Callable[[TableCopy], None],
     is_stopping: Callable[[], bool],
 ) -> Iterator[TableCopy]:
     """Stage tables, small ones first, and give back each that is staged or has failed.
 
-    Those that are missing at the end were not staged because the copy is stopping.
+    Those that are missing at the end were not wanted any more, or the copy is stopping.
 
     Args:
+        stage: what a task does (:meth:`pgsluice.copy.job.CopyTables.stage_all`); Spark pickles it.
         most_tasks: how many tasks may run at the same time, asked again and again.
+        is_wanted: whether a table is still to be copied; asked before each of its portions.
         report: called when more of a table is staged.
 
     Raises:
@@ -90,9 +95,9 @@ def stage_tables(
     with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
         while tasks or running:
             while tasks and len(running) < most_tasks() and not is_stopping():
-                next_ = _without_failed(tasks.popleft())
+                next_ = _needed(tasks.popleft(), is_wanted)
                 if next_.portions:
-                    running[threads.submit(_run, session, task, next_)] = next_
+                    running[threads.submit(_run, session, stage, next_)] = next_
             if not running:
                 return
             ended, _ = wait(running, _POLL_S, FIRST_COMPLETED)
@@ -107,10 +112,10 @@ def stage_tables(
 
 
 def _run(
-    session: Callable[[], SparkSession], task: CopyTables, portions: _Task
+    session: Callable[[], SparkSession], stage: Stage, portions: _Task
 ) -> list[StagedRows | Failure]:
     works = [(copy.work, copy.portions[number]) for copy, number in portions.portions]
-    ((_, results),) = run_tasks(session(), task.stage_all, [works])
+    ((_, results),) = run_tasks(session(), stage, [works])
     return [results] * len(works) if isinstance(results, Failure) else results
 
 
@@ -125,8 +130,10 @@ def _take(copy: TableCopy, number: int, result: StagedRows | Failure) -> bool:
     return copy.is_staged
 
 
-def _without_failed(task: _Task) -> _Task:
-    return _Task(tuple((copy, n) for copy, n in task.portions if copy.failure is None))
+def _needed(task: _Task, is_wanted: Callable[[TableCopy], bool]) -> _Task:
+    """What of a task is still to be done."""
+    needed = [(copy, n) for copy, n in task.portions if copy.failure is None and is_wanted(copy)]
+    return _Task(tuple(needed))
 
 
 def _tasks(copies: Sequence[TableCopy], at_once: int) -> Iterator[_Task]:

@@ -7,11 +7,11 @@ until its first start. A subscription that the configuration does not name has h
 belongs to the ``pgoutput`` source. A record that cannot be read holds everything. Without any
 hold, only the size limit deletes segments.
 
-At the size limit, holds of parked tables and of disabled subscriptions are dropped, the lowest
-first, and only if that lets a segment be deleted. ``released.json`` lists dropped holds until the
-subscription's driver, the only writer of its record, has turned them into copies: the tables
-become ``i``. If dropping holds does not make room, the spool is full, and capture stops receiving
-and acknowledging.
+At the size limit, holds of parked tables, of tables that are being copied, and of disabled
+subscriptions are dropped, the lowest first, and only if that lets a segment be deleted.
+``released.json`` lists dropped holds until the subscription's driver, the only writer of its
+record, has turned them into copies: the tables become ``i``. If dropping holds does not make room,
+the spool is full, and capture stops receiving and acknowledging.
 """
 
 from __future__ import annotations
@@ -47,15 +47,18 @@ class Hold:
     lsn: Lsn
     is_parked: bool = False
     is_disabled: bool = False
+    is_copied: bool = False
+    """Its table is being copied: the copy can be begun again."""
 
     @property
     def is_droppable(self) -> bool:
         """May the size limit drop it?"""
-        return self.is_parked or self.is_disabled
+        return self.is_parked or self.is_disabled or self.is_copied
 
     def __str__(self) -> str:
         table = "" if self.table == ALL_TABLES else f" table {self.table}"
-        state = " (parked)" if self.is_parked else " (disabled)" if self.is_disabled else ""
+        states = {"parked": self.is_parked, "disabled": self.is_disabled, "copied": self.is_copied}
+        state = next((f" ({state})" for state, holds in states.items() if holds), "")
         return f"subscription {self.subscription}{table}{state} at {self.lsn}"
 
 
@@ -110,11 +113,11 @@ def _holds_of(
         return []
     holds = [Hold(record.name, ALL_TABLES, record.position, is_disabled=is_disabled)]
     for oid, table in record.tables.items():
-        if table.state is TableState.INITIALISE or (table.is_parked and str(oid) in released):
-            continue
-        holds.append(
-            Hold(record.name, str(oid), table.applied_through, table.is_parked, is_disabled)
-        )
+        is_copied = table.state is TableState.DATA_COPY
+        is_dropped = (table.is_parked or is_copied) and str(oid) in released
+        if table.state is not TableState.INITIALISE and not is_dropped:
+            is_parked, lsn = table.is_parked, table.applied_through
+            holds.append(Hold(record.name, str(oid), lsn, is_parked, is_disabled, is_copied))
     return holds
 
 
@@ -146,7 +149,9 @@ def _is_settled(record: SubscriptionRecord, oid: str, floor: Lsn) -> bool:
     """Has the driver handled the dropped hold of a table (or of ALL_TABLES)?"""
     if oid != ALL_TABLES:
         table = record.tables.get(int(oid))
-        return table is None or not table.is_parked
+        if table is None or table.state is TableState.INITIALISE:
+            return True
+        return not table.is_parked and table.applied_through >= floor
     return record.position >= floor and all(
         table.state is TableState.INITIALISE or table.applied_through >= floor
         for table in record.tables.values()
@@ -266,10 +271,11 @@ class Retention:
             if victim is None:
                 break
             dropped = entries.setdefault(victim.subscription, {})
-            if victim.is_parked and not victim.is_disabled:
+            if not victim.is_disabled:
                 holds = [hold for hold in holds if hold is not victim]
                 dropped[victim.table] = str(victim.lsn)
-                reader = f"the parked table {victim.table} of subscription {victim.subscription}"
+                state = "parked" if victim.is_parked else "copied"
+                reader = f"the {state} table {victim.table} of subscription {victim.subscription}"
             else:
                 holds = [hold for hold in holds if hold.subscription != victim.subscription]
                 dropped[ALL_TABLES] = str(victim.lsn)

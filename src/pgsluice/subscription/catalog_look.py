@@ -86,6 +86,9 @@ class CatalogLook:
         wal_end, timeline: where the server's WAL ended after ``source`` was read.
         settled: of the tables that were rewritten during their copies, those that have not been
             for a while.
+
+    Attributes:
+        is_whole: no table was left out because its copy was planned meanwhile.
     """
 
     def __init__(
@@ -108,6 +111,8 @@ class CatalogLook:
         self._source = {table.facts.oid: table for table in source}
         self._options = options
         self._has_rules = has_rules
+        self.is_whole = True
+        self._copy_numbers = {oid: table.copy_number for oid, table in known.items()}
         # Asks the server, and is not to be done under the tables' lock.
         self._differences = self._look_closer(known)
 
@@ -126,6 +131,8 @@ class CatalogLook:
         """
         with tables.changing():
             before = tables.record
+            older = [oid for oid, table in before.tables.items() if self._is_older(oid, table)]
+            self.is_whole = not older
             known = {**before.unpublished, **before.tables}
             sent = {oid: (t.facts.namespace, t.facts.name) for oid, t in self._source.items()}
             targets = assign_targets(known, before.former, sent)
@@ -136,12 +143,13 @@ class CatalogLook:
                     tables.apply(oid, PublishedAgain())
                 elif oid in events:
                     tables.apply(oid, events[oid])
-                else:
+                elif oid not in before.tables:
                     discovered = Discovered(copy_data, targets.predecessors[oid])
                     tables.discover(oid, new_record(table), discovered)
                 self._compare_timeline(tables, oid)
             for oid, gone in before.tables.items():
-                if oid not in self._source and oid not in targets.forgotten:
+                is_gone = oid not in self._source and oid not in targets.forgotten
+                if is_gone and not self._is_older(oid, gone):
                     self._remove(tables, oid, gone)
 
     def _assign(
@@ -173,8 +181,13 @@ class CatalogLook:
         return {
             oid: self._compare(known[oid], table)
             for oid, table in self._source.items()
-            if oid in known
+            if oid in known and not self._is_older(oid, known[oid])
         }
+
+    def _is_older(self, oid: int, table: TableRecord) -> bool:
+        """Whether a copy was planned while the look read the catalog: the copy's snapshot may have
+        what the look has not, and the next look compares with that."""
+        return self._copy_numbers.get(oid, table.copy_number) != table.copy_number
 
     def _look_closer(self, known: Mapping[int, TableRecord]) -> _Differences:
         """Look closer at the tables that differ, one query for all of them."""

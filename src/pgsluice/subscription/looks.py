@@ -141,7 +141,8 @@ class CatalogLooks:
             look.apply(self._tables, self._new_record, copy_data=self._subscription.copy_data)
             assessment = Assessment(source, found, identity.publications)
             assessment.apply(self._tables, self._config.source, self._subscription)
-            self._tables.keep_look(begun_at)
+            if look.is_whole:
+                self._tables.keep_look(begun_at)
             for table in source:
                 now = self._tables.get(table.facts.oid)
                 if now is not None and now.is_active:

@@ -83,7 +83,7 @@ class RunLoop:
                 subscription.run_until_ending()
 
         def watch() -> None:
-            if all(subscription.has_copied for subscription in self._subscriptions):
+            if not any(one.needs_first_snapshot for one in self._subscriptions):
                 prepared.close()
             self._reload_publications()
 
@@ -135,7 +135,14 @@ class RunLoop:
 
     def _end(self, threads: Sequence[_Thread]) -> None:
         """Interrupt what still runs, and wait for its end."""
-        if any(thread.is_alive() for thread in threads):
+        drivers = [subscription.driver for subscription in self._subscriptions]
+
+        def is_working() -> bool:
+            return any(thread.is_alive() for thread in threads) or any(
+                driver.copies.is_running for driver in drivers
+            )
+
+        if is_working():
             self._ending.set()
         if not self._ending.is_set():
             return
@@ -143,19 +150,20 @@ class RunLoop:
             # Only jobs of this run's threads: afterwards, the session is its owner's again.
             with suppress(Exception):  # Spark has ended, or cannot be reached any more
                 spark = self._session.running
-                if spark is not None and any(thread.is_alive() for thread in threads):
+                if spark is not None and is_working():
                     interrupt_tasks(spark)
             deadline = time.monotonic() + _END_S
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
-            for subscription in self._subscriptions:
+            for driver in drivers:
                 with suppress(Exception):
-                    subscription.driver.query.stop()
-                subscription.driver.suspicious.stop()
-            if not any(thread.is_alive() for thread in threads):
+                    driver.query.stop()
+                driver.suspicious.stop()
+                driver.copies.join(max(0.0, deadline - time.monotonic()))
+            if not is_working():
                 break
-        for subscription in self._subscriptions:
-            with subscription.driver.tables.lock:
+        for driver in drivers:
+            with driver.tables.lock:
                 pass  # a batch that has its results may still record them
 
     # Once

@@ -3,7 +3,7 @@
 The order at the start (contracts: spool, capture, initial copy): publications, slot, spool; then
 each subscription registers durably, so that the spool keeps what it will need; then capture
 streams; then tables are copied, the first ones under the slot's own snapshot. Spark's JVM starts
-beside all that, and the queries start beside the first copies: their batches wait for the lock.
+beside all that, and the queries start before the first copies, which run beside them.
 Everything is safe to be cut off anywhere: the next start finds what is missing.
 """
 

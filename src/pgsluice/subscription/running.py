@@ -1,8 +1,8 @@
-"""One subscription at work, in a thread of its own: copies first, then turns until the end.
+"""One subscription at work, in a thread of its own: a look at the tables, then turns until the end.
 
-What takes long (a copy, a batch, a server that does not answer) delays only this subscription.
-The lock of its tables is held while rows are copied and while a batch runs, so only this thread
-and Spark's callbacks wait for it.
+What takes long (a batch, a server that does not answer) delays only this subscription. Copies run
+in another thread and delay nothing. The lock of the tables is held while a batch runs, so only
+these threads and Spark's callbacks wait for it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,11 @@ class RunningSubscription:
         config: the whole configuration.
         driver: the subscription's.
         ending: set when the run ends.
-
-    Attributes:
-        has_copied: the first copies are done, and no snapshot is needed for them any more.
     """
 
     def __init__(self, config: Config, driver: SubscriptionDriver, ending: threading.Event) -> None:
         self.driver = driver
-        self.has_copied = False
+        self._has_begun = False
         self._ending = ending
         self._poll_s = config.source.catalog_poll_s
         self._folder = subscription_folder(config.spool.path, driver.subscription.name)
@@ -60,6 +57,11 @@ class RunningSubscription:
         self._retry_at = 0.0
         """Until when the source is not asked again."""
 
+    @property
+    def needs_first_snapshot(self) -> bool:
+        """Whether the first copies may still read a new slot's own snapshot."""
+        return not self._has_begun or self.driver.copies.uses_first_snapshot
+
     def look_soon(self) -> None:
         """Have the next turn read the whole catalog; from any thread."""
         self._is_look_due.set()
@@ -69,8 +71,7 @@ class RunningSubscription:
 
         Args:
             snapshot: a new slot's own, while it is there.
-            follows: the query starts beside them: it takes seconds, and its batches wait for
-                the tables' lock.
+            follows: the query starts before them, and they only begin here.
 
         Raises:
             SinkError, SourceRefused, ConfigError: the run cannot start.
@@ -78,19 +79,19 @@ class RunningSubscription:
         self.driver.copy_released()
         self.driver.end_earlier_deferrals()
         self.driver.tables.report_parked()
-        attempts = iter([snapshot])  # it ends with the connection that exported it
-        awaited = (SourceUnreachable, TargetUnreachable) if follows else (SourceUnreachable,)
-        self._with_source(
-            lambda: self._look_and_copy(next(attempts, None), follows=follows), awaited
-        )
-        self.has_copied = True
+        if follows:
+            self._with_source(self.driver.looks.look)
+            self.driver.report(RunStep("starting the query"))
+            self.driver.query.start(once=False)
+            self.driver.copies.tend(self._ending, snapshot)
+        else:
+            attempts = iter([snapshot])  # it ends with the connection that exported it
+            self._with_source(lambda: self._look_and_copy(next(attempts, None)))
+        self._has_begun = True
         self.driver.report(RunStep(""))
 
-    def _look_and_copy(self, snapshot: Snapshot | None = None, *, follows: bool = False) -> None:
+    def _look_and_copy(self, snapshot: Snapshot | None = None) -> None:
         self.driver.looks.look()
-        if follows and not self.driver.query.is_active():
-            self.driver.report(RunStep("copying tables, and starting the query"))
-            self.driver.query.start(once=False)
         self.driver.copies.run(first=snapshot, stop=self._ending)
 
     def _with_source(
@@ -182,8 +183,7 @@ class RunningSubscription:
         if is_look:
             self.driver.looks.look()
             self.driver.log_once(None)
-        if self.driver.copies.pending():
-            self.driver.copies.run(stop=self._ending)
+        self.driver.copies.tend(self._ending)
 
     def _try(self, work: Callable[[], None]) -> None:
         """Do work whose failure only delays it, and does not end the run."""

@@ -1,8 +1,10 @@
 """Copies of a subscription's tables: which are due, and their snapshots and tasks.
 
-A table's states on the way are those of :mod:`pgsluice.subscription.lifecycle`. A snapshot may
-have to wait for open transactions at the source. The other tables go on meanwhile; they wait
-while rows are copied.
+A table's states on the way are those of :mod:`pgsluice.subscription.lifecycle`. Copies run in a
+thread of their own and without the tables' lock, so the other tables go on while they wait for a
+snapshot and while rows are read. The lock is held to begin, to plan, and to commit a table. By
+then a look, a user or the spool's size limit may have changed what is to become of the table: what
+was staged for it is committed only if it still waits for this very copy (ADR 0028).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.spark.tasks import attempt, run_tasks, tasks_at_once
-from pgsluice.spool import Spool, TableRecord, TableState
+from pgsluice.spool import Spool, SpoolReader, TableRecord, TableState
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.look_events import NotSent
@@ -80,7 +82,7 @@ class TableCopies:
 
     Args:
         session: Spark's session, which is asked for when there is a table to copy.
-        tables: its tables; their lock is held while rows are copied.
+        tables: its tables.
     """
 
     def __init__(
@@ -98,17 +100,75 @@ class TableCopies:
         self._tables = tables
         self._looks = looks
         self._report = report
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._uses_first = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether tables are being copied beside the stream."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def uses_first_snapshot(self) -> bool:
+        """Whether a new slot's own snapshot is still read."""
+        return self._uses_first
 
     def pending(self) -> list[int]:
-        """The tables that wait for a copy."""
-        return [oid for oid, table in self._tables.durable.tables.items() if table.is_to_copy]
+        """The tables that wait for a copy from the source."""
+        return [
+            oid
+            for oid, table in self._tables.durable.tables.items()
+            if table.is_to_copy and table.old_target is None
+        ]
+
+    def tend(self, stop: threading.Event, first: Snapshot | None = None) -> None:
+        """Copy the tables that wait in a thread of its own, if there are any; does not wait.
+
+        Args:
+            stop: the copies end soon after it is set.
+            first: the new slot's own snapshot, for the first copies of all.
+
+        Raises:
+            BaseException: what ended the thread before: see :meth:`run`.
+        """
+        self._copy_renamed()
+        if self.is_running:
+            return
+        self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if not self.pending() or stop.is_set():
+            return
+        self._uses_first = first is not None
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(first, stop),
+            name=f"pgsluice copies of {self._subscription.name}",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of the copies that run."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self, first: Snapshot | None, stop: threading.Event) -> None:
+        try:
+            self._copy_all(first, stop)
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._uses_first = False
 
     def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
         """Copy all tables that wait: first those that were renamed, which need no snapshot.
 
         Args:
             first: the new slot's own snapshot, for the first copies of all.
-            stop: give up between attempts when it is set.
+            stop: give up soon after it is set.
 
         Raises:
             SinkError: the target as a whole cannot be used.
@@ -116,15 +176,16 @@ class TableCopies:
             SourceUnreachable, TargetUnreachable: no connection, or a store that fails.
         """
         self._copy_renamed()
+        self._copy_all(first, stop)
+
+    def _copy_all(self, first: Snapshot | None, stop: threading.Event | None) -> None:
         for number in range(1, COPY_ATTEMPTS + 1):
             if not self.pending() or (stop is not None and stop.is_set()):
                 return
             self._begin()
-            with (
-                self._snapshot(first if number == 1 else None, stop) as snapshot,
-                self._tables.lock,
-            ):
+            with self._snapshot(first if number == 1 else None, stop) as snapshot:
                 self._copy(snapshot, stop, is_last=number == COPY_ATTEMPTS)
+            self._uses_first = False
 
     def _copy_renamed(self) -> None:
         """Copy renamed tables from the targets that they had.
@@ -159,8 +220,9 @@ class TableCopies:
     def _begin(self) -> None:
         """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""
         with self._tables.changing():
-            for oid in self.pending():
-                self._tables.apply(oid, CopyBegun(self._tables.position))
+            for oid, table in self._tables.record.tables.items():
+                if table.is_to_copy and table.old_target is None:
+                    self._tables.apply(oid, CopyBegun(self._tables.position))
 
     @contextmanager
     def _snapshot(self, first: Snapshot | None, stop: threading.Event | None) -> Iterator[Snapshot]:
@@ -192,9 +254,10 @@ class TableCopies:
         is_stopping = stop.is_set if stop is not None else bool
         for copy in stage_tables(
             self._session,
-            task,
+            task.stage_all,
             copies,
             self._most_tasks,
+            is_wanted=lambda copy: self._waits_for(copy.work),
             report=self._report_rows,
             is_stopping=is_stopping,
         ):
@@ -206,8 +269,11 @@ class TableCopies:
             raise kind.of_text(waiting.message)
 
     def _most_tasks(self) -> int:
-        """How many tasks may read at the same time."""
-        return min(self._subscription.copy_workers, tasks_at_once(self._session()))
+        """How many tasks may read at the same time: beside a stream, a share of the cores."""
+        cores = tasks_at_once(self._session())
+        if self.is_running and any(t.is_active for t in self._tables.durable.tables.values()):
+            cores = self._subscription.copy_cores or max(1, cores // 2)
+        return min(self._subscription.copy_workers, cores)
 
     def _published(self, snapshot: Snapshot) -> _Published:
         """What is sent now; and of the tables to copy, what the snapshot has."""
@@ -230,7 +296,7 @@ class TableCopies:
         works = []
         with self._tables.changing():
             for oid, record in self._tables.record.tables.items():
-                if record.state is not TableState.DATA_COPY:
+                if record.state is not TableState.DATA_COPY or record.old_target is not None:
                     continue
                 table = source.now.get(oid)
                 if table is None:
@@ -243,26 +309,48 @@ class TableCopies:
                 self._looks.set_rules(table)
         return [_copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
 
-    def _finish(self, task: CopyTables, copy: TableCopy) -> CopyResult | Failure:
+    def _finish(self, task: CopyTables, copy: TableCopy) -> CopyResult | Failure | None:
         """Commit a table whose portions are staged, and record what became of it.
+
+        Returns:
+            None if the table does not wait for this copy any more.
 
         Raises:
             SinkError: the target as a whole cannot be used.
         """
         work = copy.work
-        staged = [part for _, part in sorted(copy.staged.items())]
-        result: CopyResult | Failure | None = copy.failure
-        if result is None:
-            result = attempt(lambda parts: task.commit(work, parts), staged)
+        with self._tables.lock:
+            if not self._waits_for(work):
+                logger.info("%s.%s has changed during its copy", work.namespace, work.name)
+                return None
+            result: CopyResult | Failure | None = copy.failure
+            if result is None:
+                staged = [part for _, part in sorted(copy.staged.items())]
+                result = attempt(lambda parts: task.commit(work, parts), staged)
+            failpoint("copy.committed")
+            event = copy_event(result, work.copy_number, task.snapshot)
+            table = self._tables.finish_copy(work.facts.oid, event)
         if isinstance(result, Failure) and result.details is not None:
             logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
-        event = copy_event(result, work.copy_number, task.snapshot)
-        self._tables.apply(work.facts.oid, event)
-        record = self._tables.get(work.facts.oid)
-        if record is not None and record.state is TableState.COPIED:
+        if table.state is TableState.COPIED:
             self._report_rows(copy, is_done=True)
         self._tables.raise_failure()
         return result
+
+    def _waits_for(self, work: CopyWork) -> bool:
+        """Whether a table still waits for this very copy.
+
+        A look may have found another name or that it is not sent any more; a user may have asked
+        for another copy; the spool may have dropped what follows the snapshot.
+        """
+        table = self._tables.get(work.facts.oid)
+        return (
+            table is not None
+            and table.state is TableState.DATA_COPY
+            and table.copy_number == work.copy_number
+            and table.target_name == (work.namespace, work.name)
+            and table.applied_through >= SpoolReader(self._config.spool.path).start()
+        )
 
     def _report_rows(self, copy: TableCopy, *, is_done: bool = False) -> None:
         work, name = copy.work, self._subscription.name

@@ -154,6 +154,18 @@ class SubscriptionTables:
             table = self._tables.get(oid) or self._unpublished[oid]
             return self._apply(oid, table.state, table, event)
 
+    def finish_copy(self, oid: int, event: TableEvent) -> TableRecord:
+        """Apply the event of a copy's end.
+
+        Looks that were done since its snapshot have not compared the table. So the last look counts
+        only up to the snapshot, until the next one.
+        """
+        with self.changing():
+            table = self.apply(oid, event).table
+            if table.is_active and table.applied_through < self._base.looked_through:
+                self.keep_look(table.applied_through)
+            return table
+
     def request_copy(self, oid: int) -> None:
         """Have one table copied, as a user asks; one that is not published any more is not."""
         with self.changing():

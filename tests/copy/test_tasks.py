@@ -1,0 +1,106 @@
+"""In which order portions are read, and how many at the same time; tasks run in this process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.support.local_spark import LocalSession
+
+from pgsluice.copy import CopyWork, TableCopy, stage_tables
+from pgsluice.copy.ranges import PORTION_BYTES, Portion, Read
+from pgsluice.errors import Failure, Remedy
+from pgsluice.facts import RelationFacts
+from pgsluice.sinks.contract import StagedRows
+
+SMALL = 1000
+
+
+def table(name: str, *sizes: int) -> TableCopy:
+    """A table's copy with portions of these sizes."""
+    facts = RelationFacts(
+        1, "public", name, "r", 1, "public", name, ("id",), ("id",), "d", filenode=1, columns=()
+    )
+    portions = tuple((Read(condition=str(n), size_bytes=size),) for n, size in enumerate(sizes))
+    return TableCopy(CopyWork(facts, "public", name, None, None, copy_number=1), portions)
+
+
+def stage(folder: Path, portions: Sequence[tuple[CopyWork, Portion]]) -> list[StagedRows | Failure]:
+    """Write down what is read, and how many tasks do so at this moment."""
+    mark = folder / f"task-{uuid.uuid4()}"
+    mark.touch()
+    at_once = len(list(folder.glob("task-*")))
+    results: list[StagedRows | Failure] = []
+    for work, ((read, *_)) in portions:
+        with (folder / "read").open("a") as file:
+            file.write(f"{work.name}{read.condition}\n")
+        is_bad = work.name == "bad"
+        results.append(Failure(Remedy.PARK, "why") if is_bad else StagedRows(rows=at_once))
+    mark.unlink()
+    return results
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
+    """Stages tables: those that ended, and what was read, in order."""
+
+    def run(
+        *copies: TableCopy,
+        at_once: int = 1,
+        is_wanted: Callable[[TableCopy], bool] = lambda _: True,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> tuple[list[TableCopy], list[str]]:
+        ended = list(
+            stage_tables(
+                lambda: cast("SparkSession", LocalSession()),
+                partial(stage, tmp_path),
+                copies,
+                lambda: at_once,
+                is_wanted=is_wanted,
+                report=lambda _: None,
+                is_stopping=is_stopping,
+            )
+        )
+        file = tmp_path / "read"
+        return ended, file.read_text().split() if file.exists() else []
+
+    return run
+
+
+def names(copies: Sequence[TableCopy]) -> list[str]:
+    return [copy.work.name for copy in copies]
+
+
+def test_small_tables_come_first_and_each_is_given_back_when_it_is_staged(copied) -> None:
+    big = table("big", *[PORTION_BYTES] * 3)
+    ended, read = copied(big, table("b", SMALL * 2), table("a", SMALL))
+    assert read == ["a0", "b0", "big0", "big1", "big2"]
+    assert names(ended) == ["a", "b", "big"]
+    assert sorted(big.staged) == [0, 1, 2]
+
+
+def test_no_more_tasks_run_at_once_than_the_copy_may_have(copied) -> None:
+    ended, read = copied(*(table(f"t{n}_", *[PORTION_BYTES] * 4) for n in range(4)), at_once=2)
+    assert len(read) == len(set(read)) == 16
+    assert max(part.rows for copy in ended for part in copy.staged.values()) <= 2
+
+
+def test_a_table_that_has_failed_is_not_read_any_further(copied) -> None:
+    ended, read = copied(table("bad", *[PORTION_BYTES] * 3), table("good", SMALL))
+    assert read == ["good0", "bad0"]
+    assert [copy.failure is not None for copy in ended] == [False, True]
+
+
+def test_a_table_that_is_not_wanted_any_more_is_not_read(copied) -> None:
+    copies = table("gone", PORTION_BYTES, PORTION_BYTES), table("good", SMALL)
+    ended, read = copied(*copies, is_wanted=lambda copy: copy.work.name != "gone")
+    assert (names(ended), read) == (["good"], ["good0"])
+
+
+def test_a_copy_that_is_stopped_begins_no_task(copied) -> None:
+    assert copied(table("t", SMALL), is_stopping=lambda: True) == ([], [])

@@ -1,0 +1,85 @@
+"""Looks and copies beside each other: a table is compared with what its copy's snapshot had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.support.databases import MakeDatabase
+from tests.support.spools import START, SpoolMaker
+
+from pgsluice.lsn import Lsn
+from pgsluice.replication import connect_sql
+from pgsluice.sinks.target import TableOptions
+from pgsluice.spool import (
+    Owner,
+    RecordStore,
+    SpoolIdentity,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+)
+from pgsluice.subscription.catalog_look import CatalogLook
+from pgsluice.subscription.discovery import source_tables
+from pgsluice.subscription.table_events import CopyBegun, CopyFinished, CopyPlanned
+from pgsluice.subscription.tables import SubscriptionTables
+
+IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
+SNAPSHOT = Lsn(START + 100)
+
+
+def subscription(maker: SpoolMaker, oid: int, table: TableRecord) -> SubscriptionTables:
+    record = SubscriptionRecord(
+        "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), {oid: table}
+    )
+    return SubscriptionTables(RecordStore.create(maker.path, record), lambda _: None)
+
+
+def finished(position: Lsn) -> CopyFinished:
+    return CopyFinished(position, timeline=1, version=0, rows=1)
+
+
+@pytest.mark.parametrize("is_copied_meanwhile", [True, False])
+def test_a_look_does_not_compare_a_table_with_a_copy_that_is_newer(
+    is_copied_meanwhile: bool, maker: SpoolMaker, database: MakeDatabase
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    with connect_sql(shop.dsn) as connection:
+        (older,) = source_tables(connection, ["p"])
+        shop.execute("ALTER TABLE t ADD n int DEFAULT 7")
+        (newer,) = source_tables(connection, ["p"])
+        oid = older.facts.oid
+        known = TableRecord(
+            "public", "t", TableState.READY, fingerprint=older.fingerprint.to_text()
+        )
+        tables = subscription(maker, oid, known)
+        look = CatalogLook(
+            connection,
+            IDENTITY,
+            [older],
+            tables.durable.tables,
+            TableOptions(),
+            has_rules=False,
+            wal_end=Lsn(START),
+            timeline=1,
+        )
+        if is_copied_meanwhile:
+            tables.request_copy(oid)
+            tables.apply(oid, CopyBegun(Lsn(START)))
+            tables.apply(oid, CopyPlanned(newer.fingerprint.to_text()))
+            tables.apply(oid, finished(SNAPSHOT))
+        before = tables.record.tables[oid]
+        look.apply(tables, lambda _: known, copy_data=True)
+        assert tables.record.tables[oid] == before
+        assert look.is_whole is not is_copied_meanwhile
+
+
+def test_when_a_copy_ends_the_last_look_counts_only_up_to_its_snapshot(maker: SpoolMaker) -> None:
+    """It was done during the copy, and has not compared the table."""
+    copied = TableRecord("public", "t", TableState.DATA_COPY, copy_number=1)
+    for looked_through, counts in ((SNAPSHOT + 50, SNAPSHOT), (SNAPSHOT - 50, SNAPSHOT - 50)):
+        tables = subscription(maker, 1, replace(copied, applied_through=Lsn(START)))
+        tables.keep_look(Lsn(looked_through))
+        assert tables.finish_copy(1, finished(SNAPSHOT)).state is TableState.COPIED
+        assert tables.durable.looked_through == counts
