@@ -11,9 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from pgsluice.types.definition import TypeDefinition, TypeField
+
+_REMEMBERED = 2000
+"""Relations whose facts a process does not read from JSON again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +98,30 @@ class RelationFacts:
         Raises:
             ValueError: the text is not such JSON.
         """
-        try:
-            raw: dict[str, Any] = json.loads(text)
-            columns = tuple(_column(column) for column in raw.pop("columns"))
-            types = tuple(
-                TypeDefinition(
-                    **{
-                        **one,
-                        "enum_labels": tuple(one["enum_labels"]),
-                        "fields": tuple(TypeField(**field) for field in one["fields"]),
-                    }
-                )
-                for one in raw.pop("types")
+        return _facts_of(text)
+
+
+@lru_cache(_REMEMBERED)
+def _facts_of(text: str) -> RelationFacts:
+    """Facts from JSON; each segment repeats those of its relations."""
+    try:
+        raw: dict[str, Any] = json.loads(text)
+        columns = tuple(_column(column) for column in raw.pop("columns"))
+        types = tuple(
+            TypeDefinition(
+                **{
+                    **one,
+                    "enum_labels": tuple(one["enum_labels"]),
+                    "fields": tuple(TypeField(**field) for field in one["fields"]),
+                }
             )
-            raw["primary_key"] = tuple(raw["primary_key"])
-            raw["identity_key"] = tuple(raw["identity_key"])
-            return cls(**raw, columns=columns, types=types)
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError("not the JSON of a relation's facts") from error
+            for one in raw.pop("types")
+        )
+        raw["primary_key"] = tuple(raw["primary_key"])
+        raw["identity_key"] = tuple(raw["identity_key"])
+        return RelationFacts(**raw, columns=columns, types=types)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("not the JSON of a relation's facts") from error
 
 
 def _column(raw: dict[str, Any]) -> ColumnFacts:

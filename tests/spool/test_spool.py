@@ -144,6 +144,22 @@ def test_an_error_names_an_unreadable_segment(spool, damage):
         list(reader.views(damaged))
 
 
+def test_segments_that_are_kept_are_read_once(spool):
+    """Many tables read the same segments."""
+    with SpoolWriter(spool) as writer:
+        infos = [writer.append(raw(tx(n, [insert(5)]))) for n in (2000, 3000)]
+    sizes = [(spool.path / info.name).stat().st_size for info in infos]
+    keeps, forgets = SpoolReader(spool.path, keep_bytes=sum(sizes) - 1), SpoolReader(spool.path)
+    first, second = keeps.segments(BEGINNING)
+    assert read(keeps) == read(forgets)
+    for info in infos:
+        (spool.path / info.name).unlink()
+    assert len(list(keeps.views(first))) == 1
+    for reader, info in ((keeps, second), (forgets, first)):  # there was no room for both
+        with pytest.raises(SpoolHole):
+            list(reader.views(info))
+
+
 def test_a_range_outside_of_the_spool_is_refused(spool):
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [insert(5)])))

@@ -8,6 +8,7 @@ reached are dropped.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,23 +116,35 @@ class _reading:  # noqa: N801 - a context manager reads as a verb
             ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """One listing of the segments' folder, and what it means."""
+
+    entries: list[Entry]
+    infos: dict[str, SegmentInfo]
+    chain: list[SegmentInfo]
+
+
 class SpoolReader:
-    """Reads one spool.
+    """Reads one spool; threads may share it.
 
     Args:
         path: the spool's folder, or an opened spool.
+        keep_bytes: so many bytes of segments stay in memory once they were read, for a reader
+            that reads the same segments for one table after the other.
 
     Raises:
         SpoolError: no spool is there.
     """
 
-    def __init__(self, path: str | Path | Spool) -> None:
+    def __init__(self, path: str | Path | Spool, *, keep_bytes: int = 0) -> None:
         self.spool = path if isinstance(path, Spool) else Spool.open(path)
         self._storage: Storage = self.spool.storage
         self._objects = self.spool.objects
-        self._infos: dict[str, SegmentInfo] = {}
-        self._entries: list[Entry] = []
-        self._chain: list[SegmentInfo] = []
+        self._listed = _Listed([], {}, [])
+        self._kept: dict[str, tuple[SegmentHeader, MessageBlock]] = {}
+        self._keep_bytes = keep_bytes
+        self._lock = threading.Lock()
 
     @staticmethod
     def is_there(path: str | Path) -> bool:
@@ -175,17 +188,17 @@ class SpoolReader:
 
     def all_segments(self) -> list[SegmentInfo]:
         """All segments and references, sorted by their ends; the chain is not checked."""
-        entries = self._storage.entries(SEGMENTS)
-        if entries == self._entries:
-            return self._chain
+        entries, known = self._storage.entries(SEGMENTS), self._listed
+        if entries == known.entries:
+            return known.chain
         infos: dict[str, SegmentInfo] = {}
         for entry in entries:
-            info = self._infos.get(entry.name) or self._info(entry)
+            info = known.infos.get(entry.name) or self._info(entry)
             if info is not None:
                 infos[entry.name] = info
-        self._entries, self._infos = entries, infos
-        self._chain = sorted(infos.values(), key=lambda info: (info.end, info.start, info.epoch))
-        return self._chain
+        chain = sorted(infos.values(), key=lambda info: (info.end, info.start, info.epoch))
+        self._listed = _Listed(entries, infos, chain)
+        return chain
 
     def _info(self, entry: Entry) -> SegmentInfo | None:
         name = SegmentName.parse(entry.base)
@@ -295,9 +308,7 @@ class SpoolReader:
             if first_end < info.end <= last:
                 yield from self._part_views(info, info.reference, slice(*parts or (None,)))
             return
-        with _reading(info.name):
-            header, messages = self._objects.read(info.name, SegmentHeader)
-            block = _plain(messages)
+        header, block = self._segment(info)
         relations = header.relations
         if first_end > info.start or last < info.end:
             first, past = np.searchsorted(
@@ -308,6 +319,19 @@ class SpoolReader:
             block = block.select(np.arange(first, past))
         if len(block):
             yield SegmentView(info.name, info.start, info.end, relations, block)
+
+    def _segment(self, info: SegmentInfo) -> tuple[SegmentHeader, MessageBlock]:
+        """A segment's header and messages."""
+        with self._lock:  # threads that want the same segment wait for the first of them
+            read = self._kept.get(info.name)
+            if read is None:
+                with _reading(info.name):
+                    header, messages = self._objects.read(info.name, SegmentHeader)
+                    read = header, _plain(messages)
+                if info.size_bytes <= self._keep_bytes:
+                    self._keep_bytes -= info.size_bytes
+                    self._kept[info.name] = read
+            return read
 
     def _part_views(
         self, info: SegmentInfo, reference: ReferenceHeader, wanted: slice

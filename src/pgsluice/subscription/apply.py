@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,12 +24,15 @@ from pgsluice.sinks.contract import Applied, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.tasks import attempt
+from pgsluice.spool import SpoolReader
 from pgsluice.subscription.large_batch import LARGE_BYTES, PIECE_BYTES, Outline, net_pieces
 from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.subscription.table_changes import TableChanges
 from pgsluice.subscription.target_columns import TargetColumns, columns_of, due_columns
 
 _SMALL_BYTES = 1 << 20
+_KEEP_BYTES = 64 << 20
+"""So many bytes of segments stay mapped while a task applies tables with few changes."""
 _AT_ONCE = 4
 """How many tables with few changes are applied at the same time in one process."""
 
@@ -66,16 +70,20 @@ class ApplyTables:
         """
         small = [work for work in works if work.size_bytes <= _SMALL_BYTES]
         large = [work for work in works if work.size_bytes > _SMALL_BYTES]
+        run = partial(self.run, reader=SpoolReader(Path(self.spool_path), keep_bytes=_KEEP_BYTES))
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            results = [*threads.map(partial(attempt, self.run), small)]
+            results = [*threads.map(partial(attempt, run), small)]
         results += [attempt(self.run, work) for work in large]
         by_oid = {
             work.relation_oid: result for work, result in zip(small + large, results, strict=True)
         }
         return [by_oid[work.relation_oid] for work in works]
 
-    def run(self, work: TableWork) -> TaskResult:
+    def run(self, work: TableWork, reader: SpoolReader | None = None) -> TaskResult:
         """Apply one table's changes up to its work's end.
+
+        Args:
+            reader: of the spool; None: a new one.
 
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
@@ -103,7 +111,8 @@ class ApplyTables:
             )
         if work.alter_facts:
             return self._alter(work, writer, done_before)
-        return self._apply_changes(work, writer, after) or done_before
+        changes = self._changes(work, reader or SpoolReader(Path(self.spool_path)))
+        return self._apply_changes(changes, writer, after) or done_before
 
     def _writer(self, work: TableWork, table: TargetTable | None = None) -> TableWriter:
         identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number)
@@ -123,13 +132,15 @@ class ApplyTables:
             is_altered=True,
         )
 
-    def _apply_changes(self, work: TableWork, writer: TableWriter, after: Lsn) -> TaskResult | None:
+    def _apply_changes(
+        self, changes: TableChanges, writer: TableWriter, after: Lsn
+    ) -> TaskResult | None:
         """Apply the changes; None: there are none.
 
         Where a column comes that rows from before it have a value in, the changes before it are
         applied first, in a commit of their own: then all rows of the target get the value.
         """
-        changes = self._changes(work)
+        work = changes.work
         is_large = work.size_bytes > self.large_bytes and writer.can_stage_changes()
         apply = self._apply_in_pieces if is_large else self._apply_at_once
         result: TaskResult | None = None
@@ -189,10 +200,10 @@ class ApplyTables:
         applied = writer.commit_changes([staged], outline.last)
         return columns, _result(applied, outline.last, outline.changes, decode_s, columns)
 
-    def _changes(self, work: TableWork) -> TableChanges:
+    def _changes(self, work: TableWork, reader: SpoolReader) -> TableChanges:
         rules = None if self.rules is None else self.rules.get(work.relation_oid, {})
         return TableChanges(
-            work, self.spool_path, self.options, rules, self.sends_all_origins, self.piece_bytes
+            work, reader, self.options, rules, self.sends_all_origins, self.piece_bytes
         )
 
 

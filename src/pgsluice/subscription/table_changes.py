@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -30,10 +29,10 @@ _CHANGE_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """Reads the changes of one table's work; it pickles.
+    """Reads the changes of one table's work.
 
     Attributes:
-        spool_path: the spool, as the executors see it.
+        reader: of the spool; the tables of a task share it.
         rules: of pgsluice's publications, by the relation that the server sends; None: there are
             no such publications, and everything is taken.
         sends_all_origins: the server also sends what replication wrote there (``origin``).
@@ -42,7 +41,7 @@ class TableChanges:
     """
 
     work: TableWork
-    spool_path: str
+    reader: SpoolReader
     options: TableOptions
     rules: Mapping[int, Publisher] | None
     sends_all_origins: bool
@@ -100,7 +99,7 @@ class TableChanges:
         ]
 
     def _views(self, after: Lsn, through: Lsn) -> Iterator[SegmentView]:
-        return SpoolReader(Path(self.spool_path)).views_between(after, through)
+        return self.reader.views_between(after, through)
 
     def _cut(self, views: Iterable[SegmentView]) -> Iterator[list[SegmentView]]:
         """Views, cut and joined to pieces of about ``piece_bytes`` of the table's changes."""
