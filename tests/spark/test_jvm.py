@@ -44,6 +44,7 @@ def test_the_scripts_find_spark_without_its_archive_of_pyspark(
 ) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("SPARK_LAUNCHER_OPTS", "-Xmx64m")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "python3")
     with jvm._quick_scripts(spark_folder):
         home = Path(os.environ["SPARK_HOME"])
         assert (home / "bin" / "spark-submit").is_file()
@@ -52,9 +53,12 @@ def test_the_scripts_find_spark_without_its_archive_of_pyspark(
         ]
         assert not (home / "python").exists()
         assert os.environ["SPARK_LAUNCHER_OPTS"] == "-Xmx64m", "the user's own"
+        # Else the JVM starts processes that look for the data sources of all packages.
+        assert not Path(os.environ["PYSPARK_DRIVER_PYTHON"]).exists()
     assert not home.exists()
     assert "SPARK_HOME" not in os.environ
     assert os.environ["SPARK_LAUNCHER_OPTS"] == "-Xmx64m"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "python3"
 
 
 def test_a_spark_that_the_user_chose_is_started_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,16 +7,18 @@ One line for each check and, unless it passed, what to do. The exit code is 1 on
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.config import load_config
 from pgsluice.hints import with_config
 from pgsluice.preflight.findings import Finding, Level
 from pgsluice.shown import shown, shown_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
@@ -33,6 +35,8 @@ def check(config: ConfigArgument, debug: DebugOption = False) -> None:
 
 def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Level, int]:
     """Print findings as they come, and return how many there were of each level."""
+    from rich.text import Text
+
     counts = dict.fromkeys(Level, 0)
     for finding in findings:
         counts[finding.level] += 1

@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from pgsluice.cli.options import DebugOption
 from pgsluice.errors import ConfigError
-from pgsluice.monitor.display import plain_console
 from pgsluice.shown import shown_lines
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pgsluice.demo.stage import Stage
 
 _PACKAGES = {
@@ -60,9 +59,12 @@ def demo(
     require_java()
     _require_packages()
     # Imported only now: these modules need the packages.
+    from rich.text import Text
+
     from pgsluice.demo.proof import prove, show_proof
     from pgsluice.demo.show import Show
     from pgsluice.demo.stage import Stage
+    from pgsluice.monitor.display import plain_console
 
     console = plain_console()
     with Stage(directory, keep=keep) as stage:
@@ -93,6 +95,7 @@ def _require_packages() -> None:
 
 def _show_next_steps(stage: Stage, console: Console) -> None:
     """Print where the tables are, and what to try next."""
+    from rich.text import Text
 
     def show(text: str) -> None:
         console.print(Text(shown_lines(text)), soft_wrap=True)

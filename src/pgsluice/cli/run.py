@@ -91,9 +91,12 @@ def _capture_states(config: Config, report: MetricsCallback) -> Iterator[None]:
 
 
 def _watch(config: Config, report: MetricsCallback, ended: Event) -> None:
+    if ended.wait(_POLL_S):
+        return
+    # Loaded only now: the first second belongs to the start of Spark.
     from pgsluice.capture import read_health
 
-    previous = read_health(config.spool.path)  # an earlier run's
+    previous = read_health(config.spool.path)  # perhaps an earlier run's
     while not ended.wait(_POLL_S):
         health = read_health(config.spool.path)
         if health is None or health == previous:

@@ -1,12 +1,14 @@
 """Starts the JVM of a session, and that of ``pgsluice run`` so that it is ready sooner.
 
-Three things cost seconds of CPU at each start, and ``pgsluice run`` on one machine needs none:
+Four things cost seconds of CPU at each start, and ``pgsluice run`` on one machine needs none:
 
 - The JVM looks for each of 10,000 classes in nearly 300 jars, one after the other. The jars that
   have most of these classes come first in its class path.
 - Spark's Python processes import PySpark from ``python/lib/pyspark.zip`` of ``SPARK_HOME``, which
   is compiled each time. In a ``SPARK_HOME`` without that file, they import the installed
-  package. Spark then also does not start two processes to look for data sources of packages.
+  package.
+- Spark starts four processes to look for data sources in the installed packages. It does not if
+  there is no Python of the driver; a task brings the path of its own Python.
 - Spark's scripts start a JVM that only prints the command for the real one. It needs no optimising
   compiler.
 
@@ -28,6 +30,7 @@ from typing import Any
 _LARGEST_LOG_BYTES = 4 << 20
 _CLASS_PATH = "spark.driver.extraClassPath"
 _HOME = "SPARK_HOME"
+_DRIVERS_PYTHON = "PYSPARK_DRIVER_PYTHON"
 _SCRIPT_FLAGS = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _FIRST_JARS = (
     "spark-catalyst_", "scala-library-", "spark-core_", "scala-reflect-", "spark-sql-api_",
@@ -110,14 +113,16 @@ def _quick_scripts(spark: Path | None) -> Iterator[None]:
         (home / "jars").mkdir()
         for jar in (spark / "jars").glob("spark-launcher_*.jar"):
             (home / "jars" / jar.name).symlink_to(jar)
-        added = {name: text for name, text in _SCRIPT_FLAGS.items() if name not in os.environ}
-        added[_HOME] = folder
-        os.environ.update(added)
+        before = dict(os.environ)
+        os.environ.update({**_SCRIPT_FLAGS, **before, _HOME: folder})
+        os.environ[_DRIVERS_PYTHON] = str(home / "none")
         try:
             yield
         finally:
-            for name in added:
-                del os.environ[name]
+            for name in (*_SCRIPT_FLAGS, _HOME, _DRIVERS_PYTHON):
+                os.environ.pop(name)
+                if name in before:
+                    os.environ[name] = before[name]
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

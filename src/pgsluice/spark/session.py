@@ -6,7 +6,6 @@ On a cluster the platform starts the session, and only :func:`require_spark` is 
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
@@ -174,8 +173,6 @@ class StartingSession(threading.Thread):
         return self._session_or_error()
 
     def run(self) -> None:
-        # Meanwhile this process would only wait for the JVM.
-        threading.Thread(target=_load_what_jobs_import, daemon=True).start()
         try:
             session = build_session(
                 self._settings, self._app_name, log=self._log, owns_process=self._owns_process
@@ -218,12 +215,6 @@ class StartingSession(threading.Thread):
         """What the JVM has written; a log that had grown too large was begun anew."""
         logged = self._log.read_bytes() if self._log.exists() else b""
         return logged[self._log_bytes if len(logged) >= self._log_bytes else 0 :]
-
-
-def _load_what_jobs_import() -> None:
-    """Import what PySpark imports at the first job: a second of CPU."""
-    with suppress(Exception):  # a job says so
-        importlib.import_module("pandas")
 
 
 def _is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:

@@ -3,8 +3,8 @@
 The order at the start (contracts: spool, capture, initial copy): publications, slot, spool; then
 each subscription registers durably, so that the spool keeps what it will need; then capture
 streams; then tables are copied, the first ones under the slot's own snapshot. Spark's JVM starts
-beside all that, and the queries start before the first copies, which run beside them.
-Everything is safe to be cut off anywhere: the next start finds what is missing.
+beside all that, and beside the import of most of our own modules. The queries start beside the
+first copies. Everything is safe to be cut off anywhere: the next start finds what is missing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pgsluice.capture import CaptureProcess, prepare_source
-from pgsluice.catalog import flush_lsn
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed, TablesUnfinished
 from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.lsn import Lsn
-from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spark.java import require_java
 from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import (
@@ -35,8 +32,6 @@ from pgsluice.spark.session import (
 from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
 from pgsluice.spool.layout import SPARK_LOG
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.subscription.driver import SubscriptionDriver
-from pgsluice.subscription.loop import RunLoop
 from pgsluice.subscription.without_pandas import load_arrow_without_pandas
 
 if TYPE_CHECKING:
@@ -115,6 +110,11 @@ def _run(
     # The JVM starts beside all that comes before the first copies.
     is_needed = is_ours and (not once or _copies_wait(config, chosen))
     begun = [begin() if is_needed else None]
+    # So does the import of what the JVM does not need: a second of CPU.
+    from pgsluice.capture import CaptureProcess, prepare_source
+    from pgsluice.subscription.driver import SubscriptionDriver
+    from pgsluice.subscription.loop import RunLoop
+
     report(RunStep("preparing the slot"))
     prepared = stack.enter_context(
         prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
@@ -297,6 +297,9 @@ def _registered(config: Config, subscription: SubscriptionConfig) -> RecordStore
 
 
 def _flush_lsn(config: Config) -> Lsn:
+    from pgsluice.catalog import flush_lsn
+    from pgsluice.replication import connect_sql, source_errors
+
     with (
         connect_sql(config.source.dsn, timeout_s=config.source.connect_timeout_s) as connection,
         source_errors("asking for the server's flush LSN"),

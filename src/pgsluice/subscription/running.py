@@ -71,7 +71,7 @@ class RunningSubscription:
 
         Args:
             snapshot: a new slot's own, while it is there.
-            follows: the query starts before them, and they only begin here.
+            follows: the query starts beside them, and they only begin here.
 
         Raises:
             SinkError, SourceRefused, ConfigError: the run cannot start.
@@ -81,9 +81,10 @@ class RunningSubscription:
         self.driver.tables.report_parked()
         if follows:
             self._with_source(self.driver.looks.look)
+            # The copies first: until the query runs, Spark starts four Python processes for it.
+            self.driver.copies.tend(self._ending, snapshot)
             self.driver.report(RunStep("starting the query"))
             self.driver.query.start(once=False)
-            self.driver.copies.tend(self._ending, snapshot)
         else:
             attempts = iter([snapshot])  # it ends with the connection that exported it
             self._with_source(lambda: self._look_and_copy(next(attempts, None)))
