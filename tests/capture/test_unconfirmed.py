@@ -85,6 +85,7 @@ def test_capture_can_be_stopped_while_it_waits_for_the_catalog(db, tmp_path):
         pass
     with unconfirmed(db, [partial(db.execute, TRANSACTIONS[0])]), running(config):
         await_that(lambda: is_held(config))
+    assert not is_held(config)
     assert received(config).keys() == {"other"}
     with running(config):
         await_that(lambda: received(config).get("plain") == ("id", "c"))

@@ -8,9 +8,11 @@ import random
 import pytest
 from tests.soak.report import WITHOUT_SPARK, Report
 from tests.support.local_spark import local_spark as local_spark
+from tests.support.pipeline import Pipeline
 from tests.support.pipeline import pipeline as pipeline
 
 _IS_LOCAL = os.environ.get("PGSLUICE_SOAK_ENGINE") == "local"
+_MERGE = os.environ.get("PGSLUICE_SOAK_MERGE")
 
 
 @pytest.fixture
@@ -24,7 +26,15 @@ def seed() -> int:
 def report(request: pytest.FixtureRequest) -> Report:
     """The page's part of the test's module: tests/soak/test_<area>.py."""
     area = request.module.__name__.rpartition("test_")[2]
-    return Report(area, suffix=WITHOUT_SPARK if _IS_LOCAL else "")
+    suffix = WITHOUT_SPARK if _IS_LOCAL else ""
+    return Report(area, suffix=f"{suffix}, merge = {_MERGE}" if _MERGE else suffix)
+
+
+@pytest.fixture(autouse=True)
+def way_of_merging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pipeline's, where the environment names one."""
+    if _MERGE:
+        monkeypatch.setattr(Pipeline, "sink_options", f', merge = "{_MERGE}"')
 
 
 @pytest.fixture

@@ -30,6 +30,9 @@ A row "without Spark" is of a run whose copies and batches were applied in the t
 (`PGSLUICE_SOAK_ENGINE=local`). Servers, capture, looks at the catalog, planning, applying and
 targets are the real ones. Such runs show what depends on the server's version: its catalog and its
 stream. What depends on Spark is shown by the rows of PostgreSQL 18.
+
+A row "merge = on_read" is of a run whose Delta tables were all merged so
+(`PGSLUICE_SOAK_MERGE=on_read`). The others used the default, `on_write`.
 """
 WITHOUT_SPARK = ", without Spark"
 COLUMNS = ("what", "figures", "shown", "seed", "took", "when, where")

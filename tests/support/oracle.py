@@ -76,6 +76,12 @@ def compare_exact(
             return _except_all(connection, ours, theirs), _except_all(connection, theirs, ours)
 
 
+def count_rows(target: str | Path) -> int:
+    """How many rows a Delta table has; dead ones are not counted."""
+    rows = DeltaRows(target)
+    return sum(len(batch) for batch in rows.batches(rows.schema.names[:1]))
+
+
 def _load(connection: psycopg.Connection[Any], table: ComparedTable, rows: TargetRows) -> None:
     names = [column.name for column in table.columns if column.name in rows.schema.names]
     forms = {column.name: TextForm(column.delimiter) for column in table.columns}

@@ -41,7 +41,10 @@ class Pipeline:
     Attributes:
         publications: pgsluice's own, by name: what follows ``CREATE PUBLICATION name``. For the
             stories of tests/pipeline.
+        sink_options: what every sink has besides its type and path, such as ``, merge = "auto"``.
     """
+
+    sink_options = ""
 
     def __init__(self, folder: Path, database: Database, extra: str = "", source: str = "") -> None:
         self.folder = folder
@@ -69,7 +72,7 @@ path = "spool"
 {spool}
 [[subscription]]
 name = "lake"
-sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
+sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} }}
 {extra}
 [spark]
 "spark.master" = "local[2]"

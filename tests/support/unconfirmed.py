@@ -39,25 +39,26 @@ def unconfirmed(database: Database, transactions: Sequence[Callable[[], object]]
 @contextmanager
 def _without_standby(database: Database) -> Iterator[None]:
     """A block in which commits wait; one of its own does, too."""
-    probe = threading.Thread()
     database.execute(
         "CREATE TABLE IF NOT EXISTS public.unconfirmed_probe (n int)",
         "ALTER SYSTEM SET synchronous_standby_names = 'nobody'",
         "SELECT pg_reload_conf()",
     )
+    probe = _begin_probe(database)
     try:
         # The server has read the setting when a commit waits.
-        while not _count_waiting(database):
+        while not (probe.is_alive() and _count_waiting(database)):
             if not probe.is_alive():
-                probe = _begin(lambda: database.execute("INSERT INTO unconfirmed_probe VALUES (1)"))
+                probe = _begin_probe(database)
         yield
     finally:
         database.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
         probe.join()
 
 
-def _begin(work: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=work)
+def _begin_probe(database: Database) -> threading.Thread:
+    insert = "INSERT INTO unconfirmed_probe VALUES (1)"
+    thread = threading.Thread(target=lambda: database.execute(insert))
     thread.start()
     return thread
 

@@ -236,16 +236,16 @@ class Receiver:
         """Give commands to the store; meanwhile the server gets its status."""
         held_at: float | None = None
         for command in commands:
-            if command is None:
-                held_at = held_at or time.monotonic()
-                self._on_held(time.monotonic() - held_at)
-                if self._stop.wait(_SEEN_POLL_S):
-                    return  # the transaction comes again
-                self._send_due(time.monotonic(), is_storing=True)
+            if command is not None:
+                self._policy.wrote()
+                while not self._store.offer(command, _STORE_WAIT_S):
+                    self._send_due(time.monotonic(), is_storing=True)
                 continue
-            self._policy.wrote()
-            while not self._store.offer(command, _STORE_WAIT_S):
-                self._send_due(time.monotonic(), is_storing=True)
+            held_at = held_at or time.monotonic()
+            self._on_held(time.monotonic() - held_at)
+            self._send_due(time.monotonic(), is_storing=True)
+            if self._stop.wait(_SEEN_POLL_S):
+                break  # the transaction comes again
         if held_at is not None:
             self._on_held(0)
 

@@ -17,6 +17,10 @@ from pgsluice.spool.retention import RetentionState
 
 _HELD_S = 1.0
 """For how long a commit may wait for a standby without a word about it."""
+_HELD = (
+    "the server's catalog does not show the next transaction yet: its commit waits for a"
+    " synchronous standby (synchronous_standby_names)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +66,7 @@ class CaptureReporter:
         Args:
             seconds: for how long; 0: it is not held any more.
         """
-        self._held = None
-        if seconds >= _HELD_S:
-            self._held = (
-                f"a transaction came {seconds:.0f} s ago, and the server's catalog does not show "
-                "it yet: its commit waits for a synchronous standby (synchronous_standby_names)"
-            )
+        self._held = _HELD if seconds >= _HELD_S else None
 
     def report_progress(self, server_end: Lsn, retained: RetentionState | None) -> None:
         """Report that changes are received, or that the spool has no room for them.

@@ -18,7 +18,7 @@ from tests.support.ddl.page import judge
 from tests.support.ddl.promotion import FailoverDatabase
 from tests.support.ddl.row import UNDONE, Moment, Publisher, Row
 from tests.support.ddl.seen import Seen, TargetSeen
-from tests.support.oracle import compare_exact
+from tests.support.oracle import compare_exact, count_rows
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.settling import Settling
 from tests.support.threads import beside
@@ -252,7 +252,8 @@ class Batch:
             names = ", ".join(f'"{row.slug}"' for row in ours)
             self.one.write(
                 f'[[subscription]]\nname = "{_OURS}"\npublications = [{names}]\n'
-                f'sink = {{ type = "delta", path = "{_OURS}/{{schema}}/{{table}}" }}\n'
+                f'sink = {{ type = "delta", path = "{_OURS}/{{schema}}/{{table}}"'
+                f"{self.one.sink_options} }}\n"
                 '[publications]\nfile = "publications.sql"\n',
                 _SPOOL,
             )
@@ -332,7 +333,7 @@ class Batch:
         for title, count in row.standing.items() if not is_undone else ():
             (title,) = self._titles(row, [title])
             target = self._target(row, title)
-            rows = None if target is None else target.to_pyarrow_dataset().count_rows()
+            rows = None if target is None else count_rows(target.table_uri)
             if rows != count:
                 differences.append(f"the target of {title} has {rows} rows, not {count}")
         differences += [
