@@ -1,4 +1,4 @@
-"""A table's batch that is read in pieces leaves the same rows as one that is read at once."""
+"""A table's batch leaves the same rows when it is read at once, in pieces, and by several tasks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.support.applying import FactsMessage, apply_tables
+from tests.support.local_spark import LocalSession
 from tests.support.spools import INT4, OID, START, TEXT, SpoolMaker, relation
 
+from pgsluice.errors import Failure
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import KnownColumns
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.subscription.apply import ApplyTables
-from pgsluice.subscription.planning import TableWork
+from pgsluice.subscription.batch_work import apply_works
+from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.wire import (
     UNCHANGED,
     Delete,
@@ -58,10 +62,17 @@ def copied(task: ApplyTables) -> None:
 
 def work(through: Lsn) -> TableWork:
     start = Lsn(START)
+    types = {column.name: (column.type_oid, column.typmod) for column in FACTS.columns}
     return TableWork(
         OID, "public", "orders", start, through, start, 1, (OID,),
-        is_complete=True, size_bytes=1000,
+        is_complete=True, size_bytes=1000, known=KnownColumns(types, key=("id",)),
     )  # fmt: skip
+
+
+def apply(task: ApplyTables, through: Lsn) -> TaskResult | Failure:
+    """Apply the work, in a session of two cores."""
+    [(_, outcome)] = apply_works(lambda: cast("Any", LocalSession()), task, [work(through)])
+    return outcome
 
 
 def rows_of(task: ApplyTables) -> list[dict[str, Any]]:
@@ -71,16 +82,30 @@ def rows_of(task: ApplyTables) -> list[dict[str, Any]]:
 
 
 def tasks(maker: SpoolMaker, folder: Path) -> list[ApplyTables]:
-    """One that applies the batch at once, and one for each way of merging that reads pieces."""
+    """One that applies the batch at once, and others that read pieces, by each way of merging."""
     made = []
-    for name, merge, large_bytes in (
-        ("at_once", "on_write", 2000), ("rewritten", "on_write", 0), ("vectors", "on_read", 0),
-    ):  # fmt: skip
+    for name, merge, large_bytes, is_shared in (
+        ("at_once", "on_write", 2000, False),
+        ("rewritten", "on_write", 0, False),
+        ("vectors", "on_read", 0, False),
+        ("shared_rewritten", "on_write", 0, True),
+        ("shared_vectors", "on_read", 0, True),
+    ):
         lake = folder / name
         lake.mkdir()
-        task = apply_tables(maker, lake / "orders")
-        sink = {**task.sink, "merge": merge, "cache_dir": str(lake / "keys")}
-        made.append(replace(task, sink=sink, large_bytes=large_bytes, piece_bytes=300))
+        made.append(
+            replace(
+                apply_tables(maker, lake / "orders"),
+                sink={
+                    **apply_tables(maker, lake / "orders").sink,
+                    "merge": merge,
+                    "cache_dir": str(lake / "keys"),
+                },
+                large_bytes=large_bytes,
+                piece_bytes=300,
+                staging_path=str(lake / "staging") if is_shared else None,
+            )
+        )
     return made
 
 
@@ -89,6 +114,7 @@ class Shop:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.moves = 4 * (seed % 2)
         self.live = set(range(COPIED))
         self.sequence = 0
 
@@ -98,7 +124,8 @@ class Shop:
     def _change(self) -> Message:
         self.sequence += 1
         kind = self.random.choices(
-            ["insert", "update", "unchanged", "move", "delete", "truncate"], [5, 3, 4, 4, 3, 0.2]
+            ["insert", "update", "unchanged", "move", "delete", "truncate"],
+            [5, 3, 4, self.moves, 3, 0.2],
         )[0]
         if kind == "truncate":
             self.live.clear()
@@ -138,13 +165,38 @@ def test_pieces_leave_what_the_whole_batch_leaves(
     end = maker.in_parts([[*announced, *shop.changes(15)], shop.changes(15)])
     at_once, *in_pieces = tasks(maker, tmp_path)
     copied(at_once)
-    expected = at_once.run(work(end))
+    expected = apply(at_once, end)
+    assert isinstance(expected, TaskResult)
     rows = rows_of(at_once)
     assert {row["id"] for row in rows} == shop.live
     for task in in_pieces:
         copied(task)
-        done = task.run(work(end))
+        done = apply(task, end)
+        assert isinstance(done, TaskResult), done
         assert rows_of(task) == rows
         assert (done.committed, done.changes) == (expected.committed, expected.changes)
         assert done.version == expected.version, "it is one commit"
-        assert task.run(work(end)).skipped
+        again = apply(task, end)
+        assert isinstance(again, TaskResult)
+        assert again.skipped
+        assert not task.staging_path or not Path(task.staging_path).exists()
+
+
+def test_inserts_into_a_table_without_a_key_are_shared(maker: SpoolMaker, tmp_path: Path) -> None:
+    def inserted(*ids: int) -> list[Message]:
+        return [Insert(OID, TupleData.of(str(id_), "0", "new")) for id_ in ids]
+
+    keyless = replace(FACTS, primary_key=(), identity_key=(), replica_identity="n")
+    announced: Any = [
+        relation(OID, "orders", [("id", INT4), ("quantity", INT4), ("note", TEXT)], key=()),
+        FactsMessage(keyless),
+    ]
+    maker.segment([*announced, *inserted(1, 2, 3), Truncate((OID,), 0), *inserted(*range(20))])
+    end = maker.segment(inserted(4, 4))
+    for task in tasks(maker, tmp_path):
+        known = KnownColumns({"id": (INT4, -1), "quantity": (INT4, -1), "note": (TEXT, -1)}, key=())
+        begun = replace(work(end), committed=Lsn(0), copy_number=0, known=known)
+        [(_, outcome)] = apply_works(lambda: cast("Any", LocalSession()), task, [begun])
+        assert isinstance(outcome, TaskResult), outcome
+        assert outcome.changes == 26
+        assert [row["id"] for row in rows_of(task)] == sorted([*range(20), 4, 4])

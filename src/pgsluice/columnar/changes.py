@@ -59,6 +59,15 @@ class Tuples:
             of_kept(self.texts),
         )
 
+    def take(self, rows: Int64s) -> Tuples:
+        """Some of the tuples, without texts."""
+        index = pa.array(rows)
+        return Tuples(
+            tuple(column.take(index) for column in self.columns),
+            {column: mask[rows] for column, mask in self.absent.items() if mask[rows].any()},
+            {column: mask[rows] for column, mask in self.unfit.items() if mask[rows].any()},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RelationChanges:
@@ -112,6 +121,18 @@ class RelationChanges:
             schema=pa.schema([self.schema.field(index) for index in kept]),
             new=self.new.select(kept),
             old=self.old.select(kept),
+        )
+
+    def take(self, wanted: Int64s) -> RelationChanges:
+        """The chosen changes with their own tuples only, without texts."""
+        chosen = self.select(wanted)
+        has_new, has_old = chosen.new_index >= 0, chosen.old_index >= 0
+        return replace(
+            chosen,
+            new=self.new.take(chosen.new_index[has_new]),
+            new_index=np.where(has_new, np.cumsum(has_new) - 1, -1),
+            old=self.old.take(chosen.old_index[has_old]),
+            old_index=np.where(has_old, np.cumsum(has_old) - 1, -1),
         )
 
     def outline(self, wanted: Int64s) -> RelationChanges:

@@ -145,7 +145,7 @@ def spool_of(path: Path) -> Path:
 
 
 def subscription_folder(spool_path: str | Path, name: str) -> Path:
-    """The folder of a subscription's record, lock, requests and checkpoint.
+    """The folder of a subscription's record, lock, requests, checkpoint and staged changes.
 
     Raises:
         SpoolError: the name is not a subscription's.

@@ -20,7 +20,7 @@ from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import Applied, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Applied, StagedChanges, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.tasks import attempt
@@ -50,6 +50,8 @@ class ApplyTables:
         sends_all_origins: the server also sends what replication wrote there (``origin``).
         large_bytes: a table's changes that are larger than this are read in pieces.
         piece_bytes: how large a piece is.
+        staging_path: the subscription's folder for files between the tasks of a batch; None: tasks
+            do not share the batch of a table.
     """
 
     spool_path: str
@@ -61,6 +63,7 @@ class ApplyTables:
     sends_all_origins: bool = True
     large_bytes: int = LARGE_BYTES
     piece_bytes: int = PIECE_BYTES
+    staging_path: str | None = None
 
     def run_all(self, works: Sequence[TableWork]) -> list[TaskResult | Failure]:
         """Apply several tables' work; one that fails leaves the others alone.
@@ -88,8 +91,21 @@ class ApplyTables:
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
         """
-        # The target is asked first: after a crash between its commit and our record it may
-        # be further than the record says, and only what is past it may be applied.
+        writer, after, done_before = self.begin(work)
+        if work.alter_facts:
+            return self._alter(work, writer, done_before)
+        return self._apply_changes(self.changes(work, reader), writer, after) or done_before
+
+    def begin(self, work: TableWork) -> tuple[TableWriter, Lsn, TaskResult]:
+        """Ask the target where it is: after a crash between its commit and our record it may be
+        further than the record says, and only what is past it may be applied.
+
+        Returns:
+            its writer, where the changes start that it lacks, and the result if there are none.
+
+        Raises:
+            TableError: it is not where it has to be.
+        """
         writer = self._writer(work)
         reached = writer.position()
         if (reached or 0) < work.committed:
@@ -102,17 +118,14 @@ class ApplyTables:
         committed = reached or Lsn(0)
         done_before = TaskResult(committed, writer.version(), skipped=True)
         after = max(work.after, committed)
-        if after >= work.through and not work.alter_facts:
-            return done_before
-        if (copy_number := writer.copy_number()) not in (None, work.copy_number):
+        is_done = after >= work.through and not work.alter_facts
+        copy_number = writer.copy_number()
+        if not is_done and copy_number not in (None, work.copy_number):
             raise PgsluiceError(
                 f"the target of {work.title} has copy {copy_number}, these changes are for "
                 f"copy {work.copy_number}"
             )
-        if work.alter_facts:
-            return self._alter(work, writer, done_before)
-        changes = self._changes(work, reader or SpoolReader(Path(self.spool_path)))
-        return self._apply_changes(changes, writer, after) or done_before
+        return writer, after, done_before
 
     def _writer(self, work: TableWork, table: TargetTable | None = None) -> TableWriter:
         identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number)
@@ -185,25 +198,58 @@ class ApplyTables:
     ) -> tuple[TargetColumns, TaskResult] | None:
         """The same for changes that memory would not hold; they are one commit, too."""
         started, work = time.monotonic(), changes.work
-        outline = Outline.of(changes, after, work.through)
+        outline = Outline.between(changes, after, work.through)
         if not outline.runs:
             return None
         columns = columns_of(work, outline.runs, writer.schema(), self.options)
         if columns.through is not None:
-            outline = Outline.of(changes, after, columns.through)
+            outline = Outline.between(changes, after, columns.through)
         decode_s = time.monotonic() - started
         if writer.schema() is None:
-            self._writer(work, columns.table).load([], after)
+            self.prepare(work, columns, after)
             writer = self._writer(work)
         writer.alter(columns.added, columns.widened)
         staged = writer.stage_changes(net_pieces(changes, outline, columns, after))
         applied = writer.commit_changes([staged], outline.last)
         return columns, _result(applied, outline.last, outline.changes, decode_s, columns)
 
-    def _changes(self, work: TableWork, reader: SpoolReader) -> TableChanges:
+    def changes(self, work: TableWork, reader: SpoolReader | None = None) -> TableChanges:
+        """The changes of a table's work.
+
+        Args:
+            reader: of the spool; None: a new one.
+        """
         rules = None if self.rules is None else self.rules.get(work.relation_oid, {})
         return TableChanges(
-            work, reader, self.options, rules, self.sends_all_origins, self.piece_bytes
+            work,
+            reader or SpoolReader(Path(self.spool_path)),
+            self.options,
+            rules,
+            self.sends_all_origins,
+            self.piece_bytes,
+        )
+
+    def prepare(self, work: TableWork, columns: TargetColumns, after: Lsn) -> None:
+        """Give the target the columns that changes from ``after`` on need, or make it with them."""
+        writer = self._writer(work)
+        if writer.schema() is None:
+            self._writer(work, columns.table).load([], after)
+        else:
+            writer.alter(columns.added, columns.widened)
+
+    def commit(
+        self, work: TableWork, staged: Sequence[StagedChanges], outline: Outline
+    ) -> TaskResult:
+        """Commit what tasks have staged of changes that start at the target's position."""
+        writer = self._writer(work)
+        applied = writer.commit_changes(staged, outline.last)
+        writer.maintain(self.keep_versions.get(work.relation_oid, ()))
+        return TaskResult(
+            committed=outline.last,
+            version=applied.version,
+            changes=outline.changes,
+            rows_skipped=applied.rows_skipped,
+            skipped=applied.skipped,
         )
 
 

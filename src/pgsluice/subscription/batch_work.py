@@ -1,4 +1,4 @@
-"""A batch's tables, divided among the tasks of one Spark job.
+"""A batch's tables, divided among the tasks of a Spark job.
 
 A task for each table would take longer than a small table's changes, so tables share as many tasks
 as Spark runs at once, and a batch with little work is one task.
@@ -14,6 +14,7 @@ from pgsluice.errors import Failure
 from pgsluice.spark.tasks import run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.planning import Outcome, TableWork
+from pgsluice.subscription.shared_batch import SharedBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ _A_TASK_S = 0.2
 def apply_works(
     session: Callable[[], SparkSession], task: ApplyTables, works: Sequence[TableWork]
 ) -> list[Outcome]:
-    """Apply tables' work in one Spark job.
+    """Apply tables' work: in one Spark job, and then large batches of one table by several tasks.
 
     Args:
         session: Spark's session, which is not asked for without work.
@@ -40,6 +41,27 @@ def apply_works(
     if not works:
         return []
     spark = session()
+    most_tasks = tasks_at_once(spark)
+    batches = [SharedBatch.of(task, work) for work in works] if most_tasks > 1 else []
+    shared = [batch for batch in batches if batch is not None]
+    large = [batch.work for batch in shared]
+    outcomes = _apply_alone(spark, task, [work for work in works if work not in large])
+    left: list[TableWork] = []
+    for batch in shared:
+        result = batch.apply(spark)
+        if result is None:
+            left.append(batch.work)
+        else:
+            outcomes.append((batch.work, result))
+    return outcomes + _apply_alone(spark, task, left)
+
+
+def _apply_alone(
+    spark: SparkSession, task: ApplyTables, works: Sequence[TableWork]
+) -> list[Outcome]:
+    """Apply tables' work, each table's in one task."""
+    if not works:
+        return []
     outcomes: list[Outcome] = []
     for group, results in run_tasks(spark, task.run_all, divide(works, tasks_at_once(spark))):
         each = [results] * len(group) if isinstance(results, Failure) else results

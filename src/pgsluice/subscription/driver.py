@@ -28,6 +28,7 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.spool import RecordStore, SpoolReader, TableRecord
 from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription import large_batch
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.barrier import (
     HOLD_S,
@@ -152,6 +153,9 @@ class SubscriptionDriver:
             keep_versions=kept_versions(self.tables.record, barrier_versions(self._folder)),
             rules=None if self._rules is None else self._rules.in_force,
             sends_all_origins=self._config.source.origin == "any",
+            large_bytes=large_batch.LARGE_BYTES,
+            piece_bytes=large_batch.PIECE_BYTES,
+            staging_path=str(self._folder / "staging"),
         )
 
     # Between batches

@@ -6,7 +6,7 @@ each piece is netted and staged, and one commit takes all pieces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges
 from pgsluice.columnar import RelationChanges
 from pgsluice.lsn import Lsn
-from pgsluice.subscription.table_changes import TableChanges
+from pgsluice.subscription.table_changes import Chunk, TableChanges
 from pgsluice.subscription.target_columns import TargetColumns
 
 LARGE_BYTES = 64 * 2**20
@@ -40,20 +40,39 @@ class Outline:
     last: Lsn
 
     @classmethod
-    def of(cls, changes: TableChanges, after: Lsn, through: Lsn) -> Outline:
-        """Read the changes for what decides how they are applied.
+    def of(cls, changes: TableChanges, runs: Sequence[RelationChanges]) -> Outline:
+        """The outline of one piece.
+
+        Raises:
+            TableError: the changes cannot be applied.
+        """
+        changes.whole_truncates(runs)
+        looked_through = changes.work.looked_through
+        return cls(
+            tuple(_outlined(run, looked_through) for run in runs),
+            sum(map(len, runs)),
+            Lsn(max(int(run.positions[-1]) for run in runs)),
+        )
+
+    @classmethod
+    def joined(cls, outlines: Iterable[Outline]) -> Outline:
+        """The outlines of pieces as one."""
+        runs: list[RelationChanges] = []
+        changes, last = 0, Lsn(0)
+        for outline in outlines:
+            runs += outline.runs
+            changes += outline.changes
+            last = max(last, outline.last)
+        return cls(tuple(runs), changes, last)
+
+    @classmethod
+    def between(cls, changes: TableChanges, after: Lsn, through: Lsn) -> Outline:
+        """Read the changes in (after, through] for what decides how they are applied.
 
         Raises:
             TableError: they cannot be.
         """
-        runs: list[RelationChanges] = []
-        count = last = 0
-        for piece in changes.pieces(after, through):
-            changes.whole_truncates(piece)
-            runs += (_outlined(run, changes.work.looked_through) for run in piece)
-            count += sum(map(len, piece))
-            last = max(last, *(int(run.positions[-1]) for run in piece))
-        return cls(tuple(runs), count, Lsn(last))
+        return cls.joined(cls.of(changes, runs) for runs in changes.pieces(Chunk(after, through)))
 
 
 def net_pieces(
@@ -65,7 +84,7 @@ def net_pieces(
         outline: of all the pieces.
     """
     begins = first_places(outline.runs, columns.missing)
-    for runs in changes.pieces(after, outline.last):
+    for runs in changes.pieces(Chunk(after, outline.last)):
         yield changes.net(runs, columns, begins)
 
 

@@ -25,6 +25,22 @@ from pgsluice.subscription.target_columns import TargetColumns
 
 _CHANGE_BYTES = 64
 """What a change counts beside its message: for the arrays that have an element for each."""
+_CHUNK_PIECES = 2
+"""How many pieces a chunk has, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Changes that are read together: those with positions in (after, through].
+
+    Attributes:
+        parts: the first part, and the one behind the last, where the range is one transaction in
+            parts; None: all of the range.
+    """
+
+    after: Lsn
+    through: Lsn
+    parts: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +65,33 @@ class TableChanges:
 
     def all(self, after: Lsn, through: Lsn) -> list[RelationChanges]:
         """The published changes in (after, through], as runs that have some."""
-        return self._published(self._views(after, through))
+        return self._published(self._views(Chunk(after, through)))
 
-    def pieces(self, after: Lsn, through: Lsn) -> Iterator[list[RelationChanges]]:
-        """The same in pieces that follow each other in commit order."""
-        pieces = map(self._published, self._cut(self._views(after, through)))
+    def pieces(self, chunk: Chunk) -> Iterator[list[RelationChanges]]:
+        """The published changes of a chunk, in pieces that follow each other in commit order."""
+        pieces = map(self._published, self._cut(self._views(chunk)))
         return (runs for runs in pieces if runs)
+
+    def chunks(self, after: Lsn, through: Lsn) -> list[Chunk]:
+        """The changes in (after, through] as chunks of a few pieces, in commit order."""
+        chunks: list[Chunk] = []
+        size = 0
+        for info in self.reader.segments(after, through):
+            if info.reference is not None:
+                sizes = [part.size_bytes for part in info.parts]
+                chunks += (
+                    Chunk(after, info.end, parts)
+                    for parts in _ranges(sizes, _CHUNK_PIECES * self.piece_bytes)
+                )
+                size = _CHUNK_PIECES * self.piece_bytes  # the next segment begins another chunk
+            elif chunks and size + info.size_bytes <= _CHUNK_PIECES * self.piece_bytes:
+                chunks[-1] = Chunk(chunks[-1].after, min(info.end, through))
+                size += info.size_bytes
+            else:
+                chunks.append(Chunk(after, min(info.end, through)))
+                size = info.size_bytes
+            after = info.end
+        return chunks
 
     def net(
         self,
@@ -98,8 +135,8 @@ class TableChanges:
             place for place, leaves in truncated.items() if work.leaves and work.leaves <= leaves
         ]
 
-    def _views(self, after: Lsn, through: Lsn) -> Iterator[SegmentView]:
-        return self.reader.views_between(after, through)
+    def _views(self, chunk: Chunk) -> Iterator[SegmentView]:
+        return self.reader.views_between(chunk.after, chunk.through, chunk.parts)
 
     def _cut(self, views: Iterable[SegmentView]) -> Iterator[list[SegmentView]]:
         """Views, cut and joined to pieces of about ``piece_bytes`` of the table's changes."""
@@ -152,3 +189,15 @@ def _cuts(
         size = int(sizes[end - 1]) - (int(sizes[begin - 1]) if begin else 0)
         yield SegmentView(view.name, view.start, view.end, relations, part), size
         relations = relations_after(relations, part)
+
+
+def _ranges(sizes: Sequence[int], most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Neighbours in ranges (first, behind the last) of about so many bytes."""
+    first = size = 0
+    for number, each in enumerate(sizes):
+        if number > first and size + each > most_bytes:
+            yield first, number
+            first, size = number, 0
+        size += each
+    if len(sizes) > first:
+        yield first, len(sizes)

@@ -1,9 +1,9 @@
 """Finds the rows of keys: one sidecar file for each data file, on a disk of this machine.
 
-A sidecar has the numbers of a data file's keys (:mod:`.key_numbers`), sorted, the row of each, and
-the keys themselves where numbers are not exact. A data file never changes, so neither does its
-sidecar: which rows are dead, its deletion vector says, and which files are live, the log. So a
-sidecar may be lost at any time, and is made again from its data file.
+A sidecar has the numbers of a data file's keys (:mod:`pgsluice.changes.key_numbers`), sorted, the
+row of each, and the keys themselves where numbers are not exact. A data file never changes, so
+neither does its sidecar: which rows are dead, its deletion vector says, and which files are live,
+the log. So a sidecar may be lost at any time, and is made again from its data file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pgsluice.changes.key_numbers import Numbers, numbers_of
 from pgsluice.changes.lineage import number_rows
 from pgsluice.errors import PgsluiceError
-from pgsluice.sinks.delta.key_numbers import Numbers, numbers_of
 from pgsluice.sinks.delta.log import DataFile, Snapshot
 
 _FORMAT = "1"

@@ -48,8 +48,8 @@ def numbers_of(keys: pa.Table) -> KeyNumbers:
         return columns[0]
     combined = columns[0].numbers
     for column in columns[1:]:
-        combined = _mixed(combined) ^ column.numbers
-    return KeyNumbers(_mixed(combined), False)
+        combined = spread(combined) ^ column.numbers
+    return KeyNumbers(spread(combined), False)
 
 
 def _of_column(column: pa.ChunkedArray | pa.Array, name: str) -> KeyNumbers:
@@ -100,7 +100,7 @@ def _with_nulls(numbers: Numbers, column: pa.Array, *, are_exact: bool) -> KeyNu
     return KeyNumbers(np.where(is_null, _NULL, numbers), False)
 
 
-def _mixed(numbers: Numbers) -> Numbers:
+def spread(numbers: Numbers) -> Numbers:
     """A bijection of 64 bits that spreads them (the finalizer of splitmix64)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -111,7 +111,7 @@ def _of_words(words: Numbers) -> Numbers:
     """Hashes of rows of words, shape (n, words)."""
     result = np.full(len(words), words.shape[1], np.uint64)
     for index in range(words.shape[1]):
-        result = _mixed(result ^ words[:, index])
+        result = spread(result ^ words[:, index])
     return result
 
 
@@ -171,4 +171,4 @@ def _of_padded(
     index = np.where(is_inside, starts[:, np.newaxis] + places, 0)
     padded = np.where(is_inside, data[index], 0).astype(np.uint8) if words else index
     hashed = _of_words(padded.view(np.uint64).reshape(len(starts), words))
-    return _mixed(hashed ^ lengths.astype(np.uint64))
+    return spread(hashed ^ lengths.astype(np.uint64))

@@ -1,0 +1,83 @@
+"""Divides a table's changes into buckets that can be netted apart from each other.
+
+A key's changes are all in one bucket. A change of key links the buckets of both keys: what is
+linked has to be netted together, in whatever order the buckets are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.changes.key_numbers import numbers_of, spread
+from pgsluice.columnar.changes import TRUNCATE, Int64s, RelationChanges
+from pgsluice.columnar.row_pool import RowPool
+
+BUCKETS = 64
+EVERY_BUCKET = -1
+"""Where changes stand that each bucket needs: a TRUNCATE ends the rows of all keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The buckets of n changes.
+
+    Attributes:
+        buckets: n; EVERY_BUCKET for a TRUNCATE.
+        links: pairs of buckets that a change of key links.
+    """
+
+    buckets: Int64s
+    links: frozenset[tuple[int, int]]
+
+
+def place(run: RelationChanges, key: tuple[str, ...]) -> Placement:
+    """The buckets of a run's changes.
+
+    Args:
+        key: of the table; empty for one that only takes inserts, whose changes are divided evenly.
+
+    Raises:
+        TableError: a key column's type cannot be a key.
+    """
+    count = len(run)
+    is_truncate = run.actions == TRUNCATE
+    if not key:
+        evenly = np.arange(count) * BUCKETS // max(count, 1)
+        return Placement(np.where(is_truncate, EVERY_BUCKET, evenly), frozenset())
+    pool = RowPool.of(run)
+    columns = [run.schema.names.index(name) for name in key]
+    rows = np.arange(pool.new_rows)
+    new = pa.table(
+        [pool.values(column, pool.completed(column, rows)) for column in columns], list(key)
+    )
+    old = pa.table([run.old.columns[column] for column in columns], list(key))
+    # A last EVERY_BUCKET is what index -1 (no tuple) gives.
+    after = np.append(_buckets(new), EVERY_BUCKET)[run.new_index]
+    before = np.append(_buckets(old), EVERY_BUCKET)[run.old_index]
+    moves = (after != before) & (after != EVERY_BUCKET) & (before != EVERY_BUCKET)
+    pairs = np.unique(np.stack([after[moves], before[moves]], axis=1), axis=0)
+    return Placement(
+        np.where(after == EVERY_BUCKET, before, after),
+        frozenset((int(first), int(second)) for first, second in pairs),
+    )
+
+
+def linked(links: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """All buckets, in groups of those that links join."""
+    group_of = list(range(BUCKETS))
+    for first, second in links:
+        joined, left = group_of[first], group_of[second]
+        group_of = [joined if group == left else group for group in group_of]
+    return [
+        [bucket for bucket in range(BUCKETS) if group_of[bucket] == group]
+        for group in sorted(set(group_of))
+    ]
+
+
+def _buckets(keys: pa.Table) -> Int64s:
+    buckets: Int64s = (spread(numbers_of(keys).numbers) % np.uint64(BUCKETS)).astype(np.int64)
+    return buckets
