@@ -289,7 +289,6 @@ def test_unsupported_settings_are_refused(line: str, expected: str) -> None:
     [
         ('type = "iceberg", table = "x"', '"iceberg"'),
         ('type = "postgres", dsn = "service=reporting"', '"postgres"'),
-        ('type = "delta", path = "x/{table}", engine = "spark"', '"engine" = "spark"'),
     ],
 )
 def test_unsupported_sinks_are_refused(sink: str, named: str) -> None:

@@ -54,6 +54,13 @@ class SinkConfig(Section):
         """
         return None
 
+    def without_effect(self) -> tuple[str, ...]:
+        """A sentence for each setting that has no effect any more.
+
+        ``pgsluice check`` and ``run`` print them.
+        """
+        return ()
+
     def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
         """What another setting of the sink would gain for a table; None: nothing is known of that.
 

@@ -16,6 +16,7 @@ from pgsluice.preflight.local import (
     check_environment,
     check_failing_tables,
     check_incomplete_targets,
+    check_sinks,
     check_spool,
     check_targets,
 )
@@ -72,6 +73,7 @@ LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_spool,
     check_capture,
     check_targets,
+    check_sinks,
     check_incomplete_targets,
     check_failing_tables,
     check_environment,

@@ -118,6 +118,14 @@ def check_targets(facts: LocalFacts) -> Iterator[Finding]:
             yield ok("target", f"{title} {can} {target.folder}")
 
 
+def check_sinks(facts: LocalFacts) -> Iterator[Finding]:
+    """Which settings of sinks have no effect."""
+    for subscription in facts.config.subscriptions:
+        for sentence in subscription.sink.without_effect():
+            what = f'subscription "{subscription.name}": {sentence}'
+            yield warning("sink", what, "take it from the configuration")
+
+
 def check_incomplete_targets(facts: LocalFacts) -> Iterator[Finding]:
     """Which targets do not get all that happens to their tables, as of the last run."""
     for record in facts.records:

@@ -102,6 +102,8 @@ class SubscriptionDriver:
         )
         self.query = SubscriptionQuery(session, config, subscription, self._apply)
         self._logged: str | None = None
+        for sentence in subscription.sink.without_effect():
+            logger.warning("%s: %s", subscription.name, sentence)
 
     def reread_publications(self, config: Config) -> Callable[[], None]:
         """Read the statements of pgsluice's publications from another configuration.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from pydantic import model_validator as _model_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
@@ -21,18 +21,12 @@ SLOW_MERGE_S = 0.2
 """Merges that take longer are named with what would make them cheaper."""
 
 
-def _is_native(engine: str) -> str:
-    if engine == "spark":
-        raise ValueError('= "spark": only "native" (and "auto") is supported yet')
-    return engine
-
-
 class DeltaSinkConfig(SinkConfig):
     """Delta tables under one path.
 
     Attributes:
         path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
-        engine: what writes the tables.
+        engine: has no effect: Spark's tasks share the work, and each writes by itself.
         history_retention: seconds that readers may go back; 0: only to the versions of cuts.
         merge: how changes get into a table: ``on_write`` rewrites the files of changed rows,
             ``on_read`` marks these rows as dead by deletion vectors, ``auto`` decides it by the
@@ -43,7 +37,7 @@ class DeltaSinkConfig(SinkConfig):
 
     type: Literal["delta"] = "delta"
     path: TargetPath
-    engine: Annotated[Literal["auto", "native", "spark"], AfterValidator(_is_native)] = "auto"
+    engine: Literal["auto", "native", "spark"] = "auto"
     history_retention: Seconds = Field(default=0.0, ge=0)
     merge: Merge = "on_write"
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
@@ -59,6 +53,13 @@ class DeltaSinkConfig(SinkConfig):
     def target(self) -> str:
         """Where the tables lie."""
         return self.path
+
+    def without_effect(self) -> tuple[str, ...]:
+        """``engine = "spark"`` was to have Spark's JVM merge large batches."""
+        if self.engine != "spark":
+            return ()
+        why = "Spark's tasks share large batches, and write the Delta tables themselves"
+        return (f'engine = "spark" has no effect: {why}',)
 
     def why_unreachable(self) -> str | None:
         """Why the object store does not answer, or why a folder cannot have Delta tables."""
