@@ -6,13 +6,25 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
-from bench import copying, decoders, filtered, filters, live, looks, merge, start, streams, tables
+from bench import (
+    copying,
+    decoders,
+    filtered,
+    filters,
+    large,
+    live,
+    looks,
+    merge,
+    start,
+    streams,
+    tables,
+)
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
 LIVE = ("latency", "idle", "ten")
 WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
-NAMES = (*WITH_SESSION, "decoder", "filters", "looks", "merge", "start", "tables", *LIVE)
+NAMES = (*WITH_SESSION, "decoder", "filters", "large", "looks", "merge", "start", "tables", *LIVE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +69,8 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
         take(decoders.measure())
     if "filters" in names:
         take(filters.measure(stage.rows))
+    if "large" in names:
+        take(large.measure(stage))
     if "looks" in names:
         take(looks.measure(stage))
     if "merge" in names:
