@@ -39,6 +39,7 @@ def place(run: RelationChanges, key: tuple[str, ...]) -> Placement:
 
     Args:
         key: of the table; empty for one that only takes inserts, whose changes are divided evenly.
+            Changes of a relation that lacks a column of the key are all in one bucket.
 
     Raises:
         TableError: a key column's type cannot be a key.
@@ -48,6 +49,8 @@ def place(run: RelationChanges, key: tuple[str, ...]) -> Placement:
     if not key:
         evenly = np.arange(count) * BUCKETS // max(count, 1)
         return Placement(np.where(is_truncate, EVERY_BUCKET, evenly), frozenset())
+    if not {*key} <= {*run.schema.names}:
+        return Placement(np.where(is_truncate, EVERY_BUCKET, 0), frozenset())
     pool = RowPool.of(run)
     columns = [run.schema.names.index(name) for name in key]
     rows = np.arange(pool.new_rows)

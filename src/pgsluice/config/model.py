@@ -145,7 +145,7 @@ class SpoolConfig(Section):
         segment_ms: the time between two segments; after a longer pause one ends at once.
         retention: seconds that segments are kept after every subscription applied them.
         max_bytes: the spool's limit; None for 90 % of the disk.
-        shared: the folder is mounted at the same path on all executors.
+        shared: the folder is mounted at the same path on all executors, and they can write it.
     """
 
     path: FilePath
