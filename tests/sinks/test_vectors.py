@@ -6,14 +6,17 @@ import errno
 import os
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, TableFeatures, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, TableFeatures, write_deltalake
+from deltalake.exceptions import DeltaProtocolError
 
 from pgsluice import failpoints
 from pgsluice.config import parse_sink
@@ -161,6 +164,49 @@ def test_a_large_batch_rewrites_the_files_that_it_hits_much(
     apply(sink, update(1, 8), 120)
     assert len(_vectors_in_use(sink)) == 2
     assert rows_of(sink)[1] == row(1, 8, "big")
+
+
+class TestReaders:
+    """What docs/delta.md says of readers; Spark and DuckDB read in tests of their own."""
+
+    EXPECTED = (row(2, 20, "two"), row(3, 3, "three"))
+
+    @pytest.fixture
+    def table(self, sink: DeltaSink) -> DeltaTable:
+        load(sink, row(1, 1, "one"), row(2, 2, "two"), row(3, 3, "three"))
+        t = changes()
+        t.update(row(2, 20, ABSENT))
+        t.delete({"id": 1})
+        apply(sink, t, 110)
+        return DeltaTable(location(sink))
+
+    @pytest.mark.parametrize(
+        "read",
+        [
+            lambda table: pa.RecordBatchReader.from_stream(table.scan()).read_all(),
+            lambda table: pa.table(
+                QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
+            ),
+            lambda table: pl.read_delta(table.table_uri).to_arrow(),
+            lambda table: pl.scan_delta(table.table_uri).collect().to_arrow(),
+        ],
+        ids=["scan", "QueryBuilder", "polars.read_delta", "polars.scan_delta"],
+    )
+    def test_it_leaves_out_dead_rows(
+        self, table: DeltaTable, read: Callable[[DeltaTable], pa.Table]
+    ) -> None:
+        rows = sorted(read(table).to_pylist(), key=lambda one: one["id"])
+        assert rows == list(self.EXPECTED)
+
+    @pytest.mark.parametrize("method", ["to_pandas", "to_pyarrow_table", "to_pyarrow_dataset"])
+    def test_it_refuses_the_table(self, table: DeltaTable, method: str) -> None:
+        with pytest.raises(DeltaProtocolError, match="deletionVectors"):
+            getattr(table, method)()
+
+    def test_it_counts_or_reads_dead_rows(self, table: DeltaTable, sink: DeltaSink) -> None:
+        assert table.count() == 4
+        files = Path(location(sink)).glob("*.parquet")
+        assert sum(pq.read_metadata(file).num_rows for file in files) == 4
 
 
 class TestForeignCommits:

@@ -21,6 +21,7 @@ import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from tests.support.delta_duckdb import duckdb_rows
 
 from pgsluice import failpoints
 from pgsluice.changes.net import NetChanges, net_changes
@@ -127,6 +128,7 @@ class DeltaFuzz:
         by_sql = QueryBuilder().register("t", DeltaTable(self.location)).execute("SELECT * FROM t")
         rows = pa.RecordBatchReader.from_stream(by_sql).read_all().to_pylist()
         assert sorted(map(comparable, rows)) == expected
+        assert sorted(map(comparable, duckdb_rows(self.location))) == expected
         if self.spark is not None:
             rows = self.spark.rows(f"SELECT * FROM delta.`{self.location}`")
             assert sorted(map(comparable, rows)) == expected
