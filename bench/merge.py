@@ -1,27 +1,37 @@
-"""Random keys of a large Delta table change: merge-on-read beside deltalake's MERGE."""
+"""Random keys of a large Delta table change: merge-on-read beside deltalake's MERGE.
+
+Then how a table reads after many batches and their upkeep, beside one that was just written.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from tests.support.delta_spark import delta_spark
 
 from bench.report import Line
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.delta.config import Merge
+from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ChangesBuilder
 
 CHANGED = (500, 10_000)
+_REACH = {(500, 10**6): "50 x", (500, 10**7): "200 x"}
 _BATCHES = 3
+_MANY_BATCHES = 200
+_READS = 5
 _SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.string())]
 )
@@ -30,28 +40,84 @@ _IDENTITY = TargetIdentity("5b0a7c1e-0000-4000-8000-000000000001", 16384, 1)
 
 
 def measure(rows: int) -> list[Line]:
-    """CPU and bytes of a batch of random updates; the first batch is not counted."""
+    """CPU and bytes of a batch of random updates, without the first; and reading after many."""
     folder = Path(tempfile.mkdtemp())
     try:
         figures = {way: _measured(folder / way, way, rows) for way in ("on_read", "on_write")}
+        lines = _worn(folder, rows)
     finally:
         shutil.rmtree(folder)
-    lines = []
+    return [*_merges(figures, rows), *lines]
+
+
+def _merges(figures: Mapping[Merge, Sequence[tuple[float, float]]], rows: int) -> Iterator[Line]:
     for place, changed in enumerate(CHANGED):
         (own_s, own_bytes), (merge_s, merge_bytes) = (
             figures[way][place] for way in ("on_read", "on_write")
         )
-        lines.append(
-            Line(
-                f"{1000 * own_s:.0f} ms",
-                f"{merge_s / own_s:.0f} x less than MERGE",
-                f"{changed:,} random keys into {rows:,} rows, merged on read",
-                "CPU of a batch",
-                f"{own_bytes / 1e6:.2f} MB written; MERGE: {1000 * merge_s:.0f} ms,"
-                f" {merge_bytes / 1e6:.1f} MB",
-            )
+        yield Line(
+            f"{merge_s / own_s:.0f} x less CPU",
+            _REACH.get((changed, rows), ""),
+            f"{changed:,} random keys into {rows:,} rows, merged on read",
+            f"{1000 * own_s:.0f} ms, {own_bytes / 1e6:.2f} MB written",
+            f"MERGE: {1000 * merge_s:.0f} ms, {merge_bytes / 1e6:.1f} MB",
         )
+
+
+def _worn(folder: Path, rows: int) -> list[Line]:
+    """A table after many batches, beside its live rows written anew."""
+    sink = DeltaSink(f"{folder}/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
+    TableWriter(sink, _TABLE, _IDENTITY).load(_copied(rows), Lsn(1))
+    random = np.random.default_rng(8)
+    used, written = 0.0, 0
+    for position in range(2, _MANY_BATCHES + 2):
+        net = _updates(random.choice(rows, CHANGED[0], replace=False).tolist(), position)
+        began, writer = time.process_time(), TableWriter(sink, _TABLE, _IDENTITY)
+        written += writer.apply(net, Lsn(position)).bytes_written
+        writer.maintain([])
+        used += time.process_time() - began
+    worn = sink.location("public", "t")
+    new = f"{folder}/new"
+    write_deltalake(new, DeltaTable(worn).scan(), target_file_size=TARGET_FILE_BYTES)
+    files = len(DeltaTable(worn).file_uris())
+    what = f"{rows:,} rows after {_MANY_BATCHES} batches of {CHANGED[0]} keys"
+    lines = [
+        Line(
+            f"{1000 * used / _MANY_BATCHES:.0f} ms CPU",
+            "",
+            f"a batch and its upkeep: {what}",
+            f"{written / _MANY_BATCHES / 1e6:.2f} MB written by a batch; {files} files",
+        )
+    ]
+    with delta_spark(folder) as spark:
+        for name, read in {
+            "polars": lambda location: pl.scan_delta(location).select(pl.all().max()).collect(),
+            "deltalake": lambda location: DeltaTable(location).scan().read_all(),
+            "Spark": lambda location: spark.rows(
+                f"SELECT max(id), max(a), max(b) FROM delta.`{location}`"
+            ),
+        }.items():
+            worn_s, new_s = _fastest(read, worn), _fastest(read, new)
+            lines.append(
+                Line(
+                    f"{worn_s / new_s:.2f} x",
+                    "1.5 x",
+                    f"{name} reads {what}",
+                    f"{1000 * worn_s:.0f} ms",
+                    f"the same rows written anew: {1000 * new_s:.0f} ms",
+                )
+            )
     return lines
+
+
+def _fastest(read: Callable[[str], object], location: str) -> float:
+    """Seconds of the fastest of some reads; the first loads what the reader needs."""
+    times = []
+    for _ in range(_READS):
+        began = time.perf_counter()
+        read(location)
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def _measured(folder: Path, way: Merge, rows: int) -> list[tuple[float, float]]:

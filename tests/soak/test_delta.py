@@ -1,7 +1,7 @@
 """Delta tables that are merged on read: random steps beside a model.
 
 Steps are ours, of deltalake and of Spark with Delta's own jar. deltalake's engine and polars read
-after each step; at the end also Spark and deltalake's SQL.
+after each step; at the end also Spark, DuckDB and deltalake's SQL.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from tests.soak.report import Report
 from tests.support.delta_fuzz import KEYS, DeltaFuzz
 from tests.support.delta_spark import delta_spark
+
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.testing.changes import ABSENT
+from pgsluice.testing.sink_contract import TABLE, batches, changes, identity, net, row
 
 pytestmark = pytest.mark.soak
 
@@ -27,7 +34,7 @@ def test_random_steps_keep_table_and_model_equal(
     monkeypatch.setattr("pgsluice.sinks.delta.upkeep.COMMITS", 10)
     monkeypatch.setattr("pgsluice.sinks.delta.upkeep.FILES_OF_A_SIZE", 4)
     with (
-        report.row("merge-on-read beside a model", seed) as row,
+        report.row("merge-on-read beside a model", seed) as line,
         delta_spark(tmp_path) as spark,
     ):
         done: Counter[str] = Counter()
@@ -44,5 +51,36 @@ def test_random_steps_keep_table_and_model_equal(
                 raise
             done += table.done
         steps = ", ".join(f"{count} {name}" for name, count in done.most_common())
-        row["figures"] = f"{SEEDS} tables, {STEPS} steps each: {steps}"
-        row["shown"] = "equal after each step by deltalake and polars, at the end by Spark"
+        line["figures"] = f"{SEEDS} tables, {STEPS} steps each: {steps}"
+        line["shown"] = (
+            "equal by deltalake and polars after each step, at the end by Spark and DuckDB"
+        )
+
+
+def test_the_change_data_feed_says_what_changed(tmp_path: Path) -> None:
+    """Delta's readers infer it from the vectors: an update is a delete and an insert."""
+    sink = DeltaSink(f"{tmp_path}/{{table}}", merge="on_read", cache_dir=f"{tmp_path}/keys")
+    location = sink.location("public", "t")
+    TableWriter(sink, TABLE, identity()).load(batches(*map(row, range(4))), Lsn(100))
+    DeltaTable(location).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    first, second = changes(), changes()
+    first.update(row(1, 10, ABSENT))
+    first.update(row(2, 20, ABSENT))
+    first.insert(row(9))
+    second.delete({"id": 2})
+    for position, t in enumerate((first, second), 110):
+        writer = TableWriter(sink, TABLE, identity())
+        writer.apply(net(t), Lsn(position))
+    with delta_spark(tmp_path) as spark:
+        feed = spark.rows(
+            "SELECT _commit_version, _change_type, id, a"
+            f" FROM table_changes_by_path('{location}', 2) ORDER BY 1, 2, 3"
+        )
+    assert [tuple(change.values()) for change in feed] == [
+        (2, "delete", 1, 0),
+        (2, "delete", 2, 0),
+        (2, "insert", 1, 10),
+        (2, "insert", 2, 20),
+        (2, "insert", 9, 0),
+        (3, "delete", 2, 20),
+    ]

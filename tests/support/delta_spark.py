@@ -36,6 +36,8 @@ spark = (
     .config("spark.databricks.delta.snapshotPartitions", "1")
     .config("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     .config("spark.databricks.delta.vacuum.parallelDelete.enabled", "false")
+    # Otherwise a VACUUM or RESTORE has ten thousand tasks.
+    .config("spark.sql.sources.parallelPartitionDiscovery.parallelism", "1")
     .config("spark.ui.enabled", "false")
     .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     .getOrCreate()

@@ -7,6 +7,7 @@ them. Object stores need none of this: they answer when they have the data.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Container, Iterable, Mapping
@@ -75,13 +76,20 @@ def sync_log(folder: Path, version: int) -> None:
 
 
 def sync(*paths: Path) -> None:
-    """Write out files and folders; those that are not there any more are left out."""
+    """Write out files and folders; those that are not there any more are left out.
+
+    So are folders above the table's that may not be opened, and folders of a file system that has
+    nothing to write out for a folder.
+    """
     for path in sorted(paths):
         try:
             descriptor = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             continue
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
         finally:
             os.close(descriptor)

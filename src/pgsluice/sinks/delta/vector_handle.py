@@ -132,7 +132,9 @@ class VectorHandle:
         snapshot, title = self._snapshot, self._table.title
         refuse_unknown_rules(snapshot, title)
         index = self._index = self._index_of(changes.key)
-        merge = VectorMerge(snapshot, index, title, may_rewrite=True)
+        # In a change data feed, a rewritten row would be one that is deleted and inserted.
+        has_feed = snapshot.configuration.get("delta.enableChangeDataFeed") == "true"
+        merge = VectorMerge(snapshot, index, title, may_rewrite=not has_feed)
         merged = merge.apply(changes, searches_new=self._searches_new)
         self._commit("MERGE", [*self._allowed(), *merged.actions], position)
         return Applied(
