@@ -22,7 +22,7 @@ from bench import (
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
-LIVE = ("latency", "idle", "ten")
+LIVE = ("latency", "large", "idle", "ten")
 WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
 NAMES = (*WITH_SESSION, "decoder", "filters", "large", "looks", "merge", "start", "tables", *LIVE)
 
@@ -79,7 +79,15 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
         take(start.measure(stage))
     if "tables" in names:
         take(tables.measure(stage))
-    take(live.measure(stage, latency="latency" in names, ten="ten" in names, idle="idle" in names))
+    take(
+        live.measure(
+            stage,
+            latency="latency" in names,
+            large="large" in names,
+            ten="ten" in names,
+            idle="idle" in names,
+        )
+    )
     return lines
 
 

@@ -1,4 +1,4 @@
-"""``pgsluice run`` as users start it, while pgbench writes: latency, ten tables, idling.
+"""``pgsluice run`` as users start it, while pgbench writes: latency, large and ten tables, idling.
 
 A transaction's latency is the time from its commit at the source to the Delta commit that made it
 visible. The first seconds of the load, in which everything warms up, do not count.
@@ -27,6 +27,8 @@ from pgsluice.spool.layout import subscription_folder
 
 TRANSACTIONS_PER_S = 500
 TABLES = 10
+FEW_ROWS = 1000
+"""Of a table that counts as empty."""
 WARM_UP_S = 8
 IDLE_S = 10
 _UPDATE = r"""
@@ -41,20 +43,24 @@ INSERT INTO orders:table VALUES (nextval('orders_id'), 1, 9.99, 'a new customer'
 """
 
 
-def measure(stage: Stage, *, ten: bool, idle: bool, latency: bool) -> list[Line]:
-    """Latency of one table, idling after it, latency of ten tables."""
+def measure(stage: Stage, *, ten: bool, idle: bool, latency: bool, large: bool) -> list[Line]:
+    """Latency of one table, idling after it, latency of an empty table and of ten tables."""
     lines = []
     one = np.zeros(0)
-    if latency or ten or idle:
+    if latency or ten or idle or large:
         with running(stage, tables=1) as (shop, config, process):
-            if latency or ten:
-                one = _load(stage, shop, config, tables=1)
+            if latency or ten or large:
+                one = _load(stage, shop, config, tables=1, rows=stage.rows)
                 lines += _latency(stage, one, "one table")
             if idle:
                 lines.append(_idle(config, process))
+    if large:
+        with running(stage, tables=1, rows=FEW_ROWS) as (shop, config, _):
+            few = _load(stage, shop, config, tables=1, rows=FEW_ROWS)
+        lines.append(_large(stage, one, few))
     if ten:
         with running(stage, tables=TABLES) as (shop, config, _):
-            many = _load(stage, shop, config, tables=TABLES)
+            many = _load(stage, shop, config, tables=TABLES, rows=stage.rows)
         lines += _ten(many, one)
     return lines
 
@@ -73,6 +79,17 @@ def _latency(stage: Stage, seconds: Floats, what: str) -> list[Line]:
     ]
 
 
+def _large(stage: Stage, one: Floats, few: Floats) -> Line:
+    large_s, few_s = np.median(one), np.median(few)
+    return Line(
+        f"{large_s / few_s:.2f} x",
+        "≤ 1.2 x",
+        f"a table of {stage.rows:,} rows beside one of {FEW_ROWS:,}, p50",
+        f"{large_s:.2f} s",
+        f"{few_s:.2f} s",
+    )
+
+
 def _ten(many: Floats, one: Floats) -> list[Line]:
     return [
         Line(
@@ -87,12 +104,19 @@ def _ten(many: Floats, one: Floats) -> list[Line]:
 
 
 @contextmanager
-def running(stage: Stage, tables: int) -> Iterator[tuple[Shop, Config, subprocess.Popen[bytes]]]:
-    """A run whose tables are copied and ready; together they have the stage's rows."""
+def running(
+    stage: Stage, tables: int, rows: int | None = None
+) -> Iterator[tuple[Shop, Config, subprocess.Popen[bytes]]]:
+    """A run whose tables are copied and ready.
+
+    Args:
+        rows: of all tables together; None: the stage's.
+    """
+    rows = stage.rows if rows is None else rows
     with stage.shop() as shop:
         for number in range(1, tables + 1):
-            shop.make_table(f"orders{number}", stage.rows // tables)
-        shop.execute(f"CREATE SEQUENCE orders_id START {stage.rows + 1}")
+            shop.make_table(f"orders{number}", rows // tables)
+        shop.execute(f"CREATE SEQUENCE orders_id START {rows + 1}")
         config = stage.config(shop, "live")
         with started(config) as process:
             wait_for(lambda: _is_ready(config, process, tables), "the run is ready", 0.1)
@@ -141,13 +165,13 @@ def _is_ready(config: Config, process: subprocess.Popen[bytes], tables: int) -> 
     return copied and offsets.exists()
 
 
-def _load(stage: Stage, shop: Shop, config: Config, tables: int) -> Floats:
+def _load(stage: Stage, shop: Shop, config: Config, tables: int, rows: int) -> Floats:
     """Transactions at a fixed rate for some seconds; each one's latency, warmed up."""
     assert config.path is not None
     scripts = []
     for name, text, weight in (("update", _UPDATE, 4), ("insert", _INSERT, 1)):
         path = config.path.with_name(f"{name}.sql")
-        path.write_text(text.format(tables=tables, rows=stage.rows // tables))
+        path.write_text(text.format(tables=tables, rows=rows // tables))
         scripts.append(f"--file={path}@{weight}")
     reader = SpoolReader(config.spool.path)
     before = reader.position()

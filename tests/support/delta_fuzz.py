@@ -100,7 +100,8 @@ class DeltaFuzz:
     def run(self, steps: int) -> None:
         """Do random steps; compare the table with the model after each."""
         chances = {
-            self._merge: 40, self._crash_before: 4, self._crash_after: 4, self._at_once: 4,
+            self._merge: 40, self._crash_before: 4, self._crash_after: 4, self._crash_between: 4,
+            self._at_once: 4,
             self._foreign_optimize: 3, self._foreign_append: 3, self._foreign_delete: 3,
             self._restore: 2, self._checkpoint: 2, self._vacuum: 2, self._lose_sidecars: 2,
             self._forget_the_log: 3, self._add_column: 0.5, self._change_the_way: 3,
@@ -156,6 +157,17 @@ class DeltaFuzz:
     def _crash_after(self) -> None:
         self._crash("delta.after_commit")
 
+    def _crash_between(self) -> None:
+        """Fail after some file has been written: of the merge, its commit, or the upkeep."""
+        net, position = self._net(), self._next_position()
+        failpoints.arm(f"delta.sync=eio@{self.random.randint(1, 15)}")
+        with suppress(OSError):
+            writer = self._writer()
+            applied = writer.apply(net, position)
+            writer.maintain([max(0, applied.version - 3)])
+        failpoints.arm("")
+        self._writer().apply(net, position)
+
     def _crash(self, place: str) -> None:
         net, position = self._net(), self._next_position()
         failpoints.arm(f"{place}=eio")
@@ -185,7 +197,7 @@ class DeltaFuzz:
             row[name] = value
 
     def _change_the_way(self) -> None:
-        way = self.random.choice(["on_read", "on_read", "on_write"])
+        way = self.random.choice(["on_read", "on_read", "auto", "on_write"])
         self.sink = replace(self.sink, merge=way)
         self._merge()
 

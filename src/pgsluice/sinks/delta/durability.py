@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from pgsluice.failpoints import failpoint
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
 from pgsluice.sinks.delta.log import commit_path, read_commit
 
@@ -87,6 +88,7 @@ def sync(*paths: Path) -> None:
         except (FileNotFoundError, PermissionError):
             continue
         try:
+            failpoint("delta.sync")
             os.fsync(descriptor)
         except OSError as error:
             if error.errno != errno.EINVAL:
