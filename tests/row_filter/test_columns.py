@@ -1,7 +1,7 @@
 """Filters of whole columns give what they give row by row.
 
-Each column has values at which the two ways could part: clock changes, rounding, documents that are
-not flat, addresses of both families, NULL.
+Each column has values at which the two ways could part: clock changes, rounding, documents of any
+depth, addresses of both families, NULL.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pgsluice.types import resolve_type
 
 C_LOCALE = TextRules("UTF8", ((100, CollationRules(has_byte_order=True, is_c=True)),))
 TYPES = {
-    "n": 20, "i": 23, "price": 1700, "amount": 1700, "active": 16, "email": 25, "kind": 1042,
-    "doc": 3802, "tags": 1009, "ip": 869, "ts": 1114, "tz": 1184, "d": 1082,
+    "n": 20, "i": 23, "price": 1700, "amount": 1700, "total": 1700, "active": 16, "email": 25,
+    "kind": 1042, "doc": 3802, "tags": 1009, "ip": 869, "ts": 1114, "tz": 1184, "d": 1082,
 }  # fmt: skip
 TYPMODS = {"price": ((10 << 16) | 2) + 4, "kind": 7}
 VALUES = {
@@ -27,6 +27,7 @@ VALUES = {
     "i": ("0", "-1", "5", "2147483647", "-2147483648"),
     "price": ("0.00", "99.99", "100.00", "-0.50", "2.50", "99999999.99", "-2.50"),
     "amount": ("99.99", "99.990000000000000001", "NaN", "Infinity", "-Infinity", "1e-30", "100"),
+    "total": ("100", "99.99", "-0.000001", "2.5", "-2.5", "999999999999.999999"),
     "active": ("t", "f"),
     "email": ("", "a@b.example", "ADMIN@B.Example", "École", "ÉCOLE", "x" * 12, "y" * 25, "😀"),
     "kind": ("ORD", "REF", "X", ""),
@@ -34,7 +35,9 @@ VALUES = {
         '{"kind": "a"}', '{"kind": "", "x": 1}', '{"x": "kind", "kind": null}', '{"kind": 12.50}',
         '{"xkind": "a"}', '{"o": {"kind": "a"}}', '{"kind": {"a": 1}}', '["kind"]', '"kind"', "7",
         '{"kind": "a\\"b", "x": 1}', '{"a": "{", "kind": "b"}', '{"a": "x, y}", "kind": true}',
-        '{"kind": ["a"]}', "{}", '{"kind": "a", "x": true}',
+        '{"kind": ["a"]}', "{}", '{"kind": "a", "x": true}', '[{"kind": "a"}]', "null", '"kind: "',
+        '{"o": {"kind": [{"kind": "x"}, "kind"]}, "kind": "a, b}"}', '{"kind": {}, "o": [[], {}]}',
+        '{"o": {"p": "{\\"kind\\": 1}"}, "kind": "a"}', '{"k": [1, {"a": "b"}], "kind": "é"}',
     ),
     "tags": ("{}", "{a}", "{a,NULL}", "{{a,b},{c,d}}"),
     "ip": ("10.5.1.2", "10.5.0.0/16", "10.0.0.0/8", "::1", "255.255.255.255"),
@@ -49,11 +52,17 @@ FILTERS = (
     "round(price) = 3", "trunc(price) = -2", "floor(price) = -3", "ceil(price) = 100",
     "ceil(price) > 100", "round(price) > 100", "price + price > 100000000", "price * price > 1e12",
     "amount > 99.99", "amount >= 99.99", "amount <> 99.99", "amount < 100", "amount = 'NaN'",
+    "total * i > 12.5", "total - price < 0", "total + total = 200", "round(total) = 3",
+    "amount * i > 5", "total * total > 1e12",
     "n > -9 AND abs(n) > 5", "i > -9 AND abs(i) > 4", "coalesce(i, 0) > 3", "kind IN ('ORD', 'X')",
     "email ILIKE 'a%'", "email NOT ILIKE '%EXAMPLE'", "lower(email) = 'admin@b.example'",
     "left(email, 3) = 'xxx'", "left(email, 0) = ''", "hashtext(email) % 3 = 0",
     "hashint8(n) % 3 = 0", "hashint4(i) % 3 = 0", "doc ->> 'kind' = 'a'", "doc ->> 'kind' = ''",
     "doc ->> 'kind' IS NULL", "doc ->> 'kind' IN ('12.50', 'true')", "doc ? 'kind'",
+    "doc -> 'kind' IS NULL", "doc -> 'o' ->> 'kind' = 'a'", """doc ->> 'o' = '{"kind": "a"}'""",
+    "doc -> 'kind' = '12.5'", """doc -> 'kind' <> '"a"'""", """doc -> 'o' @> '{"kind": "a"}'""",
+    "doc -> 'o' ? 'kind'", "doc ->> 'kind' = 'é'",
+    """doc -> 'o' -> 'kind' = '[{"kind": "x"}, "kind"]'""",
     """doc @> '{"kind": "a"}'""", """doc @> '{"kind": "a", "x": true}'""", "doc IS NULL",
     """doc @> '{"kind": null}'""", "'a' = ANY (tags)", "ip << '10.5.0.0/16'", "ip <<= '10.5/16'",
     "ip << '0.0.0.0/0'", "extract(year FROM ts) = 2023", "extract(month FROM d) = 12",

@@ -28,6 +28,8 @@ from pgsluice.row_filter.values import datetimes as m
 from pgsluice.row_filter.values.numbers import numeric_key, parse_numeric
 
 _MOST_DIGITS: Final = 38
+_COMMON_DECIMAL: Final = pa.decimal128(18, 6)
+"""Two of these can be multiplied; the cast of a value with more digits is an ArrowException."""
 ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -164,10 +166,15 @@ def _compare_numerics(name: str) -> Compute:
 
 
 def _of_decimals(compute: Compute) -> Compute:
+    """Arithmetic; a numeric without a scale comes as text, and has few digits in most tables."""
+
     def run(*numbers: Datum) -> Datum:
-        if not all(pa.types.is_decimal(number.type) for number in numbers):
-            raise NoColumn
-        return compute(*numbers)
+        return compute(
+            *(
+                number if pa.types.is_decimal(number.type) else number.cast(_COMMON_DECIMAL)
+                for number in numbers
+            )
+        )
 
     return run
 
