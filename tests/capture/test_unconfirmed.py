@@ -14,6 +14,7 @@ from tests.support.unconfirmed import unconfirmed
 
 from pgsluice.capture import read_health
 from pgsluice.catalog import sees_transaction
+from pgsluice.catalog.visibility import is_named
 from pgsluice.columnar import decode_segment
 from pgsluice.config import Config
 from pgsluice.copy import import_snapshot, temporary_snapshot
@@ -55,15 +56,16 @@ def is_held(config: Config) -> bool:
     return health is not None and "waits for a synchronous standby" in (health.message or "")
 
 
-def received(config: Config) -> dict[str, tuple[str, ...]]:
-    """Tables with changes -> the columns of the facts by which the last ones are decoded."""
+def received(config: Config) -> dict[str, tuple[str, ...] | None]:
+    """Tables with changes -> the columns of the facts by which the last ones are decoded; None:
+    the facts are not known."""
     reader = SpoolReader(config.spool.path)
-    columns = {}
+    columns: dict[str, tuple[str, ...] | None] = {}
     for info in reader.segments(reader.start()):
         for view in reader.views(info):
             for run in decode_segment(view):
-                assert run.facts is not None
-                columns[run.facts.name] = tuple(column.name for column in run.facts.columns)
+                facts = run.facts
+                columns[run.relation.name] = facts and tuple(each.name for each in facts.columns)
     return columns
 
 
@@ -89,6 +91,36 @@ def test_capture_can_be_stopped_while_it_waits_for_the_catalog(db, tmp_path):
     assert received(config).keys() == {"other"}
     with running(config):
         await_that(lambda: received(config).get("plain") == ("id", "c"))
+
+
+@pytest.mark.pg(">= 14")
+def test_a_commit_that_waits_for_capture_itself_is_not_held(db, tmp_path):
+    """The server takes capture's connection for a standby. Facts that do not fit are unknown."""
+    config = configure(db, tmp_path / "spool", segment_ms=10)
+    with capturing(db, config):
+        with unconfirmed(db, [partial(db.execute, text) for text in TRANSACTIONS]):
+            db.execute(
+                "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"
+            )
+            await_that(lambda: not waiting(db))
+        known = {"other": ("id",), "filler": ("v",)}
+        assert received(config) == {**known, "plain": None, "streamed": None}
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("", False),
+        ("*", True),
+        ("a, b", False),
+        ("FIRST 2 (a, *)", True),
+        ('any 1 (a, "Pgsluice capture")', True),
+        ("2 (pgsluice, capture)", False),
+        ('"pgsluice ""capture"', False),
+    ],
+)
+def test_what_the_server_takes_for_a_standby(setting, expected):
+    assert is_named(setting, "pgsluice capture") is expected
 
 
 def test_changes_of_known_tables_go_on(db, tmp_path):

@@ -97,10 +97,10 @@ class NoFacts:
     def sees(self, xid: int) -> bool:
         return True
 
-    def on_relation(self, oid: int) -> None:
+    def on_relation(self, oid: int, like: Relation | None = None) -> None:
         return None
 
-    def at_commit(self, oids, joining) -> dict[int, None]:
+    def at_commit(self, oids, joining, like=None) -> dict[int, None]:
         return dict.fromkeys(oids)
 
     def take_changed(self) -> list[bytes]:

@@ -16,7 +16,8 @@ the transaction, which takes long only if its commit waits for a synchronous sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pgsluice.capture.commands import Command, to_parts, to_writer
@@ -25,7 +26,7 @@ from pgsluice.capture.flush_limit import FlushLimit
 from pgsluice.capture.frames import Chunk, FrameChunks
 from pgsluice.errors import ProtocolError
 from pgsluice.spool import SpoolWriter
-from pgsluice.spool.parts_writer import PartsWriter
+from pgsluice.spool.parts_writer import Facts, PartsWriter
 from pgsluice.wire import (
     POSTGRES_EPOCH_US,
     Begin,
@@ -47,6 +48,8 @@ from pgsluice.wire import (
     TransactionMachine,
 )
 
+_AWAITED_S = 0.2
+"""For how long a commit is held up that waits for capture itself."""
 _NOT_KEPT = frozenset("SEcAbPKrp")
 """Tags that are not stored: they bound, end or abort a streamed or prepared transaction."""
 
@@ -61,6 +64,7 @@ class _OpenTransaction:
         key: names its parts; empty before the first.
         frames: those that are not in parts yet.
         in_parts: how many messages are in parts.
+        announced: of a stream, the last R of each relation.
     """
 
     xid: int
@@ -68,6 +72,7 @@ class _OpenTransaction:
     key: str = ""
     frames: FrameChunks = field(default_factory=FrameChunks)
     in_parts: int = 0
+    announced: dict[int, Relation] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -249,12 +254,15 @@ class TransactionAssembler:
             case Commit():
                 yield from self._commit(cursor, index, message)
             case Relation(oid=oid, xid=None):
+                is_seen = True
                 if self._current is self._plain:
                     self._keep(cursor, index + 1)
-                    yield from self._until_seen(self._plain.xid)
-                facts = self._facts.on_relation(oid)
+                    is_seen = yield from self._until_seen(self._plain.xid)
+                facts = self._facts.on_relation(oid, None if is_seen else message)
                 if facts is not None:
                     self._keep_own(cursor, index + 1, facts)
+            case Relation(oid=oid):
+                self._current.announced[oid] = message
             case LogicalMessage() if step.event is Event.STANDALONE:
                 self._limit.check(self._machine.position)
                 cursor.whole_end = index + 1
@@ -280,13 +288,32 @@ class TransactionAssembler:
             case RollbackPrepared(gid=gid, xid=xid):
                 yield from self._in_order(to_parts(PartsWriter.rollback_prepared, gid, xid))
 
-    def _until_seen(self, xid: int) -> Iterator[Command | None]:
-        """Hold the stream until the catalog shows a transaction; write what came before it."""
+    def _until_seen(self, xid: int) -> Generator[Command | None, None, bool]:
+        """Hold the stream until the catalog shows a transaction; write what came before it.
+
+        Returns:
+            False: it does not, but the commit may wait for what capture acknowledges.
+        """
         if self._facts.sees(xid):
-            return
+            return True
         yield from self.take_whole()
+        ends_at = time.monotonic() + _AWAITED_S
         while not self._facts.sees(xid):
+            if time.monotonic() >= ends_at and self._facts.may_be_awaited():
+                return False
             yield None
+        return True
+
+    def _facts_at_commit(
+        self,
+        xid: int,
+        oids: Collection[int],
+        joining: Collection[int],
+        announced: Mapping[int, Relation],
+    ) -> Generator[Command | None, None, Facts]:
+        """Facts of the relations that a transaction changed before its commit."""
+        is_seen = yield from self._until_seen(xid)
+        return self._facts.at_commit(oids, joining, None if is_seen else announced)
 
     def _commit(self, cursor: _Cursor, index: int, commit: Commit) -> Iterator[Command]:
         self._limit.check(commit.end_lsn)
@@ -328,14 +355,16 @@ class TransactionAssembler:
         self._limit.check(commit.end_lsn)
         yield from self._write_part(stream)
         if stream.in_parts:
-            yield from self._until_seen(stream.xid)
+            facts = yield from self._facts_at_commit(
+                stream.xid, step.relations, step.joining, stream.announced
+            )
             command = to_parts(
                 PartsWriter.commit,
                 stream.key,
                 position=commit.end_lsn,
                 commit_timestamp=commit.commit_timestamp + POSTGRES_EPOCH_US,
                 xid=stream.xid,
-                facts=self._facts.at_commit(step.relations, step.joining),
+                facts=facts,
                 joining=step.joining,
             )
             yield from self._in_order(command)
@@ -356,13 +385,13 @@ class TransactionAssembler:
     def _commit_prepared(self, commit: CommitPrepared) -> Iterator[Command | None]:
         self._limit.check(commit.end_lsn)
         yield from self.take_whole()
-        yield from self._until_seen(commit.xid)
         oids = self._prepared_relations(commit.gid, commit.xid)
+        facts = yield from self._facts_at_commit(commit.xid, oids, (), {})
         yield to_parts(
             PartsWriter.commit_prepared,
             commit.gid,
             commit.xid,
             position=commit.end_lsn,
             commit_timestamp=commit.commit_timestamp + POSTGRES_EPOCH_US,
-            facts=self._facts.at_commit(oids, joining=()),
+            facts=facts,
         )

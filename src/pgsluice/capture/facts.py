@@ -13,17 +13,24 @@ from __future__ import annotations
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import CatalogChanges, fetch_many, flush_lsn, sees_transaction
+from pgsluice.catalog import (
+    CatalogChanges,
+    counts_as_standby,
+    fetch_many,
+    flush_lsn,
+    sees_transaction,
+)
 from pgsluice.errors import PgsluiceError
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import FACTS_TAG
+from pgsluice.wire import Relation
 
 _OID = struct.Struct(">I")
 
@@ -40,10 +47,14 @@ class FactsSource:
         dsn: of the source.
         timeout_s: for connecting.
         silence_s: for each answer; None: as long as it takes.
+        application: the application_name of the connection that streams.
     """
 
-    def __init__(self, dsn: str, timeout_s: float, silence_s: float | None = None) -> None:
+    def __init__(
+        self, dsn: str, timeout_s: float, silence_s: float | None = None, application: str = ""
+    ) -> None:
         self._dsn = dsn
+        self._application = application
         self._timeout_s = timeout_s
         self._silence_s = silence_s
         self._connection: psycopg.Connection[Any] | None = None
@@ -65,8 +76,21 @@ class FactsSource:
         with source_errors("asking for the server's snapshot"):
             return sees_transaction(self._connected(), xid)
 
-    def on_relation(self, oid: int) -> bytes | None:
+    def may_be_awaited(self) -> bool:
+        """Whether a commit may wait until capture acknowledges it, because the server takes the
+        connection for a synchronous standby.
+
+        Raises:
+            SourceUnreachable, SourceRefused: it could not be asked.
+        """
+        with source_errors("asking for the server's standbys"):
+            return counts_as_standby(self._connected(), self._application)
+
+    def on_relation(self, oid: int, like: Relation | None = None) -> bytes | None:
         """A relation was announced.
+
+        Args:
+            like: the announcement, if the catalog may be older: other facts are unknown then.
 
         Returns:
             the facts' message to stand behind its R; None when they have not changed.
@@ -74,20 +98,25 @@ class FactsSource:
         Raises:
             SourceUnreachable, SourceRefused: the catalog could not be asked.
         """
-        json = _json(self._fetch([oid])[oid])
+        facts = self._fetch([oid])[oid]
+        json = _json(facts if like is None else _if_like(facts, like))
         if oid in self._known and self._known[oid] == json:
             return None
         self._known[oid] = json
         return facts_message(oid, json)
 
     def at_commit(
-        self, oids: Iterable[int], joining: Collection[int]
+        self,
+        oids: Iterable[int],
+        joining: Collection[int],
+        like: Mapping[int, Relation] | None = None,
     ) -> dict[int, RelationFacts | None]:
         """A transaction that came before its commit is committed now.
 
         Args:
             oids: the relations that it changed.
             joining: those whose announcement now counts for the connection.
+            like: their announcements, if the catalog may be older: other facts are unknown then.
 
         Returns:
             their facts as of the commit; None: the catalog has no such relation any more.
@@ -96,6 +125,8 @@ class FactsSource:
             SourceUnreachable, SourceRefused: the catalog could not be asked.
         """
         facts = self._fetch(oids)
+        if like is not None:
+            facts = {oid: _if_like(each, like.get(oid)) for oid, each in facts.items()}
         self._known.update({oid: _json(facts[oid]) for oid in joining if oid in facts})
         return facts
 
@@ -147,6 +178,15 @@ class FactsSource:
                 self._dsn, timeout_s=self._timeout_s, silence_s=self._silence_s
             )
         return self._connection
+
+
+def _if_like(facts: RelationFacts | None, relation: Relation | None) -> RelationFacts | None:
+    """The facts, if they have the columns that the announcement has."""
+    if facts is None or relation is None:
+        return None
+    known = {(column.name, column.type_oid, column.typmod) for column in facts.columns}
+    sent = {(column.name, column.type_oid, column.typmod) for column in relation.columns}
+    return facts if sent <= known else None
 
 
 def _json(facts: RelationFacts | None) -> str | None:

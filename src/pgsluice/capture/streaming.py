@@ -162,7 +162,12 @@ class SlotStream:
     ) -> None:
         config = self._config.source
         until = min((lsn for lsn in (self._target, more_at) if lsn), default=None)
-        facts = FactsSource(connection.server_dsn, config.connect_timeout_s, config.silence_s)
+        facts = FactsSource(
+            connection.server_dsn,
+            config.connect_timeout_s,
+            config.silence_s,
+            connection.application,
+        )
         pace = Pace(
             segment_bytes=self._config.spool.segment_bytes,
             segment_s=self._config.spool.segment_ms / 1000,

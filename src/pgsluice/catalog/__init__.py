@@ -43,7 +43,7 @@ from pgsluice.catalog.tables import (
     tables_named,
     user_tables,
 )
-from pgsluice.catalog.visibility import sees_transaction
+from pgsluice.catalog.visibility import counts_as_standby, sees_transaction
 from pgsluice.catalog.witnesses import (
     CatalogWitnesses,
     fetch_witnesses,
@@ -64,6 +64,7 @@ __all__ = [
     "ServerInfo",
     "SlotInfo",
     "UserTable",
+    "counts_as_standby",
     "drop_publications",
     "drop_statement",
     "ensure_publications",

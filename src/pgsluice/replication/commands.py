@@ -116,6 +116,11 @@ class Walsender:
         return self.pgconn.server_version
 
     @property
+    def application(self) -> str:
+        """The session's application_name, as the server has it."""
+        return (self.pgconn.parameter_status(b"application_name") or b"").decode()
+
+    @property
     def server_dsn(self) -> str:
         """The dsn with only the server that answered. A dsn may name several hosts, and facts about
         a slot of one server do not hold for another."""
