@@ -6,6 +6,7 @@ import datetime as dt
 import multiprocessing
 import os
 import resource
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,16 @@ def writer_of(sink: DeltaSink, table: TargetTable = TABLE, *, copy: int = 1) -> 
 
 def load(sink: DeltaSink, *rows: dict[str, Any]) -> Applied:
     return writer_of(sink).load(batches(*rows), Lsn(100))
+
+
+def apply_and_maintain(sink: DeltaSink, n: int, lsn: int) -> Applied:
+    """A batch, as a task has it: the row with the id 1 gets another value."""
+    t = changes()
+    t.update(row(1, n))
+    writer = writer_of(sink)
+    applied = writer.apply(net(t), Lsn(lsn))
+    writer.maintain([])
+    return applied
 
 
 def insert(sink: DeltaSink, id_: int, lsn: int) -> Applied:
@@ -269,6 +280,44 @@ def test_a_batch_opens_its_table_once(sink: DeltaSink, monkeypatch: pytest.Monke
     writer.apply(net(t), Lsn(110))
     writer.maintain([])
     assert opens == [location(sink)]
+
+
+def test_the_next_batch_finds_its_table_open(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(sink, row(1))
+    apply_and_maintain(sink, 1, 110)
+    monkeypatch.setattr(DeltaHandle, "_open", None)  # a call fails
+    monkeypatch.setattr(DeltaTable, "transaction_version", None)
+    assert [apply_and_maintain(sink, n, n).version for n in (120, 130)] == [2, 3]
+    assert writer_of(sink).position() == 130
+
+
+def test_a_table_that_is_kept_open_reads_the_commits_of_others(sink: DeltaSink) -> None:
+    load(sink, row(1), row(2))
+    apply_and_maintain(sink, 1, 110)
+    DeltaTable(location(sink)).optimize.compact()
+    apply_and_maintain(sink, 2, 120)
+    rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id")
+    assert rows["a"].to_pylist() == [2, 0]
+    DeltaTable(location(sink)).delete("id = 1")
+    with pytest.raises(TableError, match="since our last commit: DELETE"):
+        writer_of(sink).position()
+
+
+def test_a_table_that_has_the_place_of_one_that_is_kept_open_is_read_anew(sink: DeltaSink) -> None:
+    load(sink, row(1))
+    apply_and_maintain(sink, 1, 110)
+    apply_and_maintain(sink, 2, 120)
+    shutil.rmtree(location(sink))
+    assert writer_of(sink).position() is None
+    load(sink, row(1))
+    apply_and_maintain(sink, 3, 130)
+    shutil.rmtree(location(sink))
+    load(sink, row(1))
+    for lsn in (110, 115):  # as many commits as before
+        apply_and_maintain(sink, lsn, lsn)
+    assert writer_of(sink).position() == 115
 
 
 def test_two_simultaneous_first_copies_make_one_commit(sink: DeltaSink) -> None:

@@ -282,7 +282,7 @@ class TableHandle(Protocol):
             keep_versions: versions that readers rely on; missing ones are ignored.
 
         Returns:
-            Whether anything was done: the table has to be opened again then.
+            Whether the handle is discarded: the table has to be opened again.
         """
 
 

@@ -8,7 +8,7 @@ another commit made that version first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -42,6 +42,7 @@ from pgsluice.sinks.delta.features import refuse_unknown_rules, was_merged_on_re
 from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.log import Snapshot, local_folder, newest_snapshot
 from pgsluice.sinks.delta.merge import merge
+from pgsluice.sinks.delta.opened_tables import OpenedTable, keep, take
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
 from pgsluice.sinks.delta.staged_changes import applied_changes, commit_actions, stage_changes
 from pgsluice.sinks.delta.statistics import writer_properties
@@ -71,7 +72,9 @@ class DeltaHandle:
         self._history_hours = maintenance.whole_hours(history_s)
         self._storage_options = dict(sink.storage_options) or None
         self._bytes_written = 0
-        self._delta = self._open()
+        # The newest commit of this handle: its version, and its transaction identifiers.
+        self._committed: tuple[int, Mapping[str, int]] = (-1, {})
+        self._delta = take(self._uri) or self._open()
 
     @property
     def location(self) -> str:
@@ -161,6 +164,7 @@ class DeltaHandle:
             applied = self._create(changes, position)
         else:
             applied = self._change(self._delta, changes, position)
+            self._delta.committed(*self._committed)
         self._bytes_written = applied.bytes_written
         return applied
 
@@ -210,7 +214,7 @@ class DeltaHandle:
         if is_to_go_back and was_merged_on_read(self._delta.metadata().configuration):
             return self._drop_vectors()
         if not maintenance.is_due(self._delta, self._bytes_written):
-            return False
+            return keep(self._uri, self._delta)
         maintenance.keep_log(self._delta, self._log_hours)
         maintenance.maintain(
             self._delta, keep_versions, self._storage_options, history_hours=self._history_hours
@@ -370,14 +374,17 @@ class DeltaHandle:
         return -1 if newest is None else newest.version()
 
     def _commit(self, position: Lsn) -> CommitProperties:
-        return commit_marker.commit_properties(self._identity, position, self.version + 1)
+        """What marks the next commit; it makes the next version, or fails."""
+        version = self.version + 1
+        self._committed = version, commit_marker.transactions(self._identity, position, version)
+        return commit_marker.commit_properties(self._identity, position, version)
 
     def _configuration(self) -> dict[str, str | None]:
         return maintenance.table_properties(self._log_hours)
 
-    def _open(self) -> DeltaTable | None:
+    def _open(self) -> OpenedTable | None:
         try:
-            return DeltaTable(self._uri, storage_options=self._storage_options)
+            return OpenedTable(self._uri, storage_options=self._storage_options)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:

@@ -188,7 +188,7 @@ def newest_snapshot(folder: Path) -> Snapshot | None:
     """
     with _known_lock:
         known = _known.get(folder)
-    if known is not None and known.stamp != _stamp(commit_path(folder, known.version)):
+    if known is not None and known.stamp != stamp(commit_path(folder, known.version)):
         known = None  # another table has its place, or the commit was cleaned up
     snapshot = (
         read_snapshot(folder) if known is None else _advanced(known, _Listed.of(folder).newest)
@@ -205,7 +205,7 @@ def newest_version(folder: Path) -> int:
 
 def remember(snapshot: Snapshot) -> None:
     """Keep a table's state for the next use in this process."""
-    stamped = replace(snapshot, stamp=_stamp(commit_path(snapshot.folder, snapshot.version)))
+    stamped = replace(snapshot, stamp=stamp(commit_path(snapshot.folder, snapshot.version)))
     with _known_lock:
         _known[snapshot.folder] = stamped
         while len(_known) > _KEPT_TABLES:
@@ -381,7 +381,7 @@ class _Building:
             self.files,
             self.transactions,
             self.removed,
-            _stamp(commit_path(self.folder, version)),
+            stamp(commit_path(self.folder, version)),
         )
 
 
@@ -390,7 +390,8 @@ def _descriptor(action: Mapping[str, Any]) -> Descriptor | None:
     return Descriptor.from_json(value) if value else None
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
+def stamp(path: Path) -> tuple[int, ...] | None:
+    """Tells a file from another one with its name; None: there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:
