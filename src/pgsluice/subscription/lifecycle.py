@@ -297,7 +297,9 @@ def next_state(
     if isinstance(event, Event):
         changed = replace(table, state=next_, error=None, deferred=False)
     else:
-        changed = replace(event.change(table, attempts), state=next_)
+        changed = event.change(table, attempts)
+        if changed.state is not next_:  # most events are those of thousands of tables at rest
+            changed = replace(changed, state=next_)
     if next_ is not state or kind is Event.BATCH_APPLIED:
         attempts = Attempts()
     elif kind in (Event.BATCH_FAILED_RETRY, Event.COPY_FAILED_RETRY):
