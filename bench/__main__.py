@@ -11,6 +11,7 @@ from bench import (
     decoders,
     filtered,
     filters,
+    growth,
     large,
     live,
     looks,
@@ -24,7 +25,18 @@ from bench.stage import Stage
 
 LIVE = ("latency", "large", "idle", "ten")
 WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
-NAMES = (*WITH_SESSION, "decoder", "filters", "large", "looks", "merge", "start", "tables", *LIVE)
+NAMES = (
+    *WITH_SESSION,
+    "decoder",
+    "filters",
+    "growth",
+    "large",
+    "looks",
+    "merge",
+    "start",
+    "tables",
+    *LIVE,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,20 +46,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=int, default=30, help="how long latency is measured")
     parser.add_argument("--only", action="append", choices=NAMES, help="some of them")
     parser.add_argument("--write", action="store_true", help="put the table into the docs")
+    parser.add_argument("--draw", action="store_true", help="put the growth curves into the docs")
     chosen = parser.parse_args(arguments)
     if chosen.write and chosen.only:
         parser.error("--write needs the whole table, without --only")
     names = set(chosen.only or NAMES)
     with Stage(chosen.rows, chosen.seconds) as stage:
         where = setting(chosen.rows, stage.server.version)
-        lines = measure(stage, names)
+        lines = measure(stage, names, draw=chosen.draw)
     print(f"\n{where}\n\n{table(lines)}")
     if chosen.write:
         write(lines, where)
     return 0
 
 
-def measure(stage: Stage, names: set[str]) -> list[Line]:
+def measure(stage: Stage, names: set[str], *, draw: bool) -> list[Line]:
     """The lines of the chosen benchmarks; each is told as soon as it is known."""
     lines: list[Line] = []
 
@@ -69,6 +82,8 @@ def measure(stage: Stage, names: set[str]) -> list[Line]:
         take(decoders.measure())
     if "filters" in names:
         take(filters.measure(stage.rows))
+    if "growth" in names:
+        take(growth.measure(stage, draw=draw))
     if "large" in names:
         take(large.measure(stage))
     if "looks" in names:

@@ -43,7 +43,7 @@ def measure(rows: int) -> list[Line]:
     """CPU and bytes of a batch of random updates, without the first; and reading after many."""
     folder = Path(tempfile.mkdtemp())
     try:
-        figures = {way: _measured(folder / way, way, rows) for way in ("on_read", "on_write")}
+        figures = {way: cost_of_batches(folder / way, way, rows) for way in ("on_read", "on_write")}
         lines = _worn(folder, rows)
     finally:
         shutil.rmtree(folder)
@@ -120,13 +120,15 @@ def _fastest(read: Callable[[str], object], location: str) -> float:
     return min(times)
 
 
-def _measured(folder: Path, way: Merge, rows: int) -> list[tuple[float, float]]:
+def cost_of_batches(
+    folder: Path, way: Merge, rows: int, numbers: Sequence[int] = CHANGED
+) -> list[tuple[float, float]]:
     """For each number of changed keys: seconds of CPU and bytes written of one batch."""
     sink = DeltaSink(f"{folder}/{{table}}", merge=way, cache_dir=f"{folder}/keys")
     TableWriter(sink, _TABLE, _IDENTITY).load(_copied(rows), Lsn(1))
     random = np.random.default_rng(7)
     position, figures = 1, []
-    for changed in CHANGED:
+    for changed in numbers:
         used = []
         for _ in range(_BATCHES + 1):
             position += 1

@@ -28,7 +28,7 @@ _ONE_ROW_REPEATS = 25
 def measure(stage: Stage) -> Iterator[Line]:
     """One table alone, then 200."""
     with running(stage, tables=1) as (shop, config, process):
-        alone_s = _median_s(stage, shop, config, changed=1, repeats=_ONE_ROW_REPEATS)
+        alone_s = median_s(stage, shop, config, changed=1, repeats=_ONE_ROW_REPEATS)
         yield Line(
             f"{1000 * alone_s:.0f} ms",
             "≤ 250 ms",
@@ -39,7 +39,7 @@ def measure(stage: Stage) -> Iterator[Line]:
         idle_alone_s = _idle_once_s(config)
     with running(stage, tables=TABLES) as (shop, config, process):
         for changed, repeats in _REPEATS.items():
-            seconds = _median_s(stage, shop, config, changed=changed, repeats=repeats)
+            seconds = median_s(stage, shop, config, changed=changed, repeats=repeats)
             yield _tables_line(changed, seconds, alone_s)
         stop(process)
         idle_s = _idle_once_s(config)
@@ -52,7 +52,8 @@ def measure(stage: Stage) -> Iterator[Line]:
     )
 
 
-def _median_s(stage: Stage, shop: Shop, config: Config, *, changed: int, repeats: int) -> float:
+def median_s(stage: Stage, shop: Shop, config: Config, *, changed: int, repeats: int) -> float:
+    """How long a transaction takes to the lake that changes a row of so many tables."""
     _batch_s(stage, shop, config, changed)
     return float(np.median([_batch_s(stage, shop, config, changed) for _ in range(repeats)]))
 
@@ -69,7 +70,6 @@ def _tables_line(changed: int, seconds: float, alone_s: float) -> Line:
 
 
 def _batch_s(stage: Stage, shop: Shop, config: Config, changed: int) -> float:
-    """How long a transaction takes to the lake that changes a row of so many tables."""
     tables = [stage.lake(config, f"orders{number}") for number in range(1, changed + 1)]
     next_commits = [_newest_version(table) + 1 for table in tables]
     updates = [
