@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from bench.live import running
 from bench.memory import as_text, watched
 from bench.report import Line, rate
-from bench.stage import Stage
+from bench.stage import Shop, Stage, wait_for
 from bench.streams import wait_visible
+from pgsluice.config import Config
+from pgsluice.spool import SpoolReader
 
 TRANSACTIONS = {
     "inserts": """INSERT INTO orders1 SELECT id + {rows}, quantity, price, customer, is_paid, day,
@@ -29,14 +31,20 @@ def measure(stage: Stage) -> Iterator[Line]:
         for what, statement in TRANSACTIONS.items():
             with watched(process.pid) as peaks:
                 shop.execute(statement.format(rows=stage.rows))
-                committed_at = time.time()
-                shop.end()
-                visible_at = wait_visible(stage, config, "orders1")
+                seconds = _visible_after_s(stage, shop, config)
             worker = peaks.get("worker", 0)
             yield Line(
                 f"{worker / 1e6:.0f} MB",
                 "≤ 1000 MB",
                 f"a worker's memory, one transaction of {stage.rows:,} {what}",
-                f"{rate(stage.rows / (visible_at - committed_at))} from its commit on",
+                f"{rate(stage.rows / seconds)} from its commit on",
                 as_text(peaks),
             )
+
+
+def _visible_after_s(stage: Stage, shop: Shop, config: Config) -> float:
+    """How long the transaction that has just been committed takes to the lake."""
+    committed_at = time.time()
+    end, reader = shop.end(), SpoolReader(config.spool.path)
+    wait_for(lambda: reader.frontier() >= end, "the spool has the transaction", 0.1)
+    return wait_visible(stage, config, "orders1") - committed_at
