@@ -18,7 +18,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.subscription.table_changes import Chunk, TableChanges
 from pgsluice.subscription.target_columns import TargetColumns
 
-LARGE_BYTES = 64 * 2**20
+LARGE_BYTES = 32 * 2**20
 """A table's changes in a batch that are larger than this are read in pieces."""
 PIECE_BYTES = 32 * 2**20
 """How large a piece is."""
