@@ -23,7 +23,7 @@ from bench import (
 from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
-LIVE = ("latency", "large", "idle", "ten")
+LIVE = ("latency", "weight", "idle", "ten")
 WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
 NAMES = (
     *WITH_SESSION,
@@ -98,7 +98,7 @@ def measure(stage: Stage, names: set[str], *, draw: bool) -> list[Line]:
         live.measure(
             stage,
             latency="latency" in names,
-            large="large" in names,
+            weight="weight" in names,
             ten="ten" in names,
             idle="idle" in names,
         )

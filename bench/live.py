@@ -1,4 +1,4 @@
-"""``pgsluice run`` as users start it, while pgbench writes: latency, large and ten tables, idling.
+"""``pgsluice run`` as users start it, while pgbench writes: latency, weight of a table, idling.
 
 A transaction's latency is the time from its commit at the source to the Delta commit that made it
 visible. The first seconds of the load, in which everything warms up, do not count.
@@ -43,21 +43,21 @@ INSERT INTO orders:table VALUES (nextval('orders_id'), 1, 9.99, 'a new customer'
 """
 
 
-def measure(stage: Stage, *, ten: bool, idle: bool, latency: bool, large: bool) -> list[Line]:
+def measure(stage: Stage, *, ten: bool, idle: bool, latency: bool, weight: bool) -> list[Line]:
     """Latency of one table, idling after it, latency of an empty table and of ten tables."""
     lines = []
     one = np.zeros(0)
-    if latency or ten or idle or large:
+    if latency or ten or idle or weight:
         with running(stage, tables=1) as (shop, config, process):
-            if latency or ten or large:
+            if latency or ten or weight:
                 one = _load(stage, shop, config, tables=1, rows=stage.rows)
                 lines += _latency(stage, one, "one table")
             if idle:
                 lines.append(_idle(config, process))
-    if large:
+    if weight:
         with running(stage, tables=1, rows=FEW_ROWS) as (shop, config, _):
             few = _load(stage, shop, config, tables=1, rows=FEW_ROWS)
-        lines.append(_large(stage, one, few))
+        lines.append(_weight(stage, one, few))
     if ten:
         with running(stage, tables=TABLES) as (shop, config, _):
             many = _load(stage, shop, config, tables=TABLES, rows=stage.rows)
@@ -79,7 +79,7 @@ def _latency(stage: Stage, seconds: Floats, what: str) -> list[Line]:
     ]
 
 
-def _large(stage: Stage, one: Floats, few: Floats) -> Line:
+def _weight(stage: Stage, one: Floats, few: Floats) -> Line:
     large_s, few_s = np.median(one), np.median(few)
     return Line(
         f"{large_s / few_s:.2f} x",

@@ -17,6 +17,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +130,7 @@ class KeyIndex:
                 path.unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
-        return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.keys"
+        return _sidecar_path(self._folder, name)
 
     def _sidecar(self, file: DataFile) -> _Sidecar:
         path = self._path(file.name)
@@ -170,6 +171,11 @@ class KeyIndex:
             file.write(data)
             file.write(zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big"))
         written.replace(self._path(name))
+
+
+@lru_cache(maxsize=_OPEN_AT_ONCE)
+def _sidecar_path(folder: Path, name: str) -> Path:
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.keys"
 
 
 class _OpenSidecars:

@@ -67,6 +67,7 @@ class VectorMerge:
         self._index = index
         self._table = table
         self._may_rewrite = may_rewrite
+        self._dead: dict[str, BitMap] = {}
 
     def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
         """Write the files of changes; nothing is committed.
@@ -130,7 +131,7 @@ class VectorMerge:
         parts = []
         for file, hits in self._index.find(self._snapshot.files.values(), keys):
             if file.vector is not None:
-                hits = _without_dead(hits, dead_rows(self._snapshot.folder, file))
+                hits = _without_dead(hits, self._dead_rows(file))
             if len(hits.rows):
                 parts.append((file, hits))
         return _Live.joined(parts)
@@ -176,7 +177,7 @@ class VectorMerge:
         is_large = self._may_rewrite and len(hits.rows) > LARGE_SHARE * self._count_live()
         vectors, files, rewritten = [], [], []
         for file, indexes in hits.by_file():
-            vector = dead_rows(folder, file) | BitMap(hits.rows[indexes].astype(np.uint32))
+            vector = self._dead_rows(file) | BitMap(hits.rows[indexes].astype(np.uint32))
             merged.actions.append(removed(file))
             rows = file.rows(folder)
             if len(vector) == rows:
@@ -191,6 +192,12 @@ class VectorMerge:
         for file, descriptor in zip(files, descriptors, strict=True):
             merged.actions.append(with_vector(file, descriptor, file.rows(folder)))
         return rewritten
+
+    def _dead_rows(self, file: DataFile) -> BitMap:
+        """The dead rows of a file of the version; each vector is read once."""
+        if file.name not in self._dead:
+            self._dead[file.name] = dead_rows(self._snapshot.folder, file)
+        return self._dead[file.name]
 
     def _count_live(self) -> int:
         """How many rows the table has."""
