@@ -46,7 +46,7 @@ from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ, days_from_civ
 class TestContract(SinkContract):
     @pytest.fixture
     def sink(self, tmp_path: Path) -> Sink:
-        return DeltaSink(f"{tmp_path}/lake/{{schema}}/{{table}}")
+        return DeltaSink(f"{tmp_path}/lake/{{schema}}/{{table}}", merge="on_write")
 
     def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:
         handle = DeltaTable(sink.location(table.namespace, table.name))
@@ -55,7 +55,7 @@ class TestContract(SinkContract):
 
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaSink:
-    return DeltaSink(f"{tmp_path}/{{table}}")
+    return DeltaSink(f"{tmp_path}/{{table}}", merge="on_write")
 
 
 def location(sink: DeltaSink) -> str:
@@ -162,7 +162,7 @@ class TestForeignCommits:
     ) -> None:
         load(sink, row(1))
         DeltaTable(location(sink)).delete('"id" = 1')
-        tolerant = DeltaSink(sink.path, foreign_writes="allow")
+        tolerant = replace(sink, foreign_writes="allow")
         assert not insert(tolerant, 3, 120).skipped
         assert writer_of(tolerant).position() == 120
         # Our own commit is the newest again.
@@ -577,7 +577,7 @@ def test_inexact_bounds_that_an_older_version_wrote_hide_no_rows(
 ) -> None:
     schema = pa.schema([pa.field("id", kind, nullable=False), ("a", pa.int32())])
     table = TargetTable("public", "t", schema, ("id",))
-    tolerant = DeltaSink(sink.path, foreign_writes="allow")
+    tolerant = replace(sink, foreign_writes="allow")
     writer_of(tolerant, table).load(batches(schema=schema), Lsn(100))
     for key in keys:  # a file for each, with the bounds that deltalake writes by itself
         only = pa.table({"id": pa.array([key], kind), "a": pa.array([0], pa.int32())})

@@ -39,7 +39,7 @@ class DeltaSinkConfig(SinkConfig):
     path: TargetPath
     engine: Literal["auto", "native", "spark"] = "auto"
     history_retention: Seconds = Field(default=0.0, ge=0)
-    merge: Merge = "on_write"
+    merge: Merge = "auto"
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
     cache_dir: str | None = Field(default=None, min_length=1)
 

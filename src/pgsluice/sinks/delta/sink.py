@@ -37,7 +37,7 @@ class DeltaSink:
     cut_retention_s: float = 600
     history_retention_s: float = 0
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
-    merge: Merge = "on_write"
+    merge: Merge = "auto"
     merge_tables: dict[str, Merge] = field(default_factory=dict)
     cache_dir: str | None = None
 
