@@ -209,7 +209,8 @@ class SubscriptionRecord:
         registered: the position at which it registered.
         position: the end of the last batch; the next one starts here.
         looked_through: transactions with a position up to this were seen by the last look at the
-            catalog; 0 before the first.
+            catalog, but for those whose commits waited for a synchronous standby then; 0 before
+            the first.
         tables: by relation OID.
         unpublished: tables that are no longer published, by relation OID: their targets stay as
             they are, and still belong to them.

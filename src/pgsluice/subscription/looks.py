@@ -115,7 +115,9 @@ class CatalogLooks:
         """Look, unless the server is on a timeline that capture has not followed yet."""
         known = self._tables.durable.tables
         has_rules = self._rules is not None
-        # What has a position up to this was committed before the snapshot is taken.
+        # What has a position up to this was committed before the snapshot is taken. But for commits
+        # that wait for a synchronous standby, the snapshot sees it. Tables whose partitions such a
+        # commit truncated are verified by the next look; capture holds other changes (ADR 0027).
         begun_at = insert_lsn(connection)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
