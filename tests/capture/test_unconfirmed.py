@@ -154,7 +154,7 @@ def test_a_copy_has_what_was_committed_before_its_position(db):
         assert snapshot.position >= Lsn.parse(end)
         assert db.execute("SELECT id FROM other") == [(1,)]
         with db.connect() as connection:
-            import_snapshot(connection, snapshot.name)
+            import_snapshot(connection, snapshot)
             assert connection.execute("SELECT id FROM other").fetchall() == [(1,), (2,)]
 
 

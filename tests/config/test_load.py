@@ -271,7 +271,6 @@ def test_all_mistakes_are_reported_together() -> None:
             'publications = ["p"]',
             "names publications of the section [publications], which",
         ),
-        ('copy_rate = "1 MiB"', "limiting the copy's rate is not supported yet"),
         ('rename = { "a.b" = "c" }', "renaming is not supported yet"),
         ('json = "variant"', 'only "string" is supported yet'),
         ('on_unrepresentable = "reject"', 'only "fail" is supported yet'),

@@ -87,7 +87,7 @@ class Copier:
         sink = {"type": "delta", "path": str(self.lake / "{schema}" / "{table}")}
         task = CopyTables(dsn, snapshot, "a-spool", sink, options or OPTIONS)
         with connect_sql(dsn) as connection:
-            import_snapshot(connection, snapshot.name)
+            import_snapshot(connection, snapshot)
             portions = plan_portions(connection, [work.facts], self.most_bytes)[work.facts.oid]
         self.portions[work.facts.name] = portions
         copy = TableCopy(work, portions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -52,6 +53,7 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
     def run(
         *copies: TableCopy,
         at_once: int = 1,
+        rate: float | None = None,
         is_wanted: Callable[[TableCopy], bool] = lambda _: True,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> tuple[list[TableCopy], list[str]]:
@@ -61,8 +63,9 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
                 partial(stage, tmp_path),
                 copies,
                 lambda: at_once,
+                rate=rate,
                 is_wanted=is_wanted,
-                report=lambda _: None,
+                report=lambda *_: None,
                 is_stopping=is_stopping,
             )
         )
@@ -100,6 +103,25 @@ def test_a_table_that_is_not_wanted_any_more_is_not_read(copied) -> None:
     copies = table("gone", PORTION_BYTES, PORTION_BYTES), table("good", SMALL)
     ended, read = copied(*copies, is_wanted=lambda copy: copy.work.name != "gone")
     assert (names(ended), read) == (["good"], ["good0"])
+
+
+def test_what_is_staged_is_not_read_again(copied) -> None:
+    done, begun = table("done", SMALL), table("begun", *[PORTION_BYTES] * 3)
+    done.staged[0] = begun.staged[1] = StagedRows(rows=1)
+    ended, read = copied(begun, done)
+    assert (names(ended), read) == (["done", "begun"], ["begun0", "begun2"])
+
+
+def test_a_rate_delays_the_next_task(copied, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one would begin after a day: the copy is stopped before."""
+    monkeypatch.setattr("pgsluice.copy.tasks._POLL_S", 0.01)
+    asked = itertools.count()
+    ended, read = copied(
+        table("big", *[PORTION_BYTES] * 2),
+        rate=PORTION_BYTES / 86400,
+        is_stopping=lambda: next(asked) > 5,
+    )
+    assert (names(ended), read) == ([], ["big0"])
 
 
 def test_a_copy_that_is_stopped_begins_no_task(copied) -> None:

@@ -8,8 +8,8 @@ from pgsluice.copy import CopyResult, Snapshot
 from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableRecord, TableState
+from pgsluice.subscription.copy_round import copy_event
 from pgsluice.subscription.lifecycle import Attempts, next_state
-from pgsluice.subscription.table_copies import copy_event
 from pgsluice.subscription.table_events import COPY_ATTEMPTS
 
 TABLE = TableRecord("public", "t", TableState.DATA_COPY, applied_through=Lsn(100), copy_number=2)

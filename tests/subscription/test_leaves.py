@@ -149,7 +149,7 @@ def test_the_shape_to_compare_with_has_the_leaves_of_the_snapshot(database: Make
         with shop.connect() as connection:
             (table,) = source_tables(connection, ["pub"])
             root = table.facts.oid
-            import_snapshot(connection, snapshot.name)
+            import_snapshot(connection, snapshot)
             of_copy = {one.facts.oid: one for one in source_tables(connection, ["pub"])}[root]
             leaves = of_copy.fingerprint.filenodes
     ((p1, p2),) = shop.execute("SELECT 'p1'::regclass::oid::int8, 'p2'::regclass::oid::int8")

@@ -29,10 +29,10 @@ from pgsluice.spool import (
     find_record,
 )
 from pgsluice.subscription.catalog_look import CatalogLook
+from pgsluice.subscription.copy_round import copy_event
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import Attempts, Event, next_state
 from pgsluice.subscription.run import _registered
-from pgsluice.subscription.table_copies import copy_event
 from pgsluice.subscription.tables import SubscriptionTables
 
 FIRST = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")

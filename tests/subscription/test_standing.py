@@ -36,7 +36,7 @@ def test_a_table_that_changed_after_the_snapshot_is_not_compared(
     )
     rows = ArrowRows(pa.table({"id": pa.array([1, 11], pa.int32())}))
     with temporary_snapshot(shop.dsn, 60) as snapshot, shop.connect() as connection:
-        import_snapshot(connection, snapshot.name)
+        import_snapshot(connection, snapshot)
         (table,) = source_tables(connection, ["pub"])
         assert compare_standing(connection, table, rows, TableOptions(), max_keys=1).equal
         shop.execute(change)

@@ -46,6 +46,7 @@ sink = {{ type = "delta", path = {target} }}
 # copy_data = true           # begin with a copy; false: changes of older rows are skipped
 # copy_workers = 8           # connections that copies read with, at most
 # copy_cores = 1             # tasks of copies beside the stream (default: half of Spark's)
+# copy_rate = "50 MiB"       # a second, that copies read from the source (default: no limit)
 # max_rows_per_batch = 1_000_000
 # max_bytes_per_batch = "256 MiB"
 # cut_retention_s = 600      # seconds that readers may use the version of a cut. For how long any

@@ -31,7 +31,6 @@ def _is_not(*known: object) -> Callable[[Any], bool]:
 _UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
     SubscriptionConfig: (
         ("mode", _is_not("current"), 'only mode "current" is supported yet'),
-        ("copy_rate", _always, "limiting the copy's rate is not supported yet"),
         (
             "types",
             lambda types: any(not _NUMERIC.match(name) for name in types.values()),

@@ -8,6 +8,8 @@ A table that was renamed is copied from the target that it had, without a snapsh
 """
 
 from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
+from pgsluice.copy.journal import CopyJournal
+from pgsluice.copy.keeper import SnapshotFile
 from pgsluice.copy.plan import plan_portions
 from pgsluice.copy.reader import TableRewritten
 from pgsluice.copy.renamed import CopyRenamed
@@ -15,11 +17,13 @@ from pgsluice.copy.snapshot import Snapshot, import_snapshot, temporary_snapshot
 from pgsluice.copy.tasks import TableCopy, stage_tables
 
 __all__ = [
+    "CopyJournal",
     "CopyRenamed",
     "CopyResult",
     "CopyTables",
     "CopyWork",
     "Snapshot",
+    "SnapshotFile",
     "TableCopy",
     "TableRewritten",
     "import_snapshot",

@@ -99,7 +99,7 @@ class CopyTables:
             row_filter=work.row_filter,
             unlisted=work.unlisted,
         )
-        rows = read_portion(self.dsn, self.snapshot.name, query, portion, table.schema)
+        rows = read_portion(self.dsn, self.snapshot, query, portion, table.schema)
         counted = _Counter(rows)
         staged = self._writer(work, table).stage_load(counted, self.snapshot.position)
         return replace(staged, rows=counted.rows)

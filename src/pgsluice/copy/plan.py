@@ -15,7 +15,7 @@ from pgsluice.facts import RelationFacts
 def plan_portions(
     connection: psycopg.Connection[Any],
     tables: Collection[RelationFacts],
-    most_bytes: int = PORTION_BYTES,
+    most_bytes: int | None = None,
 ) -> dict[int, tuple[Portion, ...]]:
     """The portions of each table by its OID.
 
@@ -24,8 +24,9 @@ def plan_portions(
 
     Args:
         connection: in the snapshot that the tables are read under.
-        most_bytes: about how large a portion is at most.
+        most_bytes: about how large a portion is at most; None: PORTION_BYTES.
     """
+    most_bytes = most_bytes or PORTION_BYTES
     sizes = leaf_sizes(connection, [facts.oid for facts in tables])
     by_pages = finds_pages(connection)
     bounds: dict[int, tuple[str, ...]] = {}

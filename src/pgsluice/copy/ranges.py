@@ -48,6 +48,12 @@ class Read:
 Portion = tuple[Read, ...]
 """What one task reads of a table, and stages together."""
 
+
+def size_bytes(portion: Portion) -> int:
+    """About how much of the source a portion reads."""
+    return sum(read.size_bytes for read in portion)
+
+
 WHOLE: tuple[Portion, ...] = ((Read(size_bytes=PORTION_BYTES),),)
 """A table in one portion, of a size that is not known."""
 
@@ -90,12 +96,12 @@ def _through_the_table(
     leaves: Sequence[LeafSize], by_pages: bool, most_bytes: int
 ) -> tuple[Portion, ...]:
     """Ranges of the table: each has the same pages of every leaf."""
-    size_bytes = sum(leaf.size_bytes for leaf in leaves)
+    all_bytes = sum(leaf.size_bytes for leaf in leaves)
     if not by_pages:
-        return ((Read(size_bytes=size_bytes),),)
+        return ((Read(size_bytes=all_bytes),),)
     pages = max(leaf.pages for leaf in leaves)
-    ranges = _page_ranges(pages, min(-(-size_bytes // most_bytes), pages))
-    return tuple((Read(None, condition, size_bytes // len(ranges)),) for condition in ranges)
+    ranges = _page_ranges(pages, min(-(-all_bytes // most_bytes), pages))
+    return tuple((Read(None, condition, all_bytes // len(ranges)),) for condition in ranges)
 
 
 def _page_ranges(pages: int, count: int) -> list[str]:
@@ -120,11 +126,11 @@ def _first_row(page: int) -> str:
 def _gathered(reads: Sequence[Read], most_bytes: int) -> tuple[Portion, ...]:
     """Small reads together, in their order."""
     portions: list[list[Read]] = []
-    size_bytes = 0
+    gathered_bytes = 0
     for read in reads:
-        size_bytes += read.size_bytes
-        if not portions or size_bytes > most_bytes:
+        gathered_bytes += read.size_bytes
+        if not portions or gathered_bytes > most_bytes:
             portions.append([])
-            size_bytes = read.size_bytes
+            gathered_bytes = read.size_bytes
         portions[-1].append(read)
     return tuple(map(tuple, portions))

@@ -31,7 +31,7 @@ from psycopg import pq, sql
 from pgsluice.catalog import has_name, is_in_snapshot, leaf_filenodes
 from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.copy.ranges import Portion, Read
-from pgsluice.copy.snapshot import import_snapshot
+from pgsluice.copy.snapshot import Snapshot, import_snapshot
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.hints import copy_again
@@ -110,12 +110,12 @@ class TableQuery:
 
 
 def read_portion(
-    dsn: str, snapshot: str, query: TableQuery, portion: Portion, schema: pa.Schema
+    dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """A portion of the table's rows under the snapshot, in batches of the target's schema.
 
     Args:
-        snapshot: name of an exported snapshot that its exporter still holds.
+        snapshot: that its exporter still holds.
         portion: of :func:`pgsluice.copy.ranges.divide_table`.
         schema: the target's schema, its fields in the order of ``query.columns``.
 
@@ -160,7 +160,7 @@ def _read(
 
 def _import_snapshot(
     connection: psycopg.Connection[tuple[object, ...]],
-    snapshot: str,
+    snapshot: Snapshot,
     query: TableQuery,
     portion: Portion,
 ) -> None:

@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -15,6 +15,12 @@ from psycopg import sql
 from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
+
+_GONE = (
+    "the snapshot for a copy is gone from the server: it was restarted, or it ended the connection "
+    "that held it"
+)
+_SEES = "SELECT pg_catalog.txid_current_snapshot()::text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +31,38 @@ class Snapshot:
         name: for SET TRANSACTION SNAPSHOT; valid while the connection that exported it is idle.
         position: transactions that committed before it are in the snapshot, and no others.
         timeline: of the position; 0 when it is not known.
+        sees: the transactions that it sees, as txid_current_snapshot() has them; empty before it
+            was first imported.
     """
 
     name: str
     position: Lsn
     timeline: int = 0
+    sees: str = ""
 
 
-def import_snapshot(connection: psycopg.Connection[Any], name: str) -> None:
+def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> Snapshot:
     """Begin a transaction that sees what the snapshot sees; other errors are psycopg's.
+
+    After a restart the server may give the same name to another snapshot, so what the transaction
+    sees is compared.
+
+    Returns:
+        the snapshot, with what it sees.
 
     Raises:
         SourceUnreachable: the snapshot is gone, with the connection that exported it.
     """
+    name = sql.Literal(snapshot.name)
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
-        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
+        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
     except (psycopg.errors.UndefinedObject, psycopg.errors.InvalidParameterValue) as error:
-        raise SourceUnreachable(
-            "the snapshot for a copy is gone from the server: it was restarted, or it ended the "
-            "connection that held it",
-        ) from error
+        raise SourceUnreachable(_GONE) from error
+    ((sees,),) = connection.execute(_SEES).fetchall()
+    if snapshot.sees not in ("", sees):
+        raise SourceUnreachable(_GONE)
+    return replace(snapshot, sees=sees)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ have. So whatever else needs Spark gets a core soon, even where there is only on
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pgsluice.copy.job import CopyWork
-from pgsluice.copy.ranges import PORTION_BYTES, Portion
+from pgsluice.copy.ranges import PORTION_BYTES, Portion, size_bytes
 from pgsluice.errors import Failure
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.spark.tasks import run_tasks
@@ -47,7 +48,13 @@ class TableCopy:
     @property
     def size_bytes(self) -> int:
         """About how much is read of the source."""
-        return sum(read.size_bytes for portion in self.portions for read in portion)
+        return sum(map(size_bytes, self.portions))
+
+    @property
+    def expected_rows(self) -> int | None:
+        """About how many rows the table has, by what is staged of it; None: nothing is."""
+        read = sum(size_bytes(self.portions[number]) for number in self.staged)
+        return round(self.rows * self.size_bytes / read) if read else None
 
     @property
     def rows(self) -> int:
@@ -66,6 +73,32 @@ class _Task:
 
     portions: tuple[tuple[TableCopy, int], ...]
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(size_bytes(copy.portions[number]) for copy, number in self.portions)
+
+
+class _Pace:
+    """Keeps what is read below a rate: no task begins before the earlier ones have had their time.
+
+    Args:
+        bytes_per_s: None for no limit.
+    """
+
+    def __init__(self, bytes_per_s: float | None) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._free_at = 0.0
+
+    def may_begin(self) -> bool:
+        """Whether the rate allows another task now."""
+        return time.monotonic() >= self._free_at
+
+    def begin(self, task: _Task) -> None:
+        """Count a task that begins."""
+        if self._bytes_per_s is not None:
+            now = max(time.monotonic(), self._free_at)
+            self._free_at = now + task.size_bytes / self._bytes_per_s
+
 
 def stage_tables(
     session: Callable[[], SparkSession],
@@ -73,8 +106,9 @@ def stage_tables(
     copies: Sequence[TableCopy],
     most_tasks: Callable[[], int],
     *,
+    rate: float | None = None,
     is_wanted: Callable[[TableCopy], bool],
-    report: Callable[[TableCopy], None],
+    report: Callable[[TableCopy, int], None],
     is_stopping: Callable[[], bool],
 ) -> Iterator[TableCopy]:
     """Stage tables, small ones first, and give back each that is staged or has failed.
@@ -84,31 +118,42 @@ def stage_tables(
     Args:
         stage: what a task does (:meth:`pgsluice.copy.job.CopyTables.stage_all`); Spark pickles it.
         most_tasks: how many tasks may run at the same time, asked again and again.
+        rate: bytes per second that all tasks may read together; None for no limit.
         is_wanted: whether a table is still to be copied; asked before each of its portions.
-        report: called when more of a table is staged.
+        report: called with a table and the number of its portion that is staged now.
 
     Raises:
         Exception: Spark's, of a job that failed.
     """
-    tasks = deque(_tasks(copies, most_tasks()))
+    yield from (copy for copy in copies if copy.is_staged)
+    tasks = deque(_tasks([copy for copy in copies if not copy.is_staged], most_tasks()))
     running: dict[Future[list[StagedRows | Failure]], _Task] = {}
+    pace = _Pace(rate)
     with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
         while tasks or running:
-            while tasks and len(running) < most_tasks() and not is_stopping():
+            while tasks and len(running) < most_tasks() and pace.may_begin() and not is_stopping():
                 next_ = _needed(tasks.popleft(), is_wanted)
                 if next_.portions:
+                    pace.begin(next_)
                     running[threads.submit(_run, session, stage, next_)] = next_
-            if not running:
+            if not running and (is_stopping() or not tasks):
                 return
+            if not running:
+                time.sleep(_POLL_S)
             ended, _ = wait(running, _POLL_S, FIRST_COMPLETED)
             for future in ended:
                 for (copy, number), result in zip(
                     running.pop(future).portions, future.result(), strict=True
                 ):
-                    if _take(copy, number, result):
+                    if copy.failure is not None:
+                        continue
+                    if isinstance(result, Failure):
+                        copy.failure = result
+                    else:
+                        copy.staged[number] = result
+                        report(copy, number)
+                    if copy.failure is not None or copy.is_staged:
                         yield copy
-                    elif copy.failure is None:
-                        report(copy)
 
 
 def _run(
@@ -117,17 +162,6 @@ def _run(
     works = [(copy.work, copy.portions[number]) for copy, number in portions.portions]
     ((_, results),) = run_tasks(session(), stage, [works])
     return [results] * len(works) if isinstance(results, Failure) else results
-
-
-def _take(copy: TableCopy, number: int, result: StagedRows | Failure) -> bool:
-    """Keep the result of a portion; whether it ends the table's copy."""
-    if copy.failure is not None:
-        return False
-    if isinstance(result, Failure):
-        copy.failure = result
-        return True
-    copy.staged[number] = result
-    return copy.is_staged
 
 
 def _needed(task: _Task, is_wanted: Callable[[TableCopy], bool]) -> _Task:
@@ -143,8 +177,8 @@ def _tasks(copies: Sequence[TableCopy], at_once: int) -> Iterator[_Task]:
     most_tables = max(1, min(_MOST_TABLES, len(small) // (2 * at_once)))
     together: list[TableCopy] = []
     for copy in small:
-        size_bytes = copy.size_bytes + sum(other.size_bytes for other in together)
-        if together and (len(together) == most_tables or size_bytes > PORTION_BYTES):
+        together_bytes = copy.size_bytes + sum(other.size_bytes for other in together)
+        if together and (len(together) == most_tables or together_bytes > PORTION_BYTES):
             yield _Task(tuple((other, 0) for other in together))
             together = []
         together.append(copy)
@@ -152,4 +186,5 @@ def _tasks(copies: Sequence[TableCopy], at_once: int) -> Iterator[_Task]:
         yield _Task(tuple((copy, 0) for copy in together))
     for copy in ordered:
         if len(copy.portions) > 1:
-            yield from (_Task(((copy, number),)) for number in range(len(copy.portions)))
+            numbers = (n for n in range(len(copy.portions)) if n not in copy.staged)
+            yield from (_Task(((copy, number),)) for number in numbers)

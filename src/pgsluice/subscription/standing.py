@@ -107,7 +107,7 @@ def _snapshot(
             # Hashing a large table takes as long as it takes.
             session = stack.enter_context(connect_sql(dsn, application="verify", silence_s=None))
             connections.append(session)
-            import_snapshot(session, snapshot.name)
+            import_snapshot(session, snapshot)
         return connections, snapshot.position
 
 

@@ -1,0 +1,122 @@
+"""What is staged of the copies under a kept snapshot, so that a later run goes on with it.
+
+Lines of JSON, each durable before the table is committed: which portions a table has, and each of
+them that is staged. A portion whose line is missing, or not whole after a crash, is read again. A
+table whose copy would read or write anything else now begins again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pgsluice.catalog import LeafSize
+from pgsluice.copy.job import CopyTables, CopyWork
+from pgsluice.copy.ranges import Portion, Read
+from pgsluice.copy.snapshot import Snapshot
+from pgsluice.copy.tasks import TableCopy
+from pgsluice.sinks.contract import StagedRows
+
+
+class CopyJournal:
+    """The journal of the copies under one snapshot.
+
+    Args:
+        path: its file.
+        snapshot: of the copies; the journal of another one is not read.
+    """
+
+    def __init__(self, path: Path, snapshot: Snapshot) -> None:
+        self._path = path
+        self._snapshot = [snapshot.name, int(snapshot.position)]
+        self._plans: dict[int, tuple[str, tuple[Portion, ...]]] = {}
+        self._staged: dict[int, dict[int, StagedRows]] = {}
+
+    def read(self) -> None:
+        """Read what an earlier run has staged under this snapshot."""
+        lines = self._lines()
+        if next(lines, None) != {"snapshot": self._snapshot}:
+            return
+        plans, staged = self._plans, self._staged
+        for line in lines:
+            oid = int(line["table"])
+            if "portions" in line:
+                plans[oid] = str(line["copy"]), tuple(map(_portion, line["portions"]))
+                staged[oid] = {}
+            elif oid in staged:
+                staged[oid][int(line["portion"])] = _staged(line)
+
+    def begin(self) -> None:
+        """Begin an empty journal."""
+        self._path.unlink(missing_ok=True)
+        self._write({"snapshot": self._snapshot})
+
+    def plan(self, task: CopyTables, copy: TableCopy) -> None:
+        """Write down what a table's copy reads."""
+        portions = [[asdict(read) for read in portion] for portion in copy.portions]
+        identity = _identity(task, copy.work)
+        self._write({"table": copy.work.facts.oid, "copy": identity, "portions": portions})
+
+    def restore(self, task: CopyTables, work: CopyWork) -> TableCopy | None:
+        """A table's copy with what is staged of it; None: there is none, or another one."""
+        oid = work.facts.oid
+        identity, portions = self._plans.get(oid, ("", ()))
+        if identity != _identity(task, work):
+            return None
+        return TableCopy(work, portions, self._staged[oid])
+
+    def staged(self, copy: TableCopy, number: int) -> None:
+        """Write down that a portion is staged; not of a sink that cannot stage."""
+        part = copy.staged[number]
+        if part.loaded is not None:
+            return
+        payload = base64.b64encode(part.payload).decode()
+        self._write(
+            {
+                "table": copy.work.facts.oid,
+                "portion": number,
+                "rows": part.rows,
+                "bytes": part.bytes_written,
+                "payload": payload,
+            }
+        )
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        with suppress(FileNotFoundError):
+            for line in self._path.read_bytes().split(b"\n"):
+                with suppress(ValueError):  # it was cut off
+                    yield json.loads(line)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            os.write(descriptor, b"\n" + json.dumps(line).encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _identity(task: CopyTables, work: CopyWork) -> str:
+    """What a copy reads, and where it writes."""
+    text = repr((work, task.spool_id, task.sink, task.options))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _portion(reads: list[dict[str, Any]]) -> Portion:
+    return tuple(
+        Read(**{**read, "leaf": None if read["leaf"] is None else LeafSize(**read["leaf"])})
+        for read in reads
+    )
+
+
+def _staged(line: dict[str, Any]) -> StagedRows:
+    payload = base64.b64decode(line["payload"])
+    return StagedRows(int(line["rows"]), int(line["bytes"]), payload)

@@ -1,0 +1,95 @@
+"""A process of its own holds the snapshot of a long copy."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.support.databases import Database, MakeDatabase
+
+from pgsluice.copy import Snapshot, SnapshotFile, import_snapshot, temporary_snapshot
+from pgsluice.errors import SourceUnreachable
+from pgsluice.replication import connect_sql
+
+COUNT = "SELECT count(*) FROM t"
+SESSIONS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'pgsluice snapshot of a copy'
+"""
+
+
+def wait_until_none(shop: Database, query: str) -> None:
+    """Ask the server until a count is 0; the keeper looks once a second."""
+    deadline = time.monotonic() + 60
+    while shop.execute(query) != [(0,)]:
+        assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def shop(database: MakeDatabase) -> Database:
+    shop = database()
+    shop.execute("CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
+    return shop
+
+
+def kept(shop: Database, file: SnapshotFile) -> Snapshot:
+    with temporary_snapshot(shop.dsn, 60) as snapshot:
+        shop.execute("INSERT INTO t VALUES (2)")
+        return file.keep(shop.dsn, snapshot)
+
+
+def test_the_snapshot_outlives_its_slot_until_it_is_released(
+    shop: Database, tmp_path: Path
+) -> None:
+    file = SnapshotFile(tmp_path / "copies.snapshot")
+    snapshot = kept(shop, file)
+    assert snapshot == file.snapshot()
+    assert shop.execute("SELECT count(*) FROM pg_replication_slots") == [(0,)]
+    for _ in range(2):
+        with connect_sql(shop.dsn) as connection:
+            assert import_snapshot(connection, snapshot) == snapshot
+            assert connection.execute(COUNT.replace(" t", " public.t")).fetchall() == [(1,)]
+    keeper = psutil.Process(json.loads(file.path.read_text())["pid"])
+    file.release()
+    psutil.wait_procs([keeper], 60)
+    assert not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE
+    assert shop.execute(SESSIONS) == [(0,)]
+    with connect_sql(shop.dsn) as connection, pytest.raises(SourceUnreachable, match="gone"):
+        import_snapshot(connection, snapshot)
+
+
+def test_a_snapshot_that_nobody_needs_is_given_up(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.copy.keeper.KEPT_S", 0.1)
+    file = SnapshotFile(tmp_path / "copies.snapshot")
+    kept(shop, file)
+    wait_until_none(shop, SESSIONS)
+    assert file.snapshot() is None
+
+
+def test_another_snapshot_under_the_same_name_is_not_taken_for_it(
+    shop: Database, tmp_path: Path
+) -> None:
+    """After a restart, the server may give the name to another snapshot."""
+    with shop.connect() as other, connect_sql(shop.dsn) as connection:
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        ((name, sees),) = other.execute(
+            "SELECT pg_export_snapshot(), txid_current_snapshot()::text"
+        ).fetchall()
+        position = kept(shop, file := SnapshotFile(tmp_path / "copies.snapshot")).position
+        file.release()
+        assert import_snapshot(connection, Snapshot(name, position, sees=sees)).sees == sees
+        connection.execute("ROLLBACK")
+        with pytest.raises(SourceUnreachable, match="gone"):
+            import_snapshot(connection, Snapshot(name, position, sees="1:1:"))
+
+
+def test_a_server_that_the_keeper_cannot_reach(tmp_path: Path) -> None:
+    file = SnapshotFile(tmp_path / "copies.snapshot")
+    with pytest.raises(SourceUnreachable, match="cannot be kept"):
+        file.keep("host=/nowhere", Snapshot("00000003-1", position=1))
+    assert file.snapshot() is None

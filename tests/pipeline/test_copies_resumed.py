@@ -1,0 +1,62 @@
+"""A run that was killed during its copies goes on with what is staged."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+
+import pytest
+from tests.support.databases import MakeDatabase
+from tests.support.local_spark import local_spark as local_spark
+from tests.support.pipeline import MakePipeline, Pipeline
+
+from pgsluice.failpoints import arm
+
+pytestmark = pytest.mark.usefixtures("local_spark")
+
+
+def killed_at(one: Pipeline, failpoint: str) -> None:
+    """Run in a process that is killed at a failpoint."""
+
+    def run() -> None:
+        name, _, times = failpoint.partition("@")
+        arm(f"{name}=kill@{times or 1}")
+        one.once()
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def test_no_portion_is_read_twice(
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("pgsluice.copy.plan.PORTION_BYTES", 100_000)
+    monkeypatch.setattr("pgsluice.subscription.copy_round.KEPT_FROM_BYTES", 0)
+    one = pipeline(shop := database())
+    shop.execute(
+        "CREATE TABLE big (id int PRIMARY KEY, note text)",
+        "INSERT INTO big SELECT i, repeat('x', 100) FROM generate_series(1, 8000) i",
+        "CREATE TABLE small (id int PRIMARY KEY)",
+        "INSERT INTO small VALUES (1)",
+    )
+    killed_at(one, "copy.kept")
+    killed_at(one, "copy.committed")  # of the small table
+    staged_before = one.table("big").copy_number
+    killed_at(one, "copy.staged@3")
+    shop.execute("DELETE FROM big WHERE id % 2 = 0", "INSERT INTO small VALUES (2)")
+    with caplog.at_level(logging.INFO):
+        one.once()
+    (says,) = (text for text in caplog.messages if text.startswith("public.big: its copy goes on"))
+    assert one.table("big").copy_number == staged_before, says
+    one.assert_equal("big", "small")
+    # Two portions may have been under way at each kill.
+    portions = int(says.split(" of ")[-1].split()[0])
+    files = len(list(one.lake.glob("**/big/*.parquet")))
+    assert portions <= files <= portions + 6
+    assert shop.execute("SELECT count(*) FROM pg_replication_slots WHERE temporary") == [(0,)]
