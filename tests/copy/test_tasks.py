@@ -40,8 +40,13 @@ def stage(folder: Path, portions: Sequence[tuple[CopyWork, Portion]]) -> list[St
     for work, ((read, *_)) in portions:
         with (folder / "read").open("a") as file:
             file.write(f"{work.name}{read.condition}\n")
-        is_bad = work.name == "bad"
-        results.append(Failure(Remedy.PARK, "why") if is_bad else StagedRows(rows=at_once))
+        before = (folder / "read").read_text().count(f"{work.name}{read.condition}\n")
+        if work.name == "bad":
+            results.append(Failure(Remedy.PARK, "why"))
+        elif work.name == "broken" or (work.name, before) == ("shaken", 1):
+            results.append(Failure(Remedy.WAIT, "why"))
+        else:
+            results.append(StagedRows(rows=at_once))
     mark.unlink()
     return results
 
@@ -97,6 +102,14 @@ def test_a_table_that_has_failed_is_not_read_any_further(copied) -> None:
     ended, read = copied(table("bad", *[PORTION_BYTES] * 3), table("good", SMALL))
     assert read == ["good0", "bad0"]
     assert [copy.failure is not None for copy in ended] == [False, True]
+
+
+def test_a_portion_whose_session_broke_is_tried_again_some_times(copied) -> None:
+    ended, read = copied(table("broken", SMALL, SMALL), table("shaken", SMALL, SMALL))
+    assert sorted(names(ended)) == ["broken", "shaken"]
+    assert {copy.work.name: copy.is_staged for copy in ended} == {"broken": False, "shaken": True}
+    assert read.count("shaken0") == 2
+    assert sum(line.startswith("broken") for line in read) == 4
 
 
 def test_a_table_that_is_not_wanted_any_more_is_not_read(copied) -> None:

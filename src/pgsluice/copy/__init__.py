@@ -13,7 +13,7 @@ from pgsluice.copy.keeper import SnapshotFile
 from pgsluice.copy.plan import plan_portions
 from pgsluice.copy.reader import TableRewritten
 from pgsluice.copy.renamed import CopyRenamed
-from pgsluice.copy.snapshot import Snapshot, import_snapshot, temporary_snapshot
+from pgsluice.copy.snapshot import Snapshot, SnapshotGone, import_snapshot, temporary_snapshot
 from pgsluice.copy.tasks import TableCopy, stage_tables
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "CopyWork",
     "Snapshot",
     "SnapshotFile",
+    "SnapshotGone",
     "TableCopy",
     "TableRewritten",
     "import_snapshot",

@@ -23,6 +23,10 @@ _GONE = (
 _SEES = "SELECT pg_catalog.txid_current_snapshot()::text"
 
 
+class SnapshotGone(SourceUnreachable):
+    """The server has not this snapshot any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """An exported snapshot and its place in the WAL.
@@ -51,17 +55,17 @@ def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> 
         the snapshot, with what it sees.
 
     Raises:
-        SourceUnreachable: the snapshot is gone, with the connection that exported it.
+        SnapshotGone: with the connection that exported it.
     """
     name = sql.Literal(snapshot.name)
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
         connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
     except (psycopg.errors.UndefinedObject, psycopg.errors.InvalidParameterValue) as error:
-        raise SourceUnreachable(_GONE) from error
+        raise SnapshotGone(_GONE) from error
     ((sees,),) = connection.execute(_SEES).fetchall()
     if snapshot.sees not in ("", sees):
-        raise SourceUnreachable(_GONE)
+        raise SnapshotGone(_GONE)
     return replace(snapshot, sees=sees)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pgsluice.copy.job import CopyWork
 from pgsluice.copy.ranges import PORTION_BYTES, Portion, size_bytes
-from pgsluice.errors import Failure
+from pgsluice.errors import Failure, Remedy
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.spark.tasks import run_tasks
 
@@ -27,6 +27,8 @@ Stage = Callable[[Sequence[tuple[CopyWork, Portion]]], list[StagedRows | Failure
 _MOST_JOBS = 64
 _MOST_TABLES = 16
 """Small tables that share a task, at most."""
+_INTERRUPTIONS = 3
+"""How often a table's portions are tried again under the same snapshot."""
 _POLL_S = 1.0
 """How often a copy that waits for its tasks asks how many it may have."""
 
@@ -38,12 +40,14 @@ class TableCopy:
     Attributes:
         staged: what is staged, by the portion's number.
         failure: of a portion; the others are not read any more.
+        interruptions: how often a portion was tried again.
     """
 
     work: CopyWork
     portions: tuple[Portion, ...]
     staged: dict[int, StagedRows] = field(default_factory=dict)
     failure: Failure | None = None
+    interruptions: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -131,7 +135,8 @@ def stage_tables(
     pace = _Pace(rate)
     with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
         while tasks or running:
-            while tasks and len(running) < most_tasks() and pace.may_begin() and not is_stopping():
+            allowed = most_tasks()
+            while tasks and len(running) < allowed and pace.may_begin() and not is_stopping():
                 next_ = _needed(tasks.popleft(), is_wanted)
                 if next_.portions:
                     pace.begin(next_)
@@ -146,6 +151,9 @@ def stage_tables(
                     running.pop(future).portions, future.result(), strict=True
                 ):
                     if copy.failure is not None:
+                        continue
+                    if _may_pass(copy, result):
+                        tasks.append(_Task(((copy, number),)))
                         continue
                     if isinstance(result, Failure):
                         copy.failure = result
@@ -162,6 +170,14 @@ def _run(
     works = [(copy.work, copy.portions[number]) for copy, number in portions.portions]
     ((_, results),) = run_tasks(session(), stage, [works])
     return [results] * len(works) if isinstance(results, Failure) else results
+
+
+def _may_pass(copy: TableCopy, result: StagedRows | Failure) -> bool:
+    """Whether a portion is tried again: its session broke, or the target's store failed."""
+    if not isinstance(result, Failure) or result.remedy is not Remedy.WAIT:
+        return False
+    copy.interruptions += 1
+    return copy.interruptions <= _INTERRUPTIONS
 
 
 def _needed(task: _Task, is_wanted: Callable[[TableCopy], bool]) -> _Task:

@@ -20,6 +20,7 @@ from pgsluice.copy import (
     CopyWork,
     Snapshot,
     SnapshotFile,
+    SnapshotGone,
     TableCopy,
     import_snapshot,
     plan_portions,
@@ -123,7 +124,7 @@ class CopyRound:
         task = self._task(snapshot)
         try:
             source, _ = self._published(snapshot, ())
-        except SourceUnreachable as error:
+        except SnapshotGone as error:
             logger.info("copies begin again: %s", error.what)
             self._release()
             return None
