@@ -280,7 +280,8 @@ class CopyRound:
         works = []
         with self._tables.changing():
             for oid, record in self._tables.record.tables.items():
-                if record.state is TableState.DATA_COPY and oid not in source.now:
+                is_begun = record.state is TableState.DATA_COPY and awaits_copy(record)
+                if is_begun and oid not in source.now:
                     self._tables.apply(oid, NotSent())
             for table, _ in self._waiting(source):
                 # A table that is newer than the snapshot is refused by the copy's task.
