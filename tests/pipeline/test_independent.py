@@ -85,11 +85,13 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
         one.wait_until(lambda: holds("slow", "small", 1, 2))
         states = {table.name: table.state for table in one.record("slow").tables.values()}
         assert states["big"] is TableState.DATA_COPY
-        # What was read so far is not wanted any more.
+        shop.execute("CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)")
+        one.wait_until(lambda: holds("slow", "late", 1))
+        # What was read so far is not wanted any more, and the table is copied again at once.
         (big,) = (oid for oid, table in one.record("slow").tables.items() if table.name == "big")
         request = request_copy(one.spool / "subscriptions" / "slow", big)
         one.wait_until(lambda: not request.exists())
-    one.wait_until(lambda: one.record("slow").tables[big].is_active)
+        one.wait_until(lambda: one.record("slow").tables[big].is_active)
     assert one.record("slow").tables[big].copy_number == 2
     assert len(lake(one, "slow", "big")) == 200000
     (java,) = (child for child in psutil.Process(process.pid).children() if child.name() == "java")

@@ -130,7 +130,7 @@ def stage_tables(
         Exception: Spark's, of a job that failed.
     """
     yield from (copy for copy in copies if copy.is_staged)
-    tasks = deque(_tasks([copy for copy in copies if not copy.is_staged], most_tasks()))
+    tasks = deque(_tasks([copy for copy in copies if not copy.is_staged], max(1, most_tasks())))
     running: dict[Future[list[StagedRows | Failure]], _Task] = {}
     pace = _Pace(rate)
     with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
@@ -22,25 +21,29 @@ from pgsluice.copy import (
     SnapshotFile,
     SnapshotGone,
     TableCopy,
-    import_snapshot,
-    plan_portions,
     stage_tables,
 )
-from pgsluice.copy.ranges import PORTION_BYTES, WHOLE, Portion
+from pgsluice.copy.ranges import PORTION_BYTES, WHOLE
 from pgsluice.errors import Failure, Remedy, SourceUnreachable
 from pgsluice.events import CopyProgress, MetricsEvent
 from pgsluice.failpoints import failpoint
-from pgsluice.replication import connect_sql, source_errors
-from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolReader, TableRecord, TableState
 from pgsluice.spool.layout import COPY_JOURNAL, COPY_SNAPSHOT, subscription_folder
+from pgsluice.subscription.copy_plan import (
+    SourceTables,
+    awaits_copy,
+    copy_of,
+    copy_work,
+    read_source,
+)
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.table_events import (
+    CopyBegun,
     CopyFailed,
     CopyFinished,
     CopyPlanned,
@@ -58,28 +61,18 @@ KEPT_FROM_BYTES = 4 * PORTION_BYTES
 _WARN_AFTER_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """What the publications send.
-
-    Attributes:
-        now: the tables by OID.
-        fingerprints: those of the tables that a copy's snapshot has.
-        portions: of the tables to copy, in that snapshot.
-    """
-
-    now: Mapping[int, ReplicatedTable]
-    fingerprints: Mapping[int, SourceFingerprint]
-    portions: Mapping[int, tuple[Portion, ...]]
-
-
 class CopyRound:
     """Copies some of a subscription's tables under one snapshot.
 
     Args:
         session: Spark's session, which is asked for when there is a table to copy.
-        most_tasks: how many tasks may read at the same time, asked again and again.
+        may_keep: the subscription's kept snapshot and journal are this round's.
+        most_tasks: how many tasks a round may have at the same time, asked again and again.
         is_stopping: the round ends soon after it is true.
+
+    Attributes:
+        is_reading: its tasks read, or may.
+        claimed: the tables that it is about to copy: no other round does.
     """
 
     def __init__(
@@ -91,9 +84,14 @@ class CopyRound:
         looks: CatalogLooks,
         report: Callable[[MetricsEvent], None],
         *,
-        most_tasks: Callable[[], int],
+        may_keep: bool,
+        most_tasks: Callable[[CopyRound], int],
         is_stopping: Callable[[], bool],
     ) -> None:
+        self.is_reading = False
+        self._may_keep = may_keep
+        self.claimed: frozenset[int] = frozenset()
+        self._works: tuple[CopyWork, ...] = ()
         self._session = session
         self._config = config
         self._subscription = subscription
@@ -107,6 +105,23 @@ class CopyRound:
         self._journal_path = folder / COPY_JOURNAL
         self._warn_at = time.monotonic() + _WARN_AFTER_S
 
+    def copies(self, oid: int) -> bool:
+        """Whether a table waits for this round, and for no other."""
+        if oid in self.claimed:
+            return True
+        return any(work.facts.oid == oid and self._waits_for(work) for work in self._works)
+
+    def claim(self, oids: Collection[int]) -> None:
+        """Take tables on; the caller holds the tables' lock."""
+        self.claimed = frozenset(oids)
+
+    def begin(self) -> None:
+        """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""
+        with self._tables.changing():
+            for oid, table in self._tables.record.tables.items():
+                if oid in self.claimed and awaits_copy(table):
+                    self._tables.apply(oid, CopyBegun(self._tables.position))
+
     def resume(self) -> Failure | None:
         """Go on with what an earlier run has staged, if its snapshot is still kept.
 
@@ -116,22 +131,22 @@ class CopyRound:
         Raises:
             SinkError: the target as a whole cannot be used.
         """
-        snapshot = self._kept.snapshot()
+        snapshot = self._kept.snapshot() if self._may_keep else None
         if snapshot is None:
             return None
         journal = CopyJournal(self._journal_path, snapshot)
         journal.read()
         task = self._task(snapshot)
         try:
-            source, _ = self._published(snapshot, ())
+            source, _ = read_source(self._config, self._looks, snapshot, ())
         except SnapshotGone as error:
             logger.info("copies begin again: %s", error.what)
             self._release()
             return None
         copies = []
         with self._tables.changing():
-            for table, record in self._waiting(source):
-                copy = journal.restore(task, _work(table, record))
+            for table, record in self._waiting(source, source.now):
+                copy = journal.restore(task, copy_work(table, record))
                 if copy is not None:
                     copies.append(copy)
                     self._looks.set_rules(table)
@@ -144,7 +159,7 @@ class CopyRound:
         return waiting
 
     def run(self, snapshot: Snapshot, let_go: Callable[[], None]) -> Failure | None:
-        """Copy the tables that wait; each is committed once it is staged.
+        """Copy the tables that are claimed and begun; each is committed once it is staged.
 
         Args:
             snapshot: that somebody holds.
@@ -158,11 +173,10 @@ class CopyRound:
             SourceUnreachable: no connection.
         """
         self._release()
-        oids = [oid for oid, record in self._tables.durable.tables.items() if awaits_copy(record)]
-        source, snapshot = self._published(snapshot, oids)
+        source, snapshot = read_source(self._config, self._looks, snapshot, self.claimed)
         copies = self._plan(source, self._task(snapshot))
         is_long = sum(copy.size_bytes for copy in copies) >= KEPT_FROM_BYTES
-        kept = self._keep(snapshot, let_go) if is_long else None
+        kept = self._keep(snapshot, let_go) if is_long and self._may_keep else None
         journal = None
         task = self._task(kept or snapshot)
         if kept is not None:
@@ -186,6 +200,8 @@ class CopyRound:
         return kept
 
     def _release(self) -> None:
+        if not self._may_keep:
+            return
         self._kept.release()
         self._journal_path.unlink(missing_ok=True)
 
@@ -206,6 +222,16 @@ class CopyRound:
     def _stage(
         self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
     ) -> Failure | None:
+        self._works, self.claimed = tuple(copy.work for copy in copies), frozenset()
+        self.is_reading = True
+        try:
+            return self._stage_all(task, copies, journal)
+        finally:
+            self.is_reading = False
+
+    def _stage_all(
+        self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
+    ) -> Failure | None:
         def report(copy: TableCopy, number: int) -> None:
             if journal is not None:
                 journal.staged(copy, number)
@@ -214,9 +240,10 @@ class CopyRound:
                 self._report_rows(copy)
 
         def most_tasks() -> int:
-            self._kept.still_needed()
+            if journal is not None:
+                self._kept.still_needed()
             self._warn_of_age()
-            return self._most_tasks()
+            return self._most_tasks(self)
 
         waiting: Failure | None = None
         for copy in stage_tables(
@@ -243,53 +270,30 @@ class CopyRound:
             )
             self._warn_at = time.monotonic() + _WARN_AFTER_S
 
-    def _published(
-        self, snapshot: Snapshot, to_divide: Collection[int]
-    ) -> tuple[_Published, Snapshot]:
-        """What is sent now, and what the snapshot has.
-
-        Args:
-            to_divide: the tables whose portions are asked for.
-
-        Returns:
-            it, and the snapshot with what it sees.
-        """
-        with (
-            connect_sql(self._config.source.dsn) as connection,
-            source_errors("looking at the tables to copy"),
-        ):
-            now = {table.facts.oid: table for table in self._looks.source_tables(connection)}
-            # What changes after the snapshot has to be seen by the next look.
-            seen = import_snapshot(connection, snapshot)
-            fingerprints = {
-                table.facts.oid: table.fingerprint
-                for table in self._looks.source_tables(connection)
-            }
-            wanted = [now[oid].facts for oid in to_divide if oid in now]
-            portions = plan_portions(connection, wanted)
-            return _Published(now, fingerprints, portions), seen
-
-    def _waiting(self, source: _Published) -> Iterator[tuple[ReplicatedTable, TableRecord]]:
-        """The tables whose copy was begun, and that are sent."""
+    def _waiting(
+        self, source: SourceTables, oids: Collection[int]
+    ) -> Iterator[tuple[ReplicatedTable, TableRecord]]:
+        """Of these tables, those whose copy was begun, and that are sent."""
         for oid, record in self._tables.record.tables.items():
-            if record.state is TableState.DATA_COPY and awaits_copy(record) and oid in source.now:
+            is_begun = record.state is TableState.DATA_COPY and awaits_copy(record)
+            if is_begun and oid in oids and oid in source.now:
                 yield source.now[oid], record
 
-    def _plan(self, source: _Published, task: CopyTables) -> list[TableCopy]:
+    def _plan(self, source: SourceTables, task: CopyTables) -> list[TableCopy]:
         """Give the tables whose copy was begun their copy numbers."""
         works = []
         with self._tables.changing():
-            for oid, record in self._tables.record.tables.items():
-                is_begun = record.state is TableState.DATA_COPY and awaits_copy(record)
-                if is_begun and oid not in source.now:
+            for oid in self.claimed - source.now.keys():
+                record = self._tables.get(oid)
+                if record is not None and record.state is TableState.DATA_COPY:
                     self._tables.apply(oid, NotSent())
-            for table, _ in self._waiting(source):
+            for table, _ in self._waiting(source, self.claimed):
                 # A table that is newer than the snapshot is refused by the copy's task.
                 fingerprint = source.fingerprints.get(table.facts.oid, table.fingerprint)
                 planned = CopyPlanned(fingerprint.to_text(), table.relations)
-                works.append(_work(table, self._tables.apply(table.facts.oid, planned).table))
+                works.append(copy_work(table, self._tables.apply(table.facts.oid, planned).table))
                 self._looks.set_rules(table)
-        return [_copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
+        return [copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
 
     def _finish(self, task: CopyTables, copy: TableCopy) -> CopyResult | Failure | None:
         """Commit a table whose portions are staged, and record what became of it.
@@ -342,14 +346,6 @@ class CopyRound:
         )
 
 
-def _copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) -> TableCopy:
-    """A table's copy, in one portion if its sink cannot stage."""
-    if len(portions) > 1 and attempt(task.can_stage, work) is not True:
-        reads = tuple(read for portion in portions for read in portion)
-        portions = (reads,)
-    return TableCopy(work, portions)
-
-
 def copy_event(result: CopyResult | Failure, copy_number: int, snapshot: Snapshot) -> TableEvent:
     """The event of a copy's result.
 
@@ -362,23 +358,3 @@ def copy_event(result: CopyResult | Failure, copy_number: int, snapshot: Snapsho
     if result.copy_number > copy_number:
         return CopySuperseded(result.copy_number)
     return CopyFinished(snapshot.position, snapshot.timeline, result.version, result.rows)
-
-
-def awaits_copy(record: TableRecord) -> bool:
-    """Whether a table waits for a copy from the source, and not from the target that it had."""
-    return record.is_to_copy and record.old_target is None
-
-
-def _work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
-    return CopyWork(
-        facts=table.facts,
-        namespace=record.namespace,
-        name=record.name,
-        columns=table.columns,
-        row_filter=table.row_filter,
-        unlisted=table.unlisted,
-        key_problem=table.key_problem,
-        copy_number=record.copy_number,
-        predecessor_oids=record.predecessor_oids,
-        may_replace_foreign_target=record.may_replace_foreign_target,
-    )

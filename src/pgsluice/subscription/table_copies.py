@@ -28,14 +28,14 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.spark.tasks import run_tasks, tasks_at_once
 from pgsluice.spool import Spool, TableState
-from pgsluice.subscription.copy_round import CopyRound, awaits_copy
+from pgsluice.subscription.copy_plan import awaits_copy
+from pgsluice.subscription.copy_round import CopyRound
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
 from pgsluice.subscription.options import sink_options
 from pgsluice.subscription.table_events import (
     COPY_ATTEMPTS,
-    CopyBegun,
     CopyFailed,
 )
 from pgsluice.subscription.tables import SubscriptionTables
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_TIMEOUT_S = 300.0
+_MOST_ROUNDS = 2
+"""How many snapshots are read at the same time: one, and one of tables that came later."""
 
 
 class TableCopies:
@@ -71,64 +73,54 @@ class TableCopies:
         self._tables = tables
         self._looks = looks
         self._report = report
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
-        self._uses_first = False
+        self._running: list[_CopyThread] = []
 
     @property
     def is_running(self) -> bool:
         """Whether tables are being copied beside the stream."""
-        return self._thread is not None and self._thread.is_alive()
+        return any(thread.is_alive() for thread in self._running)
 
     @property
     def uses_first_snapshot(self) -> bool:
         """Whether a new slot's own snapshot is still read."""
-        return self._uses_first
+        return any(thread.uses_first for thread in self._running if thread.is_alive())
 
     def pending(self) -> list[int]:
-        """The tables that wait for a copy from the source."""
+        """The tables that wait for a copy from the source, or for one to end."""
         return [oid for oid, table in self._tables.durable.tables.items() if awaits_copy(table)]
 
     def tend(self, stop: threading.Event, first: Snapshot | None = None) -> None:
         """Copy the tables that wait in a thread of its own, if there are any; does not wait.
+
+        What comes while large tables are copied has a round of its own, and goes first.
 
         Args:
             stop: the copies end soon after it is set.
             first: the new slot's own snapshot, for the first copies of all.
 
         Raises:
-            BaseException: what ended the thread before: see :meth:`run`.
+            BaseException: what ended a thread before: see :meth:`run`.
         """
         self._copy_renamed()
-        if self.is_running:
-            return
-        self._thread = None
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        if not self.pending() or stop.is_set():
-            return
-        self._uses_first = first is not None
-        self._thread = threading.Thread(
-            target=self._run,
-            args=(first, stop),
-            name=f"pgsluice copies of {self._subscription.name}",
-            daemon=True,
-        )
-        self._thread.start()
+        for thread in [thread for thread in self._running if not thread.is_alive()]:
+            self._running.remove(thread)
+            if thread.failure is not None:
+                raise thread.failure
+        if len(self._running) < _MOST_ROUNDS and not stop.is_set() and self._waiting():
+            round_ = self._round(stop.is_set, self._beside_stream)
+            thread = _CopyThread(
+                self._subscription.name,
+                round_,
+                first is not None,
+                lambda thread: self._copy_all(round_, first, stop.is_set, thread),
+            )
+            self._running.append(thread)
+            thread.start()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the end of the copies that run."""
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-
-    def _run(self, first: Snapshot | None, stop: threading.Event) -> None:
-        try:
-            self._copy_all(first, stop)
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self._uses_first = False
+        for thread in self._running:
+            thread.join(timeout_s)
 
     def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
         """Copy all tables that wait: first those that were renamed, which need no snapshot.
@@ -143,48 +135,79 @@ class TableCopies:
             SourceUnreachable, TargetUnreachable: no connection, or a store that fails.
         """
         self._copy_renamed()
-        self._copy_all(first, stop)
-
-    def _copy_all(self, first: Snapshot | None, stop: threading.Event | None) -> None:
         is_stopping = stop.is_set if stop is not None else bool
-        round_ = CopyRound(
+        self._copy_all(self._round(is_stopping, lambda _, cores: cores), first, is_stopping)
+
+    def _round(
+        self, is_stopping: Callable[[], bool], share: Callable[[CopyRound, int], int]
+    ) -> CopyRound:
+        def most_tasks(round_: CopyRound) -> int:
+            cores = share(round_, tasks_at_once(self._session()))
+            return min(self._subscription.copy_workers, cores)
+
+        return CopyRound(
             self._session,
             self._config,
             self._subscription,
             self._tables,
             self._looks,
             self._report,
-            most_tasks=self._most_tasks,
+            may_keep=not self._running,
+            most_tasks=most_tasks,
             is_stopping=is_stopping,
         )
-        if self.pending():
-            round_.resume()
+
+    def _copy_all(
+        self,
+        round_: CopyRound,
+        first: Snapshot | None,
+        is_stopping: Callable[[], bool],
+        thread: _CopyThread | None = None,
+    ) -> None:
+        def let_go(held: ExitStack) -> None:
+            """Give up the connection that exported the snapshot, and so its slot."""
+            held.close()
+            if thread is not None:
+                thread.uses_first = False
+
+        with self._tables.lock:
+            round_.claim(self._waiting(round_))
+        round_.resume()
         for number in range(1, COPY_ATTEMPTS + 1):
-            if not self.pending() or is_stopping():
-                return
-            self._begin()
+            with self._tables.lock:
+                round_.claim(self._waiting(round_))
+                if not round_.claimed or is_stopping():
+                    return
+                round_.begin()
             with ExitStack() as held:
                 snapshot = first or held.enter_context(
                     temporary_snapshot(self._config.source.dsn, SNAPSHOT_TIMEOUT_S, is_stopping)
                 )
-                waiting = round_.run(snapshot, partial(self._let_go, held))
-            self._let_go(held)
+                failure = round_.run(snapshot, partial(let_go, held))
+                let_go(held)
             first = None
-            if waiting is not None and number == COPY_ATTEMPTS:
-                kind = TargetUnreachable if waiting.is_of_target else SourceUnreachable
-                raise kind.of_text(waiting.message)
+            if failure is not None and number == COPY_ATTEMPTS:
+                kind = TargetUnreachable if failure.is_of_target else SourceUnreachable
+                raise kind.of_text(failure.message)
 
-    def _let_go(self, held: ExitStack) -> None:
-        """Give up the connection that exported the snapshot, and so its slot."""
-        held.close()
-        self._uses_first = False
+    def _waiting(self, round_: CopyRound | None = None) -> list[int]:
+        """The tables that wait for a copy, and that no other round copies."""
+        others = [thread.round for thread in self._running if thread.is_alive()]
+        return [
+            oid
+            for oid in self.pending()
+            if not any(other.copies(oid) for other in others if other is not round_)
+        ]
 
-    def _most_tasks(self) -> int:
-        """How many tasks may read at the same time: beside a stream, a share of the cores."""
-        cores = tasks_at_once(self._session())
-        if self.is_running and any(t.is_active for t in self._tables.durable.tables.values()):
-            cores = self._subscription.copy_cores or max(1, cores // 2)
-        return min(self._subscription.copy_workers, cores)
+    def _beside_stream(self, round_: CopyRound, cores: int) -> int:
+        """A round's share of the cores: that of all copies, and none while a later one reads."""
+        rounds = [thread.round for thread in self._running if thread.is_alive()]
+        later = rounds[rounds.index(round_) + 1 :] if round_ in rounds else []
+        if any(other.is_reading for other in later):
+            return 0
+        if any(table.is_active for table in self._tables.durable.tables.values()):
+            return self._subscription.copy_cores or max(1, cores // 2)
+        return cores
 
     def _copy_renamed(self) -> None:
         """Copy renamed tables from the targets that they had.
@@ -216,12 +239,32 @@ class TableCopies:
                     self._tables.apply(oid, renamed_event(version, table.committed))
         self._tables.raise_failure()
 
-    def _begin(self) -> None:
-        """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""
-        with self._tables.changing():
-            for oid, table in self._tables.record.tables.items():
-                if awaits_copy(table):
-                    self._tables.apply(oid, CopyBegun(self._tables.position))
+
+class _CopyThread(threading.Thread):
+    """Copies some tables beside the stream; keeps the error that ended it.
+
+    Attributes:
+        uses_first: it reads a new slot's own snapshot.
+    """
+
+    def __init__(
+        self,
+        subscription: str,
+        round_: CopyRound,
+        uses_first: bool,
+        work: Callable[[_CopyThread], None],
+    ) -> None:
+        super().__init__(name=f"pgsluice copies of {subscription}", daemon=True)
+        self.round = round_
+        self.uses_first = uses_first
+        self.failure: BaseException | None = None
+        self._work = work
+
+    def run(self) -> None:
+        try:
+            self._work(self)
+        except BaseException as error:
+            self.failure = error
 
 
 def renamed_event(result: int | Failure | None, position: Lsn) -> TableEvent:

@@ -1,0 +1,93 @@
+"""What a round of copies reads: the tables that are sent, and what a snapshot has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pgsluice.config import Config
+from pgsluice.copy import (
+    CopyTables,
+    CopyWork,
+    Snapshot,
+    TableCopy,
+    import_snapshot,
+    plan_portions,
+)
+from pgsluice.copy.ranges import Portion
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.spark.tasks import attempt
+from pgsluice.spool import TableRecord
+from pgsluice.subscription.discovery import ReplicatedTable
+from pgsluice.subscription.looks import CatalogLooks
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTables:
+    """What the publications send.
+
+    Attributes:
+        now: the tables by OID.
+        fingerprints: those of the tables that a copy's snapshot has.
+        portions: of the tables to copy, in that snapshot.
+    """
+
+    now: Mapping[int, ReplicatedTable]
+    fingerprints: Mapping[int, SourceFingerprint]
+    portions: Mapping[int, tuple[Portion, ...]]
+
+
+def read_source(
+    config: Config, looks: CatalogLooks, snapshot: Snapshot, to_divide: Collection[int]
+) -> tuple[SourceTables, Snapshot]:
+    """What is sent now, and what the snapshot has.
+
+    Args:
+        to_divide: the tables whose portions are asked for.
+
+    Returns:
+        it, and the snapshot with what it sees.
+    """
+    with (
+        connect_sql(config.source.dsn) as connection,
+        source_errors("looking at the tables to copy"),
+    ):
+        now = {table.facts.oid: table for table in looks.source_tables(connection)}
+        # What changes after the snapshot has to be seen by the next look.
+        seen = import_snapshot(connection, snapshot)
+        fingerprints = {
+            table.facts.oid: table.fingerprint for table in looks.source_tables(connection)
+        }
+        wanted = [now[oid].facts for oid in to_divide if oid in now]
+        portions = plan_portions(connection, wanted)
+        return SourceTables(now, fingerprints, portions), seen
+
+
+def copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) -> TableCopy:
+    """A table's copy, in one portion if its sink cannot stage."""
+    if len(portions) > 1 and attempt(task.can_stage, work) is not True:
+        reads = tuple(read for portion in portions for read in portion)
+        portions = (reads,)
+    return TableCopy(work, portions)
+
+
+def awaits_copy(record: TableRecord) -> bool:
+    """Whether a table waits for a copy from the source, and not from the target that it had."""
+    return record.is_to_copy and record.old_target is None
+
+
+def copy_work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
+    """What a table's copy reads, and which target it makes."""
+    return CopyWork(
+        facts=table.facts,
+        namespace=record.namespace,
+        name=record.name,
+        columns=table.columns,
+        row_filter=table.row_filter,
+        unlisted=table.unlisted,
+        key_problem=table.key_problem,
+        copy_number=record.copy_number,
+        predecessor_oids=record.predecessor_oids,
+        may_replace_foreign_target=record.may_replace_foreign_target,
+    )
