@@ -24,7 +24,8 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.threads import beside
 
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.spool import SpoolError, find_record
+from pgsluice.errors import SpoolError
+from pgsluice.spool import find_record
 from pgsluice.spool.layout import COPY_SNAPSHOT
 from pgsluice.subscription.requests import request_copy
 
