@@ -18,9 +18,10 @@ from pgsluice.spark.spool_stream import offset_of
 from pgsluice.spool import Owner, SpoolReader, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import BarrierOwner
+from pgsluice.subscription.batch_reader import BatchReader
 from pgsluice.subscription.planning import TableWork, plan_tables
 from pgsluice.subscription.query import logged_end
-from pgsluice.subscription.source import BatchReader, read_batches
+from pgsluice.subscription.source import read_batches
 
 FIRST = offset_of(Lsn(START))
 

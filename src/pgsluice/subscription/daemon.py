@@ -15,7 +15,7 @@ _LOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
     "pgsluice.sinks.delta.sink",
-    "pgsluice.subscription.source",
+    "pgsluice.subscription.batch_reader",
     "pgsluice.copy",
     "pgsluice.subscription.apply",
 )

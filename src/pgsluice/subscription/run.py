@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SETTINGS = {
+    "spark.python.daemon.module": "pgsluice.subscription.daemon",
+    # A batch's query reads no row: to compile it would take most of a second at the start.
+    "spark.sql.codegen.wholeStage": "false",
+}
 _SESSIONS = 3
 """How many sessions in a row may come no further before the run ends."""
 
@@ -222,7 +227,7 @@ def _starting_session(config: Config, *, owns_process: bool) -> StartingSession:
 
 
 def _settings(config: Config) -> dict[str, str]:
-    return {"spark.python.daemon.module": "pgsluice.subscription.daemon", **config.spark}
+    return {**_SETTINGS, **config.spark}
 
 
 @contextmanager
