@@ -18,8 +18,10 @@ case $(wc -l < "{starts}") in
 2)
     # When PySpark has read where to connect to.
     (
-        until [ -e "$_PYSPARK_DRIVER_CONN_INFO_PATH" ]; do kill -0 $$ || exit; sleep 0.01; done
-        while [ -e "$_PYSPARK_DRIVER_CONN_INFO_PATH" ]; do sleep 0.01; done
+        exec 9<> <(:)  # never has a line: to wait for one starts no process, and the file is there
+        pause() {{ read -rt 0.002 -u 9; }}  # for some milliseconds only
+        until [ -e "$_PYSPARK_DRIVER_CONN_INFO_PATH" ]; do kill -0 $$ || exit; pause; done
+        while [ -e "$_PYSPARK_DRIVER_CONN_INFO_PATH" ]; do pause; done
         kill -KILL $$
     ) &
     ;;
