@@ -85,6 +85,7 @@ def _transactions(stage: Stage) -> _Measured:
     inserts, updates = [], []
     with running(stage, tables=1) as (shop, config, process), watched(process.pid) as peaks:
         first = stage.rows + 1
+        _visible_s(shop, config, "UPDATE orders1 SET quantity = 1 WHERE id = 1")  # does not count
         for rows in TRANSACTION_ROWS:
             insert = (
                 f"INSERT INTO orders1 SELECT i, 1, 9.99, 'customer number ' || i, false, "
