@@ -15,7 +15,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pgsluice.sinks.delta.log import commit_path, local_folder, stamp
+from pgsluice.sinks.delta.log import commit_path, local_folder, newest_version, stamp
 
 _MOST_TABLES = 2000
 _MOST_FILES = 1000
@@ -79,7 +79,8 @@ def take(uri: str) -> OpenedTable | None:
     table, newest = kept
     if stamp(commit_path(folder, table.version())) != newest:
         return None  # another table has its place, or the commit was cleaned up
-    if stamp(commit_path(folder, table.version() + 1)) is not None:
+    # A listing, because a network file system may say for a while that a new file is not there.
+    if newest_version(folder) != table.version():
         try:
             table.update_incremental()
         except (DeltaError, OSError):
