@@ -24,7 +24,8 @@ from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb, parse_jsonb
 
 _Places = npt.NDArray[np.int64]
 _TEXT: Final = pa.large_string()
-_QUOTE, _COMMA, _CLOSING_BRACE, _N = b'",}n'
+_QUOTE, _COMMA, _CLOSING_BRACE = b'",}'
+_FIRST_OF_NULL: Final = ord("n")
 _STEPS: Final = np.zeros(256, np.int8)
 _STEPS[list(b"{[")] = 1
 _STEPS[list(b"}]")] = -1
@@ -67,18 +68,18 @@ class _Members:
         is_inside = np.logical_xor.accumulate(signs == _QUOTE) if len(signs) else signs == _QUOTE
         depths = np.cumsum(np.where(is_inside, 0, _STEPS[signs]), dtype=np.int32)
         wanted = f'"{name}": '.encode()
-        found = places[(signs == _QUOTE) & is_inside & (depths == 1)]
-        found = found[found + len(wanted) <= len(data)]
+        names = places[(signs == _QUOTE) & is_inside & (depths == 1)]
+        names = names[names + len(wanted) <= len(data)]
         for index, byte in enumerate(wanted):
-            found = found[data[found + index] == byte]
+            names = names[data[names + index] == byte]
         is_end = (signs == _COMMA) & (depths == 1) | (signs == _CLOSING_BRACE) & (depths == 0)
         value_ends = places[is_end & ~is_inside]
-        rows = np.searchsorted(bounds, found, side="right") - 1
+        rows = np.searchsorted(bounds, names, side="right") - 1
         is_there = np.zeros(len(documents), np.bool_)
         starts = np.zeros(len(documents), np.int64)
         ends = np.zeros(len(documents), np.int64)
         is_there[rows] = True
-        starts[rows] = found + len(wanted)
+        starts[rows] = names + len(wanted)
         ends[rows] = value_ends[np.searchsorted(value_ends, starts[rows])]
         return cls(data, is_there, starts, ends)
 
@@ -90,7 +91,7 @@ class _Members:
         """The values as text: strings without quotation marks; NULL also for JSON's null."""
         first = self.data[np.minimum(self.starts, len(self.data) - 1)]
         is_string = self.is_there & (first == _QUOTE)
-        is_there = self.is_there & (first != _N)
+        is_there = self.is_there & (first != _FIRST_OF_NULL)
         return self._cut(self.starts + is_string, self.ends - is_string, is_there)
 
     def _cut(self, starts: _Places, ends: _Places, is_there: Mask) -> pa.Array:
@@ -140,7 +141,7 @@ def _of_documents(
         if pc.any(is_odd).as_py():
             computed = [compute(parse_jsonb(text)) for text in whole.filter(is_odd).to_pylist()]
             scalars = [make_scalar(value, values.type) for value in computed]
-            replaced = pa.concat_arrays([pa.repeat(one, 1) for one in scalars])
+            replaced = pa.concat_arrays([pa.repeat(value, 1) for value in scalars])
             values = pc.replace_with_mask(values, is_odd, replaced)
         if not documents.null_count:
             return values
@@ -155,7 +156,8 @@ def _text_of_member(site: Site) -> Compute | None:
         return None
     compute = KERNELS["jsonb_object_field_text(jsonb,text)"].make(site)
     return _of_documents(
-        lambda documents: _Members.find(documents, key).texts(), lambda one: compute(one, key)
+        lambda documents: _Members.find(documents, key).texts(),
+        lambda document: compute(document, key),
     )
 
 
@@ -180,7 +182,7 @@ def _exists(site: Site) -> Compute | None:
 
     return _of_documents(
         lambda documents: boolean_array(_Members.find(documents, key).is_there),
-        lambda one: test(one, key),
+        lambda document: test(document, key),
         only_objects=True,
     )
 
@@ -204,7 +206,7 @@ def _contains(site: Site) -> Compute | None:
             truth = has_member if truth is None else pc.and_(truth, has_member)
         return truth
 
-    return _of_documents(find, lambda one: test(one, wanted))
+    return _of_documents(find, lambda document: test(document, wanted))
 
 
 def _compared(signature: str) -> Callable[[Site], Compute | None]:
