@@ -36,8 +36,9 @@ def db(database) -> Database:
         "CREATE TABLE streamed (id int PRIMARY KEY)",
         "CREATE TABLE other (id int PRIMARY KEY)",
         "CREATE TABLE filler (v text)",
-        f"ALTER DATABASE \"{db.name}\" SET logical_decoding_work_mem = '64kB'",
     )
+    if db.server.programs.major >= 13:  # those from 14 on send large transactions in streams
+        db.execute(f"ALTER DATABASE \"{db.name}\" SET logical_decoding_work_mem = '64kB'")
     return db
 
 
@@ -69,7 +70,6 @@ def received(config: Config) -> dict[str, tuple[str, ...] | None]:
     return columns
 
 
-@pytest.mark.pg(">= 14")
 def test_facts_of_a_table_are_not_older_than_its_changes(db, tmp_path):
     config = configure(db, tmp_path / "spool", segment_ms=10)
     with capturing(db, config):
@@ -93,7 +93,6 @@ def test_capture_can_be_stopped_while_it_waits_for_the_catalog(db, tmp_path):
         await_that(lambda: received(config).get("plain") == ("id", "c"))
 
 
-@pytest.mark.pg(">= 14")
 def test_a_commit_that_waits_for_capture_itself_is_not_held(db, tmp_path):
     """The server takes capture's connection for a standby. Facts that do not fit are unknown."""
     config = configure(db, tmp_path / "spool", segment_ms=10)
