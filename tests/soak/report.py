@@ -32,7 +32,7 @@ targets are the real ones. Such runs show what depends on the server's version: 
 stream. What depends on Spark is shown by the rows of PostgreSQL 18.
 
 A row "merge = on_read" is of a run whose Delta tables were all merged so
-(`PGSLUICE_SOAK_MERGE=on_read`). The others used the default, `on_write`.
+(`PGSLUICE_SOAK_MERGE=on_read`). The others used the default, which merges small tables on write.
 """
 WITHOUT_SPARK = ", without Spark"
 COLUMNS = ("what", "figures", "shown", "seed", "took", "when, where")
