@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import KnownColumns
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.batch_work import apply_works
@@ -79,6 +81,18 @@ def rows_of(task: ApplyTables) -> list[dict[str, Any]]:
     location = make_sink(task.sink).location("public", "orders")
     rows = pa.RecordBatchReader.from_stream(DeltaTable(location).scan()).read_all()
     return sorted(rows.to_pylist(), key=lambda row: int(row["id"]))
+
+
+def sidecars(task: ApplyTables) -> list[str]:
+    """The names of the files that find the rows of keys."""
+    return [path.name for path in Path(task.sink["cache_dir"]).rglob("*.keys")]
+
+
+def live_files(task: ApplyTables) -> set[str]:
+    """What the sidecars of the table's files are called."""
+    snapshot = newest_snapshot(Path(make_sink(task.sink).location("public", "orders")))
+    assert snapshot is not None
+    return {f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.keys" for name in snapshot.files}
 
 
 def tasks(maker: SpoolMaker, folder: Path) -> list[ApplyTables]:
@@ -180,6 +194,7 @@ def test_pieces_leave_what_the_whole_batch_leaves(
         assert isinstance(again, TaskResult)
         assert again.skipped
         assert not task.staging_path or not Path(task.staging_path).exists()
+        assert set(sidecars(task)) <= live_files(task), "no other file is known any more"
 
 
 def test_inserts_into_a_table_without_a_key_are_shared(maker: SpoolMaker, tmp_path: Path) -> None:

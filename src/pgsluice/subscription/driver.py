@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -93,6 +94,7 @@ class SubscriptionDriver:
         self._config = config
         self._reader = SpoolReader(config.spool.path)
         self._folder = subscription_folder(config.spool.path, subscription.name)
+        self._staging = self._folder / "staging"
         self._rules = PublicationRules.of(config, subscription)
         self._results = BatchResults(subscription, self.tables, self._reader, report)
         self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
@@ -102,6 +104,8 @@ class SubscriptionDriver:
         )
         self.query = SubscriptionQuery(session, config, subscription, self._apply)
         self._logged: str | None = None
+        # What a run left that was killed: it may be as large as a transaction.
+        shutil.rmtree(self._staging, ignore_errors=True)
         for sentence in subscription.sink.without_effect():
             logger.warning("%s: %s", subscription.name, sentence)
 
@@ -157,7 +161,7 @@ class SubscriptionDriver:
             sends_all_origins=self._config.source.origin == "any",
             large_bytes=large_batch.LARGE_BYTES,
             piece_bytes=large_batch.PIECE_BYTES,
-            staging_path=str(self._folder / "staging"),
+            staging_path=str(self._staging),
         )
 
     # Between batches

@@ -44,7 +44,12 @@ from pgsluice.sinks.delta.log import Snapshot, local_folder, newest_snapshot
 from pgsluice.sinks.delta.merge import merge
 from pgsluice.sinks.delta.opened_tables import OpenedTable, keep, take
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
-from pgsluice.sinks.delta.staged_changes import applied_changes, commit_actions, stage_changes
+from pgsluice.sinks.delta.staged_changes import (
+    applied_changes,
+    commit_actions,
+    forget_sidecars,
+    stage_changes,
+)
 from pgsluice.sinks.delta.statistics import writer_properties
 from pgsluice.sinks.delta.store_errors import store_error
 from pgsluice.sinks.delta.upkeep import drop_vectors
@@ -203,6 +208,7 @@ class DeltaHandle:
             information=commit_marker.information(self._identity, position),
         )
         delta.update_incremental()
+        forget_sidecars(made, self._sink.cache_dir, staged)
         applied = applied_changes(made.version, staged, size)
         self._bytes_written = applied.bytes_written
         return applied

@@ -47,6 +47,7 @@ def stage_changes(
     """
     versions = _Versions(snapshot, snapshot)
     for net in pieces:
+        versions.key = net.key
         merge = VectorMerge(versions.last, index_of(net.key), table, may_rewrite=False)
         versions.add(merge.apply(net, searches_new=searches_new))
     versions.rewrite(SHARE_OF_DEAD if keeps_vectors else 0.0)
@@ -89,6 +90,26 @@ def commit_actions(
     return actions, sum(file["size"] for file in written)
 
 
+def forget_sidecars(
+    made: Snapshot, cache_dir: str | None, staged: Sequence[StagedChanges]
+) -> KeyIndex | None:
+    """Delete the sidecars of files that only tasks had, or that the commit took out of the table.
+
+    Args:
+        made: the version that it made.
+        cache_dir: see :class:`.KeyIndex`.
+
+    Returns:
+        the table's sidecars; None where the changes have no key.
+    """
+    key = _Share.joined([_Share.decode(part.payload) for part in staged]).key
+    if not key:
+        return None
+    index = KeyIndex.of(made, cache_dir, key)
+    index.forget(made.files)
+    return index
+
+
 def applied_changes(version: int, staged: Sequence[StagedChanges], size: int) -> Applied:
     """What a commit of staged changes did.
 
@@ -115,12 +136,14 @@ class _Versions:
         last: after the pieces that are merged.
         merged: what was counted.
         vector_files: those of all versions.
+        key: of the changes.
     """
 
     first: Snapshot
     last: Snapshot
     merged: Merged = field(default_factory=Merged)
     vector_files: set[str] = field(default_factory=set)
+    key: tuple[str, ...] = ()
 
     def add(self, merged: Merged) -> None:
         """Make one more version; new files that it does not have any more are deleted."""
@@ -159,7 +182,7 @@ class _Versions:
             rows_deleted=self.merged.rows_deleted,
             rows_skipped=self.merged.rows_skipped,
             bytes_written=sum(file["size"] for file in new),
-            payload=_Share(new, first.keys() - self.last.files.keys(), dead).encode(),
+            payload=_Share(self.key, new, first.keys() - self.last.files.keys(), dead).encode(),
         )
 
     def _new_files(self) -> list[DataFile]:
@@ -171,11 +194,13 @@ class _Share:
     """What some keys' changes make of a version of the table.
 
     Attributes:
+        key: of the changes; empty where there are none.
         new: ``add`` actions of new files, without vectors.
         gone: files of the version without live rows.
         dead: the dead rows of the version's files that changed, and those of new files.
     """
 
+    key: tuple[str, ...]
     new: Sequence[Mapping[str, Any]]
     gone: set[str]
     dead: Mapping[str, BitMap]
@@ -188,14 +213,16 @@ class _Share:
             for name, rows in share.dead.items():
                 dead[name] = dead.get(name, BitMap()) | rows
         new = [action for share in shares for action in share.new]
-        return cls(new, set().union(*(share.gone for share in shares)), dead)
+        key = max((share.key for share in shares), default=())  # one share may have no changes
+        return cls(key, new, set().union(*(share.gone for share in shares)), dead)
 
     def encode(self) -> bytes:
         """As JSON."""
         dead = {
             name: base64.b64encode(rows.serialize()).decode() for name, rows in self.dead.items()
         }
-        return json.dumps({"new": self.new, "gone": sorted(self.gone), "dead": dead}).encode()
+        share = {"key": self.key, "new": self.new, "gone": sorted(self.gone), "dead": dead}
+        return json.dumps(share).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> _Share:
@@ -204,7 +231,7 @@ class _Share:
         dead = {
             name: BitMap.deserialize(base64.b64decode(rows)) for name, rows in value["dead"].items()
         }
-        return cls(value["new"], set(value["gone"]), dead)
+        return cls(tuple(value["key"]), value["new"], set(value["gone"]), dead)
 
 
 def _without_vector(action: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,12 @@ from pgsluice.sinks.delta.features import definition, refuse_unknown_rules
 from pgsluice.sinks.delta.handle import content_of, first_rows
 from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.log import Snapshot, operations
-from pgsluice.sinks.delta.staged_changes import applied_changes, commit_actions, stage_changes
+from pgsluice.sinks.delta.staged_changes import (
+    applied_changes,
+    commit_actions,
+    forget_sidecars,
+    stage_changes,
+)
 from pgsluice.sinks.delta.upkeep import keep_up, live_rows
 from pgsluice.sinks.delta.vector_merge import VectorMerge
 
@@ -164,6 +169,7 @@ class VectorHandle:
         refuse_unknown_rules(self._snapshot, self._table.title)
         actions, size = commit_actions(self._snapshot, staged, keeps_vectors=True)
         self._commit("MERGE", [*self._allowed(), *actions], position)
+        self._index = forget_sidecars(self._snapshot, self._sink.cache_dir, staged)
         return applied_changes(self.version, staged, size)
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
