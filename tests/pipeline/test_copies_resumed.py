@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import signal
+from pathlib import Path
 
 import pytest
+from tests.support.children import CHILDREN
 from tests.support.databases import MakeDatabase
-from tests.support.local_spark import local_spark as local_spark
+from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
+from pgsluice.config import load_config
 from pgsluice.failpoints import arm
+from pgsluice.subscription.run import run
 
-pytestmark = pytest.mark.usefixtures("local_spark")
+
+def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the copies of this process read small portions, under a kept snapshot."""
+    use_local_spark(monkeypatch)
+    monkeypatch.setattr("pgsluice.copy.plan.PORTION_BYTES", 100_000)
+    monkeypatch.setattr("pgsluice.subscription.copy_round.KEPT_FROM_BYTES", 0)
 
 
 def killed_at(one: Pipeline, failpoint: str) -> None:
     """Run in a process that is killed at a failpoint."""
-
-    def run() -> None:
-        name, _, times = failpoint.partition("@")
-        arm(f"{name}=kill@{times or 1}")
-        one.once()
-
-    process = multiprocessing.get_context("fork").Process(target=run)
+    process = CHILDREN.Process(target=run_until, args=(one.path, failpoint))
     process.start()
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
+
+
+def run_until(config: Path, failpoint: str) -> None:
+    """The process that is killed."""
+    keep_small_copies(pytest.MonkeyPatch())
+    name, _, times = failpoint.partition("@")
+    arm(f"{name}=kill@{times or 1}")
+    run(load_config(config), once=True)
 
 
 def test_no_portion_is_read_twice(
@@ -36,8 +46,7 @@ def test_no_portion_is_read_twice(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("pgsluice.copy.plan.PORTION_BYTES", 100_000)
-    monkeypatch.setattr("pgsluice.subscription.copy_round.KEPT_FROM_BYTES", 0)
+    keep_small_copies(monkeypatch)
     one = pipeline(shop := database())
     shop.execute(
         "CREATE TABLE big (id int PRIMARY KEY, note text)",

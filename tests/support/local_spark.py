@@ -169,6 +169,11 @@ class _Stream:
 @pytest.fixture
 def local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process use a :class:`LocalSession`."""
+    use_local_spark(monkeypatch)
+
+
+def use_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the runs of this process use a :class:`LocalSession`."""
 
     @contextmanager
     def session(*_: object, **__: object) -> Iterator[SessionOnDemand]:
