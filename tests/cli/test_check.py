@@ -48,8 +48,14 @@ def role(shop: Database) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def replica() -> Iterator[EmbeddedServer]:
-    """A server with default settings: wal_level = replica, and no free slot."""
-    settings = {"wal_level": "replica", "max_replication_slots": "0", "max_wal_senders": "1"}
+    """A server with wal_level = replica, no free slot, and commits that wait for any standby."""
+    settings = {
+        "wal_level": "replica",
+        "max_replication_slots": "0",
+        "max_wal_senders": "1",
+        "synchronous_standby_names": "*",
+        "synchronous_commit": "local",
+    }
     with EmbeddedServer(18, settings=settings) as server:
         yield server
 
@@ -110,6 +116,7 @@ def test_a_server_with_default_settings(
     assert outcome.code == 1
     assert "error   wal_level: replica" in outcome.out
     assert "→ ALTER SYSTEM SET wal_level = logical;" in outcome.out
+    assert "synchronous_standby_names: the server takes pgsluice for a synchronous" in outcome.out
     assert "error   max_replication_slots: all 0 are in use" in outcome.out
     assert "→ ALTER SYSTEM SET max_replication_slots = 2;" in outcome.out
     assert "warning max_wal_senders: 1" in outcome.out

@@ -33,6 +33,7 @@ from pgsluice.preflight.server import (
     check_options,
     check_role,
     check_slots_and_walsenders,
+    check_standbys,
     check_version,
     check_wal_level,
 )
@@ -49,6 +50,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     check_connection,
     check_version,
     check_wal_level,
+    check_standbys,
     check_slots_and_walsenders,
     check_limits,
     check_options,

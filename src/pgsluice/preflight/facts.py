@@ -148,6 +148,7 @@ class SourceFacts:
     Attributes:
         wal_sender_timeout_ms: 0 if there is no timeout.
         is_behind_pooler: the process that greeted us is not the one that runs our statements.
+        is_awaited: the server would take capture for a synchronous standby.
         tables: the tables that the publications send, or that the first run will publish.
         rights: what our role may do with the tables that copies read.
         column_types: the types of their columns; None unless ``binary`` is configured.
@@ -160,6 +161,7 @@ class SourceFacts:
     server: ServerInfo
     wal_sender_timeout_ms: int
     is_behind_pooler: bool
+    is_awaited: bool
     replication: ReplicationFacts
     slot: SlotInfo | None
     publications: PublicationFacts

@@ -18,6 +18,7 @@ from pgsluice.capture.slot import generated_columns
 from pgsluice.catalog import (
     PublishedRelation,
     UserTable,
+    counts_as_standby,
     ensure_publications,
     publications_of,
     relations_of,
@@ -82,6 +83,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         session = connection.execute(_SESSION).fetchone()
         assert session is not None
         server = server_info(connection)
+        is_awaited = counts_as_standby(connection, _captures_name(connection))
         slot = slot_info(connection, source.slot)
         known = None if spool.received is None else spool.identity
         requested = None if known is None else known.publications
@@ -104,6 +106,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         server=server,
         wal_sender_timeout_ms=int(session[1]),
         is_behind_pooler=is_behind_pooler,
+        is_awaited=is_awaited,
         replication=_replication(source) if server.has_replication else ReplicationFacts(),
         slot=slot,
         publications=publications,
@@ -113,6 +116,12 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         catalog=catalog,
         sent=will_send,
     )
+
+
+def _captures_name(connection: Connection) -> str:
+    """The application_name that capture will have: the dsn's, or its own."""
+    name = connection.info.parameter_status("application_name") or ""
+    return "pgsluice capture" if name == "pgsluice check" else name
 
 
 def _replication(source: SourceConfig) -> ReplicationFacts:

@@ -44,6 +44,17 @@ def check_wal_level(facts: SourceFacts) -> Iterator[Finding]:
         )
 
 
+def check_standbys(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether commits at the source would wait for pgsluice."""
+    if facts.is_awaited:
+        yield warning(
+            "synchronous_standby_names",
+            "the server takes pgsluice for a synchronous standby: commits wait for it, and rows of "
+            "a partition that is made in a transaction that waits may be missing",
+            "name the standbys by their application_name in synchronous_standby_names, not '*'",
+        )
+
+
 def check_slots_and_walsenders(facts: SourceFacts) -> Iterator[Finding]:
     """Whether a slot and a walsender are free to stream, and another to copy meanwhile."""
     server = facts.server
