@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.children import CHILDREN
+from tests.support.children import Child
 from tests.support.databases import MakeDatabase
 from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
@@ -26,10 +26,7 @@ def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def killed_at(one: Pipeline, failpoint: str) -> None:
     """Run in a process that is killed at a failpoint."""
-    process = CHILDREN.Process(target=run_until, args=(one.path, failpoint))
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
+    assert Child(run_until, one.path, failpoint).wait(120) == -signal.SIGKILL
 
 
 def run_until(config: Path, failpoint: str) -> None:

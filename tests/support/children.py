@@ -8,7 +8,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+from collections.abc import Callable
+from multiprocessing import connection
 from multiprocessing.reduction import DupFd
+from threading import Lock
 from typing import Any
 
 from pgsluice.failpoints import arm
@@ -23,6 +26,56 @@ CHILDREN.set_forkserver_preload(
         "pgsluice.subscription.batch_reader",
     ]
 )
+
+
+_LOCK = Lock()
+
+
+class Child:
+    """A process that the fork server starts; any thread may ask for its exit code.
+
+    An exit code comes through a pipe, once, and whoever starts a process asks for those of all
+    others. Two threads that ask at the same moment would take it from each other: one of them gets
+    255. So only one thread starts or asks at a time.
+
+    Args:
+        target: what it does.
+        args: for ``target``; they are pickled.
+    """
+
+    def __init__(self, target: Callable[..., None], *args: object) -> None:
+        self._process = CHILDREN.Process(target=target, args=args, daemon=True)
+        with _LOCK:
+            self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def sentinel(self) -> int:
+        """Becomes readable when it has ended."""
+        return self._process.sentinel
+
+    def poll(self) -> int | None:
+        """Its exit code, the negative number of a signal, or None while it runs."""
+        with _LOCK:
+            return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit code when it has ended; None when that took too long."""
+        connection.wait([self.sentinel], timeout)
+        return self.poll()
+
+    def terminate(self) -> None:
+        """Ask it to end, by SIGTERM."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._process.kill()
 
 
 class Inherited:

@@ -12,10 +12,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from multiprocessing import connection
-from threading import Lock
 
-from tests.support.children import CHILDREN, Inherited, take_over
+from tests.support.children import Child, Inherited, take_over
 
 from pgsluice.capture.child import main
 
@@ -32,25 +30,19 @@ class ForkedCapture:
         read_end, stdout = os.pipe()
         self.stdin = os.fdopen(write_end, "wb")
         self.stdout = os.fdopen(read_end, "rb")
-        self._lock = Lock()
         descriptors = [Inherited(stdin), Inherited(stdout), Inherited(2)]
-        self._process = CHILDREN.Process(
-            target=_run, args=(arguments, dict(os.environ), descriptors), daemon=True
-        )
-        self._process.start()
+        self._child = Child(_run, arguments, dict(os.environ), descriptors)
         os.close(stdin)
         os.close(stdout)
 
     @property
     def pid(self) -> int:
         """Its process."""
-        assert self._process.pid is not None
-        return self._process.pid
+        return self._child.pid
 
     def poll(self) -> int | None:
         """Its exit code, the negative number of a signal, or None while it runs."""
-        with self._lock:
-            return self._process.exitcode
+        return self._child.poll()
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end.
@@ -58,15 +50,14 @@ class ForkedCapture:
         Raises:
             subprocess.TimeoutExpired: it has not ended.
         """
-        connection.wait([self._process.sentinel], timeout)
-        code = self.poll()
+        code = self._child.wait(timeout)
         if code is None:
             raise subprocess.TimeoutExpired("capture", timeout or 0.0)
         return code
 
     def kill(self) -> None:
         """End it by SIGKILL."""
-        self._process.kill()
+        self._child.kill()
 
 
 def _run(arguments: list[str], environment: dict[str, str], descriptors: list[int]) -> None:

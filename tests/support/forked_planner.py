@@ -22,7 +22,7 @@ from contextlib import suppress
 from multiprocessing import connection
 from pathlib import Path
 
-from tests.support.children import CHILDREN, Inherited, take_over
+from tests.support.children import Child, Inherited, take_over
 
 PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 _PYTHON = """#!/bin/sh
@@ -80,10 +80,7 @@ def _fork(program: socket.socket) -> None:
             return
         with program.makefile("rb", buffering=0) as lines:
             environment = json.loads(lines.readline())
-        planner = CHILDREN.Process(
-            target=_plan, args=(environment, [Inherited(one) for one in descriptors]), daemon=True
-        )
-        planner.start()
+        planner = Child(_plan, environment, [Inherited(one) for one in descriptors])
         for descriptor in descriptors:
             os.close(descriptor)
         while program in connection.wait([program, planner.sentinel]):
@@ -91,9 +88,9 @@ def _fork(program: socket.socket) -> None:
                 planner.kill()
                 break
             planner.terminate()
-        planner.join()
+        code = planner.wait()
         with suppress(OSError):
-            program.sendall(b"%d\n" % (planner.exitcode or 0))
+            program.sendall(b"%d\n" % (code or 0))
 
 
 def _plan(environment: dict[str, str], descriptors: list[int]) -> None:
