@@ -24,6 +24,7 @@ ENTRY_POINTS = """\
 snapshots = installed_snapshot_sink:SnapshotSinkConfig
 broken = no_such_module:SinkConfig
 strange = installed_snapshot_sink:SnapshotSink
+bare = pgsluice.config:SinkConfig
 """
 
 
@@ -94,10 +95,14 @@ def test_the_sinks_own_model_validates_its_options() -> None:
         ('type = "snapshot"', 'unknown type "snapshot"; did you mean "snapshots"?'),
         (
             'type = "kafka"',
-            'unknown type "kafka"; it can be "broken", "delta", "snapshots", "strange"',
+            'unknown type "kafka"; it can be "bare", "broken", "delta", "snapshots", "strange"',
         ),
         ('type = "broken"', 'type "broken" (no_such_module:SinkConfig) cannot be loaded'),
         ('type = "strange"', 'type "strange" (installed_snapshot_sink:SnapshotSink) is no'),
+        (
+            'type = "bare"',
+            'type "bare" (pgsluice.config:SinkConfig) does not define "make", "target"',
+        ),
     ],
 )
 def test_the_error_names_a_type_that_cannot_be_used(sink: str, message: str) -> None:

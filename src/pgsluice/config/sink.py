@@ -12,6 +12,7 @@ A sink is loaded only when a configuration names its type.
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
@@ -43,9 +44,9 @@ class SinkConfig(Section):
     type: str
 
     @property
+    @abstractmethod
     def target(self) -> str:
         """Where the sink writes, without secrets. No two subscriptions may have the same."""
-        raise NotImplementedError
 
     def why_unreachable(self) -> str | None:
         """Why the targets cannot be reached, as one sentence; None: nothing is known against it.
@@ -73,6 +74,7 @@ class SinkConfig(Section):
         """
         return None
 
+    @abstractmethod
     def make(self, *, foreign_writes: str, cut_retention_s: float) -> object:
         """The sink: a :class:`pgsluice.sinks.contract.Sink`.
 
@@ -83,7 +85,6 @@ class SinkConfig(Section):
         Raises:
             ConfigError: what the sink needs is not installed.
         """
-        raise NotImplementedError
 
 
 def parse_sink(options: Mapping[str, Any]) -> SinkConfig:
@@ -123,6 +124,10 @@ def _model(type_name: Any) -> type[SinkConfig]:
     if not (isinstance(model, type) and issubclass(model, SinkConfig)):
         raise InvalidSink(
             [f'sink: type "{type_name}" ({known[type_name].value}) is no pgsluice SinkConfig']
+        )
+    if lacking := choices(model.__abstractmethods__):
+        raise InvalidSink(
+            [f'sink: type "{type_name}" ({known[type_name].value}) does not define {lacking}']
         )
     return model
 
