@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
@@ -91,7 +91,7 @@ class CopyRound:
         self.is_reading = False
         self._may_keep = may_keep
         self.claimed: frozenset[int] = frozenset()
-        self._works: tuple[CopyWork, ...] = ()
+        self._works: Mapping[int, CopyWork] = {}
         self._session = session
         self._config = config
         self._subscription = subscription
@@ -107,9 +107,9 @@ class CopyRound:
 
     def copies(self, oid: int) -> bool:
         """Whether a table waits for this round, and for no other."""
-        if oid in self.claimed:
-            return True
-        return any(work.facts.oid == oid and self._waits_for(work) for work in self._works)
+        # Asked for each table that waits, ten times a second: nothing is read from the disk.
+        work = self._works.get(oid)
+        return oid in self.claimed or (work is not None and self._is_planned(work))
 
     def claim(self, oids: Collection[int]) -> None:
         """Take tables on; the caller holds the tables' lock."""
@@ -222,7 +222,8 @@ class CopyRound:
     def _stage(
         self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
     ) -> Failure | None:
-        self._works, self.claimed = tuple(copy.work for copy in copies), frozenset()
+        works = {copy.work.facts.oid: copy.work for copy in copies}
+        self._works, self.claimed = works, frozenset()
         self.is_reading = True
         try:
             return self._stage_all(task, copies, journal)
@@ -326,8 +327,20 @@ class CopyRound:
     def _waits_for(self, work: CopyWork) -> bool:
         """Whether a table still waits for this very copy.
 
+        The spool may have dropped what follows the snapshot.
+        """
+        table = self._tables.get(work.facts.oid)
+        return (
+            table is not None
+            and self._is_planned(work)
+            and table.applied_through >= SpoolReader(self._config.spool.path).start()
+        )
+
+    def _is_planned(self, work: CopyWork) -> bool:
+        """Whether a table's record still says that this copy is made.
+
         A look may have found another name or that it is not sent any more; a user may have asked
-        for another copy; the spool may have dropped what follows the snapshot.
+        for another copy.
         """
         table = self._tables.get(work.facts.oid)
         return (
@@ -335,7 +348,6 @@ class CopyRound:
             and table.state is TableState.DATA_COPY
             and table.copy_number == work.copy_number
             and table.target_name == (work.namespace, work.name)
-            and table.applied_through >= SpoolReader(self._config.spool.path).start()
         )
 
     def _report_rows(self, copy: TableCopy, *, is_done: bool = False) -> None:
