@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 
+from pgsluice.catalog.leaves import below_cte
 from pgsluice.catalog.rights import table_rights
 
 Connection = psycopg.Connection[Any]
@@ -36,16 +37,8 @@ class LeafSize:
     is_readable: bool = True
 
 
-# Leaves whose DETACH CONCURRENTLY is pending are left out, as queries of the table leave them out.
 _SIZES = """
-WITH RECURSIVE below(root, oid) AS (
-    SELECT oid, oid FROM unnest(%s::oid[]) AS oid
-    UNION ALL
-    SELECT b.root, i.inhrelid
-    FROM below b
-    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid {attached}
-    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
-)
+WITH RECURSIVE {below}
 SELECT b.root, c.oid, n.nspname, c.relname,
        coalesce(pg_catalog.pg_table_size(c.oid), 0),
        coalesce(pg_catalog.pg_relation_size(c.oid), 0)
@@ -79,8 +72,7 @@ def leaf_sizes(connection: Connection, oids: Collection[int]) -> dict[int, tuple
 
 
 def _sizes(connection: Connection, oids: list[int]) -> dict[int, tuple[LeafSize, ...]] | None:
-    is_14 = connection.info.server_version >= _FIRST_WITH_PAGE_RANGES
-    query = _SIZES.format(attached="AND NOT i.inhdetachpending" if is_14 else "")
+    query = _SIZES.format(below=below_cte(connection.info.server_version))
     try:
         with connection.transaction():
             connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from pgsluice.catalog.filter_texts import FILTER_VERSION, FilterTexts
+from pgsluice.catalog.leaves import attached
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.source_tables import FIRST_NORMAL_OID
 from pgsluice.shown import shown
@@ -219,10 +220,9 @@ class _Catalog:
         relations = {
             int(oid): _Relation(*row) for oid, *row in connection.execute(_RELATIONS).fetchall()
         }
-        attached = "AND NOT i.inhdetachpending" if version >= 140000 else ""
         parents: dict[int, int] = {}
         children: defaultdict[int, list[int]] = defaultdict(list)
-        query = _PARTITIONS.format(attached=attached)
+        query = _PARTITIONS.format(attached=attached(version))
         for child, parent in connection.execute(query.encode()).fetchall():
             parents[int(child)] = int(parent)
             children[int(parent)].append(int(child))

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import errors, sql
 
 from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
+from pgsluice.catalog.leaves import below_cte
 
 Connection = psycopg.Connection[Any]
 
@@ -179,14 +180,7 @@ class Filenode:
 
 
 _FILENODES = """
-WITH RECURSIVE below(root, oid) AS (
-    SELECT oid, oid FROM unnest(%s::oid[]) AS oid
-    UNION ALL
-    SELECT b.root, i.inhrelid
-    FROM below b
-    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid {attached}
-    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
-)
+WITH RECURSIVE {below}
 SELECT b.root, c.oid, c.relfilenode::bigint, pg_catalog.pg_relation_filenode(c.oid)::bigint,
        c.reltoastrelid::bigint
 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid AND c.relkind = 'r'
@@ -195,13 +189,8 @@ ORDER BY b.root, c.oid
 
 
 def leaf_filenodes(connection: Connection, oids: Collection[int]) -> dict[int, dict[int, Filenode]]:
-    """The filenodes of each table's leaves by their OIDs; a plain table is its own leaf.
-
-    A leaf whose ``DETACH CONCURRENTLY`` is pending is left out, as queries of the table and the
-    publications leave it out.
-    """
-    is_14 = connection.info.server_version >= 140000
-    query = _FILENODES.format(attached="AND NOT i.inhdetachpending" if is_14 else "")
+    """The filenodes of each table's leaves by their OIDs; a plain table is its own leaf."""
+    query = _FILENODES.format(below=below_cte(connection.info.server_version))
     filenodes: dict[int, dict[int, Filenode]] = {oid: {} for oid in oids}
     for root, oid, *filenode in connection.execute(query, [list(oids)]).fetchall():
         filenodes[int(root)][int(oid)] = Filenode(*filenode)

@@ -1,0 +1,28 @@
+"""Which leaves a query of a partitioned table reads, as SQL.
+
+A leaf whose ``DETACH CONCURRENTLY`` is pending is left out, as queries of the table and the
+publications leave it out.
+"""
+
+from __future__ import annotations
+
+
+def attached(server_version: int) -> str:
+    """A condition on ``pg_inherits i``, to stand behind another one."""
+    return "AND NOT i.inhdetachpending" if server_version >= 140000 else ""
+
+
+def below_cte(server_version: int) -> str:
+    """``below(root, oid)``: of each table of a parameter, itself and all partitions below it.
+
+    The parameter is an array of OIDs. Needs WITH RECURSIVE.
+    """
+    return f"""
+below(root, oid) AS (
+    SELECT oid, oid FROM unnest(%s::oid[]) AS oid
+    UNION ALL
+    SELECT b.root, i.inhrelid
+    FROM below b
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid {attached(server_version)}
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+)"""  # noqa: S608 - the fragment is one of two constants
