@@ -112,6 +112,9 @@ def test_a_malformed_table_name_is_refused(text: str) -> None:
         ({"spool": "s", "task_mode": "true"}, "unknown option 'task_mode'"),
         ({"spool": "s", "dsn": ""}, "option dsn is empty"),
         ({"spool": "s", "publication_names": " , "}, "names nothing"),
+        ({"spool": "s", "table": "a.b", "columns": " , "}, "not a list of columns"),
+        ({"spool": "s", "table": "a.b", "columns": "a, b c"}, "not a list of columns"),
+        ({"spool": "s", "columns": "a"}, "for queries of one table"),
     ],
 )
 def test_an_error_names_the_wrong_option(options: dict[str, str], message: str) -> None:

@@ -32,6 +32,7 @@ from tests.support.spools import (
     OID,
     SCHEMA,
     START,
+    TEXT,
     SpoolMaker,
     configured,
     orders,
@@ -379,6 +380,29 @@ def test_tables_can_be_left_out(spool_maker: SpoolMaker) -> None:
         (task,) = reader.partitions()
         tables = [name for batch in reader.read(task) for name in batch.column("table").to_pylist()]
         assert tables == expected
+
+
+def test_columns_that_are_not_asked_for_are_not_decoded(spool_maker: SpoolMaker) -> None:
+    spool_maker.segment(
+        [
+            relation(OID, "t", [("id", INT4), ("broken", INT4), ("Note", TEXT)]),
+            Insert(OID, TupleData.of("1", "not a number", "x")),
+        ]
+    )
+    options = {"spool": str(spool_maker.path), "table": "public.t", "columns": '"Note", id'}
+    source = PgoutputDataSource(options)
+    assert source.schema().startswith("`id` int, `Note` string, `_change_type` ")
+    schema = StructType().add("id", IntegerType()).add("Note", StringType())
+    for field in SCHEMA.fields[2:]:
+        schema.add(field)
+    reader = source.reader(schema)
+    (task,) = reader.partitions()
+    (batch,) = reader.read(task)
+    shown = [(row["id"], row["Note"], row["_absent"]) for row in batch.to_pylist()]
+    assert shown == [(1, "x", [])]
+    with pytest.raises(ConfigError, match=r'table public\.t has no column "note"') as info:
+        PgoutputDataSource({**options, "columns": "note"}).schema()
+    assert info.value.hint == 'did you mean "Note"?'
 
 
 def test_a_given_schema_must_have_the_change_columns() -> None:

@@ -76,6 +76,7 @@ def decode_segment(
     texts: Collection[str] = (),
     *,
     unfit_texts: bool = False,
+    columns: Collection[str] | None = None,
 ) -> Iterator[RelationChanges]:
     """Decode a segment's changes.
 
@@ -87,6 +88,7 @@ def decode_segment(
         texts: names of columns whose values are also returned as PostgreSQL's text
             (``Tuples.texts``); for calls with one relation.
         unfit_texts: return the text of every column that has unfit values, too.
+        columns: names of the columns to decode; all others are null. None for all.
 
     Yields:
         the runs, ordered by their first change. The changes of one relation come in commit
@@ -99,7 +101,7 @@ def decode_segment(
     runs = [run for oid, messages in _by_relation(view, oids) for run in _runs(view, oid, messages)]
     runs.sort(key=lambda run: int(run.messages[0]))
     for run in runs:
-        yield _decode_run(view, run, options, overrides, texts, unfit_texts=unfit_texts)
+        yield _decode_run(view, run, options, overrides, texts, columns, unfit_texts=unfit_texts)
 
 
 def _by_relation(view: SegmentView, oids: Collection[int] | None) -> Iterator[tuple[int, Int64s]]:
@@ -167,6 +169,7 @@ def _decode_run(
     options: TypeOptions,
     overrides: Mapping[str, TypeOptions] | None,
     texts: Collection[str],
+    columns: Collection[str] | None,
     *,
     unfit_texts: bool,
 ) -> RelationChanges:
@@ -180,8 +183,9 @@ def _decode_run(
         relation,
         types,
         partial(text_type, relation, definition.facts),
-        {index for index, column in enumerate(relation.columns) if column.name in texts},
+        _indexes(relation, texts),
         unfit_texts=unfit_texts,
+        wanted=None if columns is None else _indexes(relation, columns),
     )
     actions = block.tags[messages]
     markers = _markers(reader, messages, actions)
@@ -216,6 +220,10 @@ def _decode_run(
         old_index=_index(count, with_old),
         old_kinds=markers * has_old,
     )
+
+
+def _indexes(relation: Relation, names: Collection[str]) -> set[int]:
+    return {index for index, column in enumerate(relation.columns) if column.name in names}
 
 
 def _schema(relation: Relation, reader: TupleReader) -> pa.Schema:

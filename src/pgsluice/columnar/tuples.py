@@ -43,6 +43,7 @@ class TupleReader:
         text_type: how the values of a column are printed, by its index.
         texts: the indexes of columns whose text is wanted.
         unfit_texts: the text of columns that have unfit values is wanted, too.
+        wanted: the indexes of the columns to decode, the others are null; None: all.
     """
 
     block: MessageBlock
@@ -52,6 +53,7 @@ class TupleReader:
     text_type: Callable[[int], ColumnType]
     texts: Collection[int]
     unfit_texts: bool
+    wanted: Collection[int] | None = None
 
     def read(
         self, rows: Int64s, offsets: Int64s, key_only: Mask | None = None
@@ -82,6 +84,9 @@ class TupleReader:
         texts: dict[int, Text] = {}
         for number, column_type in enumerate(self.types):
             kinds, starts, offsets = self._step(rows, offsets, limits)
+            if self.wanted is not None and number not in self.wanted:
+                columns.append(pa.nulls(len(rows), column_type.arrow_type))
+                continue
             hidden = key_only if not self.relation.columns[number].is_key else None
             missing = _missing(kinds, hidden)
             if missing is not None:

@@ -30,6 +30,7 @@ KNOWN = (
     "spool",
     "subscription",
     "table",
+    "columns",
     "exclude_tables",
     "publications_sql",
     "max_rows_per_batch",
@@ -105,6 +106,7 @@ class SourceOptions:
         spool: the spool's folder.
         subscription: name of the record that holds the query's position; streaming needs it.
         table: the table to read with its own columns; None: envelope rows of all tables.
+        columns: which of the table's columns to read, in the table's order; None: all.
         exclude_tables: tables that envelope rows leave out.
         dsn: the server, for its catalog and for the query's own capture; None: only the spool
             is read.
@@ -125,6 +127,7 @@ class SourceOptions:
     spool: Path
     subscription: str | None = None
     table: TableName | None = None
+    columns: tuple[str, ...] | None = None
     exclude_tables: tuple[TableName, ...] = ()
     dsn: str | None = None
     slot: str = "pgsluice"
@@ -174,6 +177,12 @@ class SourceOptions:
                 "exclude_tables is for queries without table, which read all tables",
                 hint="remove one of the two options",
                 option="exclude_tables",
+            )
+        if "columns" in values and "table" not in values:
+            raise ConfigError(
+                "option columns is for queries of one table",
+                hint="add the option table, or remove columns",
+                option="columns",
             )
         return cls(**values)
 
@@ -248,6 +257,19 @@ def _tables(_name: str, text: str) -> tuple[TableName, ...]:
     return TableName.parse_list(text)
 
 
+def _columns(name: str, text: str) -> tuple[str, ...]:
+    """Columns' names with commas between them, read by PostgreSQL's rules for identifiers."""
+    parts = [part.strip() for part in _LIST_ITEM.findall(text)]
+    matches = [_IDENTIFIER.fullmatch(part) for part in parts if part]
+    if not matches or None in matches:
+        raise ConfigError(
+            f"option {name}: {text!r} is not a list of columns",
+            hint='write names with commas between them, e.g. id, note, "Unit Price"',
+            option=name,
+        )
+    return tuple(_fold(match) for match in matches if match is not None)
+
+
 def _names(name: str, text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
@@ -305,6 +327,7 @@ def _prefix(_name: str, text: str) -> str:
 _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "subscription": _subscription,
     "table": _table,
+    "columns": _columns,
     "exclude_tables": _tables,
     "publication_names": _names,
     "max_rows_per_batch": _positive,

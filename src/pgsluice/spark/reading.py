@@ -100,12 +100,22 @@ class RowReader:
             return
         batches = envelope_batches if self.table is None else table_batches
         try:
-            for changes in decode_segment(view, oids, self.types, unfit_texts=True):
+            for changes in decode_segment(
+                view, oids, self.types, unfit_texts=True, columns=self._columns
+            ):
                 # A renamed relation belongs to a table only while it has the table's name.
                 if self._is_wanted(Definition(changes.relation, changes.facts)):
                     yield from batches(changes, self.declared)
         except ConversionError as error:
             raise TableError(error.what, hint=error.hint or _LEAVE_OUT, **error.facts) from error
+
+    @property
+    def _columns(self) -> Sequence[str] | None:
+        """The table's columns to decode: those that are declared. Envelope rows have all."""
+        if self.table is None:
+            return None
+        names: list[str] = self.declared.names
+        return names[: -len(CHANGE_COLUMNS)]
 
     def _is_wanted(self, definition: Definition) -> bool:
         if self.table is not None:

@@ -5,6 +5,7 @@ The schema is a DDL string: Spark asks the data source for it where no session e
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 from pgsluice.errors import ConfigError
@@ -43,13 +44,15 @@ def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions) -> str
 
     Args:
         columns: names and Spark types of the table's own columns.
-        options: for the prefix of the change columns.
+        options: for the prefix of the change columns, and for the columns that are asked for.
 
     Raises:
-        ConfigError: two columns have the same name for Spark, which ignores case.
+        ConfigError: two columns have the same name for Spark, which ignores case; or a column is
+            asked for that the table does not have.
     """
     prefix = options.change_column_prefix
-    declared = [*columns, *((prefix + name, kind) for name, kind in CHANGE_COLUMNS)]
+    change_columns = [(prefix + name, kind) for name, kind in CHANGE_COLUMNS]
+    declared = [*_asked_for(columns, options), *change_columns]
     seen: set[str] = set()
     for name, _ in declared:
         if name.lower() in seen:
@@ -60,6 +63,24 @@ def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions) -> str
             )
         seen.add(name.lower())
     return ", ".join(f"{quote(name)} {kind}" for name, kind in declared)
+
+
+def _asked_for(
+    columns: Iterable[tuple[str, str]], options: SourceOptions
+) -> Iterable[tuple[str, str]]:
+    if options.columns is None:
+        return columns
+    kinds = dict(columns)
+    for name in options.columns:
+        if name not in kinds:
+            near = difflib.get_close_matches(name, kinds, n=1)
+            known = ", ".join(kinds)
+            raise ConfigError(
+                f'option columns: table {options.table} has no column "{name}"',
+                hint=f'did you mean "{near[0]}"?' if near else f"its columns are: {known}",
+                option="columns",
+            )
+    return [(name, kind) for name, kind in kinds.items() if name in options.columns]
 
 
 def quote(name: str) -> str:
