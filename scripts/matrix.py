@@ -43,6 +43,7 @@ AREAS = (
     "columnar",
     "publication",
     "copy",
+    "snapshots",
     "subscription",
     "spark",
     "pipeline",

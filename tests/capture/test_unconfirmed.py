@@ -17,8 +17,8 @@ from pgsluice.catalog import sees_transaction
 from pgsluice.catalog.visibility import is_named
 from pgsluice.columnar import decode_segment
 from pgsluice.config import Config
-from pgsluice.copy import import_snapshot, temporary_snapshot
 from pgsluice.lsn import Lsn
+from pgsluice.snapshots import import_snapshot, temporary_snapshot
 from pgsluice.spool import SpoolReader
 
 LARGE = "INSERT INTO filler SELECT repeat('x', 500) FROM generate_series(1, 200)"

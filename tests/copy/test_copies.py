@@ -21,22 +21,13 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
 from tests.support.threads import beside
 
-from pgsluice.copy import (
-    CopyResult,
-    CopyTables,
-    CopyWork,
-    Snapshot,
-    TableCopy,
-    import_snapshot,
-    plan_portions,
-    reader,
-    temporary_snapshot,
-)
-from pgsluice.copy.ranges import PORTION_BYTES, Portion
+from pgsluice.copy import CopyResult, CopyTables, CopyWork, TableCopy
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import Failure, ParkReason, Remedy
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
+from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, reader, temporary_snapshot
+from pgsluice.snapshots.ranges import PORTION_BYTES, Portion
 from pgsluice.spark.tasks import attempt
 from pgsluice.subscription.discovery import source_tables
 

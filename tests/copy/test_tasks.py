@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from tests.support.local_spark import LocalSession
 
 from pgsluice.copy import CopyWork, TableCopy, stage_tables
-from pgsluice.copy.ranges import PORTION_BYTES, Portion, Read
 from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.contract import StagedRows
+from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, Read
 
 SMALL = 1000
 

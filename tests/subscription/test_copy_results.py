@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.copy import CopyResult, Snapshot
+from pgsluice.copy import CopyResult
 from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
+from pgsluice.snapshots import Snapshot
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.copy_round import copy_event
 from pgsluice.subscription.lifecycle import Attempts, next_state

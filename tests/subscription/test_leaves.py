@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.support.databases import MakeDatabase
 
-from pgsluice.copy import import_snapshot, temporary_snapshot
 from pgsluice.embedded import EmbeddedServer
+from pgsluice.snapshots import import_snapshot, temporary_snapshot
 from pgsluice.subscription.discovery import source_tables
 from pgsluice.subscription.leaf_keys import KeyProblem
 

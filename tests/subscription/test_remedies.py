@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 
-from pgsluice.copy import TableRewritten
 from pgsluice.errors import (
     EvaluationError,
     Failure,
@@ -19,6 +18,7 @@ from pgsluice.errors import (
     TableError,
     TargetUnreachable,
 )
+from pgsluice.snapshots import TableRewritten
 
 
 @pytest.mark.parametrize(

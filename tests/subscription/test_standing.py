@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from tests.support.databases import MakeDatabase
 
-from pgsluice.copy import import_snapshot, temporary_snapshot
 from pgsluice.errors import SourceRefused
 from pgsluice.sinks.target import TableOptions
+from pgsluice.snapshots import import_snapshot, temporary_snapshot
 from pgsluice.subscription.discovery import source_tables
 from pgsluice.subscription.standing import compare_standing
 from pgsluice.verification import ArrowRows

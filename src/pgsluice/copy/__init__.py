@@ -1,19 +1,14 @@
-"""Initial copies: tasks read portions of tables, and the stream continues them without a gap.
+"""Initial copies: tasks stage portions of tables, and the stream continues them without a gap.
 
-Every copy reads under the snapshot of a new replication slot, and its position is that slot's
-consistent point: what committed before it is in the snapshot, and what committed after it comes
-with the stream. ``pg_export_snapshot`` has no such point.
+Every copy reads under the snapshot of a new replication slot (:mod:`pgsluice.snapshots`), and its
+position is that slot's consistent point.
 
 A table that was renamed is copied from the target that it had, without a snapshot.
 """
 
 from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
 from pgsluice.copy.journal import CopyJournal
-from pgsluice.copy.keeper import SnapshotFile
-from pgsluice.copy.plan import plan_portions
-from pgsluice.copy.reader import TableRewritten
 from pgsluice.copy.renamed import CopyRenamed
-from pgsluice.copy.snapshot import Snapshot, SnapshotGone, import_snapshot, temporary_snapshot
 from pgsluice.copy.tasks import TableCopy, stage_tables
 
 __all__ = [
@@ -22,13 +17,6 @@ __all__ = [
     "CopyResult",
     "CopyTables",
     "CopyWork",
-    "Snapshot",
-    "SnapshotFile",
-    "SnapshotGone",
     "TableCopy",
-    "TableRewritten",
-    "import_snapshot",
-    "plan_portions",
     "stage_tables",
-    "temporary_snapshot",
 ]

@@ -10,15 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.copy.ranges import Portion
-from pgsluice.copy.reader import TableQuery, read_portion
-from pgsluice.copy.snapshot import Snapshot
 from pgsluice.errors import Failure, ParkReason, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions, column_type, target_table
+from pgsluice.snapshots.ranges import Portion
+from pgsluice.snapshots.reader import TableQuery, read_portion
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.tasks import attempt
 
 

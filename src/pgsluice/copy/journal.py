@@ -19,10 +19,10 @@ from typing import Any
 
 from pgsluice.catalog import LeafSize
 from pgsluice.copy.job import CopyTables, CopyWork
-from pgsluice.copy.ranges import Portion, Read
-from pgsluice.copy.snapshot import Snapshot
 from pgsluice.copy.tasks import TableCopy
 from pgsluice.sinks.contract import StagedRows
+from pgsluice.snapshots.ranges import Portion, Read
+from pgsluice.snapshots.snapshot import Snapshot
 
 
 class CopyJournal:

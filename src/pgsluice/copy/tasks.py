@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pgsluice.copy.job import CopyWork
-from pgsluice.copy.ranges import PORTION_BYTES, Portion, size_bytes
 from pgsluice.errors import Failure, Remedy
 from pgsluice.sinks.contract import StagedRows
+from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, size_bytes
 from pgsluice.spark.tasks import run_tasks
 
 if TYPE_CHECKING:

@@ -6,17 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pgsluice.config import Config
-from pgsluice.copy import (
-    CopyTables,
-    CopyWork,
-    Snapshot,
-    TableCopy,
-    import_snapshot,
-    plan_portions,
-)
-from pgsluice.copy.ranges import Portion
+from pgsluice.copy import CopyTables, CopyWork, TableCopy
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions
+from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.discovery import ReplicatedTable

@@ -12,21 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import (
-    CopyJournal,
-    CopyResult,
-    CopyTables,
-    CopyWork,
-    Snapshot,
-    SnapshotFile,
-    SnapshotGone,
-    TableCopy,
-    stage_tables,
-)
-from pgsluice.copy.ranges import PORTION_BYTES, WHOLE
+from pgsluice.copy import CopyJournal, CopyResult, CopyTables, CopyWork, TableCopy, stage_tables
 from pgsluice.errors import Failure, Remedy, SourceUnreachable
 from pgsluice.events import CopyProgress, MetricsEvent
 from pgsluice.failpoints import failpoint
+from pgsluice.snapshots import Snapshot, SnapshotFile, SnapshotGone
+from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolReader, TableRecord, TableState
 from pgsluice.spool.layout import COPY_JOURNAL, COPY_SNAPSHOT, subscription_folder

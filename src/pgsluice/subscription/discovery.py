@@ -30,8 +30,8 @@ from pgsluice.catalog.tables import Filenode
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.publication import Publisher, fingerprint
 from pgsluice.schema_rules import ALL_ACTIONS, ColumnState, SourceFingerprint
+from pgsluice.snapshots import published_content
 from pgsluice.sql import any_of
-from pgsluice.subscription.copy_query import published_content
 from pgsluice.subscription.leaf_keys import KeyProblem, find_key_problem, key_of, with_leaves_key
 from pgsluice.subscription.publication_rules import PublicationRules
 

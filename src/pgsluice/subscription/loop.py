@@ -16,10 +16,10 @@ from functools import partial
 
 from pgsluice.capture import CaptureProcess, PreparedSource
 from pgsluice.config import Config
-from pgsluice.copy import Snapshot
 from pgsluice.errors import ConfigError, SpoolFull
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
+from pgsluice.snapshots import Snapshot
 from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import raise_if_ended
 from pgsluice.spark.tasks import interrupt_tasks

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 
 from pgsluice.config import Config
-from pgsluice.copy import Snapshot
 from pgsluice.errors import (
     ConfigError,
     PgsluiceError,
@@ -22,6 +21,7 @@ from pgsluice.errors import (
     TargetUnreachable,
 )
 from pgsluice.events import RunStep
+from pgsluice.snapshots import Snapshot
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.driver import SubscriptionDriver

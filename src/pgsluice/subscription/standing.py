@@ -21,11 +21,11 @@ import psycopg
 from psycopg import sql
 
 from pgsluice.catalog import has_name, leaf_filenodes
-from pgsluice.copy import import_snapshot, temporary_snapshot
 from pgsluice.errors import Failure, PgsluiceError, SourceRefused
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sinks.target import TableOptions, target_table
+from pgsluice.snapshots import import_snapshot, temporary_snapshot
 from pgsluice.subscription.barrier import HOLD_S, BarrierAnswer, BarrierOwner
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.verification import ComparedTable, Comparison, TargetRows, compare

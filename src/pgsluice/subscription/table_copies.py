@@ -17,15 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import (
-    CopyRenamed,
-    Snapshot,
-    temporary_snapshot,
-)
+from pgsluice.copy import CopyRenamed
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, TargetUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
+from pgsluice.snapshots import Snapshot, temporary_snapshot
 from pgsluice.spark.tasks import run_tasks, tasks_at_once
 from pgsluice.spool import Spool, TableState
 from pgsluice.subscription.copy_plan import awaits_copy

@@ -10,9 +10,9 @@ import psutil
 import pytest
 from tests.support.databases import Database, MakeDatabase
 
-from pgsluice.copy import Snapshot, SnapshotFile, import_snapshot, temporary_snapshot
 from pgsluice.errors import SourceUnreachable
 from pgsluice.replication import connect_sql
+from pgsluice.snapshots import Snapshot, SnapshotFile, import_snapshot, temporary_snapshot
 
 COUNT = "SELECT count(*) FROM t"
 SESSIONS = """
@@ -64,7 +64,7 @@ def test_the_snapshot_outlives_its_slot_until_it_is_released(
 def test_a_snapshot_that_nobody_needs_is_given_up(
     shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.copy.keeper.KEPT_S", 0.1)
+    monkeypatch.setattr("pgsluice.snapshots.keeper.KEPT_S", 0.1)
     file = SnapshotFile(tmp_path / "copies.snapshot")
     kept(shop, file)
     wait_until_none(shop, SESSIONS)

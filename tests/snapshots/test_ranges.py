@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgsluice.catalog import LeafSize
-from pgsluice.copy.ranges import LeafRows, Portion, divide_table
+from pgsluice.snapshots.ranges import LeafRows, Portion, divide_table
 
 
 def leaf(oid: int, size_bytes: int, pages: int, *, is_readable: bool = True) -> LeafRows:

@@ -23,10 +23,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pgsluice.copy.snapshot import Snapshot, import_snapshot
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
+from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 
 KEPT_S = 600.0
 """How long the snapshot of a copy is kept that nobody goes on with."""
@@ -75,7 +75,7 @@ class SnapshotFile:
         """
         self.release()
         process = subprocess.Popen(
-            [sys.executable, "-m", "pgsluice.copy.keeper"],
+            [sys.executable, "-m", "pgsluice.snapshots.keeper"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

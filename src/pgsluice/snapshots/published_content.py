@@ -1,6 +1,6 @@
-"""What a copy reads of a table: made from what the server publishes of each of its relations.
+"""What is read of a table that publications send, from what the server publishes of its relations.
 
-A copy has to have the rows and values that the stream would have sent, so each leaf is read by
+A read has to have the rows and values that the stream would have sent, so each leaf is read by
 the rules of the relation that its changes are sent as: the topmost published partitioned table
 above it, else the leaf itself. Leaves without such a relation are not read. A column that a
 leaf's list leaves out is NULL in that leaf's rows.

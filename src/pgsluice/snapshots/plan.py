@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 
 from pgsluice.catalog import LeafSize, finds_pages, key_ranges, leaf_sizes
-from pgsluice.copy.ranges import PORTION_BYTES, WHOLE, LeafRows, Portion, divide_table
 from pgsluice.facts import RelationFacts
+from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE, LeafRows, Portion, divide_table
 
 
 def plan_portions(

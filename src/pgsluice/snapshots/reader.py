@@ -30,12 +30,12 @@ from psycopg import pq, sql
 
 from pgsluice.catalog import has_name, is_in_snapshot, leaf_filenodes
 from pgsluice.catalog.rights import grants, table_rights
-from pgsluice.copy.ranges import Portion, Read
-from pgsluice.copy.snapshot import Snapshot, import_snapshot
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.hints import copy_again
 from pgsluice.replication import broken_sessions, connect_sql
+from pgsluice.snapshots.ranges import Portion, Read
+from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 from pgsluice.types import ColumnType
 
 LOCK_TIMEOUT_S = 30
@@ -116,7 +116,7 @@ def read_portion(
 
     Args:
         snapshot: that its exporter still holds.
-        portion: of :func:`pgsluice.copy.ranges.divide_table`.
+        portion: of :func:`pgsluice.snapshots.ranges.divide_table`.
         schema: the target's schema, its fields in the order of ``query.columns``.
 
     Raises:
