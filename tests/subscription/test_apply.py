@@ -29,6 +29,7 @@ from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolWriter
+from pgsluice.subscription.apply import shares_of
 from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.wire import Insert, Truncate, TupleData, Update
 
@@ -193,6 +194,15 @@ def test_a_truncate_of_all_leaves_empties_the_table(maker: SpoolMaker, lake: Pat
         replace(truncated, leaves=frozenset(leaves), looked_through=end),
     )
     assert ids(lake) == [1]
+
+
+def test_tables_that_are_applied_at_once_share_their_time() -> None:
+    failure = Failure(Remedy.RETRY, "why")
+    done = TaskResult(Lsn(1), decode_s=0.1, merge_s=0.9)
+    shared = shares_of(1.0, [done, failure, done])
+    assert shared == [replace(done, decode_s=0.05, merge_s=0.45), failure, shared[0]]
+    assert shares_of(3.0, [done, done]) == [done, done]  # neither waited for the other
+    assert shares_of(1.0, [failure]) == [failure]
 
 
 def test_tables_that_share_a_task_fail_one_by_one(maker: SpoolMaker, lake: Path) -> None:

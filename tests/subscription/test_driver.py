@@ -15,6 +15,7 @@ from pgsluice.errors import Failure, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
+    OldTarget,
     Owner,
     RecordStore,
     SpoolReader,
@@ -25,6 +26,7 @@ from pgsluice.spool import (
 )
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import BarrierOwner
+from pgsluice.subscription.copy_plan import awaits_copy
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import PublishedAgain
@@ -32,6 +34,20 @@ from pgsluice.subscription.planning import Outcome, TableWork, TaskResult, plan_
 from pgsluice.subscription.table_events import BATCH_ATTEMPTS, BatchFailed, CopyRequested
 
 QUIET, GONE = OID + 1, OID + 2
+EVERY_TABLE = [
+    {"state": state, **more}
+    for state in set(TableState) - {TableState.UNPUBLISHED}
+    for more in (
+        {},
+        {"applied_through": Lsn(START)},
+        {"deferred": True, "next_due": 2.0**40},
+        {"deferred": True, "next_due": 0.0},
+        {"alter_after": Lsn(START), "alter_facts": "{}"},
+        {"to_verify": "why"},
+        {"old_target": OldTarget("public", "before", 1, 0)},
+        {"is_published": False},
+    )
+]
 
 
 def ready(name: str, **more: Any) -> TableRecord:
@@ -209,6 +225,30 @@ def test_a_cut_that_is_due_takes_deferred_tables_along(maker: SpoolMaker) -> Non
         record = take(driver, end)
         assert record.tables[OID].deferred is not is_due
         assert driver.is_behind() is is_due
+
+
+def test_tables_that_are_left_out_between_batches_have_nothing_to_do(maker: SpoolMaker) -> None:
+    end = maker.segment(orders(1))
+    level = {"applied_through": end}
+    for fields in EVERY_TABLE:
+        driver = driver_of(
+            maker, {OID: ready("orders", **{**level, **fields}), QUIET: ready("quiet", **level)}
+        )
+        driver.tables.advance(end)
+        driver.promote_copied()
+        driver._results.end_deferrals()
+        record = driver.tables.record
+        table = record.tables[OID]
+        is_marked = table.to_verify and table.is_active and table.is_published
+        is_altered = table.alter_after and table.is_active
+        is_waiting = table.is_to_copy or table.state is TableState.COPIED or table.deferred
+        has_work = plan_tables(SpoolReader(maker.path), record, record.position)
+        needs_more = any((is_marked, is_altered, is_waiting, has_work)) and not table.is_parked
+        assert QUIET not in driver.tables.unfinished
+        assert OID in driver.tables.unfinished or not needs_more, fields
+        assert bool(has_work) or not driver.is_behind() or bool(is_altered), fields
+        assert driver.copies.pending() == ([OID] if awaits_copy(table) else []), fields
+        assert list(driver.suspicious.marked()) == ([OID] if is_marked else []), fields
 
 
 @pytest.mark.parametrize(("merge_s", "waits"), [(0.4, False), (2.0, True)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -326,3 +328,32 @@ def test_publications_are_taken_over_by_all_subscriptions_or_by_none(
     for (old, _), (new, is_look_due) in zip(before, taken_over(), strict=True):
         assert new != old
         assert is_look_due
+
+
+def lines_of_an_idle_turn(maker: SpoolMaker, tables: int) -> int:
+    """How many lines of Python a run executes in one turn without anything to do."""
+    others = {OID + 10 + number: ready(f"t{number}") for number in range(tables)}
+    parked = {OID + 9: ready("parked", state=TableState.PARKED, error="why")}
+    running = RunningSubscription(
+        config_of(maker), driver_of(maker, {**others, **parked}), threading.Event()
+    )
+    running.driver.query._query = cast(Any, SimpleNamespace(isActive=True))
+    running._turn()
+    lines = 0
+
+    def count(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        running._turn()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_an_idle_turn_costs_the_same_for_one_table_and_for_many(maker: SpoolMaker) -> None:
+    assert 0 < lines_of_an_idle_turn(maker, 1) == lines_of_an_idle_turn(maker, 100)

@@ -9,7 +9,7 @@ reached are dropped.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,7 +120,7 @@ class _reading:  # noqa: N801 - a context manager reads as a verb
 class _Listed:
     """One listing of the segments' folder, and what it means."""
 
-    entries: list[Entry]
+    entries: Sequence[Entry]
     infos: dict[str, SegmentInfo]
     chain: list[SegmentInfo]
 
@@ -189,7 +189,7 @@ class SpoolReader:
     def all_segments(self) -> list[SegmentInfo]:
         """All segments and references, sorted by their ends; the chain is not checked."""
         entries, known = self._storage.entries(SEGMENTS), self._listed
-        if entries == known.entries:
+        if entries is known.entries or entries == known.entries:
             return known.chain
         infos: dict[str, SegmentInfo] = {}
         for entry in entries:

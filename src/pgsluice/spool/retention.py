@@ -20,6 +20,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
@@ -193,6 +194,32 @@ class RetentionState:
     problem: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _FoundHolds:
+    """The holds of one step, with what they were found from."""
+
+    records: list[SubscriptionRecord]
+    released: Released
+    unreadable: frozenset[str]
+    holds: list[Hold]
+    lowest: Hold | None
+
+    def are_of(
+        self, records: list[SubscriptionRecord], released: Released, unreadable: frozenset[str]
+    ) -> bool:
+        """Whether they were found from this; a record that was not written again is the same
+        object."""
+        return (
+            len(records) == len(self.records)
+            and all(map(is_, records, self.records))
+            and (released, unreadable) == (self.released, self.unreadable)
+        )
+
+
+def _lowest(holds: Sequence[Hold]) -> Hold | None:
+    return min(holds, key=lambda hold: hold.lsn, default=None)
+
+
 class Retention:
     """Deletes the segments of one spool that nobody needs; runs in the writer's process.
 
@@ -208,6 +235,7 @@ class Retention:
         self._policy = policy
         self._warn = warn
         self._is_full = False
+        self._found: _FoundHolds | None = None
 
     def step(self) -> RetentionState:
         """Delete what no hold needs; at the size limit, drop holds and delete more.
@@ -220,16 +248,13 @@ class Retention:
         kept = still_released(records, released, self._writer.reader.start(), errors)
         if kept != released:
             self._spool.write_released(kept)
-        holds = find_holds(records, self._policy.configured, kept, errors)
-        if holds:
-            self._writer.release(
-                min(hold.lsn for hold in holds),
-                written_before=time.time() - self._policy.retention_s,
-            )
+        found = self._find_holds(records, kept, errors)
+        lowest = found.lowest
+        if lowest is not None:
+            self._writer.release(lowest.lsn, written_before=time.time() - self._policy.retention_s)
         if self._is_over_limit():
-            holds = self._drop_holds(holds, kept)
+            lowest = _lowest(self._drop_holds(found.holds, kept))
         self._is_full = self._is_over_limit()
-        lowest = min(holds, key=lambda hold: hold.lsn, default=None)
         return RetentionState(
             self._writer.size_bytes(),
             self._is_full,
@@ -237,6 +262,18 @@ class Retention:
             self._writer.parts.waiting_bytes,
             "; ".join(f"nothing is deleted: {error.what}" for error in errors.values()) or None,
         )
+
+    def _find_holds(
+        self, records: list[SubscriptionRecord], released: Released, unreadable: Collection[str]
+    ) -> _FoundHolds:
+        """All holds; thousands of tables are gone through only if something has changed."""
+        unreadable = frozenset(unreadable)
+        found = self._found
+        if found is None or not found.are_of(records, released, unreadable):
+            holds = find_holds(records, self._policy.configured, released, unreadable)
+            found = _FoundHolds(records, released, unreadable, holds, _lowest(holds))
+            self._found = found
+        return found
 
     def _read_records(self) -> tuple[list[SubscriptionRecord], dict[str, SpoolError]]:
         """The records, and by subscription the errors of those that cannot be read.

@@ -14,10 +14,11 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
+from operator import is_
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol
 
@@ -65,8 +66,11 @@ class Storage(Protocol):
     def version(self, name: str) -> Hashable:
         """Differs for each file that an object's name has had."""
 
-    def entries(self, folder: str) -> list[Entry]:
-        """Objects in the shards of ``folder``, sorted by shard and name."""
+    def entries(self, folder: str) -> Sequence[Entry]:
+        """Objects in the shards of ``folder``, sorted by shard and name.
+
+        Readers poll it: where nothing has changed, it is mostly the same object as before.
+        """
 
     def delete(self, name: str) -> None:
         """Delete an object; a no-op if it does not exist."""
@@ -83,6 +87,7 @@ class LocalStorage:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._shards: dict[str, tuple[int, bool, list[Entry]]] = {}
+        self._folders: dict[str, tuple[list[list[Entry]], list[Entry]]] = {}
 
     def put(self, name: str, fill: Callable[[BinaryIO], None]) -> int:
         path = self.root / name
@@ -111,12 +116,19 @@ class LocalStorage:
         status = (self.root / name).stat()
         return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> Sequence[Entry]:
         try:
-            shards = sorted(shard.name for shard in (self.root / folder).iterdir())
+            with os.scandir(f"{self.root}/{folder}") as found:
+                shards = sorted(shard.name for shard in found)
         except FileNotFoundError:
             return []
-        return [entry for shard in shards for entry in self._list_shard(f"{folder}/{shard}")]
+        listed = [self._list_shard(f"{folder}/{shard}") for shard in shards]
+        known = self._folders.get(folder)
+        if known is not None and len(known[0]) == len(listed) and all(map(is_, known[0], listed)):
+            return known[1]
+        entries = [entry for shard in listed for entry in shard]
+        self._folders[folder] = listed, entries
+        return entries
 
     def _list_shard(self, shard: str) -> list[Entry]:
         """One shard's objects; the folder is read again only when its mtime has changed.
@@ -146,6 +158,8 @@ class LocalStorage:
             if path.is_dir():
                 return self._list_shard(shard)
             return []
+        if known is not None and entries == known[2]:
+            entries = known[2]
         self._shards[shard] = (mtime_ns, settled, entries)
         return entries
 

@@ -74,8 +74,10 @@ class ApplyTables:
         small = [work for work in works if work.size_bytes <= _SMALL_BYTES]
         large = [work for work in works if work.size_bytes > _SMALL_BYTES]
         run = partial(self.run, reader=SpoolReader(Path(self.spool_path), keep_bytes=_KEEP_BYTES))
+        began = time.monotonic()
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             results = [*threads.map(partial(attempt, run), small)]
+        results = shares_of(time.monotonic() - began, results)
         results += [attempt(self.run, work) for work in large]
         by_oid = {
             work.relation_oid: result for work, result in zip(small + large, results, strict=True)
@@ -251,6 +253,29 @@ class ApplyTables:
             rows_skipped=applied.rows_skipped,
             skipped=applied.skipped,
         )
+
+
+def shares_of(
+    seconds: float, results: Sequence[TaskResult | Failure]
+) -> list[TaskResult | Failure]:
+    """Results of tables that were applied at the same time, each with its share of that time.
+
+    Each table waited for the others as well. What is planned by these times (the pause until the
+    next merge, how tables are divided among tasks) is about the work of one table.
+
+    Args:
+        seconds: how long all of them took together.
+    """
+    waited = sum(
+        result.decode_s + result.merge_s for result in results if not isinstance(result, Failure)
+    )
+    share = min(1.0, seconds / waited) if waited else 1.0
+    return [
+        result
+        if isinstance(result, Failure)
+        else replace(result, decode_s=share * result.decode_s, merge_s=share * result.merge_s)
+        for result in results
+    ]
 
 
 def _result(

@@ -80,7 +80,7 @@ class BatchResults:
             if cut is not None:
                 self._last_cut = time.monotonic()
                 tables.keep_cut(*cut)
-            self.end_deferrals()
+        self.end_deferrals()
         self._report_batch(outcomes, started)
         tables.raise_failure()
 
@@ -92,7 +92,7 @@ class BatchResults:
         """
         is_cut_due = time.monotonic() - self._last_cut >= self._subscription.cut_interval_s
         passed = TimePassed(steady_now() if now is None else now, is_cut_due)
-        deferred = [oid for oid, table in self._tables.record.tables.items() if table.deferred]
+        deferred = [oid for oid, table in self._tables.unfinished.items() if table.deferred]
         if deferred:
             with self._tables.changing():
                 for oid in deferred:
@@ -103,7 +103,7 @@ class BatchResults:
         with self._tables.lock:
             copied = [
                 (oid, table.applied_through)
-                for oid, table in self._tables.record.tables.items()
+                for oid, table in self._tables.unfinished.items()
                 if table.state is TableState.COPIED
             ]
             if not copied:

@@ -11,7 +11,7 @@ wait an hour longer because the system's clock is set back by an hour.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pgsluice.spool import Cut, SubscriptionRecord
 
@@ -64,12 +64,11 @@ def next_cut(
 
 
 def kept_versions(
-    record: SubscriptionRecord, barrier_versions: Mapping[int, int]
+    record: SubscriptionRecord, barrier_versions: Mapping[int, int], oids: Collection[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Target versions that readers of cuts or at a barrier need, by table."""
-    versions = {oid: {version} for oid, version in barrier_versions.items()}
-    newest = () if record.cut is None else (record.cut,)
-    for cut in (*record.cuts, *newest):
-        for oid, version in cut.versions.items():
-            versions.setdefault(oid, set()).add(version)
-    return {oid: tuple(sorted(numbers)) for oid, numbers in versions.items()}
+    """Target versions that readers of cuts or at a barrier need, of these tables."""
+    cuts = [cut.versions for cut in (*record.cuts, record.cut) if cut is not None]
+    return {
+        oid: tuple(sorted({cut[oid] for cut in (barrier_versions, *cuts) if oid in cut}))
+        for oid in oids
+    }

@@ -147,17 +147,20 @@ class SubscriptionDriver:
                 self._results.record(end, [], started)
 
     def _apply_works(self, works: Sequence[TableWork], end: Lsn, started: float) -> None:
-        outcomes = apply_works(self._session, self._task(), works)
+        outcomes = apply_works(self._session, self._task(works), works)
         self._results.record(end, outcomes, started)
 
-    def _task(self) -> ApplyTables:
+    def _task(self, works: Sequence[TableWork]) -> ApplyTables:
+        """What applies these tables' work. It travels to each task, so it knows no other tables."""
+        oids = [work.relation_oid for work in works]
+        versions = barrier_versions(self._folder)
         return ApplyTables(
             spool_path=str(self._config.spool.path),
             spool_id=self._reader.spool.identity.spool_id,
             sink=sink_options(self.subscription),
             options=table_options(self.subscription),
-            keep_versions=kept_versions(self.tables.record, barrier_versions(self._folder)),
-            rules=None if self._rules is None else self._rules.in_force,
+            keep_versions=kept_versions(self.tables.record, versions, oids),
+            rules=None if self._rules is None else self._rules.of_tables(oids),
             sends_all_origins=self._config.source.origin == "any",
             large_bytes=large_batch.LARGE_BYTES,
             piece_bytes=large_batch.PIECE_BYTES,
@@ -189,10 +192,10 @@ class SubscriptionDriver:
         """Whether a table that may be merged now has work up to the position."""
         with self.tables.lock:
             self._results.end_deferrals()
-            record = self.tables.record
+            record, among = self.tables.durable, self.tables.unfinished
             return bool(
-                plan_tables(self._reader, record, record.position)
-                or plan_alterations(self._reader, record)
+                plan_tables(self._reader, record, record.position, among=among)
+                or plan_alterations(self._reader, record, among=among)
             )
 
     def end_earlier_deferrals(self) -> None:

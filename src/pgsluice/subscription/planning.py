@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pgsluice.errors import Failure
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change, sent_leaves
-from pgsluice.spool import SpoolReader, SubscriptionRecord
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
 
 _NOWHERE = Lsn(0)
 
@@ -107,16 +107,20 @@ def plan_tables(
     end: Lsn,
     *,
     with_deferred: bool = False,
+    among: Mapping[int, TableRecord] | None = None,
 ) -> list[TableWork]:
     """The tables that have changes between their own position and ``end``.
 
     Tables that are parked or not copied yet have none. Deferred ones (their
     merges cost more than the cadence allows) are left out unless ``with_deferred``; the driver
     clears the mark when the time has come, so that all who plan from one record agree.
+
+    Args:
+        among: those of the record's tables that are asked for; None: all.
     """
     tables = {
         oid: table
-        for oid, table in record.tables.items()
+        for oid, table in (record.tables if among is None else among).items()
         if table.is_active and table.applied_through < end and (with_deferred or not table.deferred)
     }
     if not tables:
@@ -137,16 +141,23 @@ def plan_tables(
 
 
 def plan_alterations(
-    reader: SpoolReader, record: SubscriptionRecord, *, with_deferred: bool = False
+    reader: SpoolReader,
+    record: SubscriptionRecord,
+    *,
+    with_deferred: bool = False,
+    among: Mapping[int, TableRecord] | None = None,
 ) -> list[TableWork]:
     """The tables whose targets get columns now that a look has found.
 
     Everything that was committed before the look is applied to them, so that none of their rows
     is to come without the columns.
+
+    Args:
+        among: see :func:`plan_tables`.
     """
     due = {
         oid: table
-        for oid, table in record.tables.items()
+        for oid, table in (record.tables if among is None else among).items()
         if table.is_active and table.alter_after and (with_deferred or not table.deferred)
     }
     if not due:

@@ -73,6 +73,10 @@ class PublicationRules:
 
         return take
 
+    def of_tables(self, oids: Collection[int]) -> dict[int, Mapping[int, Publisher]]:
+        """The rules in force of some tables."""
+        return {oid: self.in_force[oid] for oid in oids if oid in self.in_force}
+
     def publishers(
         self, connection: psycopg.Connection[Any], sent: Collection[int]
     ) -> Mapping[int, Publisher]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ from pgsluice.subscription.source import read_batches
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+_ASK_EVERY_S = 1.0
 
 
 class SubscriptionQuery:
@@ -42,6 +46,7 @@ class SubscriptionQuery:
         folder = subscription_folder(config.spool.path, subscription.name)
         self._checkpoint = folder / CHECKPOINT
         self._query: StreamingQuery | None = None
+        self._ask_at = 0.0
         self._batches = 0
         self._error: str | None = None
 
@@ -54,6 +59,7 @@ class SubscriptionQuery:
             max_rows=self._subscription.max_rows_per_batch,
             max_bytes=self._subscription.max_bytes_per_batch,
         )
+        self._ask_at = 0.0
         self._batches = 0
         self._error = None
         writer = (
@@ -64,8 +70,13 @@ class SubscriptionQuery:
         self._query = writer.trigger(availableNow=True).start() if once else writer.start()
 
     def is_active(self) -> bool:
-        """Whether the query runs."""
-        return self._query is not None and bool(self._query.isActive)
+        """Whether the query runs, or did within the last second: to ask costs two processes CPU."""
+        now = time.monotonic()
+        if now >= self._ask_at:
+            if self._query is None or not self._query.isActive:
+                return False
+            self._ask_at = now + _ASK_EVERY_S
+        return True
 
     def has_applied_batch(self) -> bool:
         """Whether the query has finished a batch since it was last started."""

@@ -32,8 +32,15 @@ def pending_requests(subscription_folder: Path) -> list[tuple[Path, int]]:
 
     A file that is not a request is renamed to ``*.invalid``, with a warning that names it.
     """
+    folder = subscription_folder / _FOLDER
+    try:
+        paths = sorted(folder.iterdir())
+    except FileNotFoundError:  # nobody has ever asked
+        return []
     requests = []
-    for path in sorted((subscription_folder / _FOLDER).glob("*.json")):
+    for path in paths:
+        if path.suffix != ".json":
+            continue
         try:
             requests.append((path, int(json.loads(path.read_bytes())["copy"])))
         except (ValueError, KeyError, TypeError):

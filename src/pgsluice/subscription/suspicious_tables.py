@@ -82,7 +82,7 @@ class SuspiciousTables:
         """The tables that have to be verified now; a parked one is copied first anyway."""
         return {
             oid: table
-            for oid, table in self._tables.durable.tables.items()
+            for oid, table in self._tables.unfinished.items()
             if table.to_verify and table.is_active and table.is_published
         }
 

@@ -84,7 +84,7 @@ class TableCopies:
 
     def pending(self) -> list[int]:
         """The tables that wait for a copy from the source, or for one to end."""
-        return [oid for oid, table in self._tables.durable.tables.items() if awaits_copy(table)]
+        return [oid for oid, table in self._tables.unfinished.items() if awaits_copy(table)]
 
     def tend(self, stop: threading.Event, first: Snapshot | None = None) -> None:
         """Copy the tables that wait in a thread of its own, if there are any; does not wait.
@@ -218,7 +218,7 @@ class TableCopies:
         with self._tables.lock:
             works = [
                 (oid, table)
-                for oid, table in self._tables.record.tables.items()
+                for oid, table in self._tables.unfinished.items()
                 if table.state is TableState.DATA_COPY and table.old_target is not None
             ]
             if not works:

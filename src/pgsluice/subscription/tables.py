@@ -63,6 +63,7 @@ class SubscriptionTables:
         self._effects: list[Transition] = []
         self._touched: dict[int, TableRecord | None] = {}
         self._left: dict[TargetName, FormerTarget] = {}
+        self._unfinished: tuple[SubscriptionRecord | None, Mapping[int, TableRecord]] = (None, {})
         self._load()
 
     def _load(self) -> None:
@@ -97,6 +98,24 @@ class SubscriptionTables:
     def position(self) -> Lsn:
         """The end of the last batch that is done."""
         return self._base.position
+
+    @property
+    def unfinished(self) -> Mapping[int, TableRecord]:
+        """The tables of the durable record that need more than their next changes.
+
+        They are asked for several times a second. All tables are gone through only after the record
+        has changed, so thousands of idle tables cost what one costs.
+        """
+        record, unfinished = self._unfinished
+        if record is not self.durable:
+            record = self.durable
+            unfinished = {
+                oid: table
+                for oid, table in record.tables.items()
+                if not _is_finished(table, record.position)
+            }
+            self._unfinished = record, unfinished
+        return unfinished
 
     def get(self, oid: int) -> TableRecord | None:
         """A published table; None: the subscription has none of this OID."""
@@ -322,6 +341,14 @@ class SubscriptionTables:
                 table.incomplete,
             )
         )
+
+
+def _is_finished(table: TableRecord, position: Lsn) -> bool:
+    """Whether nothing is to be done for a table until changes, a look or a user bring something."""
+    if table.is_parked:
+        return True
+    is_level = table.state is TableState.READY and table.applied_through >= position
+    return is_level and not (table.deferred or table.alter_after or table.to_verify)
 
 
 def _without(cut: Cut, oids: Collection[int]) -> Cut:
