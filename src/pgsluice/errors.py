@@ -56,6 +56,8 @@ class Remedy(StrEnum):
     """The catalog is looked at, then the work is tried again."""
     WAIT = "wait"
     """The work is tried again until it succeeds: the cause lies outside of the table."""
+    LATER = "later"
+    """A copy is given up for now, and begun again when what is in its way is gone."""
     STOP = "stop"
     """The whole subscription stops: its target cannot be used."""
 
@@ -70,7 +72,7 @@ class ParkReason(StrEnum):
     RIGHTS = "rights"
     """The role may not read it, or not all of its rows."""
     LOCK = "lock"
-    """Another session has locked it for longer than a copy waits."""
+    """Another session had locked it. Only earlier versions parked tables for it."""
     REWRITTEN = "rewritten"
     """It was rewritten, made again or renamed during each attempt of its copy."""
 

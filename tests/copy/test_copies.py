@@ -478,7 +478,12 @@ def test_a_table_that_is_gone_locked_or_not_ours_to_read(
         assert "copied by itself" in hint
         with other.transaction():
             other.execute("LOCK TABLE locked")
-            _says(one.copy(works["locked"], snapshot), "locked by another session")
+            locked = one.copy(works["locked"], snapshot)
+            assert locked.remedy is Remedy.LATER
+            pid = other.info.backend_pid
+            assert f"public.locked is locked by pid {pid}, whose transaction began at" in str(
+                locked.message
+            )
     assert well(one.copy_all()) == {"locked": 0}
 
 

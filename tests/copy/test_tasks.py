@@ -43,6 +43,8 @@ def stage(folder: Path, portions: Sequence[tuple[CopyWork, Portion]]) -> list[St
         before = (folder / "read").read_text().count(f"{work.name}{read.condition}\n")
         if work.name == "bad":
             results.append(Failure(Remedy.PARK, "why"))
+        elif work.name == "locked" or (work.name, read.condition, before) == ("free", "1", 1):
+            results.append(Failure(Remedy.LATER, "why"))
         elif work.name == "broken" or (work.name, before) == ("shaken", 1):
             results.append(Failure(Remedy.WAIT, "why"))
         else:
@@ -110,6 +112,25 @@ def test_a_portion_whose_session_broke_is_tried_again_some_times(copied) -> None
     assert {copy.work.name: copy.is_staged for copy in ended} == {"broken": False, "shaken": True}
     assert read.count("shaken0") == 2
     assert sum(line.startswith("broken") for line in read) == 4
+
+
+def test_a_table_that_is_locked_is_tried_again_while_others_are_read(
+    copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.copy.tasks._LOCK_RETRY_S", 0)
+    monkeypatch.setattr("pgsluice.copy.tasks.LOCK_PATIENCE_S", 0)
+    other = table("other", *[PORTION_BYTES] * 4)
+    ended, read = copied(table("locked", SMALL), table("free", *[PORTION_BYTES] * 3), other)
+    assert sorted(names(ended)) == ["free", "locked", "other"]
+    failed = {copy.work.name: copy.failure is not None for copy in ended}
+    assert failed == {"free": False, "locked": True, "other": False}
+    assert names(ended)[-1] == "locked", "it is given up when nothing else is to be read"
+    assert [line for line in read if line.startswith("free")] == [
+        "free0",
+        "free1",
+        "free1",
+        "free2",
+    ]
 
 
 def test_a_table_that_is_not_wanted_any_more_is_not_read(copied) -> None:

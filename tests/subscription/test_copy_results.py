@@ -48,6 +48,7 @@ def test_a_target_with_a_later_copy_was_not_loaded() -> None:
         (Remedy.WAIT, 0, TableState.DATA_COPY, ""),
         # A server that is away is not the table's fault.
         (Remedy.WAIT, COPY_ATTEMPTS - 1, TableState.DATA_COPY, ""),
+        (Remedy.LATER, COPY_ATTEMPTS - 1, TableState.INITIALISE, ""),
         (Remedy.STOP, COPY_ATTEMPTS - 1, TableState.DATA_COPY, ""),
     ],
 )

@@ -31,7 +31,12 @@ from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import PublishedAgain
 from pgsluice.subscription.planning import Outcome, TableWork, TaskResult, plan_tables
-from pgsluice.subscription.table_events import BATCH_ATTEMPTS, BatchFailed, CopyRequested
+from pgsluice.subscription.table_events import (
+    BATCH_ATTEMPTS,
+    BatchFailed,
+    CopyBegun,
+    CopyRequested,
+)
 
 QUIET, GONE = OID + 1, OID + 2
 EVERY_TABLE = [
@@ -351,6 +356,35 @@ def test_a_table_that_is_published_again_does_not_share_its_target(maker: SpoolM
     assert "another table of this subscription has the target" in str(
         tables.record.tables[OID].error
     )
+
+
+def test_a_copy_that_the_spool_has_no_room_for_waits_longer_each_time(
+    maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = driver_of(maker)
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def given_up_for_s() -> float:
+        """After how long a copy that was given up begins again."""
+        nonlocal now
+        driver.tables.apply(OID, CopyBegun(Lsn(START)))
+        driver.copies.put_off(OID)
+        began = now
+        table = driver.tables.record.tables[OID]
+        assert table.state is TableState.INITIALISE
+        assert "the spool reached its size limit while the table was copied" in str(table.error)
+        while not driver.copies.waiting():
+            now += 1
+        return now - began
+
+    driver.tables.request_copy(OID)
+    assert [given_up_for_s() for _ in range(8)] == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    driver.tables.apply(OID, CopyBegun(Lsn(START)))
+    driver.copies.put_off(OID)
+    assert not driver.copies.waiting()
+    driver.tables.request_copy(OID)
+    assert driver.copies.waiting() == [OID], "a user asks for it"
 
 
 def test_what_could_not_be_written_has_not_happened(maker: SpoolMaker) -> None:

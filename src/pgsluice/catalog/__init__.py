@@ -11,6 +11,7 @@ from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.filter_texts import FilterTexts
 from pgsluice.catalog.key_bounds import key_ranges
 from pgsluice.catalog.leaf_sizes import LeafSize, finds_pages, leaf_sizes
+from pgsluice.catalog.locks import locked_tables
 from pgsluice.catalog.managed_publications import (
     PublicationReport,
     drop_publications,
@@ -37,7 +38,6 @@ from pgsluice.catalog.tables import (
     has_name,
     is_in_snapshot,
     leaf_filenodes,
-    lockable_tables,
     partition_columns_of,
     readable_tables,
     tables_named,
@@ -80,7 +80,7 @@ __all__ = [
     "key_ranges",
     "leaf_filenodes",
     "leaf_sizes",
-    "lockable_tables",
+    "locked_tables",
     "missing_values",
     "our_publications",
     "partition_columns_of",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import sql
 
 from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
 from pgsluice.catalog.leaves import below_cte
@@ -134,27 +134,6 @@ def has_name(connection: Connection, oid: int, namespace: str, name: str) -> boo
     quoted = sql.Identifier(namespace, name).as_string(connection)
     row = connection.execute("SELECT pg_catalog.to_regclass(%s)::oid", [quoted]).fetchone()
     return row is not None and row[0] == oid
-
-
-def lockable_tables(connection: Connection, oids: Collection[int]) -> frozenset[int]:
-    """Which tables can be locked for reading now, with their partitions; nothing stays locked."""
-    if not oids:
-        return frozenset()
-    names = connection.execute(
-        "SELECT c.oid, c.oid::regclass::text FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s)",
-        [list(oids)],
-    ).fetchall()
-    return frozenset(int(oid) for oid, name in names if _can_lock(connection, name))
-
-
-def _can_lock(connection: Connection, quoted_name: str) -> bool:
-    lock = f"LOCK TABLE {quoted_name} IN ACCESS SHARE MODE NOWAIT"
-    try:
-        with connection.transaction(force_rollback=True):
-            connection.execute(lock.encode())
-    except (errors.LockNotAvailable, errors.UndefinedTable, errors.InsufficientPrivilege):
-        return False
-    return True
 
 
 def is_in_snapshot(connection: Connection, oid: int) -> bool:

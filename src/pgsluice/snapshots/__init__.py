@@ -11,7 +11,7 @@ from pgsluice.snapshots.keeper import SnapshotFile
 from pgsluice.snapshots.plan import plan_portions
 from pgsluice.snapshots.published_content import PublishedContent, published_content
 from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE, Portion, Read
-from pgsluice.snapshots.reader import TableQuery, TableRewritten, read_portion
+from pgsluice.snapshots.reader import TableLocked, TableQuery, TableRewritten, read_portion
 from pgsluice.snapshots.snapshot import (
     Snapshot,
     SnapshotGone,
@@ -28,6 +28,7 @@ __all__ = [
     "Snapshot",
     "SnapshotFile",
     "SnapshotGone",
+    "TableLocked",
     "TableQuery",
     "TableRewritten",
     "import_snapshot",

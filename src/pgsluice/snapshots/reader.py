@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.csv
 from psycopg import pq, sql
 
-from pgsluice.catalog import has_name, is_in_snapshot, leaf_filenodes
+from pgsluice.catalog import has_name, is_in_snapshot, leaf_filenodes, locked_tables
 from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
@@ -38,7 +38,8 @@ from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 from pgsluice.types import ColumnType
 
-LOCK_TIMEOUT_S = 30
+LOCK_TIMEOUT_S = 2
+"""How long a task waits for a lock: it has a core of Spark's meanwhile."""
 _BLOCK_BYTES = 8 * 1024 * 1024
 _GATHER_BYTES = 1024 * 1024
 _LARGEST_BLOCK_BYTES = 2**31 - 1
@@ -52,6 +53,17 @@ class TableRewritten(TableError):
     """
 
     remedy = Remedy.RETRY
+
+
+class TableLocked(TableError):
+    """Another session keeps us from reading the table for now."""
+
+    remedy = Remedy.LATER
+
+    @classmethod
+    def by(cls, sentence: str) -> TableLocked:
+        """The error for a table that is locked as the sentence says."""
+        return cls(sentence, hint="the table is copied by itself when the lock is gone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +134,8 @@ def read_portion(
     Raises:
         TableRewritten: the snapshot cannot see the table's rows, or the table was dropped or
             renamed.
-        TableError: the table is locked by others, or has a value that its column cannot hold.
+        TableLocked: another session has locked it.
+        TableError: it has a value that its column cannot hold.
         SourceUnreachable: no connection, or it broke.
     """
     with (
@@ -185,12 +198,11 @@ def _lock(
         for relation in named.values():
             connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relation))
     except psycopg.errors.LockNotAvailable as error:
-        raise TableError(
-            f"{query.table} is locked by another session for more than {LOCK_TIMEOUT_S} s",
-            hint="the table is copied by itself when the lock is gone; pg_locks has its session",
-            table=query.table,
-            reason=ParkReason.LOCK,
-        ) from error
+        connection.execute("ROLLBACK")
+        locked = locked_tables(connection, [query.facts.oid])
+        was_locked = f"{query.table} was locked by another session"
+        sentence = locked.get(query.facts.oid, was_locked)
+        raise TableLocked.by(sentence) from error
     except (
         psycopg.errors.UndefinedTable,
         psycopg.errors.InvalidSchemaName,

@@ -18,7 +18,6 @@ import psycopg
 from pgsluice.catalog import (
     NewPartitions,
     inspect_new_partitions,
-    lockable_tables,
     missing_values,
     readable_tables,
 )
@@ -68,12 +67,13 @@ class _Differences:
     Attributes:
         partitions: what is known of the rows that new partitions came with.
         missing: of leaves of tables with a new column: column -> the value of older rows.
-        usable: of the tables that are parked because they could not be read, those that can be.
+        readable: of the tables that are parked because the role may not read them, those that it
+            may read.
     """
 
     partitions: NewPartitions
     missing: Mapping[int, Mapping[str, str]]
-    usable: frozenset[int]
+    readable: frozenset[int]
 
 
 class CatalogLook:
@@ -212,8 +212,7 @@ class CatalogLook:
         return _Differences(
             partitions=inspect_new_partitions(self._connection, added, published_later),
             missing=missing_values(self._connection, leaves),
-            usable=readable_tables(self._connection, parked[ParkReason.RIGHTS])
-            | lockable_tables(self._connection, parked[ParkReason.LOCK]),
+            readable=readable_tables(self._connection, parked[ParkReason.RIGHTS]),
         )
 
     def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
@@ -281,10 +280,12 @@ class CatalogLook:
                 return bool(target.key) and {*target.key} <= {*target.schema.names}
             case ParkReason.COLUMNS:
                 return bool(target.schema.names)
-            case ParkReason.RIGHTS | ParkReason.LOCK:
-                return table.facts.oid in self._differences.usable
+            case ParkReason.RIGHTS:
+                return table.facts.oid in self._differences.readable
             case ParkReason.REWRITTEN:
                 return table.facts.oid in self._settled
+            case ParkReason.LOCK:
+                return True
         return False
 
     def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from pgsluice.catalog import locked_tables
 from pgsluice.config import Config
 from pgsluice.copy import CopyTables, CopyWork, TableCopy
 from pgsluice.replication import connect_sql, source_errors
@@ -25,11 +26,13 @@ class SourceTables:
         now: the tables by OID.
         fingerprints: those of the tables that a copy's snapshot has.
         portions: of the tables to copy, in that snapshot.
+        locked: those of them that another session keeps us from reading, with who does.
     """
 
     now: Mapping[int, ReplicatedTable]
     fingerprints: Mapping[int, SourceFingerprint]
     portions: Mapping[int, tuple[Portion, ...]]
+    locked: Mapping[int, str]
 
 
 def read_source(
@@ -53,9 +56,10 @@ def read_source(
         fingerprints = {
             table.facts.oid: table.fingerprint for table in looks.source_tables(connection)
         }
-        wanted = [now[oid].facts for oid in to_divide if oid in now]
+        locked = locked_tables(connection, to_divide)
+        wanted = [now[oid].facts for oid in to_divide if oid in now and oid not in locked]
         portions = plan_portions(connection, wanted)
-        return SourceTables(now, fingerprints, portions), seen
+        return SourceTables(now, fingerprints, portions, locked), seen
 
 
 def copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) -> TableCopy:

@@ -16,11 +16,12 @@ from pgsluice.copy import CopyJournal, CopyResult, CopyTables, CopyWork, TableCo
 from pgsluice.errors import Failure, Remedy, SourceUnreachable
 from pgsluice.events import CopyProgress, MetricsEvent
 from pgsluice.failpoints import failpoint
-from pgsluice.snapshots import Snapshot, SnapshotFile, SnapshotGone
+from pgsluice.snapshots import Snapshot, SnapshotFile, SnapshotGone, TableLocked
 from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolReader, TableRecord, TableState
 from pgsluice.spool.layout import COPY_JOURNAL, COPY_SNAPSHOT, subscription_folder
+from pgsluice.subscription.copy_pauses import CopyPauses
 from pgsluice.subscription.copy_plan import (
     SourceTables,
     awaits_copy,
@@ -39,6 +40,7 @@ from pgsluice.subscription.table_events import (
     CopyFinished,
     CopyPlanned,
     CopySuperseded,
+    CopyWaits,
 )
 from pgsluice.subscription.tables import SubscriptionTables
 
@@ -57,6 +59,7 @@ class CopyRound:
 
     Args:
         session: Spark's session, which is asked for when there is a table to copy.
+        pauses: takes the tables that have to wait.
         may_keep: the subscription's kept snapshot and journal are this round's.
         most_tasks: how many tasks a round may have at the same time, asked again and again.
         is_stopping: the round ends soon after it is true.
@@ -74,6 +77,7 @@ class CopyRound:
         tables: SubscriptionTables,
         looks: CatalogLooks,
         report: Callable[[MetricsEvent], None],
+        pauses: CopyPauses,
         *,
         may_keep: bool,
         most_tasks: Callable[[CopyRound], int],
@@ -89,6 +93,7 @@ class CopyRound:
         self._tables = tables
         self._looks = looks
         self._report = report
+        self._pauses = pauses
         self._most_tasks = most_tasks
         self._is_stopping = is_stopping
         folder = subscription_folder(config.spool.path, subscription.name)
@@ -225,6 +230,9 @@ class CopyRound:
         self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
     ) -> Failure | None:
         def report(copy: TableCopy, number: int) -> None:
+            self._say_waits(copy)
+            if copy.locked is not None:
+                return
             if journal is not None:
                 journal.staged(copy, number)
             failpoint("copy.staged")
@@ -253,6 +261,14 @@ class CopyRound:
                 waiting = result
         return waiting
 
+    def _say_waits(self, copy: TableCopy) -> None:
+        """Have the record say whether a table is locked."""
+        why = None if copy.locked is None else copy.locked.message
+        with self._tables.changing():
+            table = self._tables.get(copy.work.facts.oid)
+            if table is not None and table.error != why and self._is_planned(copy.work):
+                self._tables.apply(copy.work.facts.oid, CopyWaits(why))
+
     def _warn_of_age(self) -> None:
         if time.monotonic() >= self._warn_at:
             logger.warning(
@@ -279,7 +295,11 @@ class CopyRound:
                 record = self._tables.get(oid)
                 if record is not None and record.state is TableState.DATA_COPY:
                     self._tables.apply(oid, NotSent())
-            for table, _ in self._waiting(source, self.claimed):
+            for table, _ in list(self._waiting(source, source.locked)):
+                locked = TableLocked.by(source.locked[table.facts.oid])
+                self._pauses.for_lock(table.facts.oid)
+                self._tables.apply(table.facts.oid, CopyFailed(Failure.of(locked)))
+            for table, _ in list(self._waiting(source, self.claimed)):
                 # A table that is newer than the snapshot is refused by the copy's task.
                 fingerprint = source.fingerprints.get(table.facts.oid, table.fingerprint)
                 planned = CopyPlanned(fingerprint.to_text(), table.relations)
@@ -308,6 +328,9 @@ class CopyRound:
             failpoint("copy.committed")
             event = copy_event(result, work.copy_number, task.snapshot)
             table = self._tables.finish_copy(work.facts.oid, event)
+            self._pauses.end([work.facts.oid])
+            if table.state is TableState.INITIALISE:
+                self._pauses.for_lock(work.facts.oid)
         if isinstance(result, Failure) and result.details is not None:
             logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
         if table.state is TableState.COPIED:

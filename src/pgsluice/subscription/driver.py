@@ -27,7 +27,7 @@ from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
-from pgsluice.spool import RecordStore, SpoolReader, TableRecord
+from pgsluice.spool import RecordStore, SpoolReader, TableRecord, TableState
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription import large_batch
 from pgsluice.subscription.apply import ApplyTables
@@ -43,7 +43,6 @@ from pgsluice.subscription.barrier import (
 from pgsluice.subscription.batch_results import BatchResults
 from pgsluice.subscription.batch_work import apply_works
 from pgsluice.subscription.cadence import kept_versions
-from pgsluice.subscription.lifecycle import Event
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.planning import TableWork, plan_alterations, plan_tables
@@ -51,7 +50,7 @@ from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.query import SubscriptionQuery
 from pgsluice.subscription.suspicious_tables import SuspiciousTables
 from pgsluice.subscription.table_copies import TableCopies
-from pgsluice.subscription.table_events import BATCH_ATTEMPTS
+from pgsluice.subscription.table_events import BATCH_ATTEMPTS, HoldReleased
 from pgsluice.subscription.tables import SubscriptionTables
 
 if TYPE_CHECKING:
@@ -262,8 +261,12 @@ class SubscriptionDriver:
             is_whole = tables.position < floor
             tables.advance(floor)
             for oid, table in tables.record.tables.items():
-                if table.applied_through < floor and (is_whole or str(oid) in released):
-                    tables.apply(oid, Event.HOLD_RELEASED)
+                if table.applied_through >= floor or not (is_whole or str(oid) in released):
+                    continue
+                if table.state is TableState.DATA_COPY and not is_whole:
+                    self.copies.put_off(oid)
+                else:
+                    tables.apply(oid, HoldReleased())
 
     def raise_failure(self) -> None:
         """Raise what ended the query, if starting it again does not help.

@@ -79,12 +79,16 @@ class Event(StrEnum):
     OLD_TARGET_UNUSABLE = "old target cannot be copied"
     COPY_BEGUN = "copy begun"
     COPY_PLANNED = "copy planned"
+    COPY_WAITS = "copy waits"
+    """For a lock, or for transactions that are open."""
     COPY_FINISHED = "copy finished"
     COPY_SUPERSEDED = "copy skipped, since the target has a later one"
     COPY_FAILED_PARK = "copy failed: park"
     COPY_FAILED_RETRY = "copy failed: retry"
     COPY_FAILED_LAST = "copy failed: retry, after the last attempt"
     COPY_FAILED_WAIT = "copy failed: wait"
+    COPY_FAILED_LATER = "copy failed: later"
+    """Something keeps it from being read: it is begun again later, and holds nothing until then."""
     COPY_FAILED_STOP = "copy failed: stop"
     BATCH_APPLIED = "batch applied"
     BATCH_FAILED_PARK = "batch failed: park"
@@ -186,6 +190,7 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
             Event.ASSESSED: (_I, None),
             Event.NAME_CHANGED: (_I, None),
             Event.COPY_BEGUN: (_D, None),
+            Event.COPY_WAITS: (_I, None),
         },
         _D: {
             **_FOR_ALL,
@@ -197,12 +202,14 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
             Event.OLD_TARGET_UNUSABLE: (_I, None),
             Event.COPY_BEGUN: (_D, None),  # again: the attempt before failed or was cut off
             Event.COPY_PLANNED: (_D, None),
+            Event.COPY_WAITS: (_D, None),
             Event.COPY_FINISHED: (_F, None),
             Event.COPY_SUPERSEDED: (_D, None),
             Event.COPY_FAILED_PARK: (_P, None),
             Event.COPY_FAILED_RETRY: (_D, None),
             Event.COPY_FAILED_LAST: (_P, None),
             Event.COPY_FAILED_WAIT: (_D, None),
+            Event.COPY_FAILED_LATER: (_I, None),
             Event.COPY_FAILED_STOP: (_D, Effect.STOP),
         },
         _F: _active(_F),

@@ -32,7 +32,7 @@ _LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
 """A look must not wait behind a migration; the next poll looks again."""
 
 
-_UNSEEN = frozenset({ParkReason.RIGHTS, ParkReason.LOCK, ParkReason.REWRITTEN})
+_UNSEEN = frozenset({ParkReason.RIGHTS, ParkReason.REWRITTEN})
 
 
 class CatalogLooks:
@@ -160,8 +160,8 @@ class CatalogLooks:
         return frozenset(oid for oid, files in now.items() if before.get(oid) == files)
 
     def _waits_unseen(self) -> bool:
-        """Whether a table waits for what no row of its catalog shows: the role's rights, locks, an
-        end of rewrites."""
+        """Whether a table waits for what no row of its catalog shows: the role's rights, an end
+        of rewrites."""
         return any(
             table.is_parked and table.parked_for in _UNSEEN
             for table in self._tables.durable.tables.values()

@@ -11,20 +11,25 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pgsluice.catalog import locked_tables
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import CopyRenamed
+from pgsluice.copy import LOCK_PATIENCE_S, CopyRenamed
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, TargetUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.snapshots import Snapshot, temporary_snapshot
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.snapshots import Snapshot, TableLocked, temporary_snapshot
 from pgsluice.spark.tasks import run_tasks, tasks_at_once
 from pgsluice.spool import Spool, TableState
+from pgsluice.subscription.copy_pauses import CopyPauses
 from pgsluice.subscription.copy_plan import awaits_copy
 from pgsluice.subscription.copy_round import CopyRound
 from pgsluice.subscription.lifecycle import TableEvent
@@ -34,6 +39,8 @@ from pgsluice.subscription.options import sink_options
 from pgsluice.subscription.table_events import (
     COPY_ATTEMPTS,
     CopyFailed,
+    CopyWaits,
+    HoldReleased,
 )
 from pgsluice.subscription.tables import SubscriptionTables
 
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_TIMEOUT_S = 300.0
+_POLL_S = 0.5
 _MOST_ROUNDS = 2
 """How many snapshots are read at the same time: one, and one of tables that came later."""
 
@@ -70,6 +78,8 @@ class TableCopies:
         self._tables = tables
         self._looks = looks
         self._report = report
+        self._pauses = CopyPauses()
+        self._waits_until = 0.0
         self._running: list[_CopyThread] = []
 
     @property
@@ -103,7 +113,10 @@ class TableCopies:
             self._running.remove(thread)
             if thread.failure is not None:
                 raise thread.failure
-        if len(self._running) < _MOST_ROUNDS and not stop.is_set() and self._waiting():
+        if len(self._running) >= _MOST_ROUNDS or stop.is_set():
+            return
+        self._ask_for_locks()
+        if self.waiting():
             round_ = self._round(stop.is_set, self._beside_stream)
             thread = _CopyThread(
                 self._subscription.name,
@@ -122,6 +135,8 @@ class TableCopies:
     def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
         """Copy all tables that wait: first those that were renamed, which need no snapshot.
 
+        A table that is locked is waited for a while, but only once in a run.
+
         Args:
             first: the new slot's own snapshot, for the first copies of all.
             stop: give up soon after it is set.
@@ -133,7 +148,16 @@ class TableCopies:
         """
         self._copy_renamed()
         is_stopping = stop.is_set if stop is not None else bool
-        self._copy_all(self._round(is_stopping, lambda _, cores: cores), first, is_stopping)
+        self._copy_all(self._alone(is_stopping), first, is_stopping)
+        self._waits_until = self._waits_until or time.monotonic() + LOCK_PATIENCE_S
+        while self._pauses.locked() and time.monotonic() < self._waits_until and not is_stopping():
+            time.sleep(_POLL_S)
+            self._ask_for_locks()
+            if self.waiting():
+                self._copy_all(self._alone(is_stopping), None, is_stopping)
+
+    def _alone(self, is_stopping: Callable[[], bool]) -> CopyRound:
+        return self._round(is_stopping, lambda _, cores: cores)
 
     def _round(
         self, is_stopping: Callable[[], bool], share: Callable[[CopyRound, int], int]
@@ -149,6 +173,7 @@ class TableCopies:
             self._tables,
             self._looks,
             self._report,
+            self._pauses,
             may_keep=not self._running,
             most_tasks=most_tasks,
             is_stopping=is_stopping,
@@ -168,11 +193,11 @@ class TableCopies:
                 thread.uses_first = False
 
         with self._tables.lock:
-            round_.claim(self._waiting(round_))
+            round_.claim(self.waiting(round_))
         round_.resume()
         for number in range(1, COPY_ATTEMPTS + 1):
             with self._tables.lock:
-                round_.claim(self._waiting(round_))
+                round_.claim(self.waiting(round_))
                 if not round_.claimed or is_stopping():
                     return
                 round_.begin()
@@ -187,14 +212,60 @@ class TableCopies:
                 kind = TargetUnreachable if failure.is_of_target else SourceUnreachable
                 raise kind.of_text(failure.message)
 
-    def _waiting(self, round_: CopyRound | None = None) -> list[int]:
-        """The tables that wait for a copy, and that no other round copies."""
+    def waiting(self, round_: CopyRound | None = None) -> list[int]:
+        """The tables whose copies may begin now: no other round copies them."""
         others = [thread.round for thread in self._running if thread.is_alive()]
         return [
             oid
-            for oid in self.pending()
-            if not any(other.copies(oid) for other in others if other is not round_)
+            for oid, table in self._tables.unfinished.items()
+            if awaits_copy(table)
+            and not self._pauses.waits(oid, table)
+            and not any(other.copies(oid) for other in others if other is not round_)
         ]
+
+    def _ask_for_locks(self) -> None:
+        """Find out which of the tables that wait for a lock can be read now.
+
+        Raises:
+            SourceUnreachable: no connection.
+        """
+        tables, to_ask = self._tables.durable.tables, self._pauses.to_ask()
+        waiting = {
+            oid: tables[oid]
+            for oid in to_ask & tables.keys()
+            if tables[oid].state is TableState.INITIALISE and self._pauses.waits(oid, tables[oid])
+        }
+        self._pauses.end(to_ask - waiting.keys())
+        if not waiting:
+            return
+        with (
+            connect_sql(self._config.source.dsn, application="locked tables") as connection,
+            source_errors("asking for locks"),
+        ):
+            locked = locked_tables(connection, waiting)
+        self._pauses.end(waiting.keys() - locked.keys())
+        with self._tables.changing():
+            for oid, sentence in locked.items():
+                self._pauses.for_lock(oid)
+                table, why = self._tables.get(oid), str(TableLocked.by(sentence))
+                if table == waiting[oid] and table.error != why:
+                    self._tables.apply(oid, CopyWaits(why))
+
+    def put_off(self, oid: int) -> None:
+        """Have a table wait whose copy the spool has no room for, and say so in its record.
+
+        The copy was given up: what it needs of the spool is dropped.
+        """
+        pause_s = self._pauses.for_room(oid)
+        begins = datetime.now(UTC) + timedelta(seconds=pause_s)
+        self._tables.apply(
+            oid,
+            HoldReleased(
+                "the spool reached its size limit while the table was copied: the copy was given "
+                f"up, and begins again at {begins:%H:%M:%S} UTC\n"
+                "  → give the spool more room: it has to hold what is committed during the copy"
+            ),
+        )
 
     def _beside_stream(self, round_: CopyRound, cores: int) -> int:
         """A round's share of the cores: that of all copies, and none while a later one reads."""

@@ -55,6 +55,36 @@ class CopyRequested(SimpleEvent):
 
 
 @dataclass(frozen=True)
+class HoldReleased(SimpleEvent):
+    """The spool does not hold the table's changes any more.
+
+    Attributes:
+        why: what a table waits for that was being copied, for people.
+    """
+
+    event = Event.HOLD_RELEASED
+    why: str | None = None
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(super().change(table, attempts), error=self.why)
+
+
+@dataclass(frozen=True)
+class CopyWaits(SimpleEvent):
+    """The copy cannot go on now.
+
+    Attributes:
+        why: for people; None: nothing is in its way any more.
+    """
+
+    event = Event.COPY_WAITS
+    why: str | None
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, error=self.why)
+
+
+@dataclass(frozen=True)
 class CopyBegun(SimpleEvent):
     """A snapshot is about to be taken; the spool keeps what follows ``position``."""
 
@@ -146,6 +176,8 @@ class CopyFailed:
                 return Event.COPY_FAILED_PARK
             case Remedy.WAIT:
                 return Event.COPY_FAILED_WAIT
+            case Remedy.LATER:
+                return Event.COPY_FAILED_LATER
             case Remedy.STOP:
                 return Event.COPY_FAILED_STOP
             case _ if attempts.failures + 1 >= COPY_ATTEMPTS:
@@ -218,7 +250,7 @@ class BatchFailed:
                 return Event.BATCH_FAILED_PARK
             case Remedy.COPY:
                 return Event.BATCH_FAILED_COPY
-            case Remedy.WAIT:
+            case Remedy.WAIT | Remedy.LATER:
                 return Event.BATCH_FAILED_WAIT
             case Remedy.STOP:
                 return Event.BATCH_FAILED_STOP

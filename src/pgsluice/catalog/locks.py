@@ -1,0 +1,63 @@
+"""Which tables cannot be read now, because another session has locked them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog.leaves import below_cte
+
+Connection = psycopg.Connection[Any]
+
+# Only ACCESS EXCLUSIVE keeps others from reading. A session that waits for it does so, too: who
+# comes later stands behind it.
+_LOCKS = """
+WITH RECURSIVE {below}
+SELECT DISTINCT ON (b.root)
+       b.root, n.nspname, c.relname, l.granted, l.pid, coalesce(a.application_name, ''), p.gid,
+       pg_catalog.to_char(coalesce(a.xact_start, p.prepared) AT TIME ZONE 'UTC', 'HH24:MI:SS')
+FROM below b
+JOIN pg_catalog.pg_locks l ON l.locktype = 'relation' AND l.relation = b.oid
+    AND l.mode = 'AccessExclusiveLock' AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
+JOIN pg_catalog.pg_class c ON c.oid = b.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL
+    AND l.virtualtransaction = '-1/' || p.transaction::text
+ORDER BY b.root, l.granted DESC, l.pid
+"""
+
+
+def locked_tables(connection: Connection, oids: Collection[int]) -> dict[int, str]:
+    """The tables that another session keeps us from reading, with who does, in a sentence.
+
+    A table is locked if a partition of it is. Nothing is locked to find this out.
+
+    Args:
+        oids: tables, or roots of partitioned ones.
+    """
+    if not oids:
+        return {}
+    query = _LOCKS.format(below=below_cte(connection.info.server_version))
+    rows = connection.execute(query, [list(oids)]).fetchall()
+    return {int(oid): _sentence(*facts) for oid, *facts in rows}
+
+
+def _sentence(
+    namespace: str,
+    name: str,
+    is_granted: bool,
+    pid: int | None,
+    application: str,
+    gid: str | None,
+    began: str | None,
+) -> str:
+    who = f"prepared transaction {gid!r}" if pid is None else f"pid {pid}"
+    program = f" ({application})" if application else ""
+    since = f", whose transaction began at {began} UTC," if began else ""
+    if is_granted:
+        return f"{namespace}.{name} is locked by {who}{program}{since.removesuffix(',')}"
+    return f"{who}{program}{since} waits to lock {namespace}.{name}"

@@ -1,0 +1,59 @@
+"""Tables whose copies cannot begin or go on: they wait, and others are copied."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import psycopg
+import pytest
+from tests.support.databases import MakeDatabase
+from tests.support.local_spark import use_local_spark
+from tests.support.pipeline import MakePipeline
+
+from pgsluice.spool import TableState, find_record
+from pgsluice.subscription import copy_pauses, copy_round
+
+
+def test_a_table_that_is_locked_waits_and_the_others_are_copied(
+    database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_local_spark(monkeypatch)
+    monkeypatch.setattr(copy_pauses, "LOCK_POLL_S", 0.1)
+    one = pipeline(shop := database())
+    shop.execute(
+        "CREATE TABLE locked (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF locked DEFAULT",
+        "CREATE TABLE free (id int PRIMARY KEY)",
+        "INSERT INTO locked VALUES (1)",
+        "INSERT INTO free VALUES (1)",
+    )
+    read_source = copy_round.read_source
+    with shop.connect() as migration:
+
+        def locking(*arguments: Any) -> Any:
+            """A slot waits for a transaction that locks, so the lock comes after the snapshot."""
+            if migration.info.transaction_status is psycopg.pq.TransactionStatus.IDLE:
+                migration.execute("BEGIN; LOCK TABLE ONLY leaf")
+            return read_source(*arguments)
+
+        monkeypatch.setattr(copy_round, "read_source", locking)
+        with one.live():
+            one.wait_until(lambda: find_record(one.spool, "lake") is not None)
+            one.wait_until(lambda: len(one.record().tables) == 2)
+            one.wait_until(lambda: one.table("free").is_active)
+            one.wait_until(lambda: one.table("locked").error is not None)
+            waits = one.table("locked")
+            assert waits.state is TableState.INITIALISE
+            what, hint = str(waits.error).split("\n")
+            pid = migration.info.backend_pid
+            began = r"whose transaction began at \d\d:\d\d:\d\d UTC"
+            assert re.fullmatch(rf"public\.leaf is locked by pid {pid}, {began}", what)
+            assert hint == "  → the table is copied by itself when the lock is gone"
+            shop.execute("INSERT INTO free VALUES (2)")
+            one.wait_until(lambda: one.delta("free").to_pyarrow_table().num_rows == 2)
+            monkeypatch.setattr(copy_round, "read_source", read_source)
+            migration.execute("ROLLBACK")
+            one.wait_until(lambda: one.table("locked").is_active)
+            assert one.table("locked").error is None
+        one.assert_equal("locked", "free")
