@@ -111,22 +111,65 @@ class TableStateChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyAmount:
+    """How much is copied, of one table or of several.
+
+    Attributes:
+        ranges, all_ranges: how many ranges are copied, and in all: a task copies one range.
+        rows: copied so far.
+        bytes, all_bytes: about how much of the source is read, and is to be read.
+        rows_per_s, bytes_per_s: over the last half minute; 0 if no range ended in it.
+    """
+
+    ranges: int = 0
+    all_ranges: int = 0
+    rows: int = 0
+    bytes: int = 0
+    all_bytes: int = 0
+    rows_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+
+    @property
+    def left_s(self) -> float | None:
+        """How long the rest takes at this rate; None: it is not known."""
+        if self.ranges >= self.all_ranges:
+            return 0.0
+        if not self.bytes_per_s:
+            return None
+        return max(self.all_bytes - self.bytes, 0) / self.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
 class CopyProgress:
     """The progress of a table's copy.
 
     Attributes:
         subscription, schema, table: names.
-        rows: the number of rows copied so far.
-        expected_rows: the server's estimate, never exact; None: not known.
         is_done: the copy is committed at the target.
     """
 
     subscription: str
     schema: str
     table: str
-    rows: int
-    expected_rows: int | None = None
+    amount: CopyAmount
     is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesProgress:
+    """The progress of all copies of a subscription that run now, and of those that ended since.
+
+    Attributes:
+        subscription: its name.
+        tables, all_tables: how many are copied, and in all.
+        waits_for: what tables wait for, each for one of these.
+    """
+
+    subscription: str
+    tables: int
+    all_tables: int
+    amount: CopyAmount
+    waits_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +184,12 @@ class RunStep:
 
 
 MetricsEvent = (
-    CaptureState | BatchFinished | TableApplied | TableStateChanged | CopyProgress | RunStep
+    CaptureState
+    | BatchFinished
+    | TableApplied
+    | TableStateChanged
+    | CopyProgress
+    | CopiesProgress
+    | RunStep
 )
 MetricsCallback = Callable[[MetricsEvent], None]

@@ -19,6 +19,8 @@ from pgsluice.events import (
     BatchFinished,
     CapturePhase,
     CaptureState,
+    CopiesProgress,
+    CopyAmount,
     CopyProgress,
     RunStep,
     TableApplied,
@@ -89,7 +91,8 @@ def test_the_live_view(*, is_terminal: bool) -> None:
         for name in ODD_NAMES:
             view(RunStep(f"waiting for {name}"))
             view(CaptureState(CapturePhase.RECONNECTING, message=f"publication {name}"))
-            view(CopyProgress("lake", name, name, 1, 10))
+            view(CopyProgress("lake", name, name, CopyAmount(1, 10)))
+            view(CopiesProgress(name, 0, 1, CopyAmount(1, 10), (name,)))
             view(TableApplied("lake", name, name, at, 1, 0.1, 1))
             view(TableStateChanged("lake", name, name, "p", str(TableError(f"{name}: bad"))))
             view(TableStateChanged("lake", name, name, "r", None, (f"not all of {shown(name)}",)))

@@ -18,7 +18,7 @@ from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.capture.health import CaptureHealth, write_health
 from pgsluice.cli.status_view import held_line, show
-from pgsluice.events import CapturePhase
+from pgsluice.events import CapturePhase, CopyAmount
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.spool_status import HeldSpool, SpoolStatus
 from pgsluice.monitor.status import SourceStatus, Status, SubscriptionStatus
@@ -33,6 +33,8 @@ from pgsluice.spool import (
     TableState,
     find_record,
 )
+from pgsluice.spool.copy_status import CopyStatus, write_copy_status
+from pgsluice.spool.layout import subscription_folder
 
 
 @pytest.fixture
@@ -195,6 +197,38 @@ class TestStatus:
             "keeps 3.0 GiB of changes since 2023-11-14 22:13:20 UTC, "
             f"for subscription lake, table public.bad at {record.position}"
         )
+
+    def test_says_how_far_copies_are_and_what_they_hold(
+        self, pgsluice: Command, captured: Path
+    ) -> None:
+        spool = captured.parent / "spool"
+        record = find_record(spool, "lake")
+        assert record is not None
+        copied = replace(record.tables[1], state=TableState.DATA_COPY)
+        planned = replace(copied, name="planned")
+        RecordStore.create(spool, replace(record, tables={1: copied, 5: planned}))
+        amount = CopyAmount(12, 40, 1_200_000, 3 << 28, 10 << 28, 60_000, 1 << 25)
+        whole = replace(amount, ranges=14, all_ranges=42)
+        write_copy_status(
+            subscription_folder(spool, "lake"),
+            CopyStatus({1: amount}, {5: "its snapshot"}, 2, 4, whole),
+        )
+        (lake,) = _status(pgsluice, captured)["subscriptions"]
+        assert lake["copies"] == {
+            "tables": 2, "all_tables": 4, "ranges": 14, "all_ranges": 42, "rows": 1_200_000,
+            "bytes": 3 << 28, "all_bytes": 10 << 28, "rows_per_s": 60_000, "bytes_per_s": 1 << 25,
+            "left_s": 56.0,
+        }  # fmt: skip
+        waiting, copying = lake["tables"]
+        held_bytes = _status(pgsluice, captured)["spool"]["bytes"]
+        assert waiting["copy"] == {"waits_for": "its snapshot", "held_bytes": held_bytes}
+        assert (copying["state"], copying["copy"]["ranges"]) == ("d", 12)
+        out = pgsluice("status", captured).out
+        far = "1,200,000 rows, 768.0 MiB of 2.5 GiB, 32.0 MiB/s, 60,000 rows/s, about 56 s left"
+        assert f"copies: 2 of 4 tables, 14 of 42 ranges, {far}" in out
+        assert f"public.t: 12 of 40 ranges, {far}; keeps " in out
+        assert "copying, 12 of 40 ranges" in out
+        assert "public.planned: waits for its snapshot; keeps " in out
 
     def test_works_while_the_server_is_down(self, pgsluice: Command, captured: Path) -> None:
         text = captured.read_text()

@@ -13,6 +13,8 @@ from pgsluice.events import (
     BatchFinished,
     CapturePhase,
     CaptureState,
+    CopiesProgress,
+    CopyAmount,
     CopyProgress,
     MetricsEvent,
     RunStep,
@@ -128,16 +130,32 @@ def test_a_clean_end_of_capture_prints_nothing(lines: Lines) -> None:
     assert lines(full) == ["capture stopped: no room is left on the disk"]
 
 
+def _amount(ranges: int, rows: int, rate: float = 0.0) -> CopyAmount:
+    return CopyAmount(ranges, 4, rows, ranges << 20, 4 << 20, rows / 10, rate)
+
+
 def test_a_copy_prints_its_beginning_and_its_end(lines: Lines) -> None:
     assert lines(
         TableStateChanged("lake", "public", "t", "d"),
-        CopyProgress("lake", "public", "t", 0, 5000),
-        CopyProgress("lake", "public", "t", 2500, 5000),
-        CopyProgress("lake", "public", "t", 5010, 5000, is_done=True),
+        CopyProgress("lake", "public", "t", _amount(1, 1000)),
+        CopyProgress("lake", "public", "t", _amount(2, 2500)),
+        CopyProgress("lake", "public", "t", _amount(4, 5010), is_done=True),
         TableStateChanged("lake", "public", "t", "f"),
     ) == [
-        "lake: public.t is being copied, about 5,000 rows",
+        "lake: public.t is being copied, 4.0 MiB in 4 ranges",
         "lake: public.t copied, 5,010 rows",
+    ]
+
+
+def test_lines_say_every_ten_seconds_how_far_copies_are(lines: Lines) -> None:
+    of_table = CopyProgress("lake", "public", "t", _amount(2, 2500, 2**18))
+    of_all = CopiesProgress("lake", 1, 3, _amount(3, 2600, 2**19), ("its snapshot",))
+    table_far = "2 of 4 ranges, 2,500 rows, 2.0 MiB of 4.0 MiB, 256.0 KiB/s, 250 rows/s"
+    all_far = "3 of 4 ranges, 2,600 rows, 3.0 MiB of 4.0 MiB, 512.0 KiB/s, 260 rows/s"
+    assert lines(of_table, of_all, 9.9, of_table, of_all, 0.1, of_table, of_all, of_all)[1:] == [
+        f"lake: public.t: {table_far}, about 8.00 s left",
+        f"lake: copies, 1 of 3 tables, {all_far}, about 2.00 s left",
+        "lake: tables wait for its snapshot",
     ]
 
 
@@ -151,9 +169,11 @@ def test_the_display_on_a_terminal() -> None:
     console = Console(file=file, force_terminal=True, width=120, color_system=None)
     with LiveView(console) as view:
         view(CaptureState(CapturePhase.STREAMING, _AT, _AT, 4096, 2**20))
-        view(CopyProgress("lake", "public", "big", 10, 100))
-        view(CopyProgress("lake", "public", "done", 7, 5, is_done=True))
-        view(CopyProgress("lake", "public", "empty", 0, None, is_done=True))
+        view(CopyProgress("lake", "public", "big", _amount(1, 10)))
+        view(CopyProgress("lake", "public", "done", _amount(4, 7), is_done=True))
+        view(CopyProgress("lake", "public", "empty", CopyAmount(1, 1), is_done=True))
+        view(CopiesProgress("lake", 2, 3, _amount(3, 17, 2**19)))
+        view(CopiesProgress("pond", 1, 1, _amount(4, 17)))
         view(TableStateChanged("lake", "public", "t", "r"))
         view(TableApplied("lake", "public", "t", _AT, 1000, 0.5))
         view(TableApplied("lake", "public", "t", _AT, 234, 0.5))
@@ -169,6 +189,8 @@ def test_the_display_on_a_terminal() -> None:
     assert "parked" in text
     assert "public.odd: why" in text
     assert "copy public.big" in text
+    assert re.search(r"copies of lake, 2 of 3 tables .* 3 of 4 ranges", text)
+    assert "copies of pond" not in text
     assert "copy public.done" not in text, "a bar goes when the copy has ended"
     assert re.search(r"public\.done +7 ", text), "and the rows that it copied are shown"
 

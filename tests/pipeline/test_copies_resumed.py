@@ -14,6 +14,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.config import load_config
 from pgsluice.failpoints import arm
+from pgsluice.monitor.status import read_status
 from pgsluice.subscription.run import run
 
 
@@ -54,6 +55,12 @@ def test_no_portion_is_read_twice(
     killed_at(one, "copy.committed")  # of the small table
     staged_before = one.table("big").copy_number
     killed_at(one, "copy.staged@3")
+    (lake,) = read_status(load_config(one.path)).subscriptions
+    copy = lake.copies.tables["public", "big"]
+    assert copy.amount is not None
+    assert copy.amount.ranges >= 3, "what is staged before is counted, too"
+    assert copy.amount.bytes < copy.amount.all_bytes
+    assert (lake.copies.done, lake.copies.all_tables) == (1, 2)
     shop.execute("DELETE FROM big WHERE id % 2 = 0", "INSERT INTO small VALUES (2)")
     with caplog.at_level(logging.INFO):
         one.once()

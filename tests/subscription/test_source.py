@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.support.spools import OID, START, SpoolMaker, configured, orders, transactional
 
 from pgsluice.errors import ConfigError, SpoolError
+from pgsluice.events import CopyAmount
 from pgsluice.lsn import Lsn
 from pgsluice.spark.spool_stream import offset_of
-from pgsluice.spool import Owner, SpoolReader, find_record
+from pgsluice.spool import (
+    Owner,
+    RecordStore,
+    SpoolReader,
+    TableRecord,
+    TableState,
+    find_record,
+)
+from pgsluice.spool.copy_status import CopyStatus, write_copy_status
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import BarrierOwner
 from pgsluice.subscription.batch_reader import BatchReader
@@ -73,6 +84,26 @@ def test_the_driver_keeps_the_record(maker: SpoolMaker) -> None:
     (work,) = planned(maker, end)
     assert work.relation_oid == OID
     assert work.size_bytes > 0
+
+
+def test_sparks_progress_says_how_far_copies_are(maker: SpoolMaker) -> None:
+    configured(maker)
+    reader = reader_of(maker)
+    assert "copies" not in (reader.reportLatestOffset() or {})
+    record = find_record(maker.path, "q")
+    assert record is not None
+    table = TableRecord("public", "big", TableState.DATA_COPY)
+    RecordStore.create(maker.path, replace(record, tables={OID: table}))
+    amount = CopyAmount(1, 4, 1000, 1 << 20, 4 << 20, 100, 2**18)
+    folder = subscription_folder(maker.path, "q")
+    write_copy_status(folder, CopyStatus({OID: amount}, {}, 0, 1, amount))
+    facts: dict[str, Any] = reader_of(maker).reportLatestOffset() or {}
+    far = {
+        "ranges": 1, "all_ranges": 4, "rows": 1000, "bytes": 1 << 20, "all_bytes": 4 << 20,
+        "rows_per_s": 100, "bytes_per_s": 2**18, "left_s": 12.0,
+    }  # fmt: skip
+    assert facts["copies"] == {"tables": 0, "all_tables": 1, **far, "by_table": {"public.big": far}}
+    json.dumps(facts)
 
 
 def test_messages_advance_a_subscription_and_are_no_tables_work(maker: SpoolMaker) -> None:

@@ -11,14 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from pgsluice.hints import with_config
+from pgsluice.monitor.copies_status import CopiesStatus, TableCopyStatus
 from pgsluice.monitor.spool_status import HeldSpool, SpoolStatus
 from pgsluice.monitor.status import CaptureStatus, SourceStatus, Status, SubscriptionStatus
 from pgsluice.monitor.wording import (
     STATES,
+    format_amount,
     format_bytes,
     format_count,
     format_seconds,
+    ranges_of,
     state_words,
+    tables_of,
 )
 from pgsluice.shown import shown, shown_lines
 
@@ -42,6 +46,8 @@ def show(status: Status, console: Console, config: str) -> None:
     for subscription in status.subscriptions:
         console.print()
         console.print(_subscription_line(subscription), soft_wrap=True, highlight=False)
+        if (copies := _copies_line(subscription.copies)) is not None:
+            console.print(copies, soft_wrap=True, highlight=False)
         if subscription.tables or subscription.former:
             console.print(_tables(subscription))
         for text in _reasons(subscription, config):
@@ -54,6 +60,9 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
             yield _reason(table.title, with_config(table.error, config), "red")
         for why in table.incomplete:
             yield _reason(table.title, with_config(why, config), "yellow")
+        copy = subscription.copies.tables.get(table.target_name)
+        if copy is not None and (words := _copy_words(copy)):
+            yield _reason(table.title, words, "cyan")
         if advice := subscription.advice.get(table.title):
             yield _reason(table.title, advice, "cyan")
     for name, left in sorted(subscription.former.items()):
@@ -141,6 +150,23 @@ def _subscription_line(subscription: SubscriptionStatus) -> Text:
     return text.append(lag, style="default")
 
 
+def _copies_line(copies: CopiesStatus) -> Text | None:
+    """How far all copies are; None if there are none, or none is planned."""
+    if not copies.tables or not copies.all_tables:
+        return None
+    tables = f"{format_count(copies.done)} of {tables_of(copies.all_tables)}"
+    return Text(f"  copies: {tables}, {format_amount(copies.amount)}")
+
+
+def _copy_words(copy: TableCopyStatus) -> str:
+    """How far a table's copy is, what it waits for, and what it keeps."""
+    parts = [] if copy.amount is None else [format_amount(copy.amount)]
+    parts += [f"waits for {copy.waits_for}"] if copy.waits_for else []
+    if copy.held_bytes:
+        parts.append(f"keeps {format_bytes(copy.held_bytes)} of changes in the spool")
+    return "; ".join(parts)
+
+
 def _tables(subscription: SubscriptionStatus) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("  table")
@@ -149,11 +175,15 @@ def _tables(subscription: SubscriptionStatus) -> Table:
     table.add_column("rows", justify="right")
     for row in subscription.tables:
         words = state_words(row.shown_state, is_incomplete=bool(row.incomplete))
+        copy = subscription.copies.tables.get(row.target_name)
+        amount = None if copy is None else copy.amount
+        if amount is not None:
+            words += f", {format_count(amount.ranges)} of {ranges_of(amount.all_ranges)}"
         table.add_row(
             Text(f"  {row.title}"),
             Text(words, style="red" if row.is_parked else "yellow" if row.incomplete else ""),
             str(row.applied_through),
-            format_count(row.rows),
+            format_count(row.rows if amount is None else amount.rows),
         )
     for namespace, name in sorted(subscription.former):
         table.add_row(

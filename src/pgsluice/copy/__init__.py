@@ -8,11 +8,13 @@ A table that was renamed is copied from the target that it had, without a snapsh
 
 from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
 from pgsluice.copy.journal import CopyJournal
+from pgsluice.copy.progress import CopyCounts
 from pgsluice.copy.renamed import CopyRenamed
 from pgsluice.copy.tasks import LOCK_PATIENCE_S, TableCopy, stage_tables
 
 __all__ = [
     "LOCK_PATIENCE_S",
+    "CopyCounts",
     "CopyJournal",
     "CopyRenamed",
     "CopyResult",

@@ -60,12 +60,6 @@ class TableCopy:
         return sum(map(size_bytes, self.portions))
 
     @property
-    def expected_rows(self) -> int | None:
-        """About how many rows the table has, by what is staged of it; None: nothing is."""
-        read = sum(size_bytes(self.portions[number]) for number in self.staged)
-        return round(self.rows * self.size_bytes / read) if read else None
-
-    @property
     def rows(self) -> int:
         """How many rows are staged."""
         return sum(part.rows for part in self.staged.values())

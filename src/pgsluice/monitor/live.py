@@ -3,8 +3,8 @@
 A :class:`LiveView` is a metrics callback and a context manager. Events may come from any
 thread. On a terminal it redraws one display (:mod:`pgsluice.monitor.live_picture`). Elsewhere it
 prints lines for a log: what a run does at its start; each batch that applied rows, at most one
-line per second and subscription; a copy's beginning and end; and each table that is parked or
-has to be copied.
+line per second and subscription; a copy's beginning and end, and every ten seconds how far it is;
+and each table that is parked or has to be copied.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pgsluice.events import (
     BatchFinished,
     CapturePhase,
     CaptureState,
+    CopiesProgress,
     CopyProgress,
     MetricsEvent,
     RunStep,
@@ -37,12 +38,22 @@ from pgsluice.monitor.live_picture import (
     TableView,
     lag_of,
     picture,
-    rows_of,
 )
-from pgsluice.monitor.wording import STATES, format_seconds
+from pgsluice.monitor.wording import (
+    STATES,
+    format_amount,
+    format_bytes,
+    format_count,
+    format_seconds,
+    ranges_of,
+    rows_of,
+    tables_of,
+)
 from pgsluice.shown import shown
 
 _LINE_EVERY_S = 1.0
+_PROGRESS_EVERY_S = 10.0
+"""How often lines say how far a copy is."""
 _SAID_TIMES = tuple(10**power for power in range(1, 10))
 
 
@@ -82,6 +93,8 @@ class LiveView(Display):
         self._said: tuple[CapturePhase, str | None, int] | None = None
         """Of capture: what the last line was about."""
         self._trouble: CaptureState | None = None
+        self._progress_at: dict[str, float] = {}
+        """When the last line about the progress of a copy, or of all, was printed."""
 
     def __exit__(
         self,
@@ -113,6 +126,8 @@ class LiveView(Display):
                     self._on_state(event)
                 case CopyProgress():
                     self._on_copy(event)
+                case CopiesProgress():
+                    self._on_copies(event)
                 case _:
                     assert_never(event)
 
@@ -204,15 +219,42 @@ class LiveView(Display):
             self._line(f"{title} {state}: {why}")
 
     def _on_copy(self, event: CopyProgress) -> None:
-        row = self._row(event)
+        row, amount = self._row(event), event.amount
+        title = _title(event)
         if event.is_done:
-            row.rows, row.copy = event.rows, None
-            self._line(f"{_title(event)} copied, {rows_of(event.rows)}")
+            row.rows, row.copy = amount.rows, None
+            self._progress_at.pop(title, None)
+            self._line(f"{title} copied, {rows_of(amount.rows)}")
             return
         if row.copy is None:
-            about = f", about {event.expected_rows:,} rows" if event.expected_rows else ""
-            self._line(f"{_title(event)} is being copied{about}")
+            size = f"{format_bytes(amount.all_bytes)} in {ranges_of(amount.all_ranges)}"
+            self._line(f"{title} is being copied, {size}")
+            self._progress_at[title] = self._clock()
+        elif self._is_progress_due(title):
+            self._line(f"{title}: {format_amount(amount)}")
         row.copy = event
+
+    def _on_copies(self, event: CopiesProgress) -> None:
+        name = event.subscription
+        if event.tables >= event.all_tables and not event.waits_for:
+            self._view.copies.pop(name, None)
+            self._progress_at.pop(name, None)
+            return
+        if name not in self._view.copies:
+            self._progress_at[name] = self._clock()
+        elif self._is_progress_due(name):
+            tables = f"{format_count(event.tables)} of {tables_of(event.all_tables)}"
+            self._line(f"{shown(name)}: copies, {tables}, {format_amount(event.amount)}")
+            for waits_for in event.waits_for:
+                self._line(f"{shown(name)}: tables wait for {waits_for}")
+        self._view.copies[name] = event
+
+    def _is_progress_due(self, title: str) -> bool:
+        now = self._clock()
+        is_due = now >= self._progress_at.get(title, now) + _PROGRESS_EVERY_S
+        if is_due:
+            self._progress_at[title] = now
+        return is_due
 
     def _row(self, event: TableApplied | TableStateChanged | CopyProgress) -> TableView:
         name: TableName = (event.subscription, event.schema, event.table)

@@ -15,13 +15,22 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pgsluice.events import BatchFinished, CapturePhase, CaptureState, CopyProgress
+from pgsluice.events import (
+    BatchFinished,
+    CapturePhase,
+    CaptureState,
+    CopiesProgress,
+    CopyAmount,
+    CopyProgress,
+)
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.wording import (
+    format_amount,
     format_bytes,
     format_count,
     format_seconds,
     state_words,
+    tables_of,
 )
 from pgsluice.shown import shown, shown_lines
 
@@ -58,12 +67,14 @@ class RunView:
 
     Attributes:
         step: what the run does before changes are applied, or what it waits for; may be empty.
+        copies: the progress of all copies of a subscription that copies tables.
     """
 
     capture: CaptureState | None = None
     step: str = ""
     batches: dict[str, BatchFinished] = field(default_factory=dict)
     tables: dict[TableName, TableView] = field(default_factory=dict)
+    copies: dict[str, CopiesProgress] = field(default_factory=dict)
 
 
 def picture(view: RunView, console: Console) -> RenderableType:
@@ -116,19 +127,23 @@ def _reason(key: TableName, why: str, style: str) -> Text:
 
 
 def _copies(view: RunView) -> Iterator[RenderableType]:
-    """A bar for each copy that runs."""
+    """A bar for all copies of a subscription, and one for each copy that runs."""
+    for name, copies in view.copies.items():
+        title = f"copies of {name}, {format_count(copies.tables)} of {tables_of(copies.all_tables)}"
+        yield _bar(title, copies.amount)
+        for waits_for in copies.waits_for:
+            yield Text(shown(f"  tables wait for {waits_for}"), style="yellow")
     for key, table in view.tables.items():
-        if (copy := table.copy) is None:
-            continue
-        # The estimate may be too small, but a bar must not be full before the copy has ended.
-        total = None if copy.expected_rows is None else max(copy.expected_rows, copy.rows + 1)
-        line = Table.grid(padding=(0, 1))
-        line.add_row(
-            Text(shown(f"copy {key[1]}.{key[2]}")),
-            ProgressBar(total=total, completed=copy.rows, width=_BAR_WIDTH),
-            Text(rows_of(copy.rows)),
-        )
-        yield line
+        if table.copy is not None:
+            yield _bar(f"copy {key[1]}.{key[2]}", table.copy.amount)
+
+
+def _bar(title: str, amount: CopyAmount) -> Table:
+    line = Table.grid(padding=(0, 1))
+    # A bar must not be full before the copy has ended.
+    bar = ProgressBar(max(amount.all_bytes, amount.bytes + 1), amount.bytes, width=_BAR_WIDTH)
+    line.add_row(Text(shown(title)), bar, Text(format_amount(amount)))
+    return line
 
 
 def _table(view: RunView, limit: int) -> Table:
@@ -212,11 +227,6 @@ def _capture_line(state: CaptureState) -> Text:
     if state.message:
         text.append(shown_lines(f"  {state.message}"), style="yellow")
     return text
-
-
-def rows_of(count: int) -> str:
-    """A number of rows in words."""
-    return "1 row" if count == 1 else f"{format_count(count)} rows"
 
 
 def lag_of(batch: BatchFinished) -> str:

@@ -18,6 +18,7 @@ from pgsluice.config import Config, SinkConfig, SourceConfig
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
+from pgsluice.monitor.copies_status import CopiesStatus, read_copies
 from pgsluice.monitor.spool_status import SpoolStatus, first_commit_s, read_spool
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import (
@@ -116,6 +117,7 @@ class SubscriptionStatus:
         lag_s: 0 if everything received is applied.
         former: targets that stand still, because a renamed table left them.
         advice: by the tables' ``schema.table``: what another setting of the sink would gain.
+        copies: how far the copies are.
     """
 
     name: str
@@ -129,6 +131,7 @@ class SubscriptionStatus:
     is_configured: bool
     former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)
     advice: Mapping[str, str] = field(default_factory=dict)
+    copies: CopiesStatus = field(default_factory=CopiesStatus)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -139,9 +142,15 @@ class SubscriptionStatus:
             "lag_bytes": self.lag_bytes,
             "lag_s": self.lag_s,
             "tables": [
-                {**_table_json(table), "advice": self.advice.get(table.title)}
+                {
+                    **_table_json(table),
+                    "advice": self.advice.get(table.title),
+                    "copy": None if copy is None else copy.to_json(),
+                }
                 for table in self.tables
+                for copy in [self.copies.tables.get(table.target_name)]
             ],
+            "copies": self.copies.to_json(),
             "former_targets": [
                 {"schema": schema, "table": table, "target": left.target, "why": left.why}
                 for (schema, table), left in sorted(self.former.items())
@@ -322,6 +331,7 @@ def _started(
         is_enabled=configured is None or configured.is_enabled,
         is_configured=configured is not None,
         former=record.former,
+        copies=read_copies(lags.reader, record),
     )
 
 

@@ -1,6 +1,8 @@
-"""Formats bytes, durations, counts and relation states for people."""
+"""Formats bytes, durations, counts, relation states and progress for people."""
 
 from __future__ import annotations
+
+from pgsluice.events import CopyAmount
 
 STATES = {
     "i": "to copy",
@@ -50,3 +52,33 @@ def format_seconds(seconds: float | None) -> str:
 def format_count(count: int | None) -> str:
     """``1234567`` as ``1,234,567``; ``-`` if unknown."""
     return "-" if count is None else f"{count:,}"
+
+
+def format_amount(amount: CopyAmount) -> str:
+    """As ``12 of 40 ranges, 1,200,000 rows, 0.8 GiB of 2.5 GiB, 40.0 MiB/s, 44 s left``."""
+    parts = [
+        f"{format_count(amount.ranges)} of {ranges_of(amount.all_ranges)}",
+        rows_of(amount.rows),
+        f"{format_bytes(amount.bytes)} of {format_bytes(amount.all_bytes)}",
+    ]
+    if amount.bytes_per_s:
+        parts.append(f"{format_bytes(round(amount.bytes_per_s))}/s")
+        parts.append(f"{format_count(round(amount.rows_per_s))} rows/s")
+    if amount.bytes_per_s and amount.left_s is not None:
+        parts.append(f"about {format_seconds(amount.left_s)} left")
+    return ", ".join(parts)
+
+
+def rows_of(count: int) -> str:
+    """A number of rows in words."""
+    return "1 row" if count == 1 else f"{format_count(count)} rows"
+
+
+def ranges_of(count: int) -> str:
+    """A number of ranges in words."""
+    return "1 range" if count == 1 else f"{format_count(count)} ranges"
+
+
+def tables_of(count: int) -> str:
+    """A number of tables in words."""
+    return "1 table" if count == 1 else f"{format_count(count)} tables"

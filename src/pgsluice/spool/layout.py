@@ -14,7 +14,7 @@
             prepared/<UTC hour>/<prepare LSN>-<xid>.arrow
             subscriptions/<name>/record.json  lock  requests/  checkpoint/
                                  barrier.json  barrier.lock  barrier.answer.json
-                                 copies.snapshot  copies.journal
+                                 copies.snapshot  copies.journal  copies.json
 
 Numbers in names have leading zeros, so that names sort as what they stand for; they are
 hexadecimal, but for a part's number. A file with a name of another form is not the spool's: it is
@@ -50,7 +50,7 @@ FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 
 SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
 BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier.answer.json"
-COPY_SNAPSHOT, COPY_JOURNAL = "copies.snapshot", "copies.journal"
+COPY_SNAPSHOT, COPY_JOURNAL, COPY_STATUS = "copies.snapshot", "copies.journal", "copies.json"
 
 _LSN = "([0-7][0-9A-F]{15})"
 _SEGMENT = re.compile(rf"\A{_LSN}-{_LSN}-([0-9A-F]{{8}})(\.ref)?\.arrow\Z")

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.lsn import Lsn
+from pgsluice.spark.retry import retry_transient
 from pgsluice.spark.spool_stream import LONG_POLL_S, SpoolStreamReader
 from pgsluice.spool import Owner, SubscriptionRecord
+from pgsluice.spool.copy_status import amount_json, read_copy_status
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import HOLD_S, BarrierWait
 from pgsluice.subscription.source import END_COLUMN
@@ -61,6 +63,24 @@ class BatchReader(SpoolStreamReader):
                 option="subscription",
             )
         return record
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """How far the query is behind, and how far the copies are, for Spark's progress."""
+        facts: dict[str, Any] = {**(super().reportLatestOffset() or {})}
+        record = retry_transient(self._record)
+        copies = read_copy_status(self._path, record)
+        if copies.all_tables:
+            facts["copies"] = {
+                "tables": copies.done,
+                "all_tables": copies.all_tables,
+                **amount_json(copies.amount),
+                "by_table": {
+                    record.tables[oid].title: amount_json(amount)
+                    for oid, amount in copies.tables.items()
+                    if amount.all_ranges > 1
+                },
+            }
+        return facts
 
     def hold(self, start: Lsn) -> Lsn:
         """Read from the spool's first segment at the earliest.

@@ -12,9 +12,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import CopyJournal, CopyResult, CopyTables, CopyWork, TableCopy, stage_tables
+from pgsluice.copy import (
+    CopyCounts,
+    CopyJournal,
+    CopyResult,
+    CopyTables,
+    CopyWork,
+    TableCopy,
+    stage_tables,
+)
 from pgsluice.errors import Failure, Remedy, SourceUnreachable
-from pgsluice.events import CopyProgress, MetricsEvent
 from pgsluice.failpoints import failpoint
 from pgsluice.snapshots import Snapshot, SnapshotFile, SnapshotGone, TableLocked
 from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE
@@ -59,6 +66,7 @@ class CopyRound:
 
     Args:
         session: Spark's session, which is asked for when there is a table to copy.
+        counts: of the subscription's copies.
         pauses: takes the tables that have to wait.
         may_keep: the subscription's kept snapshot and journal are this round's.
         most_tasks: how many tasks a round may have at the same time, asked again and again.
@@ -76,7 +84,7 @@ class CopyRound:
         subscription: SubscriptionConfig,
         tables: SubscriptionTables,
         looks: CatalogLooks,
-        report: Callable[[MetricsEvent], None],
+        counts: CopyCounts,
         pauses: CopyPauses,
         *,
         may_keep: bool,
@@ -92,7 +100,7 @@ class CopyRound:
         self._subscription = subscription
         self._tables = tables
         self._looks = looks
-        self._report = report
+        self._counts = counts
         self._pauses = pauses
         self._most_tasks = most_tasks
         self._is_stopping = is_stopping
@@ -117,6 +125,7 @@ class CopyRound:
             for oid, table in self._tables.record.tables.items():
                 if oid in self.claimed and awaits_copy(table):
                     self._tables.apply(oid, CopyBegun(self._tables.position))
+        self._counts.wait(self.claimed, "its snapshot, which follows the transactions open now")
 
     def resume(self) -> Failure | None:
         """Go on with what an earlier run has staged, if its snapshot is still kept.
@@ -219,12 +228,16 @@ class CopyRound:
         self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
     ) -> Failure | None:
         works = {copy.work.facts.oid: copy.work for copy in copies}
+        self._counts.wait(self.claimed, "")  # also those that are not copied now
         self._works, self.claimed = works, frozenset()
         self.is_reading = True
+        self._counts.begin(copies)
         try:
             return self._stage_all(task, copies, journal)
         finally:
             self.is_reading = False
+            if not self._is_stopping():
+                self._counts.given_up(copies)
 
     def _stage_all(
         self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
@@ -235,15 +248,17 @@ class CopyRound:
                 return
             if journal is not None:
                 journal.staged(copy, number)
+            self._counts.staged(copy, number)
             failpoint("copy.staged")
-            if not copy.is_staged:
-                self._report_rows(copy)
 
         def most_tasks() -> int:
             if journal is not None:
                 self._kept.still_needed()
             self._warn_of_age()
-            return self._most_tasks(self)
+            most = self._most_tasks(self)
+            self._counts.wait(self._works, "" if most else "tables that came later, and go first")
+            self._counts.tend()
+            return most
 
         waiting: Failure | None = None
         for copy in stage_tables(
@@ -320,6 +335,7 @@ class CopyRound:
         with self._tables.lock:
             if not self._waits_for(work):
                 logger.info("%s.%s has changed during its copy", work.namespace, work.name)
+                self._counts.given_up([copy])
                 return None
             result: CopyResult | Failure | None = copy.failure
             if result is None:
@@ -334,7 +350,9 @@ class CopyRound:
         if isinstance(result, Failure) and result.details is not None:
             logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
         if table.state is TableState.COPIED:
-            self._report_rows(copy, is_done=True)
+            self._counts.committed(copy)
+        else:
+            self._counts.given_up([copy])
         self._tables.raise_failure()
         return result
 
@@ -362,13 +380,6 @@ class CopyRound:
             and table.state is TableState.DATA_COPY
             and table.copy_number == work.copy_number
             and table.target_name == (work.namespace, work.name)
-        )
-
-    def _report_rows(self, copy: TableCopy, *, is_done: bool = False) -> None:
-        work, name = copy.work, self._subscription.name
-        expected = copy.rows if is_done else copy.expected_rows
-        self._report(
-            CopyProgress(name, work.namespace, work.name, copy.rows, expected, is_done=is_done)
         )
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from pgsluice.catalog import locked_tables
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import LOCK_PATIENCE_S, CopyRenamed
+from pgsluice.copy import LOCK_PATIENCE_S, CopyCounts, CopyRenamed
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, TargetUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.failpoints import failpoint
@@ -29,6 +29,7 @@ from pgsluice.replication import connect_sql, source_errors
 from pgsluice.snapshots import Snapshot, TableLocked, temporary_snapshot
 from pgsluice.spark.tasks import run_tasks, tasks_at_once
 from pgsluice.spool import Spool, TableState
+from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.copy_pauses import CopyPauses
 from pgsluice.subscription.copy_plan import awaits_copy
 from pgsluice.subscription.copy_round import CopyRound
@@ -77,9 +78,10 @@ class TableCopies:
         self._subscription = subscription
         self._tables = tables
         self._looks = looks
-        self._report = report
         self._pauses = CopyPauses()
         self._waits_until = 0.0
+        folder = subscription_folder(config.spool.path, subscription.name)
+        self._counts = CopyCounts(subscription.name, folder, report)
         self._running: list[_CopyThread] = []
 
     @property
@@ -172,7 +174,7 @@ class TableCopies:
             self._subscription,
             self._tables,
             self._looks,
-            self._report,
+            self._counts,
             self._pauses,
             may_keep=not self._running,
             most_tasks=most_tasks,

@@ -1,0 +1,210 @@
+"""Counts how far a subscription's copies are. Every view reads what is counted here.
+
+The live view gets events; ``status`` and Spark's progress read the file of
+:mod:`pgsluice.spool.copy_status`, which is written at each range of a table that has several, and
+else once a second.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pgsluice.copy.tasks import TableCopy
+from pgsluice.events import CopiesProgress, CopyAmount, CopyProgress, MetricsEvent
+from pgsluice.snapshots.ranges import size_bytes
+from pgsluice.spool.copy_status import CopyStatus, remove_copy_status, write_copy_status
+
+_RATE_OVER_S = 30.0
+_SAVE_EVERY_S = 1.0
+
+
+@dataclass(slots=True)
+class _Count:
+    """How much is copied, and when.
+
+    Attributes:
+        since: when the first range that counts for the rate was begun, at the latest.
+        recent: when a range ended, with its rows and bytes.
+    """
+
+    ranges: int = 0
+    all_ranges: int = 0
+    rows: int = 0
+    bytes: int = 0
+    all_bytes: int = 0
+    since: float = 0.0
+    recent: deque[tuple[float, int, int]] = field(default_factory=deque)
+
+    def plan(self, copy: TableCopy) -> None:
+        """Add a table; what an earlier run has staged of it counts, but not for the rate."""
+        self.ranges += len(copy.staged)
+        self.all_ranges += len(copy.portions)
+        self.rows += copy.rows
+        self.bytes += sum(size_bytes(copy.portions[number]) for number in copy.staged)
+        self.all_bytes += copy.size_bytes
+
+    def add(self, rows: int, bytes_: int, now: float) -> None:
+        """Add a range that ended."""
+        self.ranges += 1
+        self.rows += rows
+        self.bytes += bytes_
+        self.recent.append((now, rows, bytes_))
+
+    def take_back(self, other: _Count) -> None:
+        """Take back a table that is not copied after all."""
+        self.ranges -= other.ranges
+        self.all_ranges -= other.all_ranges
+        self.rows -= other.rows
+        self.bytes -= other.bytes
+        self.all_bytes -= other.all_bytes
+
+    def amount(self, now: float) -> CopyAmount:
+        """As it is shown."""
+        while self.recent and self.recent[0][0] <= now - _RATE_OVER_S:
+            self.recent.popleft()
+        seconds = max(min(now - self.since, _RATE_OVER_S), 1e-3)
+        return CopyAmount(
+            self.ranges,
+            self.all_ranges,
+            self.rows,
+            self.bytes,
+            self.all_bytes,
+            sum(rows for _, rows, _ in self.recent) / seconds,
+            sum(bytes_ for _, _, bytes_ in self.recent) / seconds,
+        )
+
+
+class CopyCounts:
+    """Counts the copies of one subscription; safe from any thread.
+
+    Args:
+        folder: the subscription's.
+        report: takes events.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        subscription: str,
+        folder: Path,
+        report: Callable[[MetricsEvent], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._subscription = subscription
+        self._folder = folder
+        self._report = report
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tables: dict[int, _Count] = {}
+        self._waits_for: dict[int, str] = {}
+        self._all = _Count()
+        self._done = 0
+        self._all_tables = 0
+        self._ended_at = 0.0
+        self._saved_at = float("-inf")
+
+    def wait(self, oids: Iterable[int], waits_for: str) -> None:
+        """Tables wait.
+
+        Args:
+            waits_for: what they wait for, for people; empty: for nothing any more.
+        """
+        with self._lock:
+            before = dict(self._waits_for)
+            self._set_waiting(oids, waits_for)
+            if self._waits_for != before:
+                self._save(self._clock())
+
+    def begin(self, copies: Sequence[TableCopy]) -> None:
+        """Tables are about to be copied."""
+        with self._lock:
+            now = self._clock()
+            if not self._tables:
+                self._all, self._done, self._all_tables = _Count(since=now), 0, 0
+                self._ended_at = now
+            for copy in copies:
+                count = self._tables[copy.work.facts.oid] = _Count()
+                count.plan(copy)
+                self._all.plan(copy)
+            self._all_tables += len(copies)
+            self._set_waiting((copy.work.facts.oid for copy in copies), "")
+            self._save(now)
+
+    def staged(self, copy: TableCopy, number: int) -> None:
+        """A range of a table is staged."""
+        rows, bytes_ = copy.staged[number].rows, size_bytes(copy.portions[number])
+        with self._lock:
+            now = self._clock()
+            count = self._tables[copy.work.facts.oid]
+            if not count.recent:
+                count.since = self._ended_at  # it waited for other tables until then
+            self._ended_at = now
+            count.add(rows, bytes_, now)
+            self._all.add(rows, bytes_, now)
+            amount = count.amount(now)
+            if count.all_ranges > 1 or self._is_due(now):
+                self._save(now)
+        if amount.ranges < amount.all_ranges:
+            self._report_table(copy, amount)
+
+    def committed(self, copy: TableCopy) -> None:
+        """A table is copied."""
+        with self._lock:
+            self._done += 1
+            amount = self._remove(copy).amount(self._clock())
+        self._report_table(copy, amount, is_done=True)
+
+    def given_up(self, copies: Iterable[TableCopy]) -> None:
+        """Tables are not copied after all, or their copies begin again; those that are copied
+        are left alone."""
+        with self._lock:
+            for copy in copies:
+                if (count := self._tables.get(copy.work.facts.oid)) is not None:
+                    self._all_tables -= 1
+                    self._all.take_back(count)
+                    self._remove(copy)
+
+    def tend(self) -> None:
+        """Keep the rates up to date; called again and again while tables are copied."""
+        with self._lock:
+            if self._is_due(now := self._clock()):
+                self._save(now)
+
+    def _remove(self, copy: TableCopy) -> _Count:
+        count = self._tables.pop(copy.work.facts.oid)
+        if not self._tables:
+            self._save(self._clock())
+        return count
+
+    def _set_waiting(self, oids: Iterable[int], waits_for: str) -> None:
+        for oid in oids:
+            if waits_for:
+                self._waits_for[oid] = waits_for
+            else:
+                self._waits_for.pop(oid, None)
+
+    def _report_table(self, copy: TableCopy, amount: CopyAmount, *, is_done: bool = False) -> None:
+        name, work = self._subscription, copy.work
+        self._report(CopyProgress(name, work.namespace, work.name, amount, is_done=is_done))
+
+    def _is_due(self, now: float) -> bool:
+        return now >= self._saved_at + _SAVE_EVERY_S
+
+    def _save(self, now: float) -> None:
+        self._saved_at = now
+        amount = self._all.amount(now)
+        tables = {oid: count.amount(now) for oid, count in self._tables.items()}
+        if tables or self._waits_for:
+            waits_for = dict(self._waits_for)
+            status = CopyStatus(tables, waits_for, self._done, self._all_tables, amount)
+            write_copy_status(self._folder, status)
+        else:
+            remove_copy_status(self._folder)
+        waiting = tuple(sorted(set(self._waits_for.values())))
+        done, all_tables = self._done, self._all_tables
+        self._report(CopiesProgress(self._subscription, done, all_tables, amount, waiting))
