@@ -38,10 +38,12 @@ from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.retry import retry_transient
 from pgsluice.spool import SegmentInfo, SpoolReader
+from pgsluice.spool.layout import SEGMENTS
+from pgsluice.spool.notices import FolderNotices
 
 Offset = dict[str, str]
 
-LONG_POLL_S = 0.5
+LONG_POLL_S = 2.0
 POLL_S = 0.02
 
 
@@ -82,6 +84,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_bytes = max_bytes
         # Opened only in the planning process: the copies for tasks are pickled.
         self._spool: SpoolReader | None = None
+        self._notices: FolderNotices | None = None
         self._available_now: Lsn | None = None
         self._end: Lsn | None = None
 
@@ -221,14 +224,16 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._spool
 
     def _wait_for_segment(self, start: Lsn) -> bool:
-        """Wait a while for a segment past ``start``; each check is cheap."""
+        """Wait a while for a segment past ``start``."""
+        if self._notices is None:
+            self._notices = FolderNotices(self._path / SEGMENTS)
         deadline = time.monotonic() + LONG_POLL_S
-        while time.monotonic() < deadline:
+        while (left_s := deadline - time.monotonic()) > 0:
             self.look_after_capture()
             chain = retry_transient(self.reader().all_segments)
             if chain and chain[-1].end > start:
                 return True
-            time.sleep(POLL_S)
+            self._notices.wait(left_s)
         return False
 
     def _pending_segments(self, start: Lsn) -> list[SegmentInfo]:

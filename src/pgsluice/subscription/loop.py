@@ -25,10 +25,11 @@ from pgsluice.spark.session import raise_if_ended
 from pgsluice.spark.tasks import interrupt_tasks
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.driver import SubscriptionDriver
-from pgsluice.subscription.running import POLL_S, RunningSubscription
+from pgsluice.subscription.running import TURN_S, RunningSubscription
 
 logger = logging.getLogger(__name__)
 
+_POLL_S = 0.1
 _FULL_S = 3.0
 """How long the spool has to be full: capture looks for room each second."""
 _CAPTURE_END_S = 30.0
@@ -114,10 +115,13 @@ class RunLoop:
         for thread in threads:
             thread.start()
         try:
+            began = time.monotonic()
             while any(thread.is_alive() for thread in threads):
                 self._look_after(threads)
                 watch()
-                if self._stop.wait(POLL_S):
+                # The end of short work is seen soon; long work is not asked often.
+                pause_s = (time.monotonic() - began) / 10
+                if self._stop.wait(min(TURN_S, max(0.01, pause_s))):
                     return
             self._look_after(threads)
         except BaseException:
@@ -177,7 +181,7 @@ class RunLoop:
         # Surface a late capture error, also where nothing was left to receive.
         ends_by = time.monotonic() + _CAPTURE_END_S
         while self._capture.check() and time.monotonic() < ends_by:
-            if self._stop.wait(POLL_S):
+            if self._stop.wait(_POLL_S):
                 return
 
     def _verify(self, reader: SpoolReader, subscription: RunningSubscription) -> None:
@@ -211,7 +215,7 @@ class RunLoop:
     def _wait_for(self, reader: SpoolReader, target: Lsn) -> bool:
         """Wait until the spool has the target; False when it has no room for it."""
         full_since: float | None = None
-        while reader.frontier() < target and not self._stop.wait(POLL_S):
+        while reader.frontier() < target and not self._stop.wait(_POLL_S):
             if not self._capture.check():
                 return True  # a standby was promoted meanwhile, and capture has all it had then
             health = self._capture.health()

@@ -27,7 +27,8 @@ from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.requests import pending_requests
 
-POLL_S = 0.1
+TURN_S = 0.25
+"""The pause between two turns. No batch waits for it, and an idle run costs what its turns cost."""
 _RETRY_S = 5.0
 """The pause after the source could not be asked for tables or copies."""
 _RESTARTS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -150,7 +151,7 @@ class RunningSubscription:
             PgsluiceError: what cannot be helped by waiting.
         """
         self.driver.catch_up()
-        while not self._ending.wait(POLL_S):
+        while not self._ending.wait(TURN_S):
             self._turn()
 
     def _turn(self) -> None:
