@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import zlib
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +103,11 @@ def test_tables_at_the_position_move_with_it_without_an_entry(record, position):
     before = replace(record, tables={oid: record.tables[oid] for oid in tables})
     change = encode_change(before, replace(before, tables=tables, position=position))
     assert set(change) <= {"position"}
+
+
+def test_a_table_at_another_position_is_the_same_otherwise():
+    table = TableRecord(*fields(TableRecord))  # each field has a value of its own
+    assert table.at(Lsn(7)) == replace(table, applied_through=Lsn(7))
 
 
 def test_a_cut_lists_only_the_versions_that_differ():

@@ -43,7 +43,7 @@ from pgsluice.spool.notices import FolderNotices
 
 Offset = dict[str, str]
 
-LONG_POLL_S = 2.0
+LONG_POLL_S = 1.0
 POLL_S = 0.02
 
 

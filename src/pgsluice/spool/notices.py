@@ -32,6 +32,7 @@ class FolderNotices:
         self._folder = folder
         self._library = ctypes.CDLL(None)
         self._inotify: int | None = None
+        """None: changes give no notice, as far as is known."""
         self._watched: frozenset[tuple[Path, int]] = frozenset()
         """Folders with their inodes, since another folder may take the place of one."""
         if hasattr(self._library, "inotify_init1"):
@@ -39,11 +40,6 @@ class FolderNotices:
             if file >= 0:
                 self._inotify = file
                 weakref.finalize(self, os.close, file)
-
-    @property
-    def are_given(self) -> bool:
-        """Whether changes give notice, as far as is known."""
-        return self._inotify is not None
 
     def wait(self, timeout_s: float) -> None:
         """Wait until there may have been a change since the last call began, for so long at most.

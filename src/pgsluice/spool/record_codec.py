@@ -19,7 +19,7 @@ with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -123,7 +123,7 @@ class RecordBuilder:
         for oid in self._level:
             table = self._tables[oid]
             if table.applied_through != position:
-                self._tables[oid] = replace(table, applied_through=position)
+                self._tables[oid] = table.at(position)
         return SubscriptionRecord(
             **{name: raw.pop(name) for name in _OTHER_FIELDS},
             owner=Owner(raw.pop("owner")),

@@ -118,10 +118,8 @@ class BatchResults:
         record = self._tables.record
         works = plan_tables(self._reader, record, end, with_deferred=True)
         behind = {work.relation_oid for work in works}
-        caught_up = CaughtUp(end)
-        for oid in oids:
-            if record.tables[oid].is_active and oid not in behind:
-                self._tables.apply(oid, caught_up)
+        quiet = (oid for oid in oids if record.tables[oid].is_active and oid not in behind)
+        self._tables.apply_to_all(quiet, CaughtUp(end))
 
     def _event(
         self, table: TableRecord, work: TableWork, result: TaskResult | Failure, now: float

@@ -316,7 +316,7 @@ class CaughtUp(SimpleEvent):
     position: Lsn
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, applied_through=max(table.applied_through, self.position))
+        return table.at(max(table.applied_through, self.position))
 
 
 @dataclass(frozen=True)

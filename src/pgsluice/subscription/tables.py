@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -172,6 +172,17 @@ class SubscriptionTables:
         with self.changing():
             table = self._tables.get(oid) or self._unpublished[oid]
             return self._apply(oid, table.state, table, event)
+
+    def apply_to_all(self, oids: Iterable[int], event: TableEvent) -> None:
+        """Apply an event to published tables.
+
+        Raises:
+            KeyError, ImpossibleEventError: see :meth:`apply`.
+        """
+        with self.changing():
+            for oid in oids:
+                table = self._tables[oid]
+                self._apply(oid, table.state, table, event)
 
     def finish_copy(self, oid: int, event: TableEvent) -> TableRecord:
         """Apply the event of a copy's end.
