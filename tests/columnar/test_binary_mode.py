@@ -11,10 +11,9 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.types as pt
 import pytest
 from tests.columnar.type_cases import CASES, NAMES_OF_OIDS
+from tests.support.arrays import assert_identical
 from tests.support.databases import MakeDatabase, Servers
 from tests.support.segments import segment
 from tests.support.typed_tables import Slot, fill, slot_of
@@ -47,22 +46,6 @@ def binary_server(
 def slot(database: MakeDatabase, binary_server: EmbeddedServer) -> Iterator[Slot]:
     with slot_of(database(binary_server)) as slot:
         yield slot
-
-
-def assert_identical(first: pa.Array, second: pa.Array) -> None:
-    """The arrays have the same bits: NaN equals NaN, and -0 is not 0."""
-    assert first.type == second.type
-    if pt.is_list(first.type):
-        assert first.is_null().equals(second.is_null())
-        lengths = [list_.value_lengths().to_pylist() for list_ in (first, second)]
-        assert lengths[0] == lengths[1]
-        assert_identical(first.flatten(), second.flatten())
-    elif pt.is_floating(first.type):
-        assert repr(first.to_pylist()) == repr(second.to_pylist())
-    elif pt.is_string(first.type):
-        assert first.to_pylist() == second.to_pylist()
-    else:
-        assert first.equals(second), (first, second)
 
 
 def assert_same(text: RelationChanges, binary: RelationChanges, case: str) -> None:

@@ -1,8 +1,8 @@
-"""Copies under fire: large and small tables are copied, again and again, while others are changed.
+"""Copies under fire: kills during the first copies, and copies that are asked for again and again.
 
-Sessions write to the ten kinds of table, tables are asked to be copied, and driver, JVM, workers,
-capture and the keeper of the snapshot get SIGKILL, from the first moment on. Then every table is
-compared. ``PGSLUICE_COPY_ROWS`` says how many rows the large tables have (2,000,000).
+``PGSLUICE_COPY_ROWS`` says how many rows the largest table has (5,000,000), ``PGSLUICE_COPY_KILLS``
+how many processes are killed while tables are copied (10), besides one crash of the server.
+``PGSLUICE_COPY_SECONDS`` is how long the other test asks for copies (120).
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import os
 import random
 import threading
 import time
-from contextlib import suppress
+from collections import Counter
+from contextlib import ExitStack, suppress
 
 import psutil
+import psycopg
 import pytest
 from tests.soak.report import Report
+from tests.support.chaos.copies import LOGGING, CopyWatch
 from tests.support.chaos.fire import fight, make_tables
 from tests.support.chaos.modes import MODES
 from tests.support.databases import Database
+from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.threads import beside
 
@@ -28,53 +32,227 @@ from pgsluice.errors import SpoolError
 from pgsluice.spool import find_record
 from pgsluice.spool.layout import COPY_SNAPSHOT
 from pgsluice.subscription.requests import request_copy
+from pgsluice.verification import DeltaRows, compare
 
 pytestmark = pytest.mark.soak
 
-ROWS = int(os.environ.get("PGSLUICE_COPY_ROWS", "2000000"))
+ROWS = int(os.environ.get("PGSLUICE_COPY_ROWS", "5000000"))
+KILLS = int(os.environ.get("PGSLUICE_COPY_KILLS", "10"))
 SECONDS = int(os.environ.get("PGSLUICE_COPY_SECONDS", "120"))
-KILLS = SECONDS // 12
+WRITERS = 4
+WORKERS = 4
+STREAMING_S = 15
+_ROWS_ASKED = min(ROWS, 1_000_000)
 _ASK_S = 3.0
 """Between two tables that are asked to be copied; every tenth time, a keeper is killed as well."""
-_SETTINGS = {"fsync": "off", "max_prepared_transactions": "20", "max_wal_size": "8GB"}
+_PAUSE_S = 4.0
+"""At most this long, a copy reads undisturbed between two kills."""
+_SETTINGS = {"fsync": "off", "max_prepared_transactions": "20", "max_wal_size": "8GB", **LOGGING}
+_VICTIMS = ("driver", "jvm", "worker", "capture", "keeper")
+_IS_READING = """
+SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'pgsluice copy %' AND query LIKE 'COPY%'
+AND state = 'active'
+"""
+
+# Of each table: columns, first rows of i, how many, what an INSERT of i sets; {id} is its key.
+_KEYED = "(id int PRIMARY KEY, n int, v text)"
+_TABLES = {
+    "large": (_KEYED, "i, 0, md5(i::text)", 1.0),
+    "daily": ("(id int PRIMARY KEY, n int, v text) PARTITION BY RANGE (id)", "i, 0, 'd' || i", 0.2),
+    "empty": (_KEYED, "i, 0, ''", 0.0),
+    "log": ("(id int, n int, v text)", "i, 0, 'logged ' || i", 0.05),
+    "values_of_10_kb": (_KEYED, "i, 0, repeat(md5(i::text), 320)", 0.001),
+    "two_columns": ("(id int, k int DEFAULT 1, n int, v text, PRIMARY KEY (k, id))",
+        "i, i % 3, 0, 'x'", 0.02),
+    "texts": ("(id int, k text PRIMARY KEY, n int, v text)", "i, 'key ' || i, 0, NULL", 0.02),
+    "whole_rows": (_KEYED, "i, 0, 'w'", 0.02),
+    "documents": ("(id int PRIMARY KEY, n int, v text, d jsonb)",
+        "i, 0, NULL, jsonb_build_object('id', i, 'of', ARRAY[i, i + 1])", 0.02),
+    "small": (_KEYED, "i, 0, 's'", 0.0001),
+}  # fmt: skip
+_NEW_ROWS = {
+    "two_columns": "(id, k, n, v) SELECT i, i % 3, 7, 'new'",
+    "texts": "(id, k, n, v) SELECT i, 'key ' || i, 7, 'new'",
+    "values_of_10_kb": "(id, n, v) SELECT i, 7, repeat(md5(random()::text), 320)",
+}
 
 
-def make_large_tables(shop: Database) -> None:
-    """One in several portions, one partitioned, one with large values, one empty."""
-    columns = "(id int PRIMARY KEY, n int, v text)"
-    shop.execute(
-        f"CREATE TABLE large {columns}",
-        f"INSERT INTO large SELECT i, 0, repeat(md5(i::text), 4) FROM generate_series(1, {ROWS}) i",
-        f"CREATE TABLE daily {columns} PARTITION BY RANGE (id)",
-        *(
-            f"CREATE TABLE daily_{n} PARTITION OF daily FOR VALUES FROM ({n} * {ROWS})"
-            f" TO ({n + 1} * {ROWS})"
-            for n in range(4)
-        ),
-        f"INSERT INTO daily SELECT i * 4, 0, md5(i::text) FROM generate_series(1, {ROWS // 2}) i",
-        f"CREATE TABLE values_of_10_kb {columns}",
-        "ALTER TABLE values_of_10_kb ALTER v SET STORAGE EXTERNAL",
-        "INSERT INTO values_of_10_kb SELECT i, 0, repeat(md5(i::text), 320)"
-        f" FROM generate_series(1, {ROWS // 200}) i",
-        f"CREATE TABLE empty {columns}",
-    )
+def make_kinds(shop: Database) -> None:
+    """One large, one partitioned, one empty, one without a key, one with large values, others."""
+    for table, (columns, values, share) in _TABLES.items():
+        shop.execute(f"CREATE TABLE {table} {columns}")
+        if table == "daily":
+            part = ROWS // 2
+            for n in range(4):
+                shop.execute(
+                    f"CREATE TABLE daily_{n} PARTITION OF daily"
+                    f" FOR VALUES FROM ({n * part}) TO ({(n + 1) * part})"
+                )
+        if table == "values_of_10_kb":
+            shop.execute(f"ALTER TABLE {table} ALTER v SET STORAGE EXTERNAL")
+        if table == "whole_rows":
+            shop.execute(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+        step = 7 if table == "daily" else 1
+        shop.execute(
+            f"INSERT INTO {table} SELECT {values}"
+            f" FROM generate_series(1, {step} * {int(ROWS * share)}, {step}) i"
+        )
+    shop.execute("ANALYZE")
 
 
-def change_large_tables(shop: Database, dice: random.Random, ended: threading.Event) -> None:
-    """Rows anywhere, so that every portion has some."""
-    ends_at = time.monotonic() + SECONDS
-    with shop.connect() as connection:
-        while time.monotonic() < ends_at and not ended.wait(0.01):
-            table = dice.choice(["large", "daily", "values_of_10_kb", "empty"])
-            low = dice.randrange(ROWS)
-            where = f"WHERE id BETWEEN {low} AND {low + 20}"
-            ids = f"generate_series({low}, {low + 5}) i"
-            statements = (
-                f"UPDATE {table} SET n = n + 1 {where}",
-                f"DELETE FROM {table} {where}",
-                f"INSERT INTO {table} SELECT i, 7, 'new' FROM {ids} ON CONFLICT DO NOTHING",
+def write(shop: Database, seed: int, ended: threading.Event) -> int:
+    """Change rows anywhere in any table, as fast as it goes; returns how many transactions."""
+    dice, count = random.Random(seed), 0
+    while not ended.is_set():
+        with suppress(psycopg.OperationalError), shop.connect() as connection:  # it may crash
+            while not ended.is_set():
+                table = dice.choice(list(_TABLES))
+                _, _, share = _TABLES[table]
+                low = dice.randrange(max(100, int(ROWS * share * (7 if table == "daily" else 1))))
+                where = f"WHERE id BETWEEN {low} AND {low + 20}"
+                new = _NEW_ROWS.get(table, "(id, n, v) SELECT i, 7, 'new'")
+                insert = f"INSERT INTO {table} {new} FROM generate_series({low}, {low + 5}) i"
+                statements = (
+                    f"UPDATE {table} SET n = n + 1 {where}",
+                    f"DELETE FROM {table} {where}",
+                    f"{insert} ON CONFLICT DO NOTHING",
+                )
+                try:
+                    statement = insert if table == "log" else dice.choice(statements)
+                    connection.execute(statement.encode())
+                    count += 1
+                except psycopg.errors.DeadlockDetected:
+                    continue
+    return count
+
+
+def kill_one(one: Pipeline, what: str, dice: random.Random) -> bool:
+    """SIGKILL to a process of a kind; False when there is none."""
+    if what != "keeper":
+        return kill(one, what, dice)
+    path = one.spool / "subscriptions" / "lake" / COPY_SNAPSHOT
+    with suppress(OSError, ValueError, KeyError, psutil.Error):
+        psutil.Process(json.loads(path.read_text())["pid"]).kill()
+        return True
+    return False
+
+
+def kill_while_copying(one: Pipeline, watch: CopyWatch, dice: random.Random) -> Counter[str]:
+    """Kill each kind of process while rows are read; once, crash the server."""
+    victims = [_VICTIMS[number % len(_VICTIMS)] for number in range(KILLS)]
+    dice.shuffle(victims)
+    victims.insert(KILLS // 2, "server")
+    killed: Counter[str] = Counter()
+
+    def is_reading() -> bool:
+        start_again(one)
+        with suppress(psycopg.OperationalError):
+            return bool(one.database.execute(_IS_READING))
+        return False
+
+    for victim in victims:
+        done = False
+        while not done:
+            one.wait_until(
+                lambda: is_reading() or watch.is_over(len(_TABLES)),
+                timeout_s=300,
+                why="rows are read",
             )
-            connection.execute(dice.choice(statements).encode())
+            if watch.is_over(len(_TABLES)):
+                return killed
+            await_until(time.monotonic() + dice.uniform(0, _PAUSE_S))
+            if victim == "server":
+                one.database.server.restart("immediate")
+                done = True
+            else:
+                done = kill_one(one, victim, dice)
+        killed[victim] += 1
+        start_again(one)
+    return killed
+
+
+@pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)
+def test_kills_during_the_first_copies(
+    version: int, pipeline: MakePipeline, seed: int, report: Report
+) -> None:
+    with (
+        EmbeddedServer(version, settings=_SETTINGS) as server,
+        report.row(f"kills during the first copies, PostgreSQL {version}", seed) as row,
+    ):
+        shop = Database(server, "postgres")
+        make_kinds(shop)
+        shop.execute(
+            "CREATE ROLE lake SUPERUSER LOGIN", "ALTER ROLE lake SET log_statement = 'all'"
+        )
+        one = pipeline(shop)
+        one.write(f"copy_workers = {WORKERS}\ncopy_cores = {WORKERS}", 'max_bytes = "8 GiB"')
+        text = one.path.read_text()
+        one.path.write_text(text.replace("user=postgres", "user=lake"))
+        watch, dice = CopyWatch(one), random.Random(seed)
+        written: list[int] = []
+        began = time.monotonic()
+        with beside(watch.until):
+            with ExitStack() as writers:
+                for number in range(WRITERS):
+                    writers.enter_context(
+                        beside(lambda ended, n=number: written.append(write(shop, seed + n, ended)))
+                    )
+                one.start()
+                killed = kill_while_copying(one, watch, dice)
+                await_copied(one, watch)
+                copied_s = time.monotonic() - began
+                await_until(time.monotonic() + STREAMING_S)
+            await_applied(one)
+            assert_equal(one)
+        one.stop()
+        total = sum(killed.values())
+        row["figures"] = (
+            f"{len(_TABLES)} tables, the largest of {ROWS:,} rows, {WORKERS} workers; {WRITERS}"
+            f" writers, {sum(written):,} transactions; SIGKILL to "
+            + ", ".join(f"{name} {count}x" for name, count in sorted(killed.items()))
+            + f"; copied within {copied_s:.0f} s; {len(watch.staged)} ranges staged,"
+            f" {watch.count_reads()} read"
+        )
+        assert not watch.again, f"finished tables were copied again: {watch.again}"
+        assert not watch.read_twice()
+        assert total == KILLS + 1, f"the copies ended after {total} kills: take more rows"
+        row["shown"] = (
+            f"{len(_TABLES)} tables equal; no finished table copied twice, no staged range of a"
+            " living snapshot read twice"
+        )
+
+
+def await_copied(one: Pipeline, watch: CopyWatch) -> None:
+    def is_copied() -> bool:
+        start_again(one)
+        return watch.is_over(len(_TABLES))
+
+    one.wait_until(is_copied, timeout_s=600, why="all tables are copied")
+
+
+def await_applied(one: Pipeline) -> None:
+    """Until everything that was written is applied; a run that has ended is started again."""
+    ((now,),) = one.database.execute("SELECT pg_current_wal_flush_lsn()::text")
+    one.database.execute("INSERT INTO small VALUES (-1, 0, 'last')")
+
+    def is_applied() -> bool:
+        start_again(one)
+        with suppress(SpoolError, FileNotFoundError, ValueError, KeyError):
+            one.wait_applied(timeout_s=300)
+            return True
+        return False
+
+    one.wait_until(is_applied, timeout_s=300, why=f"all applied through {now}")
+
+
+def assert_equal(one: Pipeline) -> None:
+    """Row for row; the largest by counts and hashes."""
+    one.assert_equal(*(table for table in _TABLES if table not in ("large", "daily")))
+    with one.database.connect() as connection:
+        for table in ("large", "daily"):
+            rows = DeltaRows(one.lake / "public" / table)
+            found = compare(connection, f"public.{table}", rows)
+            assert found.equal, str(found)
 
 
 def ask_for_copies(one: Pipeline, dice: random.Random, ended: threading.Event) -> None:
@@ -87,15 +265,55 @@ def ask_for_copies(one: Pipeline, dice: random.Random, ended: threading.Event) -
                 request_copy(folder, dice.choice(sorted(record.tables)))
                 asked += 1
         if asked % 10 == 9:
-            with suppress(OSError, ValueError, KeyError, psutil.Error):
-                psutil.Process(json.loads((folder / COPY_SNAPSHOT).read_text())["pid"]).kill()
+            kill_one(one, "keeper", dice)
+
+
+def make_large_tables(shop: Database) -> None:
+    """One in several portions, one partitioned, one with large values, one empty."""
+    columns = "(id int PRIMARY KEY, n int, v text)"
+    rows = _ROWS_ASKED
+    shop.execute(
+        f"CREATE TABLE large {columns}",
+        f"INSERT INTO large SELECT i, 0, repeat(md5(i::text), 4) FROM generate_series(1, {rows}) i",
+        f"CREATE TABLE daily {columns} PARTITION BY RANGE (id)",
+        *(
+            f"CREATE TABLE daily_{n} PARTITION OF daily FOR VALUES FROM ({n} * {rows})"
+            f" TO ({n + 1} * {rows})"
+            for n in range(4)
+        ),
+        f"INSERT INTO daily SELECT i * 4, 0, md5(i::text) FROM generate_series(1, {rows // 2}) i",
+        f"CREATE TABLE values_of_10_kb {columns}",
+        "ALTER TABLE values_of_10_kb ALTER v SET STORAGE EXTERNAL",
+        "INSERT INTO values_of_10_kb SELECT i, 0, repeat(md5(i::text), 320)"
+        f" FROM generate_series(1, {rows // 200}) i",
+        f"CREATE TABLE empty {columns}",
+    )
+
+
+def change_large_tables(shop: Database, dice: random.Random, ended: threading.Event) -> None:
+    """Rows anywhere, so that every portion has some."""
+    ends_at = time.monotonic() + SECONDS
+    with shop.connect() as connection:
+        while time.monotonic() < ends_at and not ended.wait(0.01):
+            table = dice.choice(["large", "daily", "values_of_10_kb", "empty"])
+            low = dice.randrange(_ROWS_ASKED)
+            where = f"WHERE id BETWEEN {low} AND {low + 20}"
+            ids = f"generate_series({low}, {low + 5}) i"
+            statements = (
+                f"UPDATE {table} SET n = n + 1 {where}",
+                f"DELETE FROM {table} {where}",
+                f"INSERT INTO {table} SELECT i, 7, 'new' FROM {ids} ON CONFLICT DO NOTHING",
+            )
+            connection.execute(dice.choice(statements).encode())
 
 
 @pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)
-def test_copies_under_fire(version: int, pipeline: MakePipeline, seed: int, report: Report) -> None:
+def test_copies_asked_for_under_fire(
+    version: int, pipeline: MakePipeline, seed: int, report: Report
+) -> None:
     with (
         EmbeddedServer(version, settings=_SETTINGS) as server,
-        report.row(f"copies under fire, PostgreSQL {version}", seed) as row,
+        report.row(f"copies asked for under fire, PostgreSQL {version}", seed) as row,
     ):
         shop = Database(server, "postgres")
         make_tables(shop)
@@ -107,14 +325,14 @@ def test_copies_under_fire(version: int, pipeline: MakePipeline, seed: int, repo
             beside(lambda ended: change_large_tables(shop, dice, ended)),
             beside(lambda ended: ask_for_copies(one, dice, ended)),
         ):
-            fought = fight(one, seconds=SECONDS, kills=KILLS, seed=seed, mode=MODES["data"])
+            fought = fight(one, seconds=SECONDS, kills=SECONDS // 12, seed=seed, mode=MODES["data"])
         copies = sum(table.copy_number for table in one.record().tables.values())
         one.stop()
         goes_on = one.log().count("its copy goes on")
         row["figures"] = (
-            f"{SECONDS} s; {ROWS} and {ROWS // 2} rows, {ROWS // 200} of 10 kB, and ten small"
-            f" tables; {fought.transactions} transactions; {len(fought.killed)} SIGKILLs;"
-            f" {copies} copies begun, {goes_on} went on after a kill"
+            f"{SECONDS} s; {_ROWS_ASKED} and {_ROWS_ASKED // 2} rows, {_ROWS_ASKED // 200} of"
+            f" 10 kB, and ten small tables; {fought.transactions} transactions;"
+            f" {len(fought.killed)} SIGKILLs; {copies} copies begun, {goes_on} went on after a kill"
         )
         assert not fought.wrong, fought.complaint(seed)
         row["shown"] = f"{fought.tables} tables equal row for row"

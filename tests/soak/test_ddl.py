@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 
 import pytest
-from tests.soak.report import Report
+from tests.soak.report import WITHOUT_SPARK, Report
 from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.ddl.batch import run_rows
 from tests.support.ddl.page import PAGE, judge, schema_changes, to_markdown
 from tests.support.ddl.promotion import FailoverDatabase
-from tests.support.ddl.row import Moment, Publisher, Row
+from tests.support.ddl.row import DURING_COPIES, Moment, Publisher, Row
 from tests.support.ddl.table import ROWS
 from tests.support.pipeline import MakePipeline
 from tests.support.standby import Standby
 
 from pgsluice.embedded import EmbeddedServer
 
-pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("engine")]
+pytestmark = pytest.mark.soak
 
 _SETTINGS = {
     "fsync": "off",
@@ -33,6 +33,7 @@ _SETTINGS = {
     "max_prepared_transactions": "20",
     "allow_in_place_tablespaces": "on",  # a standby that is started again needs it
 }
+VERSIONS = (18, 16, 14, 12)
 PUBLISHERS = {
     "pgsluice": (Publisher.PGSLUICE, Publisher.OURS),
     "server": (Publisher.SERVER,),
@@ -74,9 +75,12 @@ def failover() -> Iterator[Callable[[int], FailoverDatabase]]:
         yield make
 
 
-@pytest.mark.parametrize("version", [18, 16, 14, 12], ids="pg{}".format)
-@pytest.mark.parametrize("moment", Moment, ids=lambda moment: moment.name.lower())
+@pytest.mark.parametrize("version", VERSIONS, ids="pg{}".format)
+@pytest.mark.parametrize(
+    "moment", [m for m in Moment if m not in DURING_COPIES], ids=lambda moment: moment.name.lower()
+)
 @pytest.mark.parametrize("publisher", PUBLISHERS)
+@pytest.mark.usefixtures("engine")
 def test_rows(
     publisher: str,
     moment: Moment,
@@ -87,14 +91,45 @@ def test_rows(
     failover: Callable[[int], FailoverDatabase],
     report: Report,
 ) -> None:
+    promotes = moment in (Moment.PROMOTION, Moment.LOST)
+    source = failover(version) if promotes else database(servers(version))
+    check(publisher, moment, version, source, pipeline, report)
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids="pg{}".format)
+@pytest.mark.parametrize(
+    "moment", sorted(DURING_COPIES, key=list(Moment).index), ids=lambda moment: moment.name.lower()
+)
+@pytest.mark.parametrize("publisher", PUBLISHERS)
+@pytest.mark.usefixtures("local_spark")
+def test_rows_during_copies(
+    publisher: str,
+    moment: Moment,
+    version: int,
+    servers: Servers,
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    report: Report,
+) -> None:
+    """Only tasks in this process can be held."""
+    without_spark = Report(report.area, report.page, WITHOUT_SPARK)
+    check(publisher, moment, version, database(servers(version)), pipeline, without_spark)
+
+
+def check(
+    publisher: str,
+    moment: Moment,
+    version: int,
+    source: Database,
+    pipeline: MakePipeline,
+    report: Report,
+) -> None:
     rows = chosen(PUBLISHERS[publisher], moment, version)
     if not rows:
         pytest.skip("no row is chosen")
-    promotes = moment in (Moment.PROMOTION, Moment.LOST)
     what = f"{TITLES[publisher]} publications, {moment.value}, PostgreSQL {version}"
     is_whole = "PGSLUICE_DDL_ROWS" not in os.environ
     with report.row(what, seed=0) if is_whole else nullcontext({}) as line:
-        source = failover(version) if promotes else database(servers(version))
         verdicts = judge(rows, run_rows(pipeline, source, rows, moment), moment)
         sys.stdout.write(f"\n{to_markdown(moment, verdicts)}\n")
         failed = [f"{one.row.name}: {one.fault}, {one.seen}" for one in verdicts if one.fails]

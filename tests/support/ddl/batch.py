@@ -14,6 +14,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from tests.support.databases import Database
 from tests.support.ddl.execute import execute
+from tests.support.ddl.held_copies import (
+    HeldCopies,
+    StatementsBesideCopies,
+    held_copies,
+    waiting_for_tables,
+)
 from tests.support.ddl.page import judge
 from tests.support.ddl.promotion import FailoverDatabase
 from tests.support.ddl.row import UNDONE, Moment, Publisher, Row
@@ -24,11 +30,16 @@ from tests.support.settling import Settling
 from tests.support.threads import beside
 from tests.support.unconfirmed import unconfirmed
 
+from pgsluice.spool import TableState
+from pgsluice.subscription.requests import request_copy
+
 LONG_POLL_S = 12
 """Time for the statements of all rows between two looks at the catalog."""
 _LOAD_PAUSE_S = 0.02
 SESSIONS = 60
 """How many rows commit at the same time; the server has 100 connections."""
+COPIED_AT_ONCE = 12
+"""How many rows have copies that are held at the same time."""
 _LOCK_TIMEOUT = "10s"
 _SERVER_WAITS = """
 SELECT 1 FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event_type = 'Lock'
@@ -99,6 +110,8 @@ class Batch:
                 self._live(lambda: self._each(_prepared))
             case Moment.UNCONFIRMED:
                 self._live(self._unconfirmed)
+            case Moment.BEFORE_LOCK | Moment.AFTER_LOCK:
+                self._live(self._during_copies)
             case Moment.ROLLED_BACK:
                 self._live(lambda: self._each(_rolled_back))
             case Moment.PROMOTION:
@@ -161,6 +174,84 @@ class Batch:
             with unconfirmed(self.database, [partial(self._commit, row) for row in rows]):
                 self.one.wait_until(self._is_received_or_held, why="the stream came or is held")
 
+    def _during_copies(self) -> None:
+        """Some rows at a time: copies that are held have connections."""
+        has_lock = self.moment is Moment.AFTER_LOCK
+        with held_copies(has_lock=has_lock) as held, self._load():
+            for first in range(0, len(self.rows), COPIED_AT_ONCE):
+                rows = self.rows[first : first + COPIED_AT_ONCE]
+                copying = self._hold_copies(held, rows)
+                if has_lock:
+                    self._after_the_lock(held, rows, copying)
+                else:
+                    self._each(lambda c, row: execute(c, row, row.before, *row.ddl), rows)
+                    held.release()
+                self._each(lambda connection, row: execute(connection, row, row.after), rows)
+                self.settling.await_settled()
+
+    def _hold_copies(self, held: HeldCopies, rows: Sequence[Row]) -> dict[tuple[str, int], int]:
+        """Ask for copies of the rows' tables, and wait until they are held.
+
+        Returns:
+            subscription and table -> the number of the copy.
+        """
+        wanted = {
+            (_lake(row), oid)
+            for row in rows
+            for title in self._titles(row, row.tables if row.first is None else row.first)
+            for oid, table in self.one.record(_lake(row)).tables.items()
+            if table.is_active and table.title == title
+        }
+        held.hold({oid for _, oid in wanted})
+        for subscription, oid in wanted:
+            request_copy(self.one.spool / "subscriptions" / subscription, oid)
+        self.one.wait_until(held.are_held, why="the copies are held")
+        return {(name, oid): self.one.record(name).tables[oid].copy_number for name, oid in wanted}
+
+    def _after_the_lock(
+        self, held: HeldCopies, rows: Sequence[Row], copying: Mapping[tuple[str, int], int]
+    ) -> None:
+        """The first statement of each row waits for the range that is held, or does not. What it
+        waits for is read, then the other range, and then the other statements are executed."""
+        sessions = [self._beside_copies(row) for row in rows if row.name not in self.failed]
+        with self.database.connect() as connection:
+
+            def is_over(*, may_wait: bool) -> bool:
+                waiting = waiting_for_tables(connection, sessions)
+                return all(
+                    one.is_first_done or (may_wait and one.backend in waiting) for one in sessions
+                )
+
+            def is_read() -> bool:
+                record = {name: self.one.record(name).tables for name, _ in copying}
+                return not any(
+                    record[name][oid].state is TableState.DATA_COPY
+                    and record[name][oid].copy_number == number
+                    for (name, oid), number in copying.items()
+                )
+
+            self.one.wait_until(lambda: is_over(may_wait=True), why="the statements wait")
+            held.release_first_ranges()
+            self.one.wait_until(
+                lambda: not waiting_for_tables(connection, sessions), why="no statement waits"
+            )
+            held.release()
+            self.one.wait_until(is_read, why="the copies have ended")
+        for session in sessions:
+            session.go_on()
+        for session in sessions:
+            session.join()
+
+    def _beside_copies(self, row: Row) -> StatementsBesideCopies:
+        connection = self.database.connect()
+
+        def step(*statements: str) -> Callable[[], None]:
+            return lambda: self._try(connection, row, partial(_execute, statements=statements))
+
+        return StatementsBesideCopies(
+            connection, (step(row.before, *row.ddl[:1]), step(*row.ddl[1:]))
+        )
+
     def _commit(self, row: Row) -> None:
         with self.database.connect() as connection:
             connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
@@ -193,9 +284,13 @@ class Batch:
 
     # What runs
 
-    def _each(self, work: Callable[[psycopg.Connection[Any], Row], None]) -> None:
+    def _each(
+        self,
+        work: Callable[[psycopg.Connection[Any], Row], None],
+        rows: Sequence[Row] | None = None,
+    ) -> None:
         with self.database.connect() as connection:
-            for row in self.rows:
+            for row in self.rows if rows is None else rows:
                 if row.name not in self.failed:
                     self._try(connection, row, work)
 
@@ -390,6 +485,10 @@ def run_rows(
 def _lake(row: Row) -> str:
     """The row's subscription, and the folder of its targets."""
     return _OURS if row.publisher is Publisher.OURS else "lake"
+
+
+def _execute(connection: psycopg.Connection[Any], row: Row, statements: Sequence[str]) -> None:
+    execute(connection, row, *statements)
 
 
 def _execute_all(connection: psycopg.Connection[Any], row: Row) -> None:

@@ -36,9 +36,10 @@ after such a change, copy the table yourself: `pgsluice copy CONFIG TABLE`.
 
 The moments: within one poll of the catalog, over several polls, while all is stopped, while only
 `pgsluice capture` runs, in the transaction of other changes, in a streamed and prepared
-transaction, in a commit that waits for a synchronous standby, across a promotion. A change that is
-rolled back to a savepoint, or lost by a promotion, does nothing. `make soak AREA=ddl` runs each row
-at each moment and compares every table with EXCEPT ALL both ways.
+transaction, in a commit that waits for a synchronous standby, across a promotion, during a copy of
+the table before and after the copy has its lock. A change that is rolled back to a savepoint, or
+lost by a promotion, does nothing. `make soak AREA=ddl` runs each row at each moment and compares
+every table with EXCEPT ALL both ways.
 """
 _PUBLISHERS = {
     Publisher.PGSLUICE: "Publications made by pgsluice",

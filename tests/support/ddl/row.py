@@ -29,6 +29,11 @@ class Moment(Enum):
     ROLLED_BACK = "rolled back to a savepoint"
     PROMOTION = "across a promotion"
     """The first statement runs on the old primary, the others on the new one."""
+    BEFORE_LOCK = "during a copy, before its lock"
+    """The table's copy has its snapshot, and no task has begun to read."""
+    AFTER_LOCK = "during a copy, after its lock"
+    """One range of the table is about to be read when the first statement comes; another one is
+    read behind that statement; then the others follow."""
     LOST = "lost by a promotion"
     """All statements run where the standby has not got them, a run looks at the catalog, and the
     standby is promoted: they never happened."""
@@ -104,6 +109,7 @@ DELETE FROM {t} WHERE id = 3;
 INSERT INTO {t} (id) VALUES (101);
 """
 ALL = frozenset(Moment)
+DURING_COPIES = frozenset({Moment.BEFORE_LOCK, Moment.AFTER_LOCK})
 UNDONE = frozenset({Moment.ROLLED_BACK, Moment.LOST})
 """When the statements have no effect in the end."""
 IN_TRANSACTIONS = frozenset({Moment.TRANSACTION, Moment.PREPARED, Moment.UNCONFIRMED})
@@ -181,7 +187,9 @@ class Row:
     def outcome(self, moment: Moment) -> Outcome:
         """What has to come of it at that moment."""
         default = {Moment.ROLLED_BACK: Outcome.NOTHING, Moment.LOST: Outcome.EQUAL}
-        if moment is Moment.UNCONFIRMED and self.expected is not Outcome.PARKED:
+        # Copied anyway, or not told from a copy.
+        is_open = moment is Moment.UNCONFIRMED or moment in DURING_COPIES
+        if is_open and self.expected is not Outcome.PARKED:
             return Outcome.EQUAL
         return self.at.get(moment, default.get(moment, self.expected))
 

@@ -138,6 +138,10 @@ FROM pg_catalog.pg_class c
 WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND c.relkind = 't'
     AND d.refobjid IN ('{t}'::regclass, '{t}_repack'::regclass);
 """
+SWAP_NAMES = """
+BEGIN; ALTER TABLE {t} RENAME a TO old; ALTER TABLE {t} RENAME c TO a;
+ALTER TABLE {t} RENAME old TO c; COMMIT
+"""
 
 
 COLUMNS = (
@@ -211,6 +215,9 @@ COLUMNS = (
         ("ALTER TABLE {t} RENAME a TO old", "ALTER TABLE {t} RENAME b TO a",
             "ALTER TABLE {t} RENAME old TO b"), EQUAL, before="",
         after="UPDATE {t} SET b = 0 WHERE id = 2; DELETE FROM {t} WHERE id = 3"),
+    harmless("swap the names of two columns there and back", SWAP_NAMES, SWAP_NAMES,
+        setup=PLAIN + "ALTER TABLE {t} ADD c int; UPDATE {t} SET c = -a;",
+        at={Moment.SEVERAL_POLLS: EQUAL}, moments=OUTSIDE_TRANSACTIONS),
     Row("rename the key's column", ("ALTER TABLE {t} RENAME id TO number",), EQUAL,
         after="UPDATE {t} SET a = 9 WHERE number = 2; DELETE FROM {t} WHERE number = 3"),
     typed("longer varchar", "varchar(10)", "varchar(20)", IN_PLACE),

@@ -1,0 +1,190 @@
+"""Copies that stand still until the table of DDL has executed statements.
+
+Only copies whose tasks run in this process can be held (:mod:`tests.support.local_spark`). Each
+leaf is read in two ranges, whatever its size, so that one can be read before a statement and one
+after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from pgsluice.copy import Snapshot, reader, stage_tables
+from pgsluice.copy.ranges import Portion
+from pgsluice.copy.reader import TableQuery
+
+_MOST_TASKS = 500
+_MOST_CONNECTIONS = 20
+_LONGEST_S = 300.0
+_MIDDLE = "'(0,8)'::pg_catalog.tid"
+_WAITING = """
+SELECT pid FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND wait_event = 'relation' AND pid = ANY (%s)
+"""
+
+_read_portion = reader.read_portion
+_import_snapshot = reader._import_snapshot
+
+
+class HeldCopies:
+    """Holds the copies of some tables.
+
+    Args:
+        has_lock: each table's first range has its lock when it is held; else no range is begun.
+    """
+
+    def __init__(self, *, has_lock: bool) -> None:
+        self._has_lock = has_lock
+        self._oids: frozenset[int] = frozenset()
+        self._begun: set[int] = set()
+        self._held: set[int] = set()
+        self._firsts, self._rest = threading.Event(), threading.Event()
+        self._guard = threading.Lock()
+        self._connections = threading.Semaphore(_MOST_CONNECTIONS)
+        self.release()
+
+    def hold(self, oids: Collection[int]) -> None:
+        """Hold the next copies of these tables."""
+        self._oids = frozenset(oids)
+        self._begun.clear()
+        self._held.clear()
+        self._firsts.clear()
+        self._rest.clear()
+
+    def are_held(self) -> bool:
+        """Whether all of the tables are held."""
+        return self._held >= self._oids
+
+    def release_first_ranges(self) -> None:
+        """Have the ranges read that have a lock."""
+        self._firsts.set()
+
+    def release(self) -> None:
+        """Have everything read."""
+        self._firsts.set()
+        self._rest.set()
+
+    def read_portion(
+        self, dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """In place of the reader's."""
+        oid = query.facts.oid
+        has_lock = self._has_lock and self._is_first(oid)
+        if oid in self._oids and not has_lock:
+            self._note(oid, unless=self._has_lock)
+            assert self._rest.wait(_LONGEST_S)
+        with nullcontext() if has_lock else self._connections:
+            yield from _read_portion(dsn, snapshot, query, portion, schema)
+
+    def import_snapshot(
+        self,
+        connection: psycopg.Connection[tuple[object, ...]],
+        snapshot: Snapshot,
+        query: TableQuery,
+        portion: Portion,
+    ) -> None:
+        """In place of the reader's, which ends with the lock."""
+        _import_snapshot(connection, snapshot, query, portion)
+        if self._has_lock and query.facts.oid in self._oids:
+            self._note(query.facts.oid)
+            assert self._firsts.wait(_LONGEST_S)
+
+    def _is_first(self, oid: int) -> bool:
+        with self._guard:
+            is_first = oid in self._oids and oid not in self._begun
+            self._begun.add(oid)
+            return is_first
+
+    def _note(self, oid: int, *, unless: bool = False) -> None:
+        if not unless:
+            with self._guard:
+                self._held.add(oid)
+
+
+@contextmanager
+def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
+    """A block in which copies can be held."""
+    held = HeldCopies(has_lock=has_lock)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pgsluice.copy.job.read_portion", held.read_portion)
+        patch.setattr("pgsluice.copy.reader._import_snapshot", held.import_snapshot)
+        patch.setattr("pgsluice.copy.ranges._page_ranges", _two_ranges)
+        patch.setattr("pgsluice.copy.plan.finds_pages", lambda _: True)
+        patch.setattr("pgsluice.copy.plan.PORTION_BYTES", 1)
+        patch.setattr("pgsluice.copy.tasks._MOST_JOBS", _MOST_TASKS)
+        patch.setattr("pgsluice.subscription.copy_round.stage_tables", _stage_all_at_once)
+        try:
+            yield held
+        finally:
+            held.release()
+
+
+def _two_ranges(_pages: int, _count: int) -> list[str]:
+    return [f"ctid < {_MIDDLE}", f"ctid >= {_MIDDLE}"]
+
+
+def _stage_all_at_once(
+    session: Any, stage: Any, copies: Any, most_tasks: Callable[[], int], **more: Any
+) -> Any:
+    """As many tasks as there are: the held ones would be in the way of the others."""
+
+    def all_of_them() -> int:
+        return _MOST_TASKS if most_tasks() else 0
+
+    return stage_tables(session, stage, copies, all_of_them, **more)
+
+
+class StatementsBesideCopies:
+    """Statements in a session of their own, which may wait for a copy's lock.
+
+    Args:
+        steps: two: what runs first, and what runs after :meth:`go_on`.
+
+    Attributes:
+        backend: the process of the server that executes them.
+    """
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], steps: Sequence[Callable[[], None]]
+    ) -> None:
+        self.backend = connection.info.backend_pid
+        self._connection = connection
+        self._first_step, self._second_step = steps
+        self._is_first_done, self._may_go_on = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    @property
+    def is_first_done(self) -> bool:
+        """Whether the first step is over."""
+        return self._is_first_done.is_set()
+
+    def go_on(self) -> None:
+        """Begin the second step as soon as the first one is over."""
+        self._may_go_on.set()
+
+    def join(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._connection:
+            self._first_step()
+            self._is_first_done.set()
+            assert self._may_go_on.wait(_LONGEST_S)
+            self._second_step()
+
+
+def waiting_for_tables(
+    connection: psycopg.Connection[Any], sessions: Sequence[StatementsBesideCopies]
+) -> set[int]:
+    """The backends of those that wait for the lock of a table."""
+    rows = connection.execute(_WAITING, [[session.backend for session in sessions]])
+    return {int(pid) for (pid,) in rows}
