@@ -16,9 +16,10 @@ from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.catalog import ensure_publications
 from pgsluice.config.model import PublicationsConfig, SubscriptionConfig
-from pgsluice.copy import CopyResult, CopyWork, Snapshot, import_snapshot
+from pgsluice.copy import CopyResult, CopyWork
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
+from pgsluice.snapshots import Snapshot, import_snapshot
 from pgsluice.subscription.discovery import source_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 

@@ -16,12 +16,10 @@ from tests.support.typed_tables import Slot, fill, slot_of
 
 from pgsluice.catalog import fetch_relation_facts
 from pgsluice.columnar import RelationChanges
-from pgsluice.copy import Snapshot, temporary_snapshot
-from pgsluice.copy.ranges import WHOLE
-from pgsluice.copy.reader import TableQuery, read_portion
 from pgsluice.errors import TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.target import TableOptions, column_type, target_table
+from pgsluice.snapshots import WHOLE, Snapshot, TableQuery, read_portion, temporary_snapshot
 from pgsluice.types import TypeOptions
 
 pytestmark = pytest.mark.pg(">= 14")
@@ -95,9 +93,7 @@ def compare(
         together[tuple((~unfit).tolist())].append(name)
     for fits, columns in together.items():
         fitting = ids.filter(pa.array(fits))
-        copied = read(
-            dsn, snapshot, facts, ["id", *dict.fromkeys(columns)], fitting, TableOptions(options)
-        )
+        copied = read(dsn, snapshot, facts, ["id", *columns], fitting, options)
         for name in columns:
             expected = streamed.new.columns[names.index(name)].filter(pa.array(fits))
             found = copied.column(name).combine_chunks()
@@ -117,7 +113,7 @@ def read(
     types: TypeOptions,
 ) -> pa.Table:
     """Some columns of the rows with these ids, by their ids."""
-    options = TableOptions(types)
+    options, columns = TableOptions(types), list(dict.fromkeys(columns))
     by_name = {column.name: column for column in facts.columns}
     target = target_table(facts, options, columns)
     query = TableQuery(

@@ -35,6 +35,7 @@ from pgsluice.catalog.server import (
 from pgsluice.catalog.tables import (
     Filenode,
     UserTable,
+    has_columns_of_snapshot,
     has_name,
     is_in_snapshot,
     leaf_filenodes,
@@ -73,6 +74,7 @@ __all__ = [
     "fetch_witnesses",
     "finds_pages",
     "flush_lsn",
+    "has_columns_of_snapshot",
     "has_name",
     "insert_lsn",
     "inspect_new_partitions",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
 
 from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
 from pgsluice.catalog.leaves import below_cte
@@ -140,6 +140,44 @@ def is_in_snapshot(connection: Connection, oid: int) -> bool:
     """Whether the connection's snapshot has a table. A newer one reads as empty in it."""
     query = "SELECT 1 FROM pg_catalog.pg_class WHERE oid = %s"
     return connection.execute(query, [oid]).fetchone() is not None
+
+
+_COLUMNS = """
+SELECT a.attnum, CASE WHEN t.typtype <> 'd' THEN a.atttypid::bigint END
+FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS wanted (name, place)
+JOIN pg_catalog.pg_attribute a ON a.attname = wanted.name AND NOT a.attisdropped
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = %s ORDER BY wanted.place
+"""
+
+
+def has_columns_of_snapshot(
+    connection: Connection, oid: int, relation: sql.Identifier, names: Sequence[str]
+) -> bool:
+    """Whether these columns of a table are now those that the connection's snapshot has.
+
+    A query of the table takes a name for the column that has it now, and reads rows of the
+    snapshot. The server says which columns those are when it describes the query. It does not
+    describe domains, so these are compared by their place only.
+
+    Args:
+        relation: the table, which is locked.
+    """
+    before = connection.execute(_COLUMNS, [list(names), oid]).fetchall()
+    query = sql.SQL("SELECT {} FROM ONLY {}").format(
+        sql.SQL(", ").join(map(sql.Identifier, names)), relation
+    )
+    result = connection.pgconn.prepare(b"", query.as_bytes(connection))
+    if result.status != pq.ExecStatus.COMMAND_OK:
+        error = psycopg.errors.error_from_result(result)
+        if isinstance(error, psycopg.errors.UndefinedColumn):
+            return False
+        raise error
+    now = connection.pgconn.describe_prepared(b"")
+    return len(before) == now.nfields and all(
+        now.ftablecol(place) == attnum and type_oid in (None, now.ftype(place))
+        for place, (attnum, type_oid) in enumerate(before)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ Rules (contracts: initial copy):
   snapshot. So the relfilenode of every leaf in the snapshot is compared with the file that the
   server uses now. If they differ, :class:`TableRewritten` tells the caller to start again under
   a newer snapshot.
+- A query takes a name for the column that has it now. So the columns are compared with those of the
+  snapshot, too: between two readers, columns may have swapped their names, and may swap them back.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ import pyarrow as pa
 import pyarrow.csv
 from psycopg import pq, sql
 
-from pgsluice.catalog import has_name, is_in_snapshot, leaf_filenodes, locked_tables
+from pgsluice.catalog import (
+    has_columns_of_snapshot,
+    has_name,
+    is_in_snapshot,
+    leaf_filenodes,
+    locked_tables,
+)
 from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
@@ -88,6 +96,13 @@ class TableQuery:
     def table(self) -> str:
         """The name for messages."""
         return f"{self.facts.namespace}.{self.facts.name}"
+
+    @property
+    def columns_named(self) -> tuple[str, ...]:
+        """The columns that a query may name; a filter may name any."""
+        if self.row_filter is None:
+            return self.columns
+        return tuple(column.name for column in self.facts.columns)
 
     def copy_statement(self, read: Read) -> sql.Composed:
         """COPY of a query, since COPY of a partitioned table is an error up to 18."""
@@ -228,6 +243,14 @@ def _refuse_rewritten(
     files = leaf_filenodes(connection, leaves or [facts.oid])
     if any(file.now != file.in_snapshot for of_leaf in files.values() for file in of_leaf.values()):
         raise _rewritten(query, "was rewritten after the snapshot was taken")
+    relations = {
+        facts.oid if read.leaf is None else read.leaf.oid: query.relation(read) for read in portion
+    }
+    if not all(
+        has_columns_of_snapshot(connection, oid, relation, query.columns_named)
+        for oid, relation in relations.items()
+    ):
+        raise _rewritten(query, "had other columns when the snapshot was taken")
 
 
 def _renamed(query: TableQuery) -> TableRewritten:

@@ -18,7 +18,6 @@ from tests.support.ddl.held_copies import (
     HeldCopies,
     StatementsBesideCopies,
     held_copies,
-    waiting_for_tables,
 )
 from tests.support.ddl.page import judge
 from tests.support.ddl.promotion import FailoverDatabase
@@ -111,6 +110,7 @@ class Batch:
             case Moment.UNCONFIRMED:
                 self._live(self._unconfirmed)
             case Moment.BEFORE_LOCK | Moment.AFTER_LOCK:
+                self._poll_every(LONG_POLL_S)
                 self._live(self._during_copies)
             case Moment.ROLLED_BACK:
                 self._live(lambda: self._each(_rolled_back))
@@ -214,33 +214,34 @@ class Batch:
         """The first statement of each row waits for the range that is held, or does not. What it
         waits for is read, then the other range, and then the other statements are executed."""
         sessions = [self._beside_copies(row) for row in rows if row.name not in self.failed]
-        with self.database.connect() as connection:
 
-            def is_over(*, may_wait: bool) -> bool:
-                waiting = waiting_for_tables(connection, sessions)
-                return all(
-                    one.is_first_done or (may_wait and one.backend in waiting) for one in sessions
-                )
-
-            def is_read() -> bool:
-                record = {name: self.one.record(name).tables for name, _ in copying}
-                return not any(
-                    record[name][oid].state is TableState.DATA_COPY
-                    and record[name][oid].copy_number == number
-                    for (name, oid), number in copying.items()
-                )
-
-            self.one.wait_until(lambda: is_over(may_wait=True), why="the statements wait")
-            held.release_first_ranges()
-            self.one.wait_until(
-                lambda: not waiting_for_tables(connection, sessions), why="no statement waits"
+        def is_read() -> bool:
+            return not any(
+                (table := self.one.record(name).tables.get(oid)) is not None
+                and table.state is TableState.DATA_COPY
+                and table.copy_number == number
+                for (name, oid), number in copying.items()
             )
+
+        try:
+            with self.database.connect() as connection:
+                self.one.wait_until(
+                    lambda: all(one.is_first_done or one.waits(connection) for one in sessions),
+                    why="the statements wait",
+                )
+                held.release_first_ranges()
+                self.one.wait_until(
+                    lambda: not any(one.waits(connection) for one in sessions),
+                    why="no statement waits",
+                )
             held.release()
             self.one.wait_until(is_read, why="the copies have ended")
-        for session in sessions:
-            session.go_on()
-        for session in sessions:
-            session.join()
+        finally:
+            for session in sessions:
+                session.go_on()
+            held.release()
+            for session in sessions:
+                session.join()
 
     def _beside_copies(self, row: Row) -> StatementsBesideCopies:
         connection = self.database.connect()

@@ -16,17 +16,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from pgsluice.copy import Snapshot, reader, stage_tables
-from pgsluice.copy.ranges import Portion
-from pgsluice.copy.reader import TableQuery
+from pgsluice.copy import stage_tables
+from pgsluice.snapshots import Portion, Snapshot, TableQuery, reader
 
 _MOST_TASKS = 500
 _MOST_CONNECTIONS = 20
-_LONGEST_S = 300.0
+_LONGEST_S = 120.0
 _MIDDLE = "'(0,8)'::pg_catalog.tid"
 _WAITING = """
 SELECT pid FROM pg_stat_activity
-WHERE wait_event_type = 'Lock' AND wait_event = 'relation' AND pid = ANY (%s)
+WHERE wait_event_type = 'Lock' AND wait_event = 'relation' AND pid = %s
 """
 
 _read_portion = reader.read_portion
@@ -114,10 +113,10 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
     held = HeldCopies(has_lock=has_lock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pgsluice.copy.job.read_portion", held.read_portion)
-        patch.setattr("pgsluice.copy.reader._import_snapshot", held.import_snapshot)
-        patch.setattr("pgsluice.copy.ranges._page_ranges", _two_ranges)
-        patch.setattr("pgsluice.copy.plan.finds_pages", lambda _: True)
-        patch.setattr("pgsluice.copy.plan.PORTION_BYTES", 1)
+        patch.setattr("pgsluice.snapshots.reader._import_snapshot", held.import_snapshot)
+        patch.setattr("pgsluice.snapshots.ranges._page_ranges", _two_ranges)
+        patch.setattr("pgsluice.snapshots.plan.finds_pages", lambda _: True)
+        patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
         patch.setattr("pgsluice.copy.tasks._MOST_JOBS", _MOST_TASKS)
         patch.setattr("pgsluice.subscription.copy_round.stage_tables", _stage_all_at_once)
         try:
@@ -146,15 +145,12 @@ class StatementsBesideCopies:
 
     Args:
         steps: two: what runs first, and what runs after :meth:`go_on`.
-
-    Attributes:
-        backend: the process of the server that executes them.
     """
 
     def __init__(
         self, connection: psycopg.Connection[Any], steps: Sequence[Callable[[], None]]
     ) -> None:
-        self.backend = connection.info.backend_pid
+        self._backend = connection.info.backend_pid
         self._connection = connection
         self._first_step, self._second_step = steps
         self._is_first_done, self._may_go_on = threading.Event(), threading.Event()
@@ -165,6 +161,10 @@ class StatementsBesideCopies:
     def is_first_done(self) -> bool:
         """Whether the first step is over."""
         return self._is_first_done.is_set()
+
+    def waits(self, connection: psycopg.Connection[Any]) -> bool:
+        """Whether they wait for the lock of a table."""
+        return bool(connection.execute(_WAITING, [self._backend]).fetchall())
 
     def go_on(self) -> None:
         """Begin the second step as soon as the first one is over."""
@@ -180,11 +180,3 @@ class StatementsBesideCopies:
             self._is_first_done.set()
             assert self._may_go_on.wait(_LONGEST_S)
             self._second_step()
-
-
-def waiting_for_tables(
-    connection: psycopg.Connection[Any], sessions: Sequence[StatementsBesideCopies]
-) -> set[int]:
-    """The backends of those that wait for the lock of a table."""
-    rows = connection.execute(_WAITING, [[session.backend for session in sessions]])
-    return {int(pid) for (pid,) in rows}
