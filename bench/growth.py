@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.live import running
 from bench.memory import watched
-from bench.merge import cost_of_batches
+from bench.merge import Copied, cost_of_batches
 from bench.picture import Curve, picture
 from bench.report import PAGE, Line
 from bench.stage import Shop, Stage, wait_for
@@ -71,7 +71,8 @@ def _table_sizes() -> _Measured:
         for rows in TABLE_ROWS:
             folder = Path(tempfile.mkdtemp())
             try:
-                cpu_s, _ = cost_of_batches(folder, way, rows, [CHANGED_KEYS])[0]
+                copied = Copied(folder / "copied", rows)
+                cpu_s, _ = cost_of_batches(folder, way, copied, [CHANGED_KEYS])[0]
             finally:
                 shutil.rmtree(folder)
             points.append((rows, cpu_s))

@@ -5,6 +5,7 @@ Then how a table reads after many batches and their upkeep, beside one that was 
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -31,7 +32,7 @@ CHANGED = (500, 10_000)
 _REACH = {(500, 10**6): "50 x", (500, 10**7): "200 x"}
 _BATCHES = 3
 _MANY_BATCHES = 200
-_READS = 5
+_READS = 15
 _SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.string())]
 )
@@ -43,11 +44,37 @@ def measure(rows: int) -> list[Line]:
     """CPU and bytes of a batch of random updates, without the first; and reading after many."""
     folder = Path(tempfile.mkdtemp())
     try:
-        figures = {way: cost_of_batches(folder / way, way, rows) for way in ("on_read", "on_write")}
-        lines = _worn(folder, rows)
+        copied = Copied(folder / "copied", rows)
+        figures = {
+            way: cost_of_batches(folder / way, way, copied) for way in ("on_read", "on_write")
+        }
+        lines = _worn(folder, copied)
     finally:
         shutil.rmtree(folder)
     return [*_merges(figures, rows), *lines]
+
+
+class Copied:
+    """The rows of a table as files that are written once; each table gets links to them.
+
+    Args:
+        folder: where no file is yet.
+        rows: how many.
+    """
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self.rows = rows
+        self._folder = folder
+        writer = TableWriter(DeltaSink(str(folder)), _TABLE, _IDENTITY)
+        self._staged = writer.stage_load(_copied(rows), Lsn(1))
+
+    def load(self, sink: DeltaSink) -> None:
+        """Make a table with these rows."""
+        table = Path(sink.location(_TABLE.namespace, _TABLE.name))
+        table.mkdir(parents=True)
+        for file in self._folder.glob("*.parquet"):
+            os.link(file, table / file.name)
+        TableWriter(sink, _TABLE, _IDENTITY).commit_load([self._staged], Lsn(1))
 
 
 def _merges(figures: Mapping[Merge, Sequence[tuple[float, float]]], rows: int) -> Iterator[Line]:
@@ -64,10 +91,11 @@ def _merges(figures: Mapping[Merge, Sequence[tuple[float, float]]], rows: int) -
         )
 
 
-def _worn(folder: Path, rows: int) -> list[Line]:
+def _worn(folder: Path, copied: Copied) -> list[Line]:
     """A table after many batches, beside its live rows written anew."""
     sink = DeltaSink(f"{folder}/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
-    TableWriter(sink, _TABLE, _IDENTITY).load(_copied(rows), Lsn(1))
+    copied.load(sink)
+    rows = copied.rows
     random = np.random.default_rng(8)
     used, written = 0.0, 0
     for position in range(2, _MANY_BATCHES + 2):
@@ -97,7 +125,7 @@ def _worn(folder: Path, rows: int) -> list[Line]:
                 f"SELECT max(id), max(a), max(b) FROM delta.`{location}`"
             ),
         }.items():
-            worn_s, new_s = _fastest(read, worn), _fastest(read, new)
+            worn_s, new_s = _fastest(read, worn, new)
             lines.append(
                 Line(
                     f"{worn_s / new_s:.2f} x",
@@ -110,29 +138,31 @@ def _worn(folder: Path, rows: int) -> list[Line]:
     return lines
 
 
-def _fastest(read: Callable[[str], object], location: str) -> float:
-    """Seconds of the fastest of some reads; the first loads what the reader needs."""
-    times = []
+def _fastest(read: Callable[[str], object], *locations: str) -> list[float]:
+    """Seconds of the fastest of some reads of each table, in turns; the first loads what the
+    reader needs."""
+    times = {location: list[float]() for location in locations}
     for _ in range(_READS):
-        began = time.perf_counter()
-        read(location)
-        times.append(time.perf_counter() - began)
-    return min(times)
+        for location, taken in times.items():
+            began = time.perf_counter()
+            read(location)
+            taken.append(time.perf_counter() - began)
+    return [min(taken) for taken in times.values()]
 
 
 def cost_of_batches(
-    folder: Path, way: Merge, rows: int, numbers: Sequence[int] = CHANGED
+    folder: Path, way: Merge, copied: Copied, numbers: Sequence[int] = CHANGED
 ) -> list[tuple[float, float]]:
     """For each number of changed keys: seconds of CPU and bytes written of one batch."""
     sink = DeltaSink(f"{folder}/{{table}}", merge=way, cache_dir=f"{folder}/keys")
-    TableWriter(sink, _TABLE, _IDENTITY).load(_copied(rows), Lsn(1))
+    copied.load(sink)
     random = np.random.default_rng(7)
     position, figures = 1, []
     for changed in numbers:
         used = []
         for _ in range(_BATCHES + 1):
             position += 1
-            net = _updates(random.choice(rows, changed, replace=False).tolist(), position)
+            net = _updates(random.choice(copied.rows, changed, replace=False).tolist(), position)
             began = time.process_time()
             applied = TableWriter(sink, _TABLE, _IDENTITY).apply(net, Lsn(position))
             used.append((time.process_time() - began, applied.bytes_written))
