@@ -1,8 +1,9 @@
 """Deletion vectors: which rows of a data file are dead.
 
-A vector is a set of row numbers. In the log it is a descriptor that says where the set's bytes
-lie; vectors of one commit share a file. Our files lie in the folder ``_dv`` of the table, because
-a vacuum of deltalake deletes files of vectors that it finds elsewhere, also those in use.
+A vector is a set of row numbers. In the log it is a descriptor that has the set's bytes, if they
+are few, or says where they lie. The other vectors of one commit share a file. Our files lie in the
+folder ``_dv`` of the table, because a vacuum of deltalake deletes files of vectors that it finds
+elsewhere, also those in use.
 
 Source: the Delta protocol, "Deletion Vectors" and "Deletion Vector Format".
 """
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap
 
 from pgsluice.errors import PgsluiceError
@@ -25,9 +28,18 @@ from pgsluice.errors import PgsluiceError
 FOLDER = "_dv"
 """Where our vectors lie, inside of the table's folder."""
 
+INLINE_BYTES = 2048
+"""A vector of at most so many bytes stands in the log. A file would have to be written out, with
+its folder, before each commit; but a commit repeats the bytes, in what it removes and in what it
+adds."""
+
 _MAGIC = struct.pack("<I", 1681511377)
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
+_DIGITS = np.frombuffer(
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#", np.uint8
+)
+_POWERS = 85 ** np.arange(4, -1, -1)
+_VALUES: npt.NDArray[np.int64] = np.full(256, -1)
+_VALUES[_DIGITS] = np.arange(85)
 _UUID_DIGITS = 20
 """Characters of a UUID in base 85."""
 
@@ -111,7 +123,7 @@ def read_vector(folder: Path, descriptor: Descriptor) -> BitMap:
         if size != descriptor.size or checksum != zlib.crc32(data):
             raise ValueError("its size or its checksum is wrong")
         return _decoded(data)
-    except (OSError, ValueError, KeyError, struct.error) as error:
+    except (OSError, ValueError, struct.error) as error:
         raise PgsluiceError(
             f"a deletion vector of the Delta table in {folder} cannot be read: {error}",
             hint="restore the file; or copy the table again",
@@ -120,29 +132,35 @@ def read_vector(folder: Path, descriptor: Descriptor) -> BitMap:
 
 
 def write_vectors(folder: Path, vectors: Sequence[BitMap]) -> tuple[list[Descriptor], int]:
-    """Write the vectors of one commit to one file.
+    """Describe the vectors of one commit; the bytes of those that are not short get a file.
 
     Args:
         folder: the table's.
         vectors: with fewer than 2^32 rows each, and none empty.
 
     Returns:
-        their descriptors in the same order, and the size of the file in bytes.
+        their descriptors in the same order, and how many bytes they take.
     """
-    if not vectors:
-        return [], 0
     name = uuid.uuid4()
+    place = FOLDER + _to_base85(name.bytes)
     data = bytearray(b"\x01")
-    descriptors = []
+    descriptors, inline_bytes = [], 0
     for vector in vectors:
         encoded = _encoded(vector)
-        place = FOLDER + _to_base85(name.bytes)
-        descriptors.append(Descriptor("u", place, len(data), len(encoded), len(vector)))
-        data += struct.pack(">i", len(encoded)) + encoded
+        size = len(encoded)
+        if size <= INLINE_BYTES:
+            text = _to_base85(encoded + bytes(-size % 4))
+            descriptors.append(Descriptor("i", text, None, size, len(vector)))
+            inline_bytes += len(text)
+            continue
+        descriptors.append(Descriptor("u", place, len(data), size, len(vector)))
+        data += struct.pack(">i", size) + encoded
         data += struct.pack(">I", zlib.crc32(encoded))
+    if len(data) == 1:
+        return descriptors, inline_bytes
     (folder / FOLDER).mkdir(exist_ok=True)
     (folder / FOLDER / _file_name(name)).write_bytes(data)
-    return descriptors, len(data)
+    return descriptors, inline_bytes + len(data)
 
 
 def _file_name(name: uuid.UUID) -> str:
@@ -169,19 +187,18 @@ def _decoded(data: bytes) -> BitMap:
 
 def _to_base85(data: bytes) -> str:
     """Z85: 5 digits for each 4 bytes."""
-    powers = (85**4, 85**3, 85**2, 85, 1)
-    return "".join(
-        _DIGITS[number // power % 85]
-        for (number,) in struct.iter_unpack(">I", data)
-        for power in powers
-    )
+    numbers = np.frombuffer(data, ">u4").astype(np.int64)
+    return _DIGITS[numbers[:, np.newaxis] // _POWERS % 85].tobytes().decode("ascii")
 
 
 def _from_base85(text: str) -> bytes:
-    data = bytearray()
-    for start in range(0, len(text), 5):
-        number = 0
-        for digit in text[start : start + 5]:
-            number = number * 85 + _VALUES[digit]
-        data += struct.pack(">I", number)
-    return bytes(data)
+    """The bytes of such digits.
+
+    Raises:
+        ValueError: they are none.
+    """
+    values = _VALUES[np.frombuffer(text.encode("latin-1"), np.uint8)].reshape(-1, 5)
+    numbers = values @ _POWERS
+    if values.min(initial=0) < 0 or numbers.max(initial=0) >= 2**32:
+        raise ValueError("it is no text in base 85")
+    return numbers.astype(">u4").tobytes()
