@@ -43,6 +43,19 @@ from pgsluice.testing.sink_contract import (
 from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ, days_from_civil
 
 
+@pytest.fixture
+def through_deltalake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are written as those in object stores are."""
+    monkeypatch.setattr("pgsluice.sinks.delta.sink.local_folder", lambda uri: None)
+
+
+@pytest.fixture(params=["ours", "deltalake"])
+def each_way(request: pytest.FixtureRequest) -> None:
+    """Commits of our own, and those that deltalake makes."""
+    if request.param == "deltalake":
+        request.getfixturevalue("through_deltalake")
+
+
 class TestContract(SinkContract):
     @pytest.fixture
     def sink(self, tmp_path: Path) -> Sink:
@@ -51,6 +64,11 @@ class TestContract(SinkContract):
     def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:
         handle = DeltaTable(sink.location(table.namespace, table.name))
         return handle.to_pyarrow_table().to_pylist()
+
+
+@pytest.mark.usefixtures("through_deltalake")
+class TestContractThroughDeltalake(TestContract):
+    """A table in an object store, or with rules that only deltalake knows."""
 
 
 @pytest.fixture
@@ -113,8 +131,9 @@ class TestForeignCommits:
         rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
         assert rows == [row(1, 5), row(2)]
 
+    @pytest.mark.usefixtures("each_way")
     @pytest.mark.parametrize("kind", ["append", "merge", "truncate", "nothing"])
-    def test_deltalake_rebases_no_commit_onto_another(self, sink: DeltaSink, kind: str) -> None:
+    def test_no_commit_is_rebased_onto_another(self, sink: DeltaSink, kind: str) -> None:
         load(sink, row(1))
         insert(sink, 2, 110)
         handle = sink.open(TABLE, identity())
@@ -205,13 +224,19 @@ def no_room() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_store_without_room_is_waited_for(sink: DeltaSink) -> None:
+@pytest.mark.usefixtures("through_deltalake")
+def test_a_store_without_room_is_named(sink: DeltaSink) -> None:
     with no_room(), pytest.raises(TargetUnreachable, match=r"public\.t: .*LocalFileSystem"):
         load(sink, row(1))
+
+
+@pytest.mark.usefixtures("each_way")
+def test_a_store_without_room_is_waited_for(sink: DeltaSink) -> None:
     load(sink, row(1))
-    with no_room(), pytest.raises(TargetUnreachable) as caught:
+    with no_room(), pytest.raises((TargetUnreachable, OSError)) as caught:
         insert(sink, 2, 110)
-    assert caught.value.remedy is Remedy.WAIT
+    failure = Failure.of(caught.value)
+    assert (failure.remedy, failure.is_of_target) == (Remedy.WAIT, True)
     insert(sink, 2, 110)
     assert len(DeltaTable(location(sink)).to_pyarrow_table()) == 2
 
@@ -261,6 +286,7 @@ def test_three_attempts_of_one_task_make_one_commit(
     assert handle.to_pyarrow_table().sort_by("id").to_pylist() == [row(1, 7), row(2)]
 
 
+@pytest.mark.usefixtures("through_deltalake")
 def test_a_batch_opens_its_table_once(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
     load(sink, row(1), row(2))
     opens: list[str] = []
@@ -282,18 +308,7 @@ def test_a_batch_opens_its_table_once(sink: DeltaSink, monkeypatch: pytest.Monke
     assert opens == [location(sink)]
 
 
-def test_the_next_batch_finds_its_table_open(
-    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load(sink, row(1))
-    apply_and_maintain(sink, 1, 110)
-    monkeypatch.setattr(DeltaHandle, "_open", None)  # a call fails
-    monkeypatch.setattr(DeltaTable, "transaction_version", None)
-    assert [apply_and_maintain(sink, n, n).version for n in (120, 130)] == [2, 3]
-    assert writer_of(sink).position() == 130
-
-
-def test_a_table_that_is_kept_open_reads_the_commits_of_others(sink: DeltaSink) -> None:
+def test_a_table_that_is_known_gets_the_commits_of_others(sink: DeltaSink) -> None:
     load(sink, row(1), row(2))
     apply_and_maintain(sink, 1, 110)
     DeltaTable(location(sink)).optimize.compact()
@@ -305,7 +320,7 @@ def test_a_table_that_is_kept_open_reads_the_commits_of_others(sink: DeltaSink) 
         writer_of(sink).position()
 
 
-def test_a_table_that_has_the_place_of_one_that_is_kept_open_is_read_anew(sink: DeltaSink) -> None:
+def test_a_table_that_has_the_place_of_a_known_one_is_read_anew(sink: DeltaSink) -> None:
     load(sink, row(1))
     apply_and_maintain(sink, 1, 110)
     apply_and_maintain(sink, 2, 120)
@@ -483,8 +498,8 @@ class TestSchema:
         t.update(row(1, 2))
         table = TargetTable("public", "t", wide, ("id",))
         writer_of(sink, table).apply(net(t, table=table), Lsn(110))
-        # Versions 0 to 3: the copy, the column, the features that it needs, the changes.
-        assert DeltaTable(location(sink)).version() == 3
+        # Versions 0 to 2: the copy, the column with the feature that it needs, the changes.
+        assert DeltaTable(location(sink)).version() == 2
         assert writer_of(sink, table).position() == 110
 
 
@@ -502,6 +517,7 @@ KEYS: list[tuple[pa.DataType, list[Any]]] = [
 ]
 
 
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize(("kind", "keys"), KEYS, ids=[str(kind) for kind, _ in KEYS])
 def test_keys_of_every_type(sink: DeltaSink, kind: pa.DataType, keys: list[Any]) -> None:
     schema = pa.schema([pa.field("id", kind, nullable=False), ("a", pa.int32()), SCHEMA.field(2)])
@@ -531,6 +547,7 @@ def test_keys_of_every_type(sink: DeltaSink, kind: pa.DataType, keys: list[Any])
     ],
     ids=["date", "timestamp", "timestamptz"],
 )
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("is_key", [True, False])
 def test_the_ends_of_a_type_are_written_merged_and_maintained(
     sink: DeltaSink, kind: pa.DataType, ends: tuple[int, int], *, is_key: bool
@@ -563,6 +580,7 @@ def test_the_ends_of_a_type_are_written_merged_and_maintained(
     assert kept.column("c").to_pylist() == [7, 7]
 
 
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize(
     ("kind", "keys"),
     [
@@ -595,6 +613,7 @@ def test_inexact_bounds_that_an_older_version_wrote_hide_no_rows(
     assert DeltaTable(location(sink)).to_pyarrow_table().num_rows == 0
 
 
+@pytest.mark.usefixtures("through_deltalake")
 def test_files_are_compressed_and_have_only_exact_bounds(sink: DeltaSink) -> None:
     """Of copies, appended and merged rows, and after a compaction."""
     schema = pa.schema([
@@ -636,6 +655,36 @@ def _columns_with_bounds(sink: DeltaSink) -> list[list[str]]:
         ]
         for action in actions
     ]
+
+
+class TestRulesOfOthers:
+    """What only deltalake knows of a table stays right: it makes the commits then."""
+
+    def test_a_change_data_feed_has_the_changed_rows_only(self, sink: DeltaSink) -> None:
+        load(sink, *(row(id_) for id_ in range(50)))
+        feed = {"delta.enableChangeDataFeed": "true"}
+        DeltaTable(location(sink)).alter.set_table_properties(feed)
+        t = changes()
+        t.update(row(1, 5))
+        writer = writer_of(sink)
+        assert not writer.can_stage_changes()
+        version = writer.apply(net(t), Lsn(110)).version
+        changed = pa.table(DeltaTable(location(sink)).load_cdf(version).read_all())
+        assert sorted(changed.select(["id", "a"]).to_pylist(), key=str) == [
+            {"id": 1, "a": 0},
+            {"id": 1, "a": 5},
+        ]
+
+    def test_a_constraint_is_kept(self, sink: DeltaSink) -> None:
+        load(sink, row(1))
+        DeltaTable(location(sink)).alter.add_constraint({"small": "a < 10"})
+        t = changes()
+        t.update(row(1, 5))
+        writer_of(sink).apply(net(t), Lsn(110))
+        t = changes()
+        t.update(row(1, 50))
+        with pytest.raises(TableError, match="break a constraint of the Delta table"):
+            writer_of(sink).apply(net(t), Lsn(120))
 
 
 class TestMaintenance:
@@ -699,16 +748,6 @@ class TestMaintenance:
     def test_a_missing_table_needs_no_maintenance(self, sink: DeltaSink) -> None:
         writer_of(sink).maintain([])
 
-
-def _bytes_in(folder: str) -> int:
-    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-
-
-def _age_log(table: str) -> None:
-    old = time.time() - 7 * 3600
-    for path in Path(table, "_delta_log").iterdir():
-        os.utime(path, (old, old))
-
     def test_every_version_of_the_history_can_be_read(self, sink: DeltaSink) -> None:
         load(sink, row(0))
         day = replace(sink, history_retention_s=24 * 3600)
@@ -725,3 +764,13 @@ def _age_log(table: str) -> None:
         properties = DeltaTable(location(sink)).metadata().configuration
         assert properties["delta.logRetentionDuration"] == "interval 24 hours"
         assert not insert(sink, 999, 9999).skipped, "the position is still read"
+
+
+def _bytes_in(folder: str) -> int:
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+
+
+def _age_log(table: str) -> None:
+    old = time.time() - 7 * 3600
+    for path in Path(table, "_delta_log").iterdir():
+        os.utime(path, (old, old))

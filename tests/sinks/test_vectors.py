@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, TableFeatures, write_deltalake
 from deltalake.exceptions import DeltaProtocolError
+from pyroaring import BitMap
 
 from pgsluice import failpoints
 from pgsluice.config import parse_sink
@@ -25,11 +27,18 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.advice import advice_on_merges
 from pgsluice.sinks.delta.config import Merge
+from pgsluice.sinks.delta.deletion_vectors import (
+    Descriptor,
+    from_base85,
+    read_vector,
+    to_base85,
+    write_vectors,
+)
 from pgsluice.sinks.delta.key_index import _OpenSidecars
 from pgsluice.sinks.delta.log import _known, commit_path, newest_snapshot, read_commit, remember
+from pgsluice.sinks.delta.net_merge import LARGE_SHARE
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.delta.upkeep import FILES_OF_A_SIZE
-from pgsluice.sinks.delta.vector_merge import LARGE_SHARE
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
@@ -63,7 +72,13 @@ def large_share() -> float:
 
 @pytest.fixture(autouse=True)
 def _large_batches(large_share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.sinks.delta.vector_merge.LARGE_SHARE", large_share)
+    monkeypatch.setattr("pgsluice.sinks.delta.net_merge.LARGE_SHARE", large_share)
+
+
+@pytest.fixture
+def vectors_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short vectors, too."""
+    monkeypatch.setattr("pgsluice.sinks.delta.deletion_vectors.INLINE_BYTES", 0)
 
 
 class TestContract(SinkContract):
@@ -77,6 +92,7 @@ class TestContract(SinkContract):
         return scan(sink.location(table.namespace, table.name)).to_pylist()
 
 
+@pytest.mark.usefixtures("vectors_in_files")
 @pytest.mark.parametrize("large_share", [LARGE_SHARE])
 class TestContractWithLargeBatches(TestContract):
     """Batches that rewrite files are right, too."""
@@ -87,7 +103,7 @@ class TestContractWhereTheSizeDecides(SinkContract):
 
     @pytest.fixture
     def sink(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
-        monkeypatch.setattr("pgsluice.sinks.delta.new_table.LARGE_BYTES", 1)
+        monkeypatch.setattr("pgsluice.sinks.delta.local_handle.LARGE_BYTES", 1)
         return DeltaSink(
             f"{tmp_path}/lake/{{schema}}/{{table}}", merge="auto", cache_dir=f"{tmp_path}/keys"
         )
@@ -171,8 +187,10 @@ class TestReaders:
 
     EXPECTED = (row(2, 20, "two"), row(3, 3, "three"))
 
-    @pytest.fixture
-    def table(self, sink: DeltaSink) -> DeltaTable:
+    @pytest.fixture(params=["in the log", "in a file"])
+    def table(self, sink: DeltaSink, request: pytest.FixtureRequest) -> DeltaTable:
+        if request.param == "in a file":
+            request.getfixturevalue("vectors_in_files")
         load(sink, row(1, 1, "one"), row(2, 2, "two"), row(3, 3, "three"))
         t = changes()
         t.update(row(2, 20, ABSENT))
@@ -207,6 +225,26 @@ class TestReaders:
         assert table.count() == 4
         files = Path(location(sink)).glob("*.parquet")
         assert sum(pq.read_metadata(file).num_rows for file in files) == 4
+
+
+def test_base_85_is_that_of_the_protocol(tmp_path: Path) -> None:
+    """Its examples in "Deletion Vectors"; the bytes of the first one are in another form."""
+    text = "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
+    data = from_base85(text)
+    assert np.frombuffer(data, "<u2")[-6:].tolist() == [3, 4, 7, 11, 18, 29]
+    assert to_base85(data) == text
+    descriptor = Descriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 4, 40, 6)
+    name = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    assert descriptor.file(tmp_path) == tmp_path / "ab" / name
+
+
+def test_the_limit_of_vectors_in_the_log_is_one_of_bytes(tmp_path: Path) -> None:
+    vectors = [BitMap(range(0, 2 * count, 2)) for count in (1, 2, 3, 1000, 1100, 100_000)]
+    descriptors, _ = write_vectors(tmp_path, vectors)
+    assert [descriptor.storage for descriptor in descriptors] == ["i", "i", "i", "i", "u", "u"]
+    assert [read_vector(tmp_path, descriptor) for descriptor in descriptors] == vectors
+    with pytest.raises(PgsluiceError, match="no text in base 85"):
+        read_vector(tmp_path, replace(descriptors[0], path="~~~~~"))
 
 
 class TestForeignCommits:
@@ -251,6 +289,23 @@ class TestForeignCommits:
             apply(sink, update(1, 3), 120)
 
 
+@pytest.mark.parametrize("merge", ["on_read", "auto", "on_write"])
+def test_a_copy_makes_the_key_files_that_its_first_batch_needs(
+    sink: DeltaSink, merge: Merge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.sinks.delta.local_handle.LARGE_BYTES", 1)
+    monkeypatch.setattr("pgsluice.sinks.delta.staging.TARGET_FILE_BYTES", 1)
+    sink = replace(sink, merge=merge)
+    table = pa.Table.from_pylist([row(1), row(2), row(3)], SCHEMA)
+    writer_of(sink).load(table.to_batches(max_chunksize=1), Lsn(100))
+    made = list(Path(f"{sink.cache_dir}").rglob("*.keys"))
+    assert len(made) == (0 if merge == "on_write" else 3)
+    monkeypatch.setattr("pgsluice.sinks.delta.key_index._OPENED", _OpenSidecars())
+    monkeypatch.setattr("pgsluice.sinks.delta.key_index.open_data_file", None)  # a call fails
+    apply(sink, update(2, 5), 110)
+    assert rows_of(sink) == [row(1), row(2, 5), row(3)]
+
+
 @pytest.mark.parametrize("harm", ["lost", "cut", "wrong byte"])
 def test_a_damaged_key_file_is_made_again(
     sink: DeltaSink, harm: str, monkeypatch: pytest.MonkeyPatch
@@ -291,7 +346,7 @@ class TestAuto:
     def test_the_size_of_the_first_copy_decides(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch, *, is_large: bool
     ) -> None:
-        limit = "pgsluice.sinks.delta.new_table.LARGE_BYTES"
+        limit = "pgsluice.sinks.delta.local_handle.LARGE_BYTES"
         monkeypatch.setattr(limit, 1 if is_large else 10**9)
         load(sink, row(1), row(2))
         assert has_vectors(sink) is is_large
@@ -307,7 +362,7 @@ class TestAuto:
     def test_a_table_that_only_takes_inserts_has_no_vectors(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pgsluice.sinks.delta.new_table.LARGE_BYTES", 1)
+        monkeypatch.setattr("pgsluice.sinks.delta.local_handle.LARGE_BYTES", 1)
         schema = pa.schema([field.with_nullable(True) for field in SCHEMA])
         table = TargetTable("public", "t", schema, ())
         TableWriter(sink, table, identity()).load(batches(row(1), schema=schema), Lsn(100))
@@ -435,6 +490,7 @@ class TestPowerCut:
         version = apply(sink, update(2, 5), 110).version
         self._assert_synced(sink, synced, version)
 
+    @pytest.mark.usefixtures("vectors_in_files")
     def test_a_vector_s_commit_is_made_after_its_files_are_written_out(
         self, sink: DeltaSink, synced: list[Path]
     ) -> None:
@@ -446,6 +502,7 @@ class TestPowerCut:
         failpoints.arm("")
         folder = Path(location(sink))
         new = [folder, folder / "_dv", *(folder / "_dv").glob("*.bin")]
+        assert len(new) == 3
         assert {*new} <= {*synced}
         assert [path for path in synced if path.suffix == ".parquet"]
         assert [path for path in synced if path.suffix == ".tmp"], "the commit itself"
@@ -508,10 +565,11 @@ class TestUpkeep:
         assert rows_of(sink) == [row(id_) for id_ in range(50, 100)]
         assert not _vectors_in_use(sink)
 
+    @pytest.mark.usefixtures("vectors_in_files")
     def test_files_that_no_kept_version_needs_are_deleted(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pgsluice.sinks.delta.upkeep.COMMITS", 6)
+        monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 6)
         load(sink, *(row(id_) for id_ in range(100)))
         kept = apply(sink, update(1, 7), 101).version
         expected = rows_of(sink)
@@ -526,10 +584,11 @@ class TestUpkeep:
         rows = pa.RecordBatchReader.from_stream(old.scan()).read_all().to_pylist()
         assert sorted(rows, key=lambda one: one["id"]) == expected
 
+    @pytest.mark.usefixtures("vectors_in_files")
     def test_what_killed_attempts_left_is_deleted_after_a_day(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pgsluice.sinks.delta.upkeep.COMMITS", 1)
+        monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 1)
         monkeypatch.setattr("pgsluice.sinks.delta.maintenance.ORPHANS_EVERY", 1)
         load(sink, row(1), row(2), row(3))
         failpoints.arm("delta.before_commit=eio")

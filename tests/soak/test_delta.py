@@ -31,7 +31,9 @@ STEPS = int(os.environ.get("PGSLUICE_SOAK_STEPS", "2000"))
 def test_random_steps_keep_table_and_model_equal(
     tmp_path: Path, report: Report, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.sinks.delta.upkeep.COMMITS", 10)
+    monkeypatch.setattr("pgsluice.sinks.delta.net_merge.LARGE_SHARE", 0.2)
+    monkeypatch.setattr("pgsluice.sinks.delta.deletion_vectors.INLINE_BYTES", 2048)
+    monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 10)
     monkeypatch.setattr("pgsluice.sinks.delta.upkeep.FILES_OF_A_SIZE", 4)
     with (
         report.row("merge-on-read beside a model", seed) as line,

@@ -27,7 +27,7 @@ from pgsluice import failpoints
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, TargetTable
-from pgsluice.sinks.delta import key_index, log, vector_merge
+from pgsluice.sinks.delta import deletion_vectors, key_index, log, net_merge
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
@@ -317,7 +317,8 @@ class DeltaFuzz:
         return TableWriter(self.sink, table, identity(copy=self.copy))
 
     def _apply(self, net: NetChanges) -> None:
-        vector_merge.LARGE_SHARE = self.random.choice([0.2, 1.0])
+        net_merge.LARGE_SHARE = self.random.choice([0.2, 1.0])
+        deletion_vectors.INLINE_BYTES = self.random.choice([0, 2048])
         writer = self._writer()
         position = self._next_position()
         applied = writer.apply(net, position)

@@ -28,7 +28,7 @@ def commit(
     actions: Sequence[dict[str, Any]],
     *,
     transactions: Mapping[str, int] = MappingProxyType({}),
-    information: Mapping[str, str] = MappingProxyType({}),
+    information: Mapping[str, Any] = MappingProxyType({}),
 ) -> Snapshot:
     """Make the version after a snapshot.
 

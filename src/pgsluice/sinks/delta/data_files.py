@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -56,22 +56,34 @@ def dead_rows(folder: Path, file: DataFile) -> BitMap:
 def live_batches(
     folder: Path, files: Iterable[tuple[DataFile, BitMap]], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of files, those of one after those of another, in batches that are large
-    enough for a row group of their own.
+    """The live rows of files, those of one after those of another.
 
     Args:
         files: each with its dead rows.
         schema: the columns to read, in the table's types; one that a file lacks is NULL.
     """
-    held: list[pa.RecordBatch] = []
     for file, dead in files:
-        for batch in _live_batches(folder, file, dead, schema):
-            held.append(batch)
+        yield from _live_batches(folder, file, dead, schema)
+
+
+def whole_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are as large as a row group has to be."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        for start in range(0, len(batch), staging.ROWS_IN_A_GROUP):
+            held.append(batch.slice(start, staging.ROWS_IN_A_GROUP))
             if sum(map(len, held)) >= staging.ROWS_IN_A_GROUP:
-                yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+                yield from _one_batch(held)
                 held = []
     if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+        yield from _one_batch(held)
+
+
+def _one_batch(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if len(batches) == 1:
+        yield batches[0]
+    else:
+        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
 def _live_batches(

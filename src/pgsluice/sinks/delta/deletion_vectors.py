@@ -35,7 +35,8 @@ adds."""
 
 _MAGIC = struct.pack("<I", 1681511377)
 _DIGITS = np.frombuffer(
-    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#", np.uint8
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    np.uint8,
 )
 _POWERS = 85 ** np.arange(4, -1, -1)
 _VALUES: npt.NDArray[np.int64] = np.full(256, -1)
@@ -93,7 +94,7 @@ class Descriptor:
         """
         if self.storage == "u":
             prefix, name = self.path[:-_UUID_DIGITS], self.path[-_UUID_DIGITS:]
-            return folder / prefix / _file_name(uuid.UUID(bytes=_from_base85(name)))
+            return folder / prefix / _file_name(uuid.UUID(bytes=from_base85(name)))
         if self.storage == "p":
             return Path(unquote(urlsplit(self.path).path))
         return None
@@ -114,7 +115,7 @@ def read_vector(folder: Path, descriptor: Descriptor) -> BitMap:
     file = descriptor.file(folder)
     try:
         if file is None:
-            return _decoded(_from_base85(descriptor.path)[: descriptor.size])
+            return _decoded(from_base85(descriptor.path)[: descriptor.size])
         with file.open("rb") as stored:
             stored.seek(descriptor.offset or 0)
             (size,) = struct.unpack(">i", stored.read(4))
@@ -142,14 +143,14 @@ def write_vectors(folder: Path, vectors: Sequence[BitMap]) -> tuple[list[Descrip
         their descriptors in the same order, and how many bytes they take.
     """
     name = uuid.uuid4()
-    place = FOLDER + _to_base85(name.bytes)
+    place = FOLDER + to_base85(name.bytes)
     data = bytearray(b"\x01")
     descriptors, inline_bytes = [], 0
     for vector in vectors:
         encoded = _encoded(vector)
         size = len(encoded)
         if size <= INLINE_BYTES:
-            text = _to_base85(encoded + bytes(-size % 4))
+            text = to_base85(encoded + bytes(-size % 4))
             descriptors.append(Descriptor("i", text, None, size, len(vector)))
             inline_bytes += len(text)
             continue
@@ -185,13 +186,14 @@ def _decoded(data: bytes) -> BitMap:
     return BitMap.deserialize(data[16:])
 
 
-def _to_base85(data: bytes) -> str:
+def to_base85(data: bytes) -> str:
     """Z85: 5 digits for each 4 bytes."""
     numbers = np.frombuffer(data, ">u4").astype(np.int64)
-    return _DIGITS[numbers[:, np.newaxis] // _POWERS % 85].tobytes().decode("ascii")
+    digits: bytes = _DIGITS[numbers[:, np.newaxis] // _POWERS % 85].tobytes()
+    return digits.decode("ascii")
 
 
-def _from_base85(text: str) -> bytes:
+def from_base85(text: str) -> bytes:
     """The bytes of such digits.
 
     Raises:

@@ -9,6 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -47,27 +48,45 @@ _KNOWN_FEATURES = frozenset(
 """Table features that our commits respect, or that act only through what :func:`_demands` sees."""
 
 
+def has_rules_of_others(snapshot: Snapshot) -> bool:
+    """Whether a table that is merged on write asks for what only deltalake does.
+
+    A change data feed is among that: where files are written anew, it has to say which of their
+    rows changed.
+    """
+    return bool(_unknown_rules(snapshot)) or has_change_data_feed(snapshot)
+
+
+def has_change_data_feed(snapshot: Snapshot) -> bool:
+    """Whether readers may ask the table which rows changed."""
+    return snapshot.configuration.get("delta.enableChangeDataFeed") == "true"
+
+
 def refuse_unknown_rules(snapshot: Snapshot, table: str) -> None:
     """Refuse a table whose protocol or properties ask for what our commits do not do.
 
     Raises:
         TableError: names what it is.
     """
-    features = {
-        *(snapshot.protocol.get("readerFeatures") or ()),
-        *(snapshot.protocol.get("writerFeatures") or ()),
-    }
-    unknown = [f"the table feature {name}" for name in sorted(features - _KNOWN_FEATURES)]
-    demands = unknown or list(_demands(snapshot))
-    if demands:
+    if rules := _unknown_rules(snapshot):
         raise TableError(
-            f"the Delta table at {snapshot.folder} has {demands[0]}, which merge-on-read does"
+            f"the Delta table at {snapshot.folder} has {rules[0]}, which merge-on-read does"
             " not support",
             hint=f'set merge_tables = {{ "{table}" = "on_write" }} in the sink, or take it from the'
             " table",
             table=table,
             location=str(snapshot.folder),
         )
+
+
+def _unknown_rules(snapshot: Snapshot) -> list[str]:
+    """What the table asks for and our commits do not do."""
+    features = {
+        *(snapshot.protocol.get("readerFeatures") or ()),
+        *(snapshot.protocol.get("writerFeatures") or ()),
+    }
+    unknown = [f"the table feature {name}" for name in sorted(features - _KNOWN_FEATURES)]
+    return unknown or list(_demands(snapshot)) if snapshot.metadata else []
 
 
 def _demands(snapshot: Snapshot) -> Iterator[str]:
@@ -81,23 +100,36 @@ def _demands(snapshot: Snapshot) -> Iterator[str]:
             yield f"a constraint ({name.removeprefix('delta.constraints.')})"
         if name == "delta.columnMapping.mode" and value != "none":
             yield "column mapping"
-    for column in json.loads(snapshot.metadata["schemaString"])["fields"]:
-        for name in column.get("metadata") or {}:
-            if name in ("delta.invariants", "delta.generationExpression"):
-                yield f"a rule for column {column['name']!r} ({name})"
+    yield from _column_rules(snapshot.metadata["schemaString"])
+
+
+@lru_cache(maxsize=2000)
+def _column_rules(schema: str) -> tuple[str, ...]:
+    """The rules in a table's definition of columns, which is asked for with each batch."""
+    return tuple(
+        f"a rule for column {column['name']!r} ({name})"
+        for column in json.loads(schema)["fields"]
+        for name in column.get("metadata") or {}
+        if name in ("delta.invariants", "delta.generationExpression")
+    )
 
 
 def definition(
-    snapshot: Snapshot, *, schema: pa.Schema | None, properties: Mapping[str, str | None]
+    snapshot: Snapshot,
+    *,
+    schema: pa.Schema | None,
+    properties: Mapping[str, str | None],
+    allows_vectors: bool,
 ) -> list[dict[str, Any]]:
-    """Actions that define a table with deletion vectors; its rows stay as they are.
+    """Actions that define a table; its rows stay as they are.
 
     Args:
         snapshot: the table, or the place where one is made; what it has is kept.
         schema: the new columns, in Delta's types; None: those that it has.
         properties: of a new table.
+        allows_vectors: the table is to have deletion vectors, if it does not have them yet.
     """
-    old, metadata = snapshot.protocol, snapshot.metadata
+    metadata = snapshot.metadata
     columns = metadata.get("schemaString") if schema is None else _schema_string(schema)
     if not metadata:
         metadata = {
@@ -107,23 +139,35 @@ def definition(
             "configuration": {k: v for k, v in properties.items() if v is not None},
             "createdTime": int(time.time() * 1000),
         }
-    configuration = {**(metadata.get("configuration") or {}), _PROPERTY: "true", _OURS: "on_read"}
+    vectors = {_PROPERTY: "true", _OURS: "on_read"} if allows_vectors else {}
+    configuration = {**(metadata.get("configuration") or {}), **vectors}
+    needed = {
+        *((VECTORS,) if allows_vectors else ()),
+        *((_NAIVE,) if _has_naive_timestamp(schema) else ()),
+    }
+    return [
+        {"protocol": _protocol_with(needed, snapshot.protocol)},
+        {"metaData": {**metadata, "schemaString": columns, "configuration": configuration}},
+    ]
+
+
+def _protocol_with(needed: set[str], old: Mapping[str, Any]) -> dict[str, Any]:
+    """A table's protocol with more features; without any, old readers open it."""
     listed = old.get("writerFeatures")
+    if listed is None and not needed:
+        first = {"minReaderVersion": 1, "minWriterVersion": 2}
+        return {**first, **{name: value for name, value in old.items() if value is not None}}
     if listed is None:
         first = old.get("minWriterVersion", 2)
         listed = [name for version, name in _OF_OLD_WRITERS if first >= version]
-    needed = {VECTORS, *((_NAIVE,) if _has_naive_timestamp(schema) else ())}
-    protocol = {
-        "minReaderVersion": 3,
+    readers = {*(old.get("readerFeatures") or ()), *needed}
+    return {
+        "minReaderVersion": 3 if readers else old.get("minReaderVersion", 1),
         "minWriterVersion": 7,
-        "readerFeatures": sorted({*(old.get("readerFeatures") or ()), *needed}),
+        **({"readerFeatures": sorted(readers)} if readers else {}),
         # Spark holds NOT NULL to be an invariant.
         "writerFeatures": sorted({*listed, "invariants", *needed}),
     }
-    return [
-        {"protocol": protocol},
-        {"metaData": {**metadata, "schemaString": columns, "configuration": configuration}},
-    ]
 
 
 def was_merged_on_read(configuration: Mapping[str, str | None]) -> bool:

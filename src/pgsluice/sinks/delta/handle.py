@@ -1,6 +1,6 @@
-"""One Delta table as it was opened: a handle, with staging and reading, of the sink contract.
+"""A Delta table that deltalake writes: one in an object store, or with rules that only it knows.
 
-:mod:`pgsluice.sinks.contract` says what each method owes.
+:mod:`pgsluice.sinks.contract` says what each method owes. All other tables: :mod:`.local_handle`.
 
 Each write names the version that it makes and lets deltalake not retry it, so it fails when
 another commit made that version first.
@@ -8,10 +8,9 @@ another commit made that version first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -28,38 +27,26 @@ from pgsluice.sinks.contract import (
     Applied,
     CommitMarker,
     Overtaken,
-    StagedChanges,
     StagedRows,
     TargetContent,
     TargetIdentity,
     TargetTable,
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
-from pgsluice.sinks.delta.commit import commit
 from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.durability import sync_through
-from pgsluice.sinks.delta.features import refuse_unknown_rules, was_merged_on_read
-from pgsluice.sinks.delta.key_index import KeyIndex
-from pgsluice.sinks.delta.log import Snapshot, local_folder, newest_snapshot
+from pgsluice.sinks.delta.log import local_folder
 from pgsluice.sinks.delta.merge import merge
-from pgsluice.sinks.delta.opened_tables import OpenedTable, keep, take
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
-from pgsluice.sinks.delta.staged_changes import (
-    applied_changes,
-    commit_actions,
-    forget_sidecars,
-    stage_changes,
-)
 from pgsluice.sinks.delta.statistics import writer_properties
 from pgsluice.sinks.delta.store_errors import store_error
-from pgsluice.sinks.delta.upkeep import drop_vectors
 
 if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
 
 
 class DeltaHandle:
-    """A Delta table at one version, or the place where one will be made.
+    """A Delta table at one version, or the place where deltalake will make one.
 
     Args:
         sink: has the path, and the options of all tables.
@@ -77,9 +64,7 @@ class DeltaHandle:
         self._history_hours = maintenance.whole_hours(history_s)
         self._storage_options = dict(sink.storage_options) or None
         self._bytes_written = 0
-        # The newest commit of this handle: its version, and its transaction identifiers.
-        self._committed: tuple[int, Mapping[str, int]] = (-1, {})
-        self._delta = take(self._uri) or self._open()
+        self._delta = self._open()
 
     @property
     def location(self) -> str:
@@ -169,89 +154,22 @@ class DeltaHandle:
             applied = self._create(changes, position)
         else:
             applied = self._change(self._delta, changes, position)
-            self._delta.committed(*self._committed)
-        self._bytes_written = applied.bytes_written
-        return applied
-
-    def can_stage_changes(self) -> bool:
-        """On a disk, if nothing in the table asks for what only deltalake does."""
-        if self._delta is None:
-            return local_folder(self._uri) is not None
-        snapshot = self._snapshot()
-        if snapshot is None:
-            return False
-        with suppress(TableError):
-            refuse_unknown_rules(snapshot, self._table.title)
-            return True
-        return False
-
-    def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
-        snapshot = self._same_snapshot()
-        return stage_changes(
-            snapshot,
-            partial(KeyIndex.of, snapshot, self._sink.cache_dir),
-            pieces,
-            self._table.title,
-            searches_new=self._sink.foreign_writes != "park",
-            keeps_vectors=False,
-        )
-
-    def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
-        delta, snapshot = self._delta, self._same_snapshot()
-        assert delta is not None
-        actions, size = commit_actions(snapshot, staged, keeps_vectors=False)
-        made = commit(
-            snapshot,
-            "MERGE",
-            actions,
-            transactions=commit_marker.transactions(self._identity, position, self.version + 1),
-            information=commit_marker.information(self._identity, position),
-        )
-        delta.update_incremental()
-        forget_sidecars(made, self._sink.cache_dir, staged)
-        applied = applied_changes(made.version, staged, size)
         self._bytes_written = applied.bytes_written
         return applied
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
-        if self._delta is None:
+        delta = self._delta
+        if delta is None:
             return False
-        is_to_go_back = self._sink.configured_merge(self._table) == "on_write"
-        if is_to_go_back and was_merged_on_read(self._delta.metadata().configuration):
-            return self._drop_vectors()
-        if not maintenance.is_due(self._delta, self._bytes_written):
-            return keep(self._uri, self._delta)
-        maintenance.keep_log(self._delta, self._log_hours)
+        commits = delta.version() - (delta.transaction_version(maintenance.MAINTAINED) or 0)
+        sizes = maintenance.live_files(delta).values()
+        if not maintenance.is_due(commits, self._bytes_written, sizes):
+            return False
+        maintenance.keep_log(delta, self._log_hours)
         maintenance.maintain(
-            self._delta, keep_versions, self._storage_options, history_hours=self._history_hours
+            delta, keep_versions, self._storage_options, history_hours=self._history_hours
         )
         return True
-
-    def _drop_vectors(self) -> bool:
-        """Give a table that was merged on read back to readers without deletion vectors; whether
-        that was done."""
-        snapshot = self._snapshot()
-        if snapshot is None:
-            return False
-        refuse_unknown_rules(snapshot, self._table.title)
-        with suppress(Overtaken):  # another commit came first; the next maintenance does it
-            drop_vectors(snapshot)
-            return True
-        return False
-
-    def _snapshot(self) -> Snapshot | None:
-        """The handle's version as our own commits take it; None: another commit came first, or the
-        table is in an object store."""
-        folder = local_folder(self._uri)
-        snapshot = None if folder is None else newest_snapshot(folder)
-        return snapshot if snapshot is not None and snapshot.version == self.version else None
-
-    def _same_snapshot(self) -> Snapshot:
-        snapshot = self._snapshot()
-        if snapshot is None:
-            raise Overtaken(f"another commit came first in {self._table.title}")
-        refuse_unknown_rules(snapshot, self._table.title)
-        return snapshot
 
     def _change(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> Applied:
         self._write(lambda: columns.list_invariants(delta))
@@ -381,16 +299,14 @@ class DeltaHandle:
 
     def _commit(self, position: Lsn) -> CommitProperties:
         """What marks the next commit; it makes the next version, or fails."""
-        version = self.version + 1
-        self._committed = version, commit_marker.transactions(self._identity, position, version)
-        return commit_marker.commit_properties(self._identity, position, version)
+        return commit_marker.commit_properties(self._identity, position, self.version + 1)
 
     def _configuration(self) -> dict[str, str | None]:
         return maintenance.table_properties(self._log_hours)
 
-    def _open(self) -> OpenedTable | None:
+    def _open(self) -> DeltaTable | None:
         try:
-            return OpenedTable(self._uri, storage_options=self._storage_options)
+            return DeltaTable(self._uri, storage_options=self._storage_options)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
@@ -431,8 +347,9 @@ def _without_rows(error: Exception, table: str) -> Exception:
     text = str(error)
     if "failed validation check" in text or "Invalid data found" in text:
         return TableError(
-            f"rows for {table} have NULL in a column that may not be NULL",
-            hint=f"copy the table again: {copy_again(table)}",
+            f"rows for {table} have NULL in a column that may not be NULL, or break a constraint of"
+            " the Delta table",
+            hint=f"take the constraint from it, or copy the table again: {copy_again(table)}",
             table=table,
         )
     if "\n" in text:

@@ -16,54 +16,20 @@ import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from pgsluice.changes.key_numbers import Numbers, numbers_of
-from pgsluice.changes.lineage import number_rows
+from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.errors import PgsluiceError
-from pgsluice.sinks.delta.log import DataFile, Snapshot
+from pgsluice.sinks.delta.key_entries import Hits, KeyEntries, Wanted
+from pgsluice.sinks.delta.log import DataFile, Snapshot, open_data_file
 
-_FORMAT = "1"
+_FORMAT = "2"
 _CHECKSUM_BYTES = 4
 _OPEN_AT_ONCE = 4096
 """Sidecars that a process has mapped at a time."""
-
-Rows = npt.NDArray[np.uint32]
-Indexes = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Hits:
-    """Rows that have one of the wanted keys, live or dead; n of one file.
-
-    Attributes:
-        wanted: n indexes of wanted keys.
-        rows: n row numbers in the file.
-    """
-
-    wanted: Indexes
-    rows: Indexes
-
-
-@dataclass(frozen=True, slots=True)
-class _Sidecar:
-    """The keys of a data file, in the order of their numbers.
-
-    Attributes:
-        numbers: sorted.
-        rows: the row of each.
-        keys: the key columns in the same order; None where numbers are exact.
-    """
-
-    numbers: Numbers
-    rows: Rows
-    keys: pa.Table | None
 
 
 class KeyIndex:
@@ -72,15 +38,16 @@ class KeyIndex:
     Args:
         cache_dir: where the sidecars of all tables lie; None: a folder of this user among the
             temporary files.
-        folder: the table's.
-        table_id: Delta's identifier of the table.
+        folder: the table's. Names of data files never come twice, also not in another table that
+            has its place later.
         keys: the key columns in the table's types.
     """
 
-    def __init__(self, cache_dir: str | None, folder: Path, table_id: str, keys: pa.Schema) -> None:
+    def __init__(self, cache_dir: str | None, folder: Path, keys: pa.Schema) -> None:
         self._table = folder
         self._keys = keys
-        definition = f"{_FORMAT}\n{table_id}\n{folder}\n{keys}"
+        columns = [f"{field.name} {field.type}" for field in keys]
+        definition = "\n".join([_FORMAT, str(folder), *columns])
         name = hashlib.sha256(definition.encode()).hexdigest()[:32]
         self._folder = _cache_folder(cache_dir) / name
 
@@ -88,7 +55,7 @@ class KeyIndex:
     def of(cls, snapshot: Snapshot, cache_dir: str | None, key: Sequence[str]) -> KeyIndex:
         """The sidecars of a table, by the names of its key columns."""
         keys = pa.schema([snapshot.schema.field(name) for name in key])
-        return cls(cache_dir, snapshot.folder, str(snapshot.metadata["id"]), keys)
+        return cls(cache_dir, snapshot.folder, keys)
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
         """The rows of each file that have one of the wanted keys; files without any are left out.
@@ -96,21 +63,17 @@ class KeyIndex:
         Args:
             wanted: the key columns.
         """
-        wanted = wanted.select(self._keys.names).cast(self._keys)
-        numbers = numbers_of(wanted).numbers
-        order = np.argsort(numbers, kind="stable")
-        in_order = numbers[order]
+        keys = Wanted(wanted, self._keys)
         for file in files:
-            sidecar = self._sidecar(file)
-            places, positions = _matches(sidecar.numbers, in_order)
-            if sidecar.keys is not None and len(places):
-                is_equal = _are_equal(
-                    wanted.take(pa.array(order[places])),
-                    sidecar.keys.take(pa.array(positions)).cast(self._keys),
-                )
-                places, positions = places[is_equal], positions[is_equal]
-            if len(places):
-                yield file, Hits(order[places], sidecar.rows[positions].astype(np.int64))
+            hits = keys.among(self._sidecar(file.name))
+            if hits is not None:
+                yield file, hits
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """Make the sidecars of data files that have just been written, by their paths inside of
+        the table's folder."""
+        for name in names:
+            self._sidecar(name)
 
     def add(self, name: str, keys: pa.Table) -> None:
         """Make the sidecar of a data file that has just been written.
@@ -132,14 +95,14 @@ class KeyIndex:
     def _path(self, name: str) -> Path:
         return _sidecar_path(self._folder, name)
 
-    def _sidecar(self, file: DataFile) -> _Sidecar:
-        path = self._path(file.name)
+    def _sidecar(self, name: str) -> KeyEntries:
+        path = self._path(name)
         if (opened := _OPENED.get(path)) is not None:
             return opened
         sidecar = _read(path)
         if sidecar is None:
-            with file.open(self._table) as parquet:
-                self.add(file.name, parquet.read(columns=list(self._keys.names)))
+            with open_data_file(self._table, name) as parquet:
+                self.add(name, parquet.read(columns=list(self._keys.names)))
             sidecar = _read(path)
         if sidecar is None:
             raise PgsluiceError(
@@ -151,14 +114,13 @@ class KeyIndex:
         return sidecar
 
     def _write(self, name: str, keys: pa.Table) -> None:
-        numbered = numbers_of(keys)
-        order = np.argsort(numbered.numbers, kind="stable")
+        entries = KeyEntries.of(keys, numbers_of(keys))
         # Names that no column of a table can have: Delta's names are never empty.
-        columns = {"": pa.array(numbered.numbers[order]), "\0": pa.array(order.astype(np.uint32))}
-        if not numbered.are_exact:
-            in_order = keys.combine_chunks().take(pa.array(order))
+        columns = {"": pa.array(entries.numbers), "\0": pa.array(entries.rows)}
+        if entries.keys is not None:
             columns.update(
-                (f"\0{name}", _joined(in_order.column(name))) for name in in_order.schema.names
+                (f"\0{name}", _joined(entries.keys.column(name)))
+                for name in entries.keys.schema.names
             )
         batch = pa.record_batch(columns)
         sink = pa.BufferOutputStream()
@@ -183,16 +145,16 @@ class _OpenSidecars:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_path: OrderedDict[Path, _Sidecar] = OrderedDict()
+        self._by_path: OrderedDict[Path, KeyEntries] = OrderedDict()
 
-    def get(self, path: Path) -> _Sidecar | None:
+    def get(self, path: Path) -> KeyEntries | None:
         """A sidecar that is mapped."""
         with self._lock:
             if path in self._by_path:
                 self._by_path.move_to_end(path)
             return self._by_path.get(path)
 
-    def put(self, path: Path, sidecar: _Sidecar) -> None:
+    def put(self, path: Path, sidecar: KeyEntries) -> None:
         """Keep one, and let go those that were not used for the longest time."""
         with self._lock:
             self._by_path[path] = sidecar
@@ -208,7 +170,7 @@ class _OpenSidecars:
 _OPENED = _OpenSidecars()
 
 
-def _read(path: Path) -> _Sidecar | None:
+def _read(path: Path) -> KeyEntries | None:
     """A sidecar as it is mapped; None: it is missing or damaged."""
     try:
         with pa.memory_map(str(path)) as file:
@@ -221,35 +183,11 @@ def _read(path: Path) -> _Sidecar | None:
         return None
     names = batch.schema.names[2:]
     keys = pa.table(batch.columns[2:], [name[1:] for name in names]) if names else None
-    return _Sidecar(batch.column(0).to_numpy(), batch.column(1).to_numpy(), keys)
+    return KeyEntries(batch.column(0).to_numpy(), batch.column(1).to_numpy(), keys)
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
-
-
-def _matches(numbers: Numbers, wanted: Numbers) -> tuple[Indexes, Indexes]:
-    """Where sorted wanted numbers stand among sorted numbers: pairs of (wanted, place)."""
-    nothing = np.empty(0, np.int64)
-    if not len(numbers) or not len(wanted):
-        return nothing, nothing
-    first = int(np.searchsorted(wanted, numbers[0]))
-    end = int(np.searchsorted(wanted, numbers[-1], "right"))
-    some = wanted[first:end]
-    begins = np.searchsorted(numbers, some)
-    ends = np.searchsorted(numbers, some, "right")
-    counts = ends - begins
-    which = np.repeat(np.arange(len(some)), counts)
-    before = np.cumsum(counts) - counts
-    places = np.arange(len(which)) - before[which] + begins[which]
-    return which + first, places
-
-
-def _are_equal(first: pa.Table, second: pa.Table) -> npt.NDArray[np.bool_]:
-    """Which rows of two tables have the same key."""
-    numbers = number_rows(pa.concat_tables([first, second]), tuple(first.schema.names))
-    is_equal: npt.NDArray[np.bool_] = numbers[: len(first)] == numbers[len(first) :]
-    return is_equal
 
 
 def _cache_folder(cache_dir: str | None) -> Path:

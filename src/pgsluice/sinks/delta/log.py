@@ -69,23 +69,32 @@ class DataFile:
             return int(parquet.metadata.num_rows)
 
     def open(self, folder: Path) -> pq.ParquetFile:
-        """Open the file.
-
-        Raises:
-            PgsluiceError: it is gone.
-        """
-        try:
-            return pq.ParquetFile(folder / self.name)
-        except FileNotFoundError:
-            raise PgsluiceError(
-                f"a data file of the Delta table in {folder} is not found: {self.name}",
-                hint="restore the file; or copy the table again",
-                location=str(folder),
-            ) from None
+        """Open the file, as :func:`open_data_file` does."""
+        return open_data_file(folder, self.name)
 
     def share_of_dead(self, folder: Path) -> float:
         """How large a part of the rows is dead."""
         return 0.0 if self.vector is None else self.vector.cardinality / self.rows(folder)
+
+
+def open_data_file(folder: Path, name: str) -> pq.ParquetFile:
+    """Open a data file of a table.
+
+    Args:
+        folder: the table's.
+        name: the file's path inside of it.
+
+    Raises:
+        PgsluiceError: it is gone.
+    """
+    try:
+        return pq.ParquetFile(folder / name)
+    except FileNotFoundError:
+        raise PgsluiceError(
+            f"a data file of the Delta table in {folder} is not found: {name}",
+            hint="restore the file; or copy the table again",
+            location=str(folder),
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,17 +85,16 @@ def live_files(handle: DeltaTable) -> dict[str, int]:
     return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
 
 
-def is_due(handle: DeltaTable, bytes_written: int) -> bool:
+def is_due(commits: int, bytes_written: int, sizes: Iterable[int]) -> bool:
     """Whether enough has been written since the last maintenance.
 
     Args:
+        commits: since then.
         bytes_written: bytes of the newest commit's files.
+        sizes: of the live files, in bytes.
     """
-    commits = handle.version() - (handle.transaction_version(MAINTAINED) or 0)
-    if commits >= MANY_COMMITS:
-        return True
     written = commits * bytes_written
-    return written >= LITTLE_BYTES and written >= 2 * sum(live_files(handle).values())
+    return commits >= MANY_COMMITS or (written >= LITTLE_BYTES and written >= 2 * sum(sizes))
 
 
 def maintain(

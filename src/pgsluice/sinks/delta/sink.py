@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.features import was_merged_on_read
+from pgsluice.sinks.delta.features import has_rules_of_others, was_merged_on_read
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.log import Snapshot, local_folder, newest_snapshot, no_table
-from pgsluice.sinks.delta.new_table import NewTableHandle
-from pgsluice.sinks.delta.vector_handle import VectorHandle
+from pgsluice.sinks.delta.local_handle import LocalHandle
+from pgsluice.sinks.delta.log import local_folder, newest_snapshot, no_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +52,23 @@ class DeltaSink:
         """How changes get into a table, as the configuration says it."""
         return self.merge_tables.get(table.title, self.merge)
 
-    def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle | VectorHandle:
+    def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle | LocalHandle:
         """Open a table at its newest version, whether it exists or not."""
         way = self.configured_merge(table)
         folder = local_folder(self.location(table.namespace, table.name))
-        if way == "on_write" or folder is None:
+        if folder is None:
             return DeltaHandle(self, table, identity)
-        snapshot = _snapshot(folder, may_fail=way == "on_read")
-        if way == "on_read" or (snapshot and was_merged_on_read(snapshot.configuration)):
-            return VectorHandle(self, table, identity, snapshot or no_table(folder))
-        if snapshot is None:
-            return NewTableHandle(self, table, identity, folder)
-        return DeltaHandle(self, table, identity)
-
-
-def _snapshot(folder: Path, *, may_fail: bool) -> Snapshot | None:
-    """The table as it is now; None: there is none, or its log is none that we write.
-
-    Args:
-        may_fail: such a log is an error.
-    """
-    try:
-        return newest_snapshot(folder)
-    except PgsluiceError:
-        if may_fail:
-            raise
-        return None
+        try:
+            snapshot = newest_snapshot(folder) or no_table(folder)
+        except PgsluiceError:
+            if way == "on_read":
+                raise
+            return DeltaHandle(self, table, identity)  # it reads logs that we do not
+        if way == "auto" and snapshot.version >= 0:
+            way = "on_read" if was_merged_on_read(snapshot.configuration) else "on_write"
+        if way == "on_write" and has_rules_of_others(snapshot):
+            return DeltaHandle(self, table, identity)
+        return LocalHandle(self, table, identity, snapshot, way)
 
 
 def encode_name(name: str) -> str:

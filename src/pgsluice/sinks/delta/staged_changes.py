@@ -23,8 +23,8 @@ from pgsluice.sinks.delta.commit import added, removed, with_vector
 from pgsluice.sinks.delta.deletion_vectors import Descriptor, read_vector, write_vectors
 from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.log import DataFile, Snapshot, after_commit
+from pgsluice.sinks.delta.net_merge import Merged, NetMerge
 from pgsluice.sinks.delta.upkeep import SHARE_OF_DEAD, rewritten, write_live_rows
-from pgsluice.sinks.delta.vector_merge import Merged, VectorMerge
 
 
 def stage_changes(
@@ -42,13 +42,13 @@ def stage_changes(
         snapshot: the version that the first piece starts from.
         index_of: finds the rows of keys, by the key's columns.
         table: its title, for messages.
-        searches_new: see :meth:`.VectorMerge.apply`.
+        searches_new: see :meth:`.NetMerge.apply`.
         keeps_vectors: new files may have some dead rows; otherwise they have none.
     """
     versions = _Versions(snapshot, snapshot)
     for net in pieces:
         versions.key = net.key
-        merge = VectorMerge(versions.last, index_of(net.key), table, may_rewrite=False)
+        merge = NetMerge(versions.last, index_of(net.key), table, rewrites="nothing")
         versions.add(merge.apply(net, searches_new=searches_new))
     versions.rewrite(SHARE_OF_DEAD if keeps_vectors else 0.0)
     return versions.staged()

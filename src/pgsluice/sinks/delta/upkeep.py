@@ -1,9 +1,10 @@
-"""Upkeep of a table with deletion vectors, in steps that no batch waits for long.
+"""Upkeep of a table on a disk, in steps that no batch waits for long.
 
 After each batch: many small files of about one size are joined, and a file of which more than a
 fifth is dead is written again without its dead rows; at most about TARGET_FILE_BYTES at a time.
-After some commits: a checkpoint is written, and files that no kept version needs are deleted, among
-them those of vectors. No vacuum does the latter: deltalake's and Spark's skip the folder ``_dv``.
+After some commits, or many bytes: a checkpoint is written, and files that no kept version needs are
+deleted, among them those of vectors. No vacuum does the latter: deltalake's and Spark's skip the
+folder ``_dv``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from pgsluice.sinks.contract import Overtaken
 from pgsluice.sinks.delta import commit_marker, maintenance, staging
 from pgsluice.sinks.delta.commit import added, commit, removed
-from pgsluice.sinks.delta.data_files import dead_rows, folder_of_files, live_batches
+from pgsluice.sinks.delta.data_files import dead_rows, folder_of_files, live_batches, whole_groups
 from pgsluice.sinks.delta.deletion_vectors import FOLDER
 from pgsluice.sinks.delta.durability import sync
 from pgsluice.sinks.delta.features import definition_without_vectors
@@ -33,8 +34,6 @@ FILES_OF_A_SIZE = 16
 """So many small files of about one size are joined."""
 SHARE_OF_DEAD = 0.2
 """A file with more dead rows is written again."""
-COMMITS = 50
-"""So many commits after the last time, a checkpoint is written and files are deleted."""
 _SMALLEST_BYTES = 32 * 1024
 
 
@@ -42,6 +41,7 @@ def keep_up(
     snapshot: Snapshot,
     keep_versions: Iterable[int],
     *,
+    bytes_written: int,
     cut_retention_s: float,
     history_retention_s: float,
 ) -> Snapshot:
@@ -49,6 +49,7 @@ def keep_up(
 
     Args:
         snapshot: the newest version.
+        bytes_written: bytes of the batch's files.
         keep_versions: whose files stay, however old they are.
         history_retention_s: files that were replaced later than this stay, too.
 
@@ -58,7 +59,9 @@ def keep_up(
     with suppress(Overtaken):
         if chosen := _files_to_rewrite(snapshot):
             snapshot = rewrite(snapshot, chosen)
-        if snapshot.version - (snapshot.transaction_version(MAINTAINED) or 0) >= COMMITS:
+        commits = snapshot.version - (snapshot.transaction_version(MAINTAINED) or 0)
+        sizes = (file.size for file in snapshot.files.values())
+        if maintenance.is_due(commits, bytes_written, sizes):
             hours = maintenance.log_hours(cut_retention_s, history_retention_s)
             _write_checkpoint(snapshot, hours)
             snapshot = _delete_files(snapshot, {*keep_versions}, history_retention_s)
@@ -104,7 +107,7 @@ def write_live_rows(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[
 def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     """The live rows of files, those of one after those of another."""
     with_dead = ((file, dead_rows(snapshot.folder, file)) for file in files)
-    return live_batches(snapshot.folder, with_dead, snapshot.schema)
+    return whole_groups(live_batches(snapshot.folder, with_dead, snapshot.schema))
 
 
 def _files_to_rewrite(snapshot: Snapshot) -> list[DataFile]:

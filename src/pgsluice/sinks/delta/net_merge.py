@@ -1,16 +1,17 @@
-"""Net changes as one commit that rewrites no file: merge-on-read.
+"""Net changes as the actions of one commit, and the files that these name.
 
-Rows that are updated or deleted die by their files' deletion vectors; updated and inserted rows go
-into a new file. The sidecars of :mod:`.key_index` say where the rows of a key are. Only a batch
-that hits a large part of the table rewrites files: that costs as much, and readers have less to do.
+Either rows that are updated or deleted die by their files' deletion vectors, and updated and
+inserted rows go into a new file (merge-on-read). Or the files that have such rows are written anew
+(merge-on-write); so is a file of which a large batch hits a large part: that costs as much as a
+vector, and readers have less to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +24,35 @@ from pgsluice.sinks.delta import staging
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.commit import added, removed, with_vector
 from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.data_files import dead_rows, folder_of_files, live_batches, rows_at
+from pgsluice.sinks.delta.data_files import (
+    dead_rows,
+    folder_of_files,
+    live_batches,
+    rows_at,
+    whole_groups,
+)
 from pgsluice.sinks.delta.deletion_vectors import write_vectors
-from pgsluice.sinks.delta.key_index import Hits, Indexes, KeyIndex
+from pgsluice.sinks.delta.key_entries import Hits, Indexes
 from pgsluice.sinks.delta.log import DataFile, Snapshot
 
 LARGE_SHARE = 0.2
 """A batch that hits a larger part of a table's rows rewrites the files that it hits so much."""
+
+Rewrites = Literal["nothing", "large", "all"]
+"""Which of the files with updated or deleted rows are written anew: those that a large batch hits
+much, all, or none. Where other tasks merge into the same version it must be none: they find their
+rows in the old files."""
+
+
+class FindsKeys(Protocol):
+    """Finds the rows of keys."""
+
+    def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
+        """The rows of each file that have one of the wanted keys; files without any are left
+        out."""
+
+    def add(self, name: str, keys: pa.Table) -> None:
+        """Take note of a data file that has just been written, with the keys of its rows."""
 
 
 @dataclass(slots=True)
@@ -38,6 +61,7 @@ class Merged:
 
     Attributes:
         actions: that take the table to the state after the changes.
+        rows_copied: rows that did not change and were written anew.
         bytes_written: of data files and vectors.
     """
 
@@ -46,27 +70,27 @@ class Merged:
     rows_updated: int = 0
     rows_deleted: int = 0
     rows_skipped: int = 0
+    rows_copied: int = 0
     bytes_written: int = 0
 
 
-class VectorMerge:
+class NetMerge:
     """Merges into one version of a table.
 
     Args:
         snapshot: the version.
-        index: the table's sidecars.
+        index: finds the rows of keys.
         table: its title, for messages.
-        may_rewrite: a large batch rewrites files. Where other tasks merge into the same version it
-            must not: they would find their rows in the old files.
+        rewrites: which files are written anew.
     """
 
     def __init__(
-        self, snapshot: Snapshot, index: KeyIndex, table: str, *, may_rewrite: bool
+        self, snapshot: Snapshot, index: FindsKeys, table: str, *, rewrites: Rewrites
     ) -> None:
         self._snapshot = snapshot
         self._index = index
         self._table = table
-        self._may_rewrite = may_rewrite
+        self._rewrites = rewrites
         self._dead: dict[str, BitMap] = {}
 
     def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
@@ -170,11 +194,11 @@ class VectorMerge:
     def _bury(self, hits: _Live, merged: Merged) -> list[tuple[DataFile, BitMap]]:
         """Let rows die, by their files' vectors; files without live rows leave the table.
 
-        Of a large batch, files with many dead rows leave the table, too: these are returned, and
-        their live rows have to be written anew.
+        So do the files that are to be written anew: these are returned, with their dead rows.
         """
         folder = self._snapshot.folder
-        is_large = self._may_rewrite and len(hits.rows) > LARGE_SHARE * self._count_live()
+        is_all = self._rewrites == "all"
+        is_large = self._rewrites == "large" and len(hits.rows) > LARGE_SHARE * self._count_live()
         vectors, files, rewritten = [], [], []
         for file, indexes in hits.by_file():
             vector = self._dead_rows(file) | BitMap(hits.rows[indexes].astype(np.uint32))
@@ -182,8 +206,9 @@ class VectorMerge:
             rows = file.rows(folder)
             if len(vector) == rows:
                 continue
-            if is_large and len(vector) > LARGE_SHARE * rows:
+            if is_all or (is_large and len(vector) > LARGE_SHARE * rows):
                 rewritten.append((file, vector))
+                merged.rows_copied += rows - len(vector)
             else:
                 vectors.append(vector)
                 files.append(file)
@@ -218,9 +243,9 @@ class VectorMerge:
         if not len(rows) and not rewritten:
             return
         schema, folder = self._snapshot.schema, self._snapshot.folder
-        batches = rows.cast(schema).to_batches(max_chunksize=staging.ROWS_IN_A_GROUP)
         kept = live_batches(folder, rewritten, schema)
-        copied = CopiedRows(chain(kept, batches), schema, self._table)
+        batches = whole_groups(chain(kept, rows.cast(schema).to_batches()))
+        copied = CopiedRows(batches, schema, self._table)
         written = staging.write_files(folder_of_files(folder), schema, copied)
         for file in written:
             merged.actions.append(added(file["path"], file["size"], file["stats"]))

@@ -1,12 +1,14 @@
-"""A Delta table whose files may have deletion vectors: changes are merged on read.
+"""A Delta table on a disk, which we read and write ourselves, its log included.
 
-We read and write its log ourselves, so a batch opens nothing else.
+:mod:`pgsluice.sinks.contract` says what each method owes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
     CommitMarker,
+    Overtaken,
     StagedChanges,
     StagedRows,
     TargetContent,
@@ -26,44 +29,65 @@ from pgsluice.sinks.contract import (
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.commit import added, commit, removed
+from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.durability import sync_through
-from pgsluice.sinks.delta.features import definition, refuse_unknown_rules
+from pgsluice.sinks.delta.features import (
+    definition,
+    has_change_data_feed,
+    refuse_unknown_rules,
+    was_merged_on_read,
+)
 from pgsluice.sinks.delta.handle import content_of, first_rows
 from pgsluice.sinks.delta.key_index import KeyIndex
+from pgsluice.sinks.delta.key_scan import KeyScan
 from pgsluice.sinks.delta.log import Snapshot, operations
+from pgsluice.sinks.delta.net_merge import FindsKeys, NetMerge, Rewrites
 from pgsluice.sinks.delta.staged_changes import (
     applied_changes,
     commit_actions,
     forget_sidecars,
     stage_changes,
 )
-from pgsluice.sinks.delta.upkeep import keep_up, live_rows
-from pgsluice.sinks.delta.vector_merge import VectorMerge
+from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up, live_rows
 
 if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
 
 
-class VectorHandle:
+LARGE_BYTES = 4 * 2**20
+"""With ``merge = "auto"``, a table whose first copy is larger is merged on read."""
+
+
+class LocalHandle:
     """A Delta table on a disk at one version, or the place where one will be made.
 
     Args:
         sink: has the path, and the options of all tables.
         table: what it has to be.
         identity: whose rows it holds; names the transaction identifier of the position.
-        snapshot: the version. If it has no deletion vectors yet, the next commit allows them.
+        snapshot: the version. If a table that is merged on read has no deletion vectors yet, the
+            next commit allows them.
+        way: how changes get into it; ``auto`` only where there is no table yet: its first copy
+            decides.
     """
 
     def __init__(
-        self, sink: DeltaSink, table: TargetTable, identity: TargetIdentity, snapshot: Snapshot
+        self,
+        sink: DeltaSink,
+        table: TargetTable,
+        identity: TargetIdentity,
+        snapshot: Snapshot,
+        way: Merge,
     ) -> None:
         self._sink = sink
         self._uri = sink.location(table.namespace, table.name)
         self._table = table
         self._identity = identity
         self._snapshot = snapshot
+        self._way = way
         self._index: KeyIndex | None = None
+        self._bytes_written = 0
 
     @property
     def location(self) -> str:
@@ -103,13 +127,30 @@ class VectorHandle:
         return self.commit_load([self.stage_load(rows)], position)
 
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        """Write files that no version refers to."""
+        """Write files that no version refers to, and what finds the rows of their keys: the first
+        batch after the copy does not have to wait for it."""
         schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
-        return staging.stage(self._uri, schema, copied, None)
+        staged = staging.stage(self._uri, schema, copied, None)
+        if self._table.key and self._way_with([staged]) == "on_read":
+            keys = pa.schema([schema.field(name) for name in self._table.key])
+            index = KeyIndex(self._sink.cache_dir, self._snapshot.folder, keys)
+            index.prepare(file["path"] for file in json.loads(staged.payload))
+        return staged
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        self._way = self._way_with(staged)
         return self._replace(self.target_types(self._table.schema), staged, position, "WRITE")
+
+    def _way_with(self, staged: Sequence[StagedRows]) -> Merge:
+        """How changes get into the table if a copy has (at least) these rows.
+
+        Rows of a table without a key are only added, which rewrites no file in any way.
+        """
+        if self._way != "auto":
+            return self._way
+        is_large = sum(part.bytes_written for part in staged) >= LARGE_BYTES
+        return "on_read" if self._table.key and is_large else "on_write"
 
     def alter(
         self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
@@ -134,14 +175,22 @@ class VectorHandle:
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
         if self.version < 0:
             return self._create(changes, position)
-        snapshot, title = self._snapshot, self._table.title
-        refuse_unknown_rules(snapshot, title)
-        index = self._index = self._index_of(changes.key)
-        # In a change data feed, a rewritten row would be one that is deleted and inserted.
-        has_feed = snapshot.configuration.get("delta.enableChangeDataFeed") == "true"
-        merge = VectorMerge(snapshot, index, title, may_rewrite=not has_feed)
+        began = time.monotonic()
+        refuse_unknown_rules(self._snapshot, self._table.title)
+        merge = NetMerge(
+            self._snapshot,
+            self._keys_of(changes.key),
+            self._table.title,
+            rewrites=self._rewrites(),
+        )
         merged = merge.apply(changes, searches_new=self._searches_new)
-        self._commit("MERGE", [*self._allowed(), *merged.actions], position)
+        metrics = {
+            "execution_time_ms": round(1000 * (time.monotonic() - began)),
+            "num_source_rows": len(changes.rows) + len(changes.deletes),
+            "num_target_rows_copied": merged.rows_copied,
+        }
+        self._commit("MERGE", [*self._allowed(), *merged.actions], position, metrics)
+        self._bytes_written = merged.bytes_written
         return Applied(
             version=self.version,
             rows_inserted=merged.rows_inserted,
@@ -162,23 +211,30 @@ class VectorHandle:
             pieces,
             self._table.title,
             searches_new=self._searches_new,
-            keeps_vectors=True,
+            keeps_vectors=self._is_merged_on_read,
         )
 
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         refuse_unknown_rules(self._snapshot, self._table.title)
-        actions, size = commit_actions(self._snapshot, staged, keeps_vectors=True)
+        keeps_vectors = self._is_merged_on_read
+        actions, size = commit_actions(self._snapshot, staged, keeps_vectors=keeps_vectors)
         self._commit("MERGE", [*self._allowed(), *actions], position)
         self._index = forget_sidecars(self._snapshot, self._sink.cache_dir, staged)
-        return applied_changes(self.version, staged, size)
+        applied = applied_changes(self.version, staged, size)
+        self._bytes_written = applied.bytes_written
+        return applied
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         before = self.version
         if before < 0:
             return False
+        if not self._is_merged_on_read and was_merged_on_read(self._snapshot.configuration):
+            with suppress(Overtaken):  # another commit came first; the next maintenance does it
+                self._snapshot = drop_vectors(self._snapshot)
         self._snapshot = keep_up(
             self._snapshot,
             keep_versions,
+            bytes_written=self._bytes_written,
             cut_retention_s=self._sink.cut_retention_s,
             history_retention_s=self._sink.history_retention_s,
         )
@@ -186,6 +242,16 @@ class VectorHandle:
         if is_done and self._index is not None:
             self._index.forget(self._snapshot.files)
         return is_done
+
+    @property
+    def _is_merged_on_read(self) -> bool:
+        return self._way == "on_read"
+
+    def _rewrites(self) -> Rewrites:
+        if not self._is_merged_on_read:
+            return "all"
+        # In a change data feed, a rewritten row would be one that is deleted and inserted.
+        return "nothing" if has_change_data_feed(self._snapshot) else "large"
 
     @property
     def _searches_new(self) -> bool:
@@ -206,6 +272,8 @@ class VectorHandle:
         self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn, operation: str
     ) -> Applied:
         """Make staged files the whole content."""
+        if self._way == "auto":
+            self._way = "on_write"  # made from changes, so without a copy
         files = [file for part in staged for file in json.loads(part.payload or "[]")]
         actions = [
             *self._definition(schema),
@@ -213,30 +281,57 @@ class VectorHandle:
             *(added(file["path"], file["size"], file["stats"]) for file in files),
         ]
         self._commit(operation, actions, position)
+        self._bytes_written = sum(file["size"] for file in files)
         return Applied(
             version=self.version,
             rows_inserted=sum(part.rows for part in staged),
-            bytes_written=sum(file["size"] for file in files),
+            bytes_written=self._bytes_written,
         )
 
     def _allowed(self) -> list[dict[str, Any]]:
-        """What allows the table deletion vectors, if it has none yet."""
-        return [] if self._snapshot.has_vectors else self._definition(None)
+        """What allows the table deletion vectors, if it is to have them and has none yet."""
+        if not self._is_merged_on_read or self._snapshot.has_vectors:
+            return []
+        return self._definition(None)
 
     def _definition(self, schema: pa.Schema | None) -> list[dict[str, Any]]:
         hours = maintenance.log_hours(self._sink.cut_retention_s, self._sink.history_retention_s)
-        properties = maintenance.table_properties(hours)
-        return definition(self._snapshot, schema=schema, properties=properties)
+        return definition(
+            self._snapshot,
+            schema=schema,
+            properties=maintenance.table_properties(hours),
+            allows_vectors=self._is_merged_on_read,
+        )
 
-    def _commit(self, operation: str, actions: Sequence[dict[str, Any]], position: Lsn) -> None:
-        version = self.version + 1
+    def _commit(
+        self,
+        operation: str,
+        actions: Sequence[dict[str, Any]],
+        position: Lsn,
+        metrics: Mapping[str, int] | None = None,
+    ) -> None:
+        """Make the next version.
+
+        Args:
+            metrics: of a merge, by the names that deltalake has for them.
+        """
+        information = commit_marker.information(self._identity, position)
         self._snapshot = commit(
             self._snapshot,
             operation,
             actions,
-            transactions=commit_marker.transactions(self._identity, position, version),
-            information=commit_marker.information(self._identity, position),
+            transactions=commit_marker.transactions(self._identity, position, self.version + 1),
+            information={**information, **({"operationMetrics": metrics} if metrics else {})},
         )
+
+    def _keys_of(self, key: Sequence[str]) -> FindsKeys:
+        """What finds the rows of keys. A table that is merged on write gets other files with each
+        batch: sidecars of them would be made for one use."""
+        if self._is_merged_on_read:
+            self._index = self._index_of(key)
+            return self._index
+        keys = pa.schema([self._snapshot.schema.field(name) for name in key])
+        return KeyScan(self._snapshot.folder, keys)
 
     def _index_of(self, key: Sequence[str]) -> KeyIndex:
         return KeyIndex.of(self._snapshot, self._sink.cache_dir, key)

@@ -1,0 +1,111 @@
+"""The keys of a data file's rows, in an order in which wanted keys are found quickly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pgsluice.changes.key_numbers import KeyNumbers, Numbers, numbers_of
+from pgsluice.changes.lineage import number_rows
+
+Rows = npt.NDArray[np.uint32]
+Indexes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Rows that have one of the wanted keys, live or dead; n of one file.
+
+    Attributes:
+        wanted: n indexes of wanted keys.
+        rows: n row numbers in the file.
+    """
+
+    wanted: Indexes
+    rows: Indexes
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEntries:
+    """The keys of rows of a data file, in the order of their numbers.
+
+    Attributes:
+        numbers: of the keys (:mod:`pgsluice.changes.key_numbers`), sorted.
+        rows: the row of each.
+        keys: the key columns in the same order; None where numbers are exact.
+    """
+
+    numbers: Numbers
+    rows: Rows
+    keys: pa.Table | None
+
+    @classmethod
+    def of(cls, keys: pa.Table, numbered: KeyNumbers, rows: Indexes | None = None) -> KeyEntries:
+        """The entries of a file's rows.
+
+        Args:
+            keys: the key columns of all rows of the file.
+            numbered: their numbers.
+            rows: the rows that get an entry; None: all of them.
+        """
+        numbers = numbered.numbers if rows is None else numbered.numbers[rows]
+        order = np.argsort(numbers, kind="stable")
+        places = order if rows is None else rows[order]
+        in_order = None if numbered.are_exact else keys.combine_chunks().take(pa.array(places))
+        return cls(numbers[order], places.astype(np.uint32), in_order)
+
+
+class Wanted:
+    """Keys that are looked for.
+
+    Args:
+        keys: the key columns.
+        types: the same columns in the table's types.
+    """
+
+    def __init__(self, keys: pa.Table, types: pa.Schema) -> None:
+        self.keys = keys.select(types.names).cast(types)
+        numbers = numbers_of(self.keys).numbers
+        self._order = np.argsort(numbers, kind="stable")
+        self.numbers: Numbers = numbers[self._order]
+        """Those of the keys, sorted."""
+
+    def among(self, entries: KeyEntries) -> Hits | None:
+        """The rows of a file that have one of these keys; None: no row has."""
+        places, positions = _matches(entries.numbers, self.numbers)
+        if entries.keys is not None and len(places):
+            is_equal = _are_equal(
+                self.keys.take(pa.array(self._order[places])),
+                entries.keys.take(pa.array(positions)).cast(self.keys.schema),
+            )
+            places, positions = places[is_equal], positions[is_equal]
+        if not len(places):
+            return None
+        return Hits(self._order[places], entries.rows[positions].astype(np.int64))
+
+
+def _matches(numbers: Numbers, wanted: Numbers) -> tuple[Indexes, Indexes]:
+    """Where sorted wanted numbers stand among sorted numbers: pairs of (wanted, place)."""
+    nothing = np.empty(0, np.int64)
+    if not len(numbers) or not len(wanted):
+        return nothing, nothing
+    first = int(np.searchsorted(wanted, numbers[0]))
+    end = int(np.searchsorted(wanted, numbers[-1], "right"))
+    some = wanted[first:end]
+    begins = np.searchsorted(numbers, some)
+    ends = np.searchsorted(numbers, some, "right")
+    counts = ends - begins
+    which = np.repeat(np.arange(len(some)), counts)
+    before = np.cumsum(counts) - counts
+    places = np.arange(len(which)) - before[which] + begins[which]
+    return which + first, places
+
+
+def _are_equal(first: pa.Table, second: pa.Table) -> npt.NDArray[np.bool_]:
+    """Which rows of two tables have the same key."""
+    numbers = number_rows(pa.concat_tables([first, second]), tuple(first.schema.names))
+    is_equal: npt.NDArray[np.bool_] = numbers[: len(first)] == numbers[len(first) :]
+    return is_equal

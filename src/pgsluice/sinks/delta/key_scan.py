@@ -1,0 +1,80 @@
+"""Finds the rows of keys in files that a batch writes anew anyway.
+
+The key columns of each file are read that may have a wanted key. Nothing is kept: the next batch
+finds other files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pgsluice.changes.key_numbers import numbers_of
+from pgsluice.sinks.delta.key_entries import Hits, KeyEntries, Wanted
+from pgsluice.sinks.delta.log import DataFile
+
+
+class KeyScan:
+    """Finds the rows of keys of one table.
+
+    Args:
+        folder: the table's.
+        keys: the key columns in the table's types.
+    """
+
+    def __init__(self, folder: Path, keys: pa.Schema) -> None:
+        self._folder = folder
+        self._keys = keys
+
+    def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
+        """The rows of each file that have one of the wanted keys; files without any are left out.
+
+        Args:
+            wanted: the key columns.
+        """
+        keys = Wanted(wanted, self._keys)
+        values = {
+            field.name: np.sort(keys.keys.column(field.name).to_numpy())
+            for field in self._keys
+            if pa.types.is_integer(field.type) and not keys.keys.column(field.name).null_count
+        }
+        for file in files if len(keys.numbers) else ():
+            if not _lies_outside(file, values):
+                hits = keys.among(self._candidates(file, keys))
+                if hits is not None:
+                    yield file, hits
+
+    def add(self, name: str, keys: pa.Table) -> None:
+        """A file has just been written: there is nothing to keep of it."""
+
+    def _candidates(self, file: DataFile, wanted: Wanted) -> KeyEntries:
+        """The rows of a file whose keys have the number of a wanted one."""
+        with file.open(self._folder) as parquet:
+            keys = parquet.read(columns=self._keys.names).select(self._keys.names).cast(self._keys)
+        numbered = numbers_of(keys)
+        places = np.searchsorted(wanted.numbers, numbered.numbers)
+        places[places == len(wanted.numbers)] = 0
+        rows = np.flatnonzero(wanted.numbers[places] == numbered.numbers)
+        return KeyEntries.of(keys, numbered, rows)
+
+
+def _lies_outside(file: DataFile, values: dict[str, npt.NDArray[Any]]) -> bool:
+    """Whether no wanted value of some column lies between the smallest and the largest of the
+    file. Those of whole numbers are exact, whoever wrote them.
+
+    Args:
+        values: of whole numbers, sorted.
+    """
+    statistics = file.statistics() if values else {}
+    smallest, largest = statistics.get("minValues") or {}, statistics.get("maxValues") or {}
+    for name, wanted in values.items():
+        if name in smallest and name in largest:
+            first = np.searchsorted(wanted, smallest[name])
+            if first == len(wanted) or wanted[first] > largest[name]:
+                return True
+    return False
