@@ -1,4 +1,4 @@
-"""Random keys of a large Delta table change: merge-on-read beside deltalake's MERGE.
+"""Random keys of a large Delta table change: our own merges beside deltalake's MERGE.
 
 Then how a table reads after many batches and their upkeep, beside one that was just written.
 """
@@ -10,7 +10,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -21,14 +23,17 @@ from tests.support.delta_spark import delta_spark
 from bench.report import Line
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import TargetIdentity, TargetTable
-from pgsluice.sinks.delta.config import Merge
+from pgsluice.sinks.contract import Sink, TableHandle, TargetIdentity, TargetTable
+from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ChangesBuilder
 
 CHANGED = (500, 10_000)
+Way = Literal["on_read", "on_write", "MERGE"]
+WAYS: tuple[Way, ...] = ("on_read", "on_write", "MERGE")
+"""How changes get into a table; ``MERGE`` is deltalake's, as for tables in object stores."""
 _REACH = {(500, 10**6): "50 x", (500, 10**7): "200 x"}
 _BATCHES = 3
 _MANY_BATCHES = 200
@@ -45,9 +50,7 @@ def measure(rows: int) -> list[Line]:
     folder = Path(tempfile.mkdtemp())
     try:
         copied = Copied(folder / "copied", rows)
-        figures = {
-            way: cost_of_batches(folder / way, way, copied) for way in ("on_read", "on_write")
-        }
+        figures = {way: cost_of_batches(folder / way, way, copied) for way in WAYS}
         lines = _worn(folder, copied)
     finally:
         shutil.rmtree(folder)
@@ -68,7 +71,7 @@ class Copied:
         writer = TableWriter(DeltaSink(str(folder)), _TABLE, _IDENTITY)
         self._staged = writer.stage_load(_copied(rows), Lsn(1))
 
-    def load(self, sink: DeltaSink) -> None:
+    def load(self, sink: Sink) -> None:
         """Make a table with these rows."""
         table = Path(sink.location(_TABLE.namespace, _TABLE.name))
         table.mkdir(parents=True)
@@ -77,18 +80,40 @@ class Copied:
         TableWriter(sink, _TABLE, _IDENTITY).commit_load([self._staged], Lsn(1))
 
 
-def _merges(figures: Mapping[Merge, Sequence[tuple[float, float]]], rows: int) -> Iterator[Line]:
+def _merges(figures: Mapping[Way, Sequence[tuple[float, float]]], rows: int) -> Iterator[Line]:
     for place, changed in enumerate(CHANGED):
-        (own_s, own_bytes), (merge_s, merge_bytes) = (
-            figures[way][place] for way in ("on_read", "on_write")
+        (own_s, own_bytes), (whole_s, whole_bytes), (merge_s, merge_bytes) = (
+            figures[way][place] for way in WAYS
         )
+        what = f"{changed:,} random keys into {rows:,} rows, merged on"
+        against = f"MERGE: {1000 * merge_s:.0f} ms, {merge_bytes / 1e6:.1f} MB"
         yield Line(
             f"{merge_s / own_s:.0f} x less CPU",
             _REACH.get((changed, rows), ""),
-            f"{changed:,} random keys into {rows:,} rows, merged on read",
-            f"{1000 * own_s:.0f} ms, {own_bytes / 1e6:.2f} MB written",
-            f"MERGE: {1000 * merge_s:.0f} ms, {merge_bytes / 1e6:.1f} MB",
+            f"{what} read",
+            f"{1000 * own_s:.1f} ms, {own_bytes / 1e6:.2f} MB written",
+            against,
         )
+        yield Line(
+            f"{merge_s / whole_s:.1f} x less CPU",
+            "",
+            f"{what} write",
+            f"{1000 * whole_s:.0f} ms, {whole_bytes / 1e6:.1f} MB written",
+            against,
+        )
+
+
+@dataclass(frozen=True)
+class _ThroughDeltalake:
+    """Tables that deltalake writes."""
+
+    sink: DeltaSink
+
+    def location(self, namespace: str, name: str) -> str:
+        return self.sink.location(namespace, name)
+
+    def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
+        return DeltaHandle(self.sink, table, identity)
 
 
 def _worn(folder: Path, copied: Copied) -> list[Line]:
@@ -151,10 +176,15 @@ def _fastest(read: Callable[[str], object], *locations: str) -> list[float]:
 
 
 def cost_of_batches(
-    folder: Path, way: Merge, copied: Copied, numbers: Sequence[int] = CHANGED
+    folder: Path, way: Way, copied: Copied, numbers: Sequence[int] = CHANGED
 ) -> list[tuple[float, float]]:
     """For each number of changed keys: seconds of CPU and bytes written of one batch."""
-    sink = DeltaSink(f"{folder}/{{table}}", merge=way, cache_dir=f"{folder}/keys")
+    ours = DeltaSink(
+        f"{folder}/{{table}}",
+        merge="on_read" if way == "on_read" else "on_write",
+        cache_dir=f"{folder}/keys",
+    )
+    sink: Sink = _ThroughDeltalake(ours) if way == "MERGE" else ours
     copied.load(sink)
     random = np.random.default_rng(7)
     position, figures = 1, []
