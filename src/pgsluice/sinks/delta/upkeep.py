@@ -2,9 +2,9 @@
 
 After each batch: many small files of about one size are joined, and a file of which more than a
 fifth is dead is written again without its dead rows; at most about TARGET_FILE_BYTES at a time.
-After some commits, or many bytes: a checkpoint is written, and files that no kept version needs are
-deleted, among them those of vectors. No vacuum does the latter: deltalake's and Spark's skip the
-folder ``_dv``.
+After some commits, a checkpoint is written; after more, or many bytes, files that no kept version
+needs are deleted, among them those of vectors. No vacuum does the latter: deltalake's and Spark's
+skip the folder ``_dv``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from pgsluice.sinks.delta.features import definition_without_vectors
 from pgsluice.sinks.delta.log import DataFile, Snapshot, remember
 from pgsluice.sinks.delta.maintenance import MAINTAINED, ORPHAN_AGE, TARGET_FILE_BYTES
 
-FILES_OF_A_SIZE = 16
-"""So many small files of about one size are joined."""
+FILES_OF_A_SIZE = 6
+"""So many small files of about one size are joined. Readers pay for each file that has a vector."""
+CHECKPOINT_EVERY = 20
+"""Versions from one checkpoint to the next: readers read all commits after it, one file each."""
 SHARE_OF_DEAD = 0.2
 """A file with more dead rows is written again."""
 _SMALLEST_BYTES = 32 * 1024
@@ -56,15 +58,18 @@ def keep_up(
     Returns:
         the newest version afterwards.
     """
+    before = snapshot.version - 1
+    hours = maintenance.log_hours(cut_retention_s, history_retention_s)
     with suppress(Overtaken):
         if chosen := _files_to_rewrite(snapshot):
             snapshot = rewrite(snapshot, chosen)
         commits = snapshot.version - (snapshot.transaction_version(MAINTAINED) or 0)
         sizes = (file.size for file in snapshot.files.values())
         if maintenance.is_due(commits, bytes_written, sizes):
-            hours = maintenance.log_hours(cut_retention_s, history_retention_s)
             _write_checkpoint(snapshot, hours)
             snapshot = _delete_files(snapshot, {*keep_versions}, history_retention_s)
+        elif snapshot.version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY:
+            _write_checkpoint(snapshot, hours)
     return snapshot
 
 
