@@ -143,7 +143,7 @@ def odd_rows(connection: psycopg.Connection[Any], statement: str) -> None:
         connection.execute(statement, {"text": text})
 
 
-def test_texts_that_csv_could_mistake(database: MakeDatabase, tmp_path: Path) -> None:
+def test_odd_texts_and_nulls(database: MakeDatabase, tmp_path: Path) -> None:
     shop = database()
     one = copier(
         shop,
@@ -172,7 +172,7 @@ def test_texts_that_csv_could_mistake(database: MakeDatabase, tmp_path: Path) ->
 
 
 def test_values_larger_than_a_block(database: MakeDatabase, tmp_path: Path) -> None:
-    """Arrow's reader looks 8 MiB ahead; a longer row is read again with a larger block."""
+    """A row may be longer than a block of rows."""
     shop = database()
     one = copier(
         shop,

@@ -1,8 +1,9 @@
 """Reads one table under an imported snapshot, with the types that the stream has.
 
-The server sends the rows as CSV (COPY ... TO STDOUT). Arrow's CSV reader turns them into columns
-of text, and the type registry that also decodes the stream converts these. So a copied value
-and a streamed value cannot differ.
+The server sends the rows by COPY in binary form, each column in the form of its type that is
+decoded faster, or as text (:attr:`pgsluice.types.ColumnType.copies_binary`, ADR 0033). The type
+registry that also decodes the stream decodes these. So a copied value and a streamed value cannot
+differ.
 
 Rules (contracts: initial copy):
 
@@ -19,16 +20,12 @@ Rules (contracts: initial copy):
 
 from __future__ import annotations
 
-import io
-import re
-import select
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import psycopg
 import pyarrow as pa
-import pyarrow.csv
-from psycopg import pq, sql
+from psycopg import sql
 
 from pgsluice.catalog import (
     has_columns_of_snapshot,
@@ -42,15 +39,16 @@ from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.hints import copy_again
 from pgsluice.replication import broken_sessions, connect_sql
+from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
 from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 from pgsluice.types import ColumnType
 
 LOCK_TIMEOUT_S = 2
 """How long a task waits for a lock: it has a core of Spark's meanwhile."""
-_BLOCK_BYTES = 8 * 1024 * 1024
-_GATHER_BYTES = 1024 * 1024
-_LARGEST_BLOCK_BYTES = 2**31 - 1
+_TEXT = "CASE pg_catalog.num_nulls({value}) WHEN 0 THEN pg_catalog.concat({value}) END"
+"""What the type's output function prints. A cast to text may print something else: of inet, bool
+and char(n). num_nulls, other than IS NULL, takes a row of NULLs for a value."""
 
 
 class TableRewritten(TableError):
@@ -111,9 +109,9 @@ class TableQuery:
         # The server's own text of the publications' conditions, not anybody's input.
         conditions = [text for text in (self.row_filter, read.condition) if text]
         return sql.SQL(
-            "COPY (SELECT {columns} FROM {only}{table}{where}) TO STDOUT (FORMAT csv)"
+            "COPY (SELECT {columns} FROM {only}{table}{where}) TO STDOUT (FORMAT binary)"
         ).format(
-            columns=sql.SQL(", ").join(map(self._expression, self.columns)),
+            columns=sql.SQL(", ").join(map(self._expression, self.columns, self.types)),
             only=sql.SQL("" if reads_partitions else "ONLY "),
             table=self.relation(read),
             where=sql.SQL(" WHERE " + " AND ".join(f"({text})" for text in conditions))
@@ -127,13 +125,13 @@ class TableQuery:
             return sql.Identifier(self.facts.namespace, self.facts.name)
         return sql.Identifier(read.leaf.namespace, read.leaf.name)
 
-    def _expression(self, column: str) -> sql.Composable:
-        leaves = self.unlisted.get(column)
-        if not leaves:
-            return sql.Identifier(column)
-        return sql.SQL("CASE WHEN tableoid NOT IN ({}) THEN {} END").format(
-            sql.SQL(", ").join(map(sql.Literal, leaves)), sql.Identifier(column)
-        )
+    def _expression(self, column: str, column_type: ColumnType) -> sql.Composable:
+        value: sql.Composable = sql.Identifier(column)
+        if leaves := self.unlisted.get(column):
+            value = sql.SQL("CASE WHEN tableoid NOT IN ({}) THEN {} END").format(
+                sql.SQL(", ").join(map(sql.Literal, leaves)), value
+            )
+        return value if column_type.copies_binary else sql.SQL(_TEXT).format(value=value)
 
 
 def read_portion(
@@ -168,22 +166,8 @@ def _read(
     read: Read,
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    block_bytes = _BLOCK_BYTES
-    sent = 0
-    while True:
-        try:
-            for batch in _copy(connection, query, read, schema, block_bytes, skip=sent):
-                sent += len(batch)
-                yield batch
-            return
-        except pa.ArrowInvalid as error:
-            # One row is longer than Arrow's reader looks ahead. The snapshot still
-            # stands, so the same COPY gives the same rows in the same order again.
-            # Arrow says so in words only; its wording has changed before.
-            is_too_long = re.search("block.size", str(error)) is not None
-            if not is_too_long or block_bytes >= _LARGEST_BLOCK_BYTES:
-                raise
-            block_bytes = min(block_bytes * 8, _LARGEST_BLOCK_BYTES)
+    for block in copied_blocks(connection, query.copy_statement(read)):
+        yield _typed(block, query, schema)
 
 
 def _import_snapshot(
@@ -197,8 +181,7 @@ def _import_snapshot(
     connection.execute(
         f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"
     )
-    # Rows come back in one fixed order, should the same COPY have to be read again.
-    connection.execute("SET LOCAL synchronize_seqscans = off")
+    # Tasks are parallel already.
     connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
     _refuse_without_rights(connection, query)
     _lock(connection, query, portion)
@@ -291,56 +274,14 @@ def _refuse_without_rights(
     )
 
 
-def _copy(
-    connection: psycopg.Connection[tuple[object, ...]],
-    query: TableQuery,
-    read: Read,
-    schema: pa.Schema,
-    block_bytes: int,
-    skip: int,
-) -> Iterator[pa.RecordBatch]:
-    """One COPY, without its first ``skip`` rows."""
-    stream = _CopyStream(connection, query.copy_statement(read))
-    try:
-        with _csv_reader(stream, query.columns, block_bytes) as reader:
-            for batch in reader:
-                dropped = min(skip, len(batch))
-                skip -= dropped
-                if dropped < len(batch):
-                    yield _typed(batch.slice(dropped), query, schema)
-    except pa.ArrowInvalid as error:
-        stream.drain()
-        if "Empty CSV file" not in str(error):
-            raise
-    except BaseException:
-        connection.close()  # in the middle of a COPY it is good for nothing else
-        raise
-
-
-def _csv_reader(
-    stream: io.RawIOBase, columns: tuple[str, ...], block_bytes: int
-) -> pa.csv.CSVStreamingReader:
-    return pa.csv.open_csv(
-        pa.PythonFile(io.BufferedReader(stream, buffer_size=_GATHER_BYTES), mode="r"),
-        read_options=pa.csv.ReadOptions(
-            column_names=list(columns), block_size=block_bytes, use_threads=False
-        ),
-        # A one-column table's NULL is an empty line.
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        # NULL is nothing at all, an empty string is "".
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.large_binary()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-
-
-def _typed(batch: pa.RecordBatch, query: TableQuery, schema: pa.Schema) -> pa.RecordBatch:
+def _typed(block: RowBlock, query: TableQuery, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
-    for name, column_type, text in zip(query.columns, query.types, batch.columns, strict=True):
-        decoded = column_type.decode_text(text)
+    values_of_columns = block.columns(len(query.columns))
+    for name, column_type, values in zip(
+        query.columns, query.types, values_of_columns, strict=True
+    ):
+        is_binary = column_type.copies_binary
+        decoded = (column_type.decode_binary if is_binary else column_type.decode_text)(values)
         if decoded.unfit is not None and decoded.unfit.any():
             unfit = int(decoded.unfit.sum())
             raise TableError(
@@ -355,69 +296,3 @@ def _typed(batch: pa.RecordBatch, query: TableQuery, schema: pa.Schema) -> pa.Re
             )
         columns.append(decoded.values)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-class _CopyStream(io.RawIOBase):
-    """The data of a COPY as a readable file, for Arrow's CSV reader.
-
-    COPY sends one message for each row. So libpq is asked directly, and Arrow gets many rows at
-    a time: psycopg's own read and a slice for each row would cost more than all the rest.
-
-    Args:
-        connection: idle; it runs nothing else until :meth:`drain`.
-
-    Raises:
-        psycopg.Error: as the server says it; also while reading.
-    """
-
-    def __init__(
-        self, connection: psycopg.Connection[tuple[object, ...]], statement: sql.Composed
-    ) -> None:
-        self._pgconn = connection.pgconn
-        self._rest = memoryview(b"")
-        self._is_ended = False
-        result = self._pgconn.exec_(statement.as_bytes(connection))
-        if result.status != pq.ExecStatus.COPY_OUT:
-            raise psycopg.errors.error_from_result(result)
-        self._poll = select.poll()
-        self._poll.register(self._pgconn.socket, select.POLLIN)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        if not self._rest:
-            self._rest = memoryview(self._gather())
-        count = min(len(self._rest), len(buffer))
-        memoryview(buffer)[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-    def drain(self) -> None:
-        """Read and discard the rest: a cancel would end the transaction."""
-        while not self._is_ended:
-            self._gather()
-
-    def _gather(self) -> bytearray:
-        """The next rows; empty at the end."""
-        rows = bytearray()
-        get = self._pgconn.get_copy_data
-        while len(rows) < _GATHER_BYTES and not self._is_ended:
-            size, row = get(1)
-            if size > 0:
-                rows += row
-            elif size == 0:
-                self._poll.poll()
-                self._pgconn.consume_input()
-            else:
-                self._end()
-        return rows
-
-    def _end(self) -> None:
-        self._is_ended = True
-        failures = []
-        while (result := self._pgconn.get_result()) is not None:
-            if result.status != pq.ExecStatus.COMMAND_OK:
-                failures.append(result)
-        if failures:
-            raise psycopg.errors.error_from_result(failures[0])

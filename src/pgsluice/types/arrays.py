@@ -169,6 +169,10 @@ class ListType(ColumnType):
         return self.element.reads_binary
 
     @property
+    def copies_binary(self) -> bool:
+        return self.element.copies_binary
+
+    @property
     def tells_values_apart(self) -> bool:
         return self.element.tells_values_apart
 

@@ -92,6 +92,15 @@ class ColumnType(ABC):
         return True
 
     @property
+    def copies_binary(self) -> bool:
+        """Whether a copy asks for values in binary form, and otherwise for their text.
+
+        Both give the same values. Whatever takes less time, the server's and ours together, is
+        asked for (ADR 0033).
+        """
+        return True
+
+    @property
     def tells_values_apart(self) -> bool:
         """Whether values that are different at the source are different in the Arrow type."""
         return True

@@ -23,7 +23,11 @@ from pgsluice.types.codec import (
     unchecked_text,
 )
 from pgsluice.types.numbers import FloatType
-from pgsluice.types.numeric_binary import numeric_binary_to_text
+from pgsluice.types.numeric_binary import (
+    numeric_binary_to_decimals,
+    numeric_binary_to_text,
+    reads_decimals,
+)
 from pgsluice.types.options import MAX_PRECISION, TypeOptions
 from pgsluice.types.text import TextType
 
@@ -105,7 +109,14 @@ class DecimalType(ColumnType):
         return Decoded(decoded, unfit if unfit.any() else None)
 
     def decode_binary(self, values: pa.Array) -> Decoded:
+        decimals = numeric_binary_to_decimals(values, self.arrow_type)
+        if decimals is not None:
+            return Decoded(decimals)
         return self.decode_text(numeric_binary_to_text(values))
+
+    @property
+    def copies_binary(self) -> bool:
+        return reads_decimals(self.arrow_type)  # more digits are printed before they are decoded
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         return pa.array(
@@ -134,6 +145,10 @@ class NumericTextType(TextType):
         # Our own output needs no check.
         return TextType.decode_text(self, numeric_binary_to_text(values))
 
+    @property
+    def copies_binary(self) -> bool:
+        return False  # its digits are printed before they are decoded
+
 
 @dataclass(frozen=True, slots=True)
 class NumericDoubleType(FloatType):
@@ -154,6 +169,10 @@ class NumericDoubleType(FloatType):
 
     def decode_binary(self, values: pa.Array) -> Decoded:
         return self.decode_text(numeric_binary_to_text(values))
+
+    @property
+    def copies_binary(self) -> bool:
+        return False  # its digits are printed before they are decoded
 
     @property
     def tells_values_apart(self) -> bool:

@@ -1,8 +1,9 @@
-"""numeric's binary form as text, whole columns at a time.
+"""numeric's binary form as decimals or as text, whole columns at a time.
 
 The binary form has digits in base 10000, the first worth 10000 ** weight, a sign, and the number
-of digits after the decimal point. One table look-up turns every digit of every row into four
-characters; then leading and trailing zeros are removed, and signs and points are inserted.
+of digits after the decimal point. Decimals of up to 18 digits are computed as 64-bit integers. For
+text, one table look-up turns every digit of every row into four characters; then leading and
+trailing zeros are removed, and signs and points are inserted.
 Source: src/backend/utils/adt/numeric.c (``numeric_send``, ``get_str_from_var``).
 """
 
@@ -26,6 +27,7 @@ from pgsluice.types.codec import (
     malformed,
     offsets_of,
     ragged,
+    validity_buffer,
 )
 
 _HEADER: Final = 8
@@ -35,6 +37,65 @@ _MAX_SCALE: Final = 0x3FFF
 _NUMBERS: Final = np.arange(10000)
 _LETTERS: Final = (_NUMBERS[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
 _SIZES: Final = np.searchsorted([10, 100, 1000], _NUMBERS, "right") + 1
+_POWERS: Final = 10 ** np.arange(19)
+_MOST_PRECISION: Final = 18
+_HALF: Final = 63
+
+
+def reads_decimals(arrow_type: pa.Decimal128Type) -> bool:
+    """Whether decimals of a type are computed without their text."""
+    return bool(arrow_type.precision <= _MOST_PRECISION)
+
+
+def numeric_binary_to_decimals(values: pa.Array, arrow_type: pa.Decimal128Type) -> pa.Array | None:
+    """The decimals of this type; None if one of them needs more care than integers can give.
+
+    That is so for a type of more than 18 digits, for NaN and the infinities, and for a value that
+    does not fit or is not of the binary form.
+    """
+    if not reads_decimals(arrow_type):
+        return None
+    raw = RawValues.of(values)
+    there = slice(None) if raw.null is None else np.flatnonzero(~raw.null)
+    lengths, heads = raw.lengths[there], raw.starts[there]
+    if (lengths < _HEADER).any():
+        return None
+    counts, weights, signs, scales = (
+        integers(raw.data, heads + 2 * i, kind)
+        for i, kind in enumerate((">u2", ">i2", ">u2", ">u2"))
+    )
+    negative = signs == _NEGATIVE
+    if ((lengths != _HEADER + 2 * counts) | ~(negative | (signs == _POSITIVE))).any():
+        return None
+    if (scales > arrow_type.scale).any():
+        return None
+    numbers = np.zeros(len(heads), np.int64)
+    for place in range(int(counts.max(initial=0))):
+        rows = np.flatnonzero(counts > place)
+        digits = integers(raw.data, heads[rows] + _HEADER + 2 * place, ">u2")
+        exponents = 4 * (weights[rows] - place) + arrow_type.scale
+        if ((exponents < -3) | (exponents > _MOST_PRECISION)).any():
+            return None
+        divisors = _POWERS[np.maximum(-exponents, 0)]
+        factors = _POWERS[np.maximum(exponents, 0)]
+        is_odd = (digits > _NUMBERS[-1]) | (digits % divisors != 0)
+        if (is_odd | (digits > _POWERS[-1] // factors)).any():
+            return None
+        numbers[rows] += digits // divisors * factors
+    if (numbers >= _POWERS[arrow_type.precision]).any():
+        return None
+    return _decimals(np.where(negative, -numbers, numbers), there, raw, arrow_type)
+
+
+def _decimals(
+    numbers: Int64s, there: slice | Int64s, raw: RawValues, arrow_type: pa.DataType
+) -> pa.Array:
+    """128-bit decimals: a low half, and a high half that repeats the sign."""
+    halves = np.zeros((len(raw.lengths), 2), np.int64)
+    halves[there, 0] = numbers
+    halves[there, 1] = numbers >> _HALF
+    buffers = [validity_buffer(raw.null), pa.py_buffer(halves)]
+    return pa.Array.from_buffers(arrow_type, len(halves), buffers)
 
 
 def numeric_binary_to_text(values: pa.Array) -> pa.Array:

@@ -65,6 +65,10 @@ class PrintedType(ColumnType):
     def reads_binary(self) -> bool:
         return self.printer is not None
 
+    @property
+    def copies_binary(self) -> bool:
+        return False  # the printer prints one value after the other
+
     def encode_text(self, array: pa.Array) -> pa.Array:
         return array.cast(pa.large_string())
 
@@ -82,6 +86,10 @@ class TextType(PrintedType):
     @property
     def reads_binary(self) -> bool:
         return True
+
+    @property
+    def copies_binary(self) -> bool:
+        return self.name != "xml"  # its binary form names an encoding, its text does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +123,7 @@ class UuidType(TextType):
             at += count
         offsets = np.arange(0, 36 * (len(values) + 1), 36, dtype=np.int64)
         return self.decode_text(large_binary(printed.reshape(-1), offsets, raw.null))
+
+    @property
+    def copies_binary(self) -> bool:
+        return False  # the server prints it faster

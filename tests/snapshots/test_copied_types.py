@@ -1,0 +1,171 @@
+"""What COPY sends in the form that a copy asks for has the values that the server prints."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import sql
+from tests.columnar.test_binary_mode import assert_identical
+from tests.support.databases import MakeDatabase
+from tests.support.typed_tables import fill, slot_of
+
+from pgsluice.catalog import fetch_relation_facts
+from pgsluice.errors import ProtocolError
+from pgsluice.replication import connect_sql
+from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
+from pgsluice.snapshots.ranges import Read
+from pgsluice.snapshots.reader import TableQuery
+from pgsluice.types import ColumnType, Decoded, resolve_type
+from pgsluice.types.numeric_binary import numeric_binary_to_decimals
+
+
+def printed(connection: psycopg.Connection[tuple[object, ...]], statement: str) -> list[pa.Array]:
+    """The columns of a query as the server prints them."""
+    result = connection.pgconn.exec_(statement.encode())
+    return [
+        pa.array([result.get_value(row, n) for row in range(result.ntuples)], pa.large_binary())
+        for n in range(result.nfields)
+    ]
+
+
+def decoded(column_type: ColumnType, values: pa.Array) -> Decoded:
+    is_binary = column_type.copies_binary
+    return (column_type.decode_binary if is_binary else column_type.decode_text)(values)
+
+
+def unfit(column: Decoded) -> list[bool]:
+    return (np.zeros(len(column.values), bool) if column.unfit is None else column.unfit).tolist()
+
+
+def test_every_type_of_the_registry(database: MakeDatabase) -> None:
+    with slot_of(database()) as slot:
+        connection = slot.connection
+        for table, case in fill(slot).items():
+            ((oid,),) = connection.execute(f"SELECT 'public.{table}'::regclass::oid").fetchall()
+            facts = fetch_relation_facts(connection, oid)
+            assert facts is not None
+            names = tuple(column.name for column in facts.columns)
+            types = tuple(
+                resolve_type(column.type_oid, column.typmod, facts.type_definitions())
+                for column in facts.columns
+            )
+            statement = TableQuery(facts, names, types).copy_statement(Read())
+            (block,) = copied_blocks(connection, statement)
+            texts = printed(connection, f"SELECT * FROM public.{table}")
+            for column_type, values, text in zip(
+                types, block.columns(len(names)), texts, strict=True
+            ):
+                copied, expected = decoded(column_type, values), column_type.decode_text(text)
+                assert_identical(copied.values, expected.values)
+                assert unfit(copied) == unfit(expected), (case.type, column_type.name)
+
+
+def test_texts_are_those_that_the_type_prints_and_not_a_cast(database: MakeDatabase) -> None:
+    """Nor is a row of NULLs a NULL."""
+    shop = database()
+    shop.execute(
+        "CREATE TYPE pair AS (a int, b int)",
+        "CREATE TABLE t (p pair, i inet)",
+        "INSERT INTO t VALUES (ROW(NULL, NULL), '10.0.0.1'), (NULL, NULL)",
+    )
+    with connect_sql(shop.dsn) as connection:
+        ((oid,),) = connection.execute("SELECT 'public.t'::regclass::oid").fetchall()
+        facts = fetch_relation_facts(connection, oid)
+        assert facts is not None
+        types = tuple(
+            resolve_type(column.type_oid, -1, facts.type_definitions()) for column in facts.columns
+        )
+        query = TableQuery(facts, ("p", "i"), types)
+        (block,) = copied_blocks(connection, query.copy_statement(Read()))
+        columns = [values.to_pylist() for values in block.columns(2)]
+    assert columns == [[b"(,)", None], [b"10.0.0.1", None]]
+
+
+def test_decimals_of_up_to_18_digits_are_computed_without_their_text(
+    database: MakeDatabase,
+) -> None:
+    chance = random.Random(11)
+    with connect_sql(database().dsn) as connection:
+        for precision, scale in ((1, 0), (4, 4), (12, 2), (18, 0), (18, 18), (18, 7), (17, 3)):
+            largest = 10**precision - 1
+            numbers = [0, 1, -1, largest, -largest, *(10**n for n in range(precision))]
+            numbers += [chance.randint(-(10**n), 10**n) for n in range(precision) for _ in range(9)]
+            texts = [str(Decimal(number).scaleb(-scale)) for number in numbers]
+            rows = connection.execute(
+                f"SELECT numeric_send(v::numeric({precision},{scale})) FROM unnest(%s::text[]) v",
+                [[*texts, None]],
+            ).fetchall()
+            values = pa.array([value for (value,) in rows], pa.large_binary())
+            arrow_type = pa.decimal128(precision, scale)
+            found = numeric_binary_to_decimals(values, arrow_type)
+            assert found is not None
+            assert found.equals(pa.array([*map(Decimal, texts), None], arrow_type))
+
+
+@pytest.mark.parametrize(
+    ("value", "arrow_type"),
+    [
+        ("NaN", pa.decimal128(12, 2)),
+        ("100", pa.decimal128(2, 0)),
+        ("0.01", pa.decimal128(2, 1)),
+        ("1e40", pa.decimal128(18, 0)),
+        ("99999999999999999999", pa.decimal128(18, 0)),
+        ("1", pa.decimal128(19, 0)),
+    ],
+)
+def test_decimals_that_need_more_care_are_left_to_it(
+    database: MakeDatabase, value: str, arrow_type: pa.DataType
+) -> None:
+    with connect_sql(database().dsn) as connection:
+        ((sent,),) = connection.execute("SELECT numeric_send(%s::numeric)", [value]).fetchall()
+    assert numeric_binary_to_decimals(pa.array([sent], pa.large_binary()), arrow_type) is None
+
+
+def blocks_of(connection: psycopg.Connection[tuple[object, ...]], query: str) -> Iterator[RowBlock]:
+    return copied_blocks(
+        connection,
+        sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(
+            sql.SQL(query)  # type: ignore[arg-type]
+        ),
+    )
+
+
+def test_blocks_have_whole_rows_and_none_is_empty(
+    database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.snapshots.copied_rows.BLOCK_BYTES", 100)
+    with connect_sql(database().dsn) as connection:
+        assert list(blocks_of(connection, "SELECT 1 WHERE false")) == []
+        rows = "SELECT i, repeat('x', i % 7 * 30) FROM generate_series(1, 50) i"
+        blocks = list(blocks_of(connection, rows))
+        assert len(blocks) > 10
+        assert all(len(block.data) <= 100 + block.lengths.max() for block in blocks)
+        numbers = [next(block.columns(2)) for block in blocks]
+        sent = [int.from_bytes(value) for part in numbers for value in part.to_pylist()]
+        assert sent == list(range(1, 51))
+        assert connection.execute("SELECT 1").fetchall() == [(1,)], "the session goes on"
+
+
+def test_rows_with_other_columns_are_refused(database: MakeDatabase) -> None:
+    with connect_sql(database().dsn) as connection:
+        (block,) = blocks_of(connection, "SELECT 1, 2")
+        for count in (1, 3):
+            with pytest.raises(ProtocolError):
+                list(block.columns(count))
+        cut_off = RowBlock(block.data[:-2], block.lengths - 2)
+        with pytest.raises(ProtocolError):
+            list(cut_off.columns(2))
+
+
+def test_an_error_of_the_server_in_the_middle_ends_the_session(database: MakeDatabase) -> None:
+    connection = connect_sql(database().dsn)
+    query = "SELECT 1 / (90000 - i) FROM generate_series(1, 100000) i"
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        list(blocks_of(connection, query))
+    assert connection.closed
