@@ -21,8 +21,11 @@ pytestmark = pytest.mark.soak
 ROWS = 5_000_000
 WORKER_BYTES = 10**9
 TRANSACTIONS = (
+    # All rows are stored in the same number of bytes, so they keep their order in the table when
+    # they are updated: none fits into space that a longer one has left.
     """INSERT INTO t
-       SELECT i, i, CASE WHEN i % 100 = 0 THEN repeat(md5(i::text), 70) END, 'row ' || i
+       SELECT i, i, CASE WHEN i % 100 = 0 THEN repeat(md5(i::text), 70) ELSE repeat('x', 17) END,
+              'row ' || lpad(i::text, 8, '0')
        FROM generate_series({rows}, 1, -1) i""",
     "UPDATE t SET a = a + 1",
     # The rows lie by falling ids, so no two have the same id, if the scan begins at the first row.
