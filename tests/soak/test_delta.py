@@ -1,7 +1,7 @@
 """Delta tables that are merged on read: random steps beside a model.
 
-Steps are ours, of deltalake and of Spark with Delta's own jar. deltalake's engine and polars read
-after each step; at the end also Spark, DuckDB and deltalake's SQL.
+Steps are ours, of deltalake and of Spark with Delta's own jar. deltalake's engine reads after each
+step, and polars after each fourth; at the end also Spark, DuckDB and deltalake's SQL.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_random_steps_keep_table_and_model_equal(
         for number in range(SEEDS):
             folder = tmp_path / str(number)
             folder.mkdir()
-            kind = list(KEYS)[number % len(KEYS)]
+            kind = list(KEYS)[(seed + number) % len(KEYS)]
             table = DeltaFuzz(folder, seed + number, kind, spark=spark)
             try:
                 table.run(STEPS)
@@ -55,7 +55,8 @@ def test_random_steps_keep_table_and_model_equal(
         steps = ", ".join(f"{count} {name}" for name, count in done.most_common())
         line["figures"] = f"{SEEDS} tables, {STEPS} steps each: {steps}"
         line["shown"] = (
-            "equal by deltalake and polars after each step, at the end by Spark and DuckDB"
+            "equal by deltalake after each step, by polars after each fourth, at the end by Spark"
+            " and DuckDB"
         )
 
 

@@ -109,9 +109,9 @@ class DeltaFuzz:
         }  # fmt: skip
         if self.spark is not None:
             chances.update({
-                self._spark_optimize: 0.4, self._spark_purge: 0.2, self._spark_vacuum: 0.3,
-                self._spark_delete: 0.4, self._spark_update: 0.4, self._spark_restore: 0.3,
-                self._spark_checkpoint: 0.3,
+                self._spark_optimize: 0.2, self._spark_purge: 0.1, self._spark_vacuum: 0.1,
+                self._spark_delete: 0.2, self._spark_update: 0.2, self._spark_restore: 0.2,
+                self._spark_checkpoint: 0.2,
             })  # fmt: skip
         for step in self.random.choices(list(chances), list(chances.values()), k=steps):
             try:
@@ -135,12 +135,13 @@ class DeltaFuzz:
             assert sorted(map(comparable, rows)) == expected
 
     def check(self) -> None:
-        """Compare with two readers."""
+        """Compare with deltalake's engine, and each fourth time with polars, too."""
         expected = sorted(map(comparable, self.model.values()))
         table = DeltaTable(self.location)
         assert sorted(map(comparable, _rows(table))) == expected
-        by_polars = pl.read_delta(self.location).to_dicts()
-        assert sorted(map(comparable, by_polars)) == expected
+        if self.done.total() % 4 == 0:
+            by_polars = pl.read_delta(self.location).to_dicts()
+            assert sorted(map(comparable, by_polars)) == expected
         self.history[table.version()] = (len(self.columns), self._copied_model())
 
     # Our own steps.
