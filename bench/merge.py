@@ -117,7 +117,7 @@ class _ThroughDeltalake:
 
 
 def _worn(folder: Path, copied: Copied) -> list[Line]:
-    """A table after many batches, beside its live rows written anew."""
+    """A table after many batches, beside a copy of it that Spark has compacted, and a new table."""
     sink = DeltaSink(f"{folder}/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
     copied.load(sink)
     rows = copied.rows
@@ -143,6 +143,9 @@ def _worn(folder: Path, copied: Copied) -> list[Line]:
         )
     ]
     with delta_spark(folder) as spark:
+        compacted = str(shutil.copytree(worn, folder / "compacted"))
+        spark.sql(f"REORG TABLE delta.`{compacted}` APPLY (PURGE)")
+        spark.sql(f"OPTIMIZE delta.`{compacted}`")
         for name, read in {
             "polars": lambda location: pl.scan_delta(location).select(pl.all().max()).collect(),
             "deltalake": lambda location: DeltaTable(location).scan().read_all(),
@@ -150,14 +153,15 @@ def _worn(folder: Path, copied: Copied) -> list[Line]:
                 f"SELECT max(id), max(a), max(b) FROM delta.`{location}`"
             ),
         }.items():
-            worn_s, new_s = _fastest(read, worn, new)
+            worn_s, compacted_s, new_s = _fastest(read, worn, compacted, new)
             lines.append(
                 Line(
-                    f"{worn_s / new_s:.2f} x",
+                    f"{worn_s / compacted_s:.2f} x",
                     "1.5 x",
                     f"{name} reads {what}",
                     f"{1000 * worn_s:.0f} ms",
-                    f"the same rows written anew: {1000 * new_s:.0f} ms",
+                    f"compacted: {1000 * compacted_s:.0f} ms; a new table with these rows: "
+                    f"{1000 * new_s:.0f} ms",
                 )
             )
     return lines
