@@ -18,7 +18,8 @@ from pgsluice.sinks.contract import Overtaken
 from pgsluice.sinks.delta import hard_links
 from pgsluice.sinks.delta.deletion_vectors import FOLDER, Descriptor
 from pgsluice.sinks.delta.durability import sync, sync_added, sync_log
-from pgsluice.sinks.delta.log import DataFile, Snapshot, after_commit, commit_path, remember
+from pgsluice.sinks.delta.log import after_commit, commit_path, remember
+from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
 from pgsluice.sinks.delta.staging import statistics_text
 
 

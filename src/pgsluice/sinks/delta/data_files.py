@@ -14,7 +14,7 @@ from pyroaring import BitMap
 from pgsluice.sinks.delta import staging
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.deletion_vectors import read_vector
-from pgsluice.sinks.delta.log import DataFile
+from pgsluice.sinks.delta.snapshot import DataFile
 
 
 def folder_of_files(folder: Path) -> pyarrow.fs.FileSystem:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.key_entries import Hits, KeyEntries, Wanted
-from pgsluice.sinks.delta.log import DataFile, Snapshot, open_data_file
+from pgsluice.sinks.delta.snapshot import DataFile, Snapshot, open_data_file
 
 _FORMAT = "2"
 _CHECKSUM_BYTES = 4

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.sinks.delta.key_entries import Hits, KeyEntries, Wanted
-from pgsluice.sinks.delta.log import DataFile
+from pgsluice.sinks.delta.snapshot import DataFile
 
 
 class KeyScan:

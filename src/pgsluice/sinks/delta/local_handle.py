@@ -41,8 +41,9 @@ from pgsluice.sinks.delta.features import (
 from pgsluice.sinks.delta.handle import content_of, first_rows
 from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.key_scan import KeyScan
-from pgsluice.sinks.delta.log import Snapshot, operations
+from pgsluice.sinks.delta.log import operations
 from pgsluice.sinks.delta.net_merge import FindsKeys, NetMerge, Rewrites
+from pgsluice.sinks.delta.snapshot import Snapshot
 from pgsluice.sinks.delta.staged_changes import (
     applied_changes,
     commit_actions,

@@ -33,7 +33,7 @@ from pgsluice.sinks.delta.data_files import (
 )
 from pgsluice.sinks.delta.deletion_vectors import write_vectors
 from pgsluice.sinks.delta.key_entries import Hits, Indexes
-from pgsluice.sinks.delta.log import DataFile, Snapshot
+from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
 
 LARGE_SHARE = 0.2
 """A batch that hits a larger part of a table's rows rewrites the files that it hits so much."""

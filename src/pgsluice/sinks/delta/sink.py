@@ -11,7 +11,8 @@ from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.features import has_rules_of_others, was_merged_on_read
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.local_handle import LocalHandle
-from pgsluice.sinks.delta.log import local_folder, newest_snapshot, no_table
+from pgsluice.sinks.delta.log import local_folder, newest_snapshot
+from pgsluice.sinks.delta.snapshot import no_table
 
 
 @dataclass(frozen=True, slots=True)

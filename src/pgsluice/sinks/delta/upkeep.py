@@ -27,8 +27,9 @@ from pgsluice.sinks.delta.data_files import dead_rows, folder_of_files, live_bat
 from pgsluice.sinks.delta.deletion_vectors import FOLDER
 from pgsluice.sinks.delta.durability import sync
 from pgsluice.sinks.delta.features import definition_without_vectors
-from pgsluice.sinks.delta.log import DataFile, Snapshot, remember
+from pgsluice.sinks.delta.log import remember
 from pgsluice.sinks.delta.maintenance import MAINTAINED, ORPHAN_AGE, TARGET_FILE_BYTES
+from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
 
 FILES_OF_A_SIZE = 6
 """So many small files of about one size are joined. Readers pay for each file that has a vector."""
