@@ -160,3 +160,22 @@ def test_a_damaged_file_says_nothing(copies: Copies) -> None:
     copies.counts.begin([of(BIG, 300)])
     (subscription_folder(copies.spool, "lake") / COPY_STATUS).write_text('{"tables": 5}')
     assert copies.file() == CopyStatus()
+
+
+def test_a_later_copy_of_a_table_counts_and_what_an_earlier_one_still_does_not(
+    copies: Copies,
+) -> None:
+    """A table was renamed, or asked for again, while tasks of its copy still read."""
+    earlier, later = of(BIG, 300, 300), of(BIG, 300, 300, 300)
+    copies.counts.begin([earlier])
+    copies.stage(earlier, 0, rows=9)
+    copies.counts.begin([later])
+    copies.stage(earlier, 1, rows=9)
+    copies.counts.given_up([earlier])
+    copies.now += 30
+    copies.stage(later, 0, rows=5)
+    status = copies.file()
+    assert status.tables[BIG].ranges == 1
+    assert (status.amount.all_ranges, status.amount.rows, status.all_tables) == (3, 5, 1)
+    copies.counts.committed(earlier)
+    assert copies.file().done == 0

@@ -28,10 +28,12 @@ class _Count:
     """How much is copied, and when.
 
     Attributes:
+        copy: of which table; None for all tables.
         since: when the first range that counts for the rate was begun, at the latest.
         recent: when a range ended, with its rows and bytes.
     """
 
+    copy: TableCopy | None = None
     ranges: int = 0
     all_ranges: int = 0
     rows: int = 0
@@ -128,7 +130,10 @@ class CopyCounts:
                 self._all, self._done, self._all_tables = _Count(since=now), 0, 0
                 self._ended_at = now
             for copy in copies:
-                count = self._tables[copy.work.facts.oid] = _Count()
+                oid = copy.work.facts.oid
+                if (earlier := self._tables.get(oid)) is not None:
+                    self._take_back(earlier)  # its tasks may not have ended yet
+                count = self._tables[oid] = _Count(copy)
                 count.plan(copy)
                 self._all.plan(copy)
             self._all_tables += len(copies)
@@ -140,7 +145,8 @@ class CopyCounts:
         rows, bytes_ = copy.staged[number].rows, size_bytes(copy.portions[number])
         with self._lock:
             now = self._clock()
-            count = self._tables[copy.work.facts.oid]
+            if (count := self._of(copy)) is None:
+                return
             if not count.recent:
                 count.since = self._ended_at  # it waited for other tables until then
             self._ended_at = now
@@ -155,8 +161,11 @@ class CopyCounts:
     def committed(self, copy: TableCopy) -> None:
         """A table is copied."""
         with self._lock:
+            if (count := self._of(copy)) is None:
+                return
             self._done += 1
-            amount = self._remove(copy).amount(self._clock())
+            self._remove(copy)
+            amount = count.amount(self._clock())
         self._report_table(copy, amount, is_done=True)
 
     def given_up(self, copies: Iterable[TableCopy]) -> None:
@@ -164,9 +173,8 @@ class CopyCounts:
         are left alone."""
         with self._lock:
             for copy in copies:
-                if (count := self._tables.get(copy.work.facts.oid)) is not None:
-                    self._all_tables -= 1
-                    self._all.take_back(count)
+                if (count := self._of(copy)) is not None:
+                    self._take_back(count)
                     self._remove(copy)
 
     def tend(self) -> None:
@@ -175,11 +183,19 @@ class CopyCounts:
             if self._is_due(now := self._clock()):
                 self._save(now)
 
-    def _remove(self, copy: TableCopy) -> _Count:
-        count = self._tables.pop(copy.work.facts.oid)
+    def _of(self, copy: TableCopy) -> _Count | None:
+        """None: the table is not copied any more, or by a later round."""
+        count = self._tables.get(copy.work.facts.oid)
+        return None if count is None or count.copy is not copy else count
+
+    def _take_back(self, count: _Count) -> None:
+        self._all_tables -= 1
+        self._all.take_back(count)
+
+    def _remove(self, copy: TableCopy) -> None:
+        del self._tables[copy.work.facts.oid]
         if not self._tables:
             self._save(self._clock())
-        return count
 
     def _set_waiting(self, oids: Iterable[int], waits_for: str) -> None:
         for oid in oids:
