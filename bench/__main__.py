@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from bench import (
+    beside,
     copying,
     decoders,
     filtered,
@@ -37,6 +38,8 @@ NAMES = (
     "tables",
     *LIVE,
 )
+ALONE = ("beside",)
+"""What takes too long for a run of everything."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each workload")
     parser.add_argument("--seconds", type=int, default=30, help="how long latency is measured")
-    parser.add_argument("--only", action="append", choices=NAMES, help="some of them")
+    parser.add_argument("--only", action="append", choices=(*NAMES, *ALONE), help="some of them")
     parser.add_argument("--write", action="store_true", help="put the table into the docs")
     parser.add_argument("--draw", action="store_true", help="put the growth curves into the docs")
     chosen = parser.parse_args(arguments)
@@ -78,6 +81,8 @@ def measure(stage: Stage, names: set[str], *, draw: bool) -> list[Line]:
                 take(copying.measure(stage))
             if "filtered" in names:
                 take(filtered.measure(stage))
+    if "beside" in names:
+        take(beside.measure(stage))
     if "decoder" in names:
         take(decoders.measure())
     if "filters" in names:

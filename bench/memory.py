@@ -49,7 +49,7 @@ def _note(pid: int, peaks: Peaks) -> None:
         for process in (run, *run.children(recursive=True)):
             with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
                 kind = "driver" if process.pid == pid else _kind(process)
-                peaks[kind] = max(peaks.get(kind, 0), _peak(process.pid))
+                peaks[kind] = max(peaks.get(kind, 0), peak_bytes(process.pid))
 
 
 def _kind(process: psutil.Process) -> str:
@@ -61,7 +61,8 @@ def _kind(process: psutil.Process) -> str:
     return "worker" if "daemon" in command else "other"
 
 
-def _peak(pid: int) -> int:
+def peak_bytes(pid: int) -> int:
+    """The most that a process ever had in memory; 0 if the kernel does not say it."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
