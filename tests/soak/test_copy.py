@@ -42,7 +42,7 @@ SECONDS = int(os.environ.get("PGSLUICE_COPY_SECONDS", "120"))
 WRITERS = 4
 WORKERS = 4
 STREAMING_S = 15
-_ROWS_ASKED = min(ROWS, 1_000_000)
+_ROWS_ASKED = min(ROWS, 2_000_000)
 _ASK_S = 3.0
 """Between two tables that are asked to be copied; every tenth time, a keeper is killed as well."""
 _PAUSE_S = 4.0

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import pytest
@@ -160,7 +161,8 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
             alive = [p for p in self.processes if p.poll() is None]
             ended = bool(self.errors) or (bool(self.processes) and not alive)
             if ended or time.monotonic() > deadline:
-                pytest.fail(f"never: {why}\n{self.errors or ''}{self.log()[-4000:]}")
+                errors = "".join("".join(format_exception(error)) for error in self.errors)
+                pytest.fail(f"never: {why}\n{errors}{self.log()[-4000:]}")
             time.sleep(0.05)
 
     def wait_applied(self, timeout_s: float = 120) -> None:

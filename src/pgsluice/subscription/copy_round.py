@@ -57,7 +57,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEPT_FROM_BYTES = 4 * PORTION_BYTES
-"""Copies that are worth a keeper: what smaller ones have staged is soon staged again."""
+KEPT_FROM_S = 10.0
+"""Copies that are worth a keeper: what smaller ones have staged is soon staged again, and meanwhile
+their slot keeps little WAL. With ``copy_rate``, small ones may last, too."""
 _WARN_AFTER_S = 3600.0
 
 
@@ -180,8 +182,8 @@ class CopyRound:
         self._release()
         source, snapshot = read_source(self._config, self._looks, snapshot, self.claimed)
         copies = self._plan(source, self._task(snapshot))
-        is_long = sum(copy.size_bytes for copy in copies) >= KEPT_FROM_BYTES
-        kept = self._keep(snapshot, let_go) if is_long and self._may_keep else None
+        is_kept = self._may_keep and self._is_long(copies)
+        kept = self._keep(snapshot, let_go) if is_kept else None
         journal = None
         task = self._task(kept or snapshot)
         if kept is not None:
@@ -192,6 +194,11 @@ class CopyRound:
         waiting = self._stage(task, copies, journal)
         self._release_unless_stopping()
         return waiting
+
+    def _is_long(self, copies: Sequence[TableCopy]) -> bool:
+        """Whether the copies are worth a keeper."""
+        size, rate = sum(copy.size_bytes for copy in copies), self._subscription.copy_rate
+        return size >= KEPT_FROM_BYTES or (rate is not None and size >= KEPT_FROM_S * rate)
 
     def _keep(self, snapshot: Snapshot, let_go: Callable[[], None]) -> Snapshot | None:
         """Have the snapshot kept by a process of its own, if that can be."""

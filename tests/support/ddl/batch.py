@@ -231,7 +231,7 @@ class Batch:
                 )
                 held.release_first_ranges()
                 self.one.wait_until(
-                    lambda: not any(one.waits(connection) for one in sessions),
+                    lambda: not any(one.waits(connection, for_table=True) for one in sessions),
                     why="no statement waits",
                 )
             held.release()

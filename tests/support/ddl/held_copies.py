@@ -25,7 +25,7 @@ _LONGEST_S = 120.0
 _MIDDLE = "'(0,8)'::pg_catalog.tid"
 _WAITING = """
 SELECT pid FROM pg_stat_activity
-WHERE wait_event_type = 'Lock' AND wait_event = 'relation' AND pid = %s
+WHERE wait_event_type = 'Lock' AND (wait_event = 'relation' OR NOT %s) AND pid = %s
 """
 
 _read_portion = reader.read_portion
@@ -162,9 +162,10 @@ class StatementsBesideCopies:
         """Whether the first step is over."""
         return self._is_first_done.is_set()
 
-    def waits(self, connection: psycopg.Connection[Any]) -> bool:
-        """Whether they wait for the lock of a table."""
-        return bool(connection.execute(_WAITING, [self._backend]).fetchall())
+    def waits(self, connection: psycopg.Connection[Any], *, for_table: bool = False) -> bool:
+        """Whether they wait for a lock: of a table, or the end of transactions, too, as
+        statements with CONCURRENTLY do."""
+        return bool(connection.execute(_WAITING, [for_table, self._backend]).fetchall())
 
     def go_on(self) -> None:
         """Begin the second step as soon as the first one is over."""
