@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +14,14 @@ from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.errors import SourceUnreachable
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots import Snapshot, SnapshotFile, import_snapshot, temporary_snapshot
+from pgsluice.snapshots import (
+    Snapshot,
+    SnapshotFile,
+    SnapshotGone,
+    import_snapshot,
+    keep_for_readers,
+    temporary_snapshot,
+)
 
 COUNT = "SELECT count(*) FROM t"
 SESSIONS = """
@@ -93,3 +102,48 @@ def test_a_server_that_the_keeper_cannot_reach(tmp_path: Path) -> None:
     with pytest.raises(SourceUnreachable, match="cannot be kept"):
         file.keep("host=/nowhere", Snapshot("00000003-1", position=1))
     assert file.snapshot() is None
+
+
+def test_a_keeper_for_readers_ends_after_the_last_of_them(
+    shop: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.snapshots.keeper.IDLE_S", 0.1)
+    with temporary_snapshot(shop.dsn, 60) as snapshot:
+        shared = keep_for_readers(shop.dsn, snapshot)
+    shop.execute("INSERT INTO t VALUES (2)")
+    with connect_sql(shop.dsn) as first, connect_sql(shop.dsn) as second:
+        for connection in (first, second):
+            import_snapshot(connection, shared)
+            assert connection.execute("SELECT count(*) FROM public.t").fetchall() == [(1,)]
+        ((imported_at,),) = shop.execute("SELECT now()")
+        wait_until_none(shop, f"{SESSIONS} AND query_start < '{imported_at}'")
+    wait_until_none(shop, SESSIONS)
+    with connect_sql(shop.dsn) as late, pytest.raises(SnapshotGone):
+        import_snapshot(late, shared)
+
+
+PLANNER = """
+from pgsluice.snapshots import keep_for_readers, temporary_snapshot
+with temporary_snapshot({dsn!r}, 60) as snapshot:
+    keep_for_readers({dsn!r}, snapshot)
+"""
+DRIVER = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", {planner!r}], check=True)
+print(flush=True)
+input()
+"""
+
+
+def test_a_keeper_for_readers_ends_with_the_process_that_started_its_caller(
+    shop: Database,
+) -> None:
+    program = DRIVER.format(planner=PLANNER.format(dsn=shop.dsn))
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline()
+    assert shop.execute(SESSIONS) == [(1,)]
+    driver.communicate(b"\n")
+    wait_until_none(shop, SESSIONS)

@@ -1,38 +1,55 @@
-"""A process that holds a copy's snapshot while its readers come and go.
+"""A process that holds a snapshot while its readers come and go.
 
 A slot's snapshot ends with the connection that made the slot, and the slot keeps WAL and old rows
 of the catalog as long as it lasts. So a long copy has its snapshot imported, and exported again, by
-a process of its own: the slot goes at once, and the snapshot outlives Spark and the driver. A run
-that is started again goes on under it (:mod:`pgsluice.copy.journal`).
+a process of its own: the slot goes at once, and the snapshot outlives Spark and the driver.
 
-The process ends when its file is gone or is another keeper's, when the server ended its session,
-and when for :data:`KEPT_S` nobody has said that the snapshot is still needed: a snapshot keeps
-VACUUM from removing rows.
+A snapshot keeps VACUUM from removing rows, so the process ends as soon as it can: when the server
+ended its session, and
+
+- the keeper of a copy, when its file is gone or is another keeper's, and when for :data:`KEPT_S`
+  nobody has said that the snapshot is still needed. A run that is started again goes on under it
+  (:mod:`pgsluice.copy.journal`).
+- the keeper of a Spark read, when no task has read for :data:`IDLE_S`, and when Spark has ended.
+  Spark does not say that a job is over.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
+from pgsluice.snapshots.snapshot import Snapshot, export_again
 
 KEPT_S = 600.0
 """How long the snapshot of a copy is kept that nobody goes on with."""
+FIRST_READER_S = 600.0
+"""How long a snapshot is kept for a job whose first task has not begun."""
+IDLE_S = 60.0
+"""How long a snapshot is kept that nobody reads under any more: a task may be attempted again."""
 _START_S = 60.0
 _POLL_S = 1.0
+_FIRST_READER_POLL_S = 0.1
+"""Shorter than a task, so that the first reader is seen, however fast the whole job is."""
 _PING_S = 30.0
+_IS_FREE = """
+SELECT CASE WHEN pg_catalog.pg_try_advisory_lock(%s) THEN pg_catalog.pg_advisory_unlock(%s)
+       ELSE false END
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,66 +91,89 @@ class SnapshotFile:
             SourceUnreachable: the keeper could not connect or import it.
         """
         self.release()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pgsluice.snapshots.keeper"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C is for the run
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        asked = {
-            "dsn": dsn,
-            "path": str(self.path),
-            "snapshot": asdict(snapshot),
-            "kept_s": KEPT_S,
-        }
-        with process.stdout as answers:
-            with suppress(BrokenPipeError), process.stdin as pipe:
-                pipe.write(json.dumps(asked).encode() + b"\n")
-            ready, _, _ = select.select([answers], [], [], _START_S)
-            answer = answers.readline() if ready else b""
-        process.wait()  # the keeper is a child of this one
-        kept = self.snapshot()
-        if answer.strip() != b"kept" or kept is None:
+        try:
+            return _keep(dsn, snapshot, {"path": str(self.path), "kept_s": KEPT_S})
+        except SourceUnreachable:
             self.release()
-            reason = answer.decode(errors="replace").strip() or "it did not answer"
-            raise SourceUnreachable(f"the snapshot of a copy cannot be kept: {reason}")
-        return kept
+            raise
+
+
+def keep_for_readers(dsn: str, snapshot: Snapshot) -> Snapshot:
+    """Start a keeper that ends by itself: with the process that started the caller, or when nobody
+    has read under the snapshot for :data:`IDLE_S`.
+
+    Args:
+        snapshot: which somebody still holds.
+
+    Returns:
+        the same snapshot under the name that the keeper gives it; its readers share a lock.
+
+    Raises:
+        SourceUnreachable: the keeper could not connect or import it.
+    """
+    readers = secrets.randbits(62) + 1
+    asked = {"driver": os.getppid(), "first_s": FIRST_READER_S, "idle_s": IDLE_S}
+    return replace(_keep(dsn, snapshot, {"readers": readers, **asked}), readers=readers)
+
+
+def _keep(dsn: str, snapshot: Snapshot, until: dict[str, Any]) -> Snapshot:
+    """Start a keeper.
+
+    Args:
+        until: when it ends, for :func:`hold`.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pgsluice.snapshots.keeper"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # a Ctrl-C is for the run
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    asked = {"dsn": dsn, "snapshot": asdict(snapshot), **until}
+    with process.stdout as answers:
+        with suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(json.dumps(asked).encode() + b"\n")
+        ready, _, _ = select.select([answers], [], [], _START_S)
+        answer = answers.readline() if ready else b""
+    process.wait()  # the keeper is a child of this one
+    with suppress(ValueError, KeyError, TypeError):
+        return _snapshot(json.loads(answer))
+    reason = answer.decode(errors="replace").strip() or "it did not answer"
+    raise SourceUnreachable(f"the snapshot cannot be kept: {reason}")
 
 
 def hold(asked: dict[str, Any], say: int) -> None:
     """The keeper's whole life.
 
     Args:
-        asked: what :meth:`SnapshotFile.keep` wrote.
+        asked: what :func:`_keep` wrote.
         say: a file descriptor; it gets a line, and is closed.
     """
-    file = SnapshotFile(Path(asked["path"]))
     try:
-        with source_errors("keeping the snapshot of a copy"):
+        with source_errors("keeping a snapshot"):
             connection = connect_sql(asked["dsn"], application="snapshot of a copy")
-            snapshot = import_snapshot(connection, _snapshot(asked["snapshot"]))
-            ((name,),) = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchall()
+            snapshot = export_again(connection, _snapshot(asked["snapshot"]))
     except PgsluiceError as error:
         os.write(say, error.what.encode() + b"\n")
         return
-    text = json.dumps({**asdict(snapshot), "name": name, "pid": os.getpid()})
-    temporary = file.path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text)
-    temporary.replace(file.path)
-    os.write(say, b"kept\n")
+    text = json.dumps({**asdict(snapshot), "pid": os.getpid()})
+    needed: _Needed | _Readers
+    if "path" in asked:
+        needed = _Needed(Path(asked["path"]), text, asked["kept_s"])
+    else:
+        needed = _Readers(connection, asked)
+    os.write(say, text.encode() + b"\n")
     os.close(say)
-    needed, ping_at = _Needed(file.path, text, asked["kept_s"]), time.monotonic() + _PING_S
-    with connection, suppress(PgsluiceError), source_errors("keeping the snapshot of a copy"):
+    ping_at = time.monotonic() + _PING_S
+    with connection, suppress(PgsluiceError), source_errors("keeping a snapshot"):
         while needed.is_so():
-            time.sleep(_POLL_S)
+            time.sleep(needed.poll_s)
             if time.monotonic() >= ping_at:  # the server may have ended the session
                 connection.execute("SELECT 1")
                 ping_at = time.monotonic() + _PING_S
-    if needed.is_ours():
-        file.release()
+    needed.end()
 
 
 def _snapshot(raw: dict[str, Any]) -> Snapshot:
@@ -142,16 +182,26 @@ def _snapshot(raw: dict[str, Any]) -> Snapshot:
 
 
 class _Needed:
-    """Whether the snapshot is still needed, as its file says."""
+    """Whether the snapshot is still needed, as its file says, which it writes."""
+
+    poll_s = _POLL_S
 
     def __init__(self, path: Path, text: str, kept_s: float) -> None:
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(text)
+        temporary.replace(path)
         self._path = path
         self._text = text
         self._kept_s = kept_s
         self._said_at = 0
         self._seen_at = time.monotonic()
 
-    def is_ours(self) -> bool:
+    def end(self) -> None:
+        """Delete the file, if it is this keeper's."""
+        if self._is_ours():
+            self._path.unlink(missing_ok=True)
+
+    def _is_ours(self) -> bool:
         """Whether the file is there, and is this keeper's."""
         with suppress(OSError):
             return self._path.read_text() == self._text
@@ -163,7 +213,40 @@ class _Needed:
             said_at = self._path.stat().st_mtime_ns
             if said_at != self._said_at:
                 self._said_at, self._seen_at = said_at, time.monotonic()
-        return self.is_ours() and time.monotonic() - self._seen_at < self._kept_s
+        return self._is_ours() and time.monotonic() - self._seen_at < self._kept_s
+
+
+class _Readers:
+    """Whether somebody reads under the snapshot, or may still begin to."""
+
+    def __init__(self, connection: psycopg.Connection[Any], asked: dict[str, Any]) -> None:
+        self._connection = connection
+        self._lock = int(asked["readers"])
+        self._driver = int(asked["driver"])
+        self._idle_s = float(asked["idle_s"])
+        self._ends_at = time.monotonic() + float(asked["first_s"])
+        self.poll_s = _FIRST_READER_POLL_S
+
+    def is_so(self) -> bool:
+        """Whether a session shares the readers' lock, or did lately."""
+        ((is_free,),) = self._connection.execute(_IS_FREE, [self._lock, self._lock]).fetchall()
+        if not is_free:
+            self._ends_at = time.monotonic() + self._idle_s
+            self.poll_s = _POLL_S
+        return _is_running(self._driver) and time.monotonic() < self._ends_at
+
+    def end(self) -> None:
+        """Nothing is left of the snapshot but the session, which ends."""
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
 
 
 if __name__ == "__main__" and os.fork() == 0:  # the run need not wait for the keeper's end

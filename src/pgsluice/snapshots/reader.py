@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 from psycopg import sql
@@ -42,7 +43,8 @@ from pgsluice.replication import broken_sessions, connect_sql
 from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
 from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
-from pgsluice.types import ColumnType
+from pgsluice.types import ColumnType, Decoded
+from pgsluice.types.registry import printed_type
 
 LOCK_TIMEOUT_S = 2
 """How long a task waits for a lock: it has a core of Spark's meanwhile."""
@@ -134,40 +136,80 @@ class TableQuery:
         return value if column_type.copies_binary else sql.SQL(_TEXT).format(value=value)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadRows:
+    """Some rows of a table, as the type registry decodes them.
+
+    Attributes:
+        columns: of the query, in its order.
+        sent: by column index, the values of a column with unfit values, as the server sent them.
+    """
+
+    query: TableQuery
+    count: int
+    columns: tuple[Decoded, ...]
+    sent: Mapping[int, pa.Array]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def text(self, column: int) -> pa.Array:
+        """The values of a column with unfit values, as PostgreSQL prints them."""
+        values = self.sent[column]
+        if not self.query.types[column].copies_binary:
+            return values.cast(pa.string())
+        facts = self.query.facts
+        (type_oid,) = (
+            each.type_oid for each in facts.columns if each.name == self.query.columns[column]
+        )
+        return printed_type(type_oid, facts.type_definitions()).decode_binary(values).values
+
+
 def read_portion(
     dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """A portion of the table's rows under the snapshot, in batches of the target's schema.
 
     Args:
+        schema: the target's schema, its fields in the order of ``query.columns``.
+
+    Raises:
+        TableError: as :func:`read_rows`, or the table has a value that its column cannot hold.
+    """
+    for rows in read_rows(dsn, snapshot, query, portion):
+        yield _fitting(rows, schema)
+
+
+def read_rows(
+    dsn: str,
+    snapshot: Snapshot,
+    query: TableQuery,
+    portion: Portion,
+    *,
+    lock_timeout_s: int | None = None,
+) -> Iterator[ReadRows]:
+    """A portion of the table's rows under the snapshot.
+
+    Args:
         snapshot: that its exporter still holds.
         portion: of :func:`pgsluice.snapshots.ranges.divide_table`.
-        schema: the target's schema, its fields in the order of ``query.columns``.
+        lock_timeout_s: how long the table may be locked by another session; None:
+            :data:`LOCK_TIMEOUT_S`.
 
     Raises:
         TableRewritten: the snapshot cannot see the table's rows, or the table was dropped or
             renamed.
         TableLocked: another session has locked it.
-        TableError: it has a value that its column cannot hold.
         SourceUnreachable: no connection, or it broke.
     """
     with (
         broken_sessions(f"copying {query.table}"),
         connect_sql(dsn, application=f"copy {query.table}") as connection,
     ):
-        _import_snapshot(connection, snapshot, query, portion)
+        _import_snapshot(connection, snapshot, query, portion, lock_timeout_s or LOCK_TIMEOUT_S)
         for read in portion:
-            yield from _read(connection, query, read, schema)
-
-
-def _read(
-    connection: psycopg.Connection[tuple[object, ...]],
-    query: TableQuery,
-    read: Read,
-    schema: pa.Schema,
-) -> Iterator[pa.RecordBatch]:
-    for block in copied_blocks(connection, query.copy_statement(read)):
-        yield _typed(block, query, schema)
+            for block in copied_blocks(connection, query.copy_statement(read)):
+                yield _decoded(block, query)
 
 
 def _import_snapshot(
@@ -175,11 +217,12 @@ def _import_snapshot(
     snapshot: Snapshot,
     query: TableQuery,
     portion: Portion,
+    lock_timeout_s: int,
 ) -> None:
     import_snapshot(connection, snapshot)
     # A server's or role's own limits must not cut a long copy short.
     connection.execute(
-        f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"
+        f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{lock_timeout_s}s'"
     )
     # Tasks are parallel already.
     connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
@@ -274,25 +317,39 @@ def _refuse_without_rights(
     )
 
 
-def _typed(block: RowBlock, query: TableQuery, schema: pa.Schema) -> pa.RecordBatch:
-    columns = []
+def _decoded(block: RowBlock, query: TableQuery) -> ReadRows:
+    columns: list[Decoded] = []
+    sent: dict[int, pa.Array] = {}
     values_of_columns = block.columns(len(query.columns))
-    for name, column_type, values in zip(
-        query.columns, query.types, values_of_columns, strict=True
+    for number, (column_type, values) in enumerate(
+        zip(query.types, values_of_columns, strict=True)
     ):
         is_binary = column_type.copies_binary
         decoded = (column_type.decode_binary if is_binary else column_type.decode_text)(values)
+        columns.append(decoded)
         if decoded.unfit is not None and decoded.unfit.any():
-            unfit = int(decoded.unfit.sum())
-            raise TableError(
-                f"{query.table}: {unfit} {'value' if unfit == 1 else 'values'} of column {name} "
-                f"({column_type.name}) {'does' if unfit == 1 else 'do'} not fit "
-                f"{column_type.arrow_type}",
-                hint="give the column another type in the subscription, "
-                f'types = {{ "{query.table}.{name}" = "string" }}, then copy the table: '
-                f"{copy_again(query.table)}",
-                table=query.table,
-                column=name,
-            )
-        columns.append(decoded.values)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+            sent[number] = values
+    return ReadRows(query, len(block.lengths), tuple(columns), sent)
+
+
+def _fitting(rows: ReadRows, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows, if every value fits its column.
+
+    Raises:
+        TableError: one does not.
+    """
+    query = rows.query
+    for number in rows.sent:
+        name, column_type, mask = query.columns[number], query.types[number], rows.columns[number]
+        unfit = int(np.count_nonzero(mask.unfit))
+        raise TableError(
+            f"{query.table}: {unfit} {'value' if unfit == 1 else 'values'} of column {name} "
+            f"({column_type.name}) {'does' if unfit == 1 else 'do'} not fit "
+            f"{column_type.arrow_type}",
+            hint="give the column another type in the subscription, "
+            f'types = {{ "{query.table}.{name}" = "string" }}, then copy the table: '
+            f"{copy_again(query.table)}",
+            table=query.table,
+            column=name,
+        )
+    return pa.RecordBatch.from_arrays([column.values for column in rows.columns], schema=schema)

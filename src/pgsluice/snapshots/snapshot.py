@@ -37,12 +37,15 @@ class Snapshot:
         timeline: of the position; 0 when it is not known.
         sees: the transactions that it sees, as txid_current_snapshot() has them; empty before it
             was first imported.
+        readers: the advisory lock that each session shares that has imported it, so that its
+            keeper knows of them; 0: none.
     """
 
     name: str
     position: Lsn
     timeline: int = 0
     sees: str = ""
+    readers: int = 0
 
 
 def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> Snapshot:
@@ -66,7 +69,23 @@ def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> 
     ((sees,),) = connection.execute(_SEES).fetchall()
     if snapshot.sees not in ("", sees):
         raise SnapshotGone(_GONE)
+    if snapshot.readers:
+        connection.execute("SELECT pg_catalog.pg_advisory_lock_shared(%s)", [snapshot.readers])
     return replace(snapshot, sees=sees)
+
+
+def export_again(connection: psycopg.Connection[Any], snapshot: Snapshot) -> Snapshot:
+    """Import a snapshot, and export it for as long as this transaction lasts.
+
+    Returns:
+        the snapshot under its new name.
+
+    Raises:
+        SnapshotGone: as :func:`import_snapshot`.
+    """
+    imported = import_snapshot(connection, snapshot)
+    ((name,),) = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchall()
+    return replace(imported, name=name)
 
 
 @contextmanager
