@@ -98,7 +98,6 @@ def test_a_malformed_table_name_is_refused(text: str) -> None:
         ({"spool": "s", "tabel": "a.b"}, "did you mean table"),
         ({"spool": "s", "colour": "red"}, "unknown option 'colour'"),
         ({"spool": "s", "publications_sql": "x"}, "not supported by this version"),
-        ({"spool": "s", "snapshot": "true"}, "not supported by this version"),
         ({"spool": "s", "json": "variant"}, "not supported by this version"),
         ({"spool": "s", "max_rows_per_batch": "0"}, "positive whole number"),
         ({"spool": "s", "max_bytes_per_batch": "1e6"}, "positive whole number"),

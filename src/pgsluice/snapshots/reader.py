@@ -44,6 +44,7 @@ from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
 from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 from pgsluice.types import ColumnType, Decoded
+from pgsluice.types.codec import Mask
 from pgsluice.types.registry import printed_type
 
 LOCK_TIMEOUT_S = 2
@@ -152,6 +153,12 @@ class ReadRows:
 
     def __len__(self) -> int:
         return self.count
+
+    def unfit(self, column: int) -> Mask:
+        """Which values of a column of ``sent`` its type cannot hold."""
+        mask = self.columns[column].unfit
+        assert mask is not None
+        return mask
 
     def text(self, column: int) -> pa.Array:
         """The values of a column with unfit values, as PostgreSQL prints them."""
@@ -340,8 +347,8 @@ def _fitting(rows: ReadRows, schema: pa.Schema) -> pa.RecordBatch:
     """
     query = rows.query
     for number in rows.sent:
-        name, column_type, mask = query.columns[number], query.types[number], rows.columns[number]
-        unfit = int(np.count_nonzero(mask.unfit))
+        name, column_type, mask = query.columns[number], query.types[number], rows.unfit(number)
+        unfit = int(np.count_nonzero(mask))
         raise TableError(
             f"{query.table}: {unfit} {'value' if unfit == 1 else 'values'} of column {name} "
             f"({column_type.name}) {'does' if unfit == 1 else 'do'} not fit "

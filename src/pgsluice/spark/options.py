@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,26 @@ KNOWN = (
     "starting_lsn",
     "ending_lsn",
     "snapshot",
+    "copy_workers",
 )
 WALSENDER = ("proto_version", "streaming", "two_phase", "binary", "origin", "messages")
 """Options of START_REPLICATION, which the capture process sends to the server."""
 EARLIEST, NOW = "earliest", "now"
-LATER = ("publications_sql", "snapshot")
+OF_A_SNAPSHOT = (
+    "snapshot",
+    "dsn",
+    "table",
+    "columns",
+    "publication_names",
+    "copy_workers",
+    "change_column_prefix",
+    "numeric",
+    "json",
+)
+"""Options of a table's snapshot, for which no spool is needed."""
+DEFAULT_PUBLICATIONS = ("pgsluice",)
+COPY_WORKERS = 8
+LATER = ("publications_sql",)
 """Options that are planned for a later version."""
 
 _IDENTIFIER = re.compile(r'"((?:[^"]|"")+)"|([^\s".]+)')
@@ -116,8 +131,9 @@ class SourceOptions:
         numeric: Spark's type for numeric without precision.
         json: Spark's type for json and jsonb.
         starting_position: where a new subscription of a stream starts: ``earliest`` (the spool's
-            start), ``now`` (its last commit) or an LSN. None: at the spool's start if it has no
-            other subscription, else now.
+            start), ``now`` (its last commit) or an LSN. None:
+            at the spool's start if it has no other subscription, else now.
+        copy_workers: how many tasks, with a connection each, read a table's rows side by side.
         starting_lsn: where a batch read starts; this LSN itself is excluded.
         ending_lsn: where a batch read ends; this LSN itself is included.
         proto_version, streaming, two_phase, binary, origin, messages: options of
@@ -131,13 +147,14 @@ class SourceOptions:
     exclude_tables: tuple[TableName, ...] = ()
     dsn: str | None = None
     slot: str = "pgsluice"
-    publication_names: tuple[str, ...] = ("pgsluice",)
+    publication_names: tuple[str, ...] = DEFAULT_PUBLICATIONS
     max_rows_per_batch: int = 1_000_000
     max_bytes_per_batch: int = 256 * 1024 * 1024
     change_column_prefix: str = "_"
     numeric: str = "string"
     json: str = "string"
     starting_position: Lsn | str | None = None
+    copy_workers: int = COPY_WORKERS
     starting_lsn: Lsn | None = None
     ending_lsn: Lsn | None = None
     proto_version: int | None = None
@@ -160,8 +177,8 @@ class SourceOptions:
         Raises:
             ConfigError: an option is unknown, not supported yet, missing or malformed.
         """
-        given = {name.lower(): value for name, value in options.items()}
-        _refuse_unknown(given)
+        given = _given(options)
+        given.pop("snapshot", None)  # of such a query, only false is given
         if not given.get("spool"):
             raise ConfigError(
                 "option spool is missing",
@@ -170,8 +187,7 @@ class SourceOptions:
             )
         # Absolute: a task may run in another working directory.
         values: dict[str, Any] = {"spool": Path(given.pop("spool")).expanduser().absolute()}
-        for name, text in given.items():
-            values[name] = _PARSERS.get(name, _text)(name, text)
+        values |= _parsed(given)
         if "table" in values and "exclude_tables" in values:
             raise ConfigError(
                 "exclude_tables is for queries without table, which read all tables",
@@ -185,6 +201,67 @@ class SourceOptions:
                 option="columns",
             )
         return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOptions:
+    """The options of ``spark.read`` with ``snapshot``, parsed from Spark's strings.
+
+    Attributes:
+        publication_names: the rows and columns that these publications send are read; empty: the
+            whole table.
+    """
+
+    dsn: str
+    table: TableName
+    columns: tuple[str, ...] | None = None
+    publication_names: tuple[str, ...] = ()
+    copy_workers: int = COPY_WORKERS
+    change_column_prefix: str = "_"
+    numeric: str = "string"
+    json: str = "string"
+
+    @classmethod
+    def asked_for(cls, options: Mapping[str, str]) -> SnapshotOptions | None:
+        """Read Spark's options; None if a snapshot is not asked for.
+
+        Raises:
+            ConfigError: an option is unknown, missing, malformed, or not for a snapshot.
+        """
+        given = _given(options)
+        if not _boolean("snapshot", given.pop("snapshot", "false")):
+            return None
+        for name in given:
+            if name not in OF_A_SNAPSHOT:
+                raise ConfigError(
+                    f"option {name} is not for a snapshot, which is read from the server",
+                    hint=f"remove it; a snapshot has the options {', '.join(OF_A_SNAPSHOT)}",
+                    option=name,
+                )
+        _require(given, ("dsn", "table"), "the snapshot of a table")
+        return cls(**_parsed(given))
+
+
+def _given(options: Mapping[str, str]) -> dict[str, str]:
+    given = {name.lower(): value for name, value in options.items()}
+    _refuse_unknown(given)
+    return given
+
+
+def _parsed(given: Mapping[str, str]) -> dict[str, Any]:
+    return {name: _PARSERS.get(name, _text)(name, text) for name, text in given.items()}
+
+
+def _require(given: Mapping[str, str], names: Sequence[str], what: str) -> None:
+    for name in names:
+        if not given.get(name):
+            raise ConfigError(
+                f"{what} needs the option {name}",
+                hint='.option("table", "public.orders")'
+                if name == "table"
+                else "set it to the server's connection string; the rows are read from there",
+                option=name,
+            )
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
@@ -330,6 +407,7 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "columns": _columns,
     "exclude_tables": _tables,
     "publication_names": _names,
+    "copy_workers": _positive,
     "max_rows_per_batch": _positive,
     "max_bytes_per_batch": _positive,
     "change_column_prefix": _prefix,

@@ -17,13 +17,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pgsluice.columnar import decode_segment
 from pgsluice.columnar.definitions import Definition
-from pgsluice.errors import ConfigError, ConversionError, TableError
+from pgsluice.errors import ConversionError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.lookup import is_of, oids_of
 from pgsluice.spark.messages import message_batches
 from pgsluice.spark.options import SourceOptions, TableName
 from pgsluice.spark.rows import envelope_batches, table_batches
-from pgsluice.spark.schema import CHANGE_COLUMNS, ENVELOPE_COLUMNS
+from pgsluice.spark.schema import CHANGE_COLUMNS, ENVELOPE_COLUMNS, change_columns, columns_before
 from pgsluice.spool import SegmentInfo, SegmentView, SpoolReader
 from pgsluice.types import TypeOptions
 
@@ -74,14 +74,8 @@ class RowReader:
             ConfigError: the user gave a schema that lacks columns of every row.
         """
         declared = to_arrow_schema(schema, timezone="UTC")
-        prefix = options.change_column_prefix
         required = [] if options.table is not None else [name for name, _ in ENVELOPE_COLUMNS]
-        required += [prefix + name for name, _ in CHANGE_COLUMNS]
-        if declared.names[len(declared) - len(required) :] != required:
-            raise ConfigError(
-                "the given schema does not end with " + ", ".join(required),
-                hint="remove .schema(...): the source declares its columns itself",
-            )
+        columns_before(declared.names, [*required, *change_columns(options.change_column_prefix)])
         types = TypeOptions(numeric=options.numeric)
         return cls(options.spool, options.table, options.exclude_tables, declared, types)
 

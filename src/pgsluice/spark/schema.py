@@ -6,10 +6,10 @@ The schema is a DDL string: Spark asks the data source for it where no session e
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pgsluice.errors import ConfigError
-from pgsluice.spark.options import SourceOptions
+from pgsluice.spark.options import SnapshotOptions, SourceOptions
 
 CHANGE_COLUMNS = (
     ("change_type", "STRING"),
@@ -34,12 +34,32 @@ ENVELOPE_COLUMNS = (
 """``prefix`` and ``content`` are set for a logical message, the others for a change."""
 
 
+def change_columns(prefix: str) -> list[str]:
+    """The names of the change columns."""
+    return [prefix + name for name, _ in CHANGE_COLUMNS]
+
+
+def columns_before(names: Sequence[str], required: Sequence[str]) -> tuple[str, ...]:
+    """A schema's own columns, which stand before those of every row.
+
+    Raises:
+        ConfigError: the user gave a schema that does not end with these.
+    """
+    count = len(names) - len(required)
+    if count < 0 or list(names[count:]) != list(required):
+        raise ConfigError(
+            "the given schema does not end with " + ", ".join(required),
+            hint="remove .schema(...): the source declares its columns itself",
+        )
+    return tuple(names[:count])
+
+
 def envelope_ddl(options: SourceOptions) -> str:
     """The schema of envelope rows, which hold changes of all tables."""
     return table_ddl(ENVELOPE_COLUMNS, options)
 
 
-def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions) -> str:
+def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions | SnapshotOptions) -> str:
     """The schema of one table's change rows.
 
     Args:
@@ -66,7 +86,7 @@ def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions) -> str
 
 
 def _asked_for(
-    columns: Iterable[tuple[str, str]], options: SourceOptions
+    columns: Iterable[tuple[str, str]], options: SourceOptions | SnapshotOptions
 ) -> Iterable[tuple[str, str]]:
     if options.columns is None:
         return columns

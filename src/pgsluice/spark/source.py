@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pgsluice.errors import ConfigError, PgsluiceError
-from pgsluice.spark.options import SourceOptions
+from pgsluice.spark.options import SnapshotOptions, SourceOptions
 from pgsluice.spark.schema import envelope_ddl, table_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pgsluice.spark.batch import PgoutputReader
+    from pgsluice.spark.snapshot_reader import SnapshotReader
     from pgsluice.spark.stream import PgoutputStreamReader, RefusedStreamReader
 
 
 class PgoutputDataSource(DataSource):
-    """PostgreSQL's changes from a spool, for streaming and batch queries."""
+    """PostgreSQL's changes from a spool, and the rows of a table."""
 
     @classmethod
     def name(cls) -> str:
@@ -37,6 +38,11 @@ class PgoutputDataSource(DataSource):
         Raises:
             ConfigError: an option is wrong, or the table is unknown.
         """
+        snapshot = SnapshotOptions.asked_for(self.options)
+        if snapshot is not None:
+            from pgsluice.spark.snapshot_table import table_columns_now
+
+            return table_ddl(table_columns_now(snapshot), snapshot)
         options = SourceOptions.parse(self.options)
         if options.table is None:
             return envelope_ddl(options)
@@ -44,8 +50,13 @@ class PgoutputDataSource(DataSource):
 
         return table_ddl(table_columns(options, options.table), options)
 
-    def reader(self, schema: StructType) -> PgoutputReader:
-        """A reader of the range (starting_lsn, ending_lsn] of the spool."""
+    def reader(self, schema: StructType) -> PgoutputReader | SnapshotReader:
+        """A reader of a table's snapshot, or of the range (starting_lsn, ending_lsn]."""
+        snapshot = SnapshotOptions.asked_for(self.options)
+        if snapshot is not None:
+            from pgsluice.spark.snapshot_reader import snapshot_reader
+
+            return snapshot_reader(snapshot, schema)
         from pgsluice.spark.batch import PgoutputReader
 
         return PgoutputReader(SourceOptions.parse(self.options), schema)
@@ -63,6 +74,12 @@ class PgoutputDataSource(DataSource):
 
 
 def _stream_options(given: Mapping[str, str]) -> SourceOptions:
+    if SnapshotOptions.asked_for(given) is not None:
+        raise ConfigError(
+            "option snapshot is for spark.read only",
+            hint="remove it; a stream has the changes of its table",
+            option="snapshot",
+        )
     options = SourceOptions.parse(given)
     if options.subscription is None:
         raise ConfigError(
