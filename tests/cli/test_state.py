@@ -198,6 +198,19 @@ class TestStatus:
             f"for subscription lake, table public.bad at {record.position}"
         )
 
+    def test_a_copied_table_is_synchronized_before_the_stream_reaches_it(
+        self, pgsluice: Command, captured: Path
+    ) -> None:
+        spool = captured.parent / "spool"
+        record = find_record(spool, "lake")
+        assert record is not None
+        ahead = TableRecord("public", "ahead", TableState.COPIED, Lsn(record.position + 1))
+        behind = TableRecord("public", "behind", TableState.COPIED, record.position)
+        RecordStore.create(spool, replace(record, tables={1: ahead, 2: behind}))
+        tables = _status(pgsluice, captured)["subscriptions"][0]["tables"]
+        assert [table["state"] for table in tables] == ["s", "f"]
+        assert "synchronized" in pgsluice("status", captured).out
+
     def test_says_how_far_copies_are_and_what_they_hold(
         self, pgsluice: Command, captured: Path
     ) -> None:

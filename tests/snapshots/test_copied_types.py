@@ -1,4 +1,7 @@
-"""What COPY sends in the form that a copy asks for has the values that the server prints."""
+"""COPY in binary form: blocks of whole rows, texts beside binary values, and decimals.
+
+``tests/copy/test_types.py`` compares each type of the registry with the stream.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,11 @@ import random
 from collections.abc import Iterator
 from decimal import Decimal
 
-import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import sql
-from tests.columnar.test_binary_mode import assert_identical
 from tests.support.databases import MakeDatabase
-from tests.support.typed_tables import fill, slot_of
 
 from pgsluice.catalog import fetch_relation_facts
 from pgsluice.errors import ProtocolError
@@ -21,49 +21,8 @@ from pgsluice.replication import connect_sql
 from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
 from pgsluice.snapshots.ranges import Read
 from pgsluice.snapshots.reader import TableQuery
-from pgsluice.types import ColumnType, Decoded, resolve_type
+from pgsluice.types import resolve_type
 from pgsluice.types.numeric_binary import numeric_binary_to_decimals
-
-
-def printed(connection: psycopg.Connection[tuple[object, ...]], statement: str) -> list[pa.Array]:
-    """The columns of a query as the server prints them."""
-    result = connection.pgconn.exec_(statement.encode())
-    return [
-        pa.array([result.get_value(row, n) for row in range(result.ntuples)], pa.large_binary())
-        for n in range(result.nfields)
-    ]
-
-
-def decoded(column_type: ColumnType, values: pa.Array) -> Decoded:
-    is_binary = column_type.copies_binary
-    return (column_type.decode_binary if is_binary else column_type.decode_text)(values)
-
-
-def unfit(column: Decoded) -> list[bool]:
-    return (np.zeros(len(column.values), bool) if column.unfit is None else column.unfit).tolist()
-
-
-def test_every_type_of_the_registry(database: MakeDatabase) -> None:
-    with slot_of(database()) as slot:
-        connection = slot.connection
-        for table, case in fill(slot).items():
-            ((oid,),) = connection.execute(f"SELECT 'public.{table}'::regclass::oid").fetchall()
-            facts = fetch_relation_facts(connection, oid)
-            assert facts is not None
-            names = tuple(column.name for column in facts.columns)
-            types = tuple(
-                resolve_type(column.type_oid, column.typmod, facts.type_definitions())
-                for column in facts.columns
-            )
-            statement = TableQuery(facts, names, types).copy_statement(Read())
-            (block,) = copied_blocks(connection, statement)
-            texts = printed(connection, f"SELECT * FROM public.{table}")
-            for column_type, values, text in zip(
-                types, block.columns(len(names)), texts, strict=True
-            ):
-                copied, expected = decoded(column_type, values), column_type.decode_text(text)
-                assert_identical(copied.values, expected.values)
-                assert unfit(copied) == unfit(expected), (case.type, column_type.name)
 
 
 def test_texts_are_those_that_the_type_prints_and_not_a_cast(database: MakeDatabase) -> None:

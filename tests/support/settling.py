@@ -46,7 +46,7 @@ class Settling:
 
         def is_copied() -> bool:
             return any(
-                table["table"] == name and table["state"] in "fr"
+                table["table"] == name and table["state"] in "fsr"
                 for table in self.tables(self._subscription)
             )
 
@@ -71,7 +71,7 @@ class Settling:
         def is_settled() -> bool:
             return all(
                 table["state"] == "p"
-                or (table["state"] in "fr" and _number(table["applied_through"]) >= position)
+                or (table["state"] in "fsr" and _number(table["applied_through"]) >= position)
                 for subscription in self._status()["subscriptions"]
                 for table in subscription["tables"]
             ) and not any(

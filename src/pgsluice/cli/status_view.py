@@ -174,7 +174,8 @@ def _tables(subscription: SubscriptionStatus) -> Table:
     table.add_column("applied through", justify="right")
     table.add_column("rows", justify="right")
     for row in subscription.tables:
-        words = state_words(row.shown_state, is_incomplete=bool(row.incomplete))
+        state = subscription.state_of(row, row.shown_state)
+        words = state_words(state, is_incomplete=bool(row.incomplete))
         copy = subscription.copies.tables.get(row.target_name)
         amount = None if copy is None else copy.amount
         if amount is not None:

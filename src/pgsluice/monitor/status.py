@@ -27,6 +27,7 @@ from pgsluice.spool import (
     SpoolReader,
     SubscriptionRecord,
     TableRecord,
+    TableState,
     TargetName,
 )
 from pgsluice.spool.retention import find_holds
@@ -133,6 +134,15 @@ class SubscriptionStatus:
     advice: Mapping[str, str] = field(default_factory=dict)
     copies: CopiesStatus = field(default_factory=CopiesStatus)
 
+    def state_of(self, table: TableRecord, state: TableState) -> str:
+        """A table's state as PostgreSQL has it (pg_subscription_rel.srsubstate).
+
+        A copied table (``f``) is ``s`` while its position is past the subscription's: it waits for
+        the stream to reach it.
+        """
+        is_ahead = self.position is not None and table.applied_through > self.position
+        return "s" if state is TableState.COPIED and is_ahead else str(state)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
@@ -144,6 +154,7 @@ class SubscriptionStatus:
             "tables": [
                 {
                     **_table_json(table),
+                    "state": self.state_of(table, table.state),
                     "advice": self.advice.get(table.title),
                     "copy": None if copy is None else copy.to_json(),
                 }
@@ -339,7 +350,6 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
     return {
         "schema": table.namespace,
         "table": table.name,
-        "state": str(table.state),
         "applied_through": _text(table.applied_through),
         "rows": table.rows,
         "rows_skipped": table.rows_skipped,

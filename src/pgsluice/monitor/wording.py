@@ -8,7 +8,7 @@ STATES = {
     "i": "to copy",
     "d": "copying",
     "f": "copied",
-    "s": "catching up",
+    "s": "synchronized",
     "r": "ready",
     "p": "parked",
     "u": "stands still",

@@ -206,7 +206,7 @@ def _await_settled(one: Pipeline, fought: Fought, mode: Mode, witness: str) -> N
             and all(
                 table["state"] == "p"
                 or (
-                    table["state"] in "fr"
+                    table["state"] in "fsr"
                     and Lsn.parse(table["applied_through"]) >= Lsn.parse(position)
                 )
                 for table in tables
