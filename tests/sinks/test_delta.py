@@ -25,9 +25,11 @@ from deltalake import DeltaTable, write_deltalake
 from pgsluice.errors import Failure, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
+from pgsluice.sinks.delta.data_files import folder_of_files
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.delta.staging import write_files
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
@@ -774,3 +776,25 @@ def _age_log(table: str) -> None:
     old = time.time() - 7 * 3600
     for path in Path(table, "_delta_log").iterdir():
         os.utime(path, (old, old))
+
+
+def test_only_columns_whose_values_repeat_have_a_dictionary(tmp_path: Path) -> None:
+    """Of different values it makes a file larger, and takes most of the time."""
+    count = 5000
+    columns: dict[str, pa.Array] = {
+        "id": pa.array(range(count)),
+        "kind": pa.array([f"kind {number % 5}" for number in range(count)]),
+        "a.b": pa.array([Decimal(number % 7) for number in range(count)], pa.decimal128(12, 2)),
+        "tags": pa.array([[f"tag {number % 3}", "x"] for number in range(count)]),
+        "ids": pa.array([[number] for number in range(count)]),
+        "none": pa.nulls(count, pa.string()),
+        "empty": pa.array([[]] * count, pa.list_(pa.int32())),
+    }
+    batch = pa.record_batch(columns)
+    (file,) = write_files(folder_of_files(tmp_path), batch.schema, [batch])
+    metadata = pq.read_metadata(tmp_path / file["path"]).row_group(0)
+    chunks = [metadata.column(number) for number in range(metadata.num_columns)]
+    with_dictionary = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
+    assert {"kind", "a.b", "tags.list.element"} <= {*with_dictionary}
+    assert not {"id", "ids.list.element"} & {*with_dictionary}
+    assert pq.read_table(tmp_path / file["path"]).to_batches()[0].equals(batch)

@@ -29,6 +29,10 @@ from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
 
 ROWS_IN_A_GROUP = 64 * 1024
 """Rows of one row group: what is read where single rows of a file are wanted."""
+_SAMPLED_ROWS = 16 * 1024
+"""So many rows of a file's first batch say whether a column's values repeat."""
+_FEW_ROWS = 1024
+"""A smaller batch is not worth the question."""
 _LONGEST_BOUND = 32
 """Characters of a text that is recorded as a file's smallest or largest value."""
 
@@ -136,7 +140,10 @@ def _write_file(
     """Write one file until it is large enough: its path, size in bytes and statistics."""
     path = f"part-{uuid.uuid4()}.snappy.parquet"
     statistics = _Statistics(schema)
-    with files.open_output_stream(path) as stream, pq.ParquetWriter(stream, schema) as writer:
+    with (
+        files.open_output_stream(path) as stream,
+        pq.ParquetWriter(stream, schema, use_dictionary=_repeating(first)) as writer,
+    ):
         batch: pa.RecordBatch | None = first
         while batch is not None:
             writer.write_batch(batch)
@@ -145,6 +152,25 @@ def _write_file(
         writer.close()
         size = stream.tell()
     return {"path": path, "size": size, "stats": statistics.as_json()}
+
+
+def _repeating(batch: pa.RecordBatch) -> bool | list[str]:
+    """The columns, as Parquet names them, that get dictionaries: those whose values repeat.
+
+    A dictionary of different values makes a file larger, and takes most of the time of writing it.
+    """
+    if len(batch) < _FEW_ROWS:
+        return True
+    sample = batch.slice(0, _SAMPLED_ROWS)
+    paths = []
+    for field, values in zip(sample.schema, sample.columns, strict=True):
+        path = field.name
+        while pa.types.is_list(values.type):
+            path, values = f"{path}.list.element", values.flatten()
+        if not pa.types.is_nested(values.type):
+            distinct = pc.count_distinct(values).as_py()
+            paths += [path] if 2 * distinct <= len(values) else []
+    return paths
 
 
 class _Statistics:
