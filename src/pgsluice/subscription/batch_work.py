@@ -19,7 +19,7 @@ from pgsluice.subscription.shared_batch import SharedBatch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_A_TABLE_S = 0.03
+_A_TABLE_S = 0.01
 """How long a table takes beside its changes: its target is opened, merged and committed."""
 _BYTES_PER_S = 10e6
 _A_TASK_S = 0.2
