@@ -37,8 +37,8 @@ LONG_POLL_S = 12
 _LOAD_PAUSE_S = 0.02
 SESSIONS = 60
 """How many rows commit at the same time; the server has 100 connections."""
-COPIED_AT_ONCE = 12
-"""How many rows have copies that are held at the same time."""
+COPIED_AT_ONCE = {Moment.BEFORE_LOCK: 50, Moment.AFTER_LOCK: 20}
+"""How many rows have copies that are held at the same time; those with a lock have connections."""
 _LOCK_TIMEOUT = "10s"
 _SERVER_WAITS = """
 SELECT 1 FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event_type = 'Lock'
@@ -175,11 +175,12 @@ class Batch:
                 self.one.wait_until(self._is_received_or_held, why="the stream came or is held")
 
     def _during_copies(self) -> None:
-        """Some rows at a time: copies that are held have connections."""
+        """Some rows at a time."""
+        at_once = COPIED_AT_ONCE[self.moment]
         has_lock = self.moment is Moment.AFTER_LOCK
         with held_copies(has_lock=has_lock) as held, self._load():
-            for first in range(0, len(self.rows), COPIED_AT_ONCE):
-                rows = self.rows[first : first + COPIED_AT_ONCE]
+            for first in range(0, len(self.rows), at_once):
+                rows = self.rows[first : first + at_once]
                 copying = self._hold_copies(held, rows)
                 if has_lock:
                     self._after_the_lock(held, rows, copying)
