@@ -27,6 +27,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.data_files import folder_of_files
 from pgsluice.sinks.delta.handle import DeltaHandle
+from pgsluice.sinks.delta.log import _known
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.delta.staging import write_files
@@ -676,6 +677,20 @@ class TestRulesOfOthers:
             {"id": 1, "a": 0},
             {"id": 1, "a": 5},
         ]
+
+    def test_a_log_in_another_form_is_left_to_deltalake(self, sink: DeltaSink) -> None:
+        load(sink, row(1))
+        insert(sink, 2, 110)
+        DeltaTable(location(sink)).create_checkpoint()
+        logs = Path(location(sink), "_delta_log")
+        (single,) = logs.glob("*.checkpoint.parquet")
+        single.rename(logs / f"{1:020}.checkpoint.{1:010}.{1:010}.parquet")
+        for path in (logs / f"{0:020}.json", logs / "_last_checkpoint"):
+            path.unlink()
+        _known.clear()
+        assert not insert(sink, 3, 120).skipped
+        rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
+        assert rows == [row(1), row(2), row(3)]
 
     def test_a_constraint_is_kept(self, sink: DeltaSink) -> None:
         load(sink, row(1))
