@@ -66,6 +66,32 @@ def test_segments_that_every_table_has_applied_are_deleted(writer):
     assert start(writer) == 5000
 
 
+def test_one_retention_follows_what_changes_between_its_steps(writer):
+    store = RecordStore.create(writer.spool.path, record("a", 3500, ready=3500))
+    policy = RetentionPolicy({"a": True, "b": False}, 0.0, NO_LIMIT)
+    retention = Retention(writer, policy, pytest.fail)
+
+    def lowest():
+        state = retention.step()
+        return state.lowest.subscription, int(state.lowest.lsn)
+
+    assert lowest() == ("b", 0), "it has not registered yet"
+    other = RecordStore.create(writer.spool.path, record("b", 6500))
+    assert lowest() == lowest() == ("a", 3500)
+    store.save(record("a", 6500, ready=5500))
+    assert lowest() == ("a", 5500)
+    store.save(record("a", 9500, ready=9500))
+    assert lowest() == ("b", 6500)
+    assert start(writer) == 6000
+    path = record_path(writer.spool.path, "b")
+    content = path.read_bytes()
+    path.write_bytes(b"damaged")
+    assert lowest() == ("b", 0), "a record that cannot be read holds everything"
+    path.write_bytes(content)
+    other.save(record("b", 8500))
+    assert lowest() == ("b", 8500)
+
+
 def test_a_parked_table_has_a_hold(writer):
     RecordStore.create(writer.spool.path, record("a", 6500, ready=6500, parked=3000))
     state, _ = step(writer, configured={"a": True})

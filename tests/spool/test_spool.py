@@ -25,6 +25,7 @@ from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages, Spool, SpoolIdentity, SpoolReader, SpoolWriter
 from pgsluice.spool.formats import decode_json, encode_json
+from pgsluice.spool.layout import SEGMENTS
 
 
 @pytest.fixture
@@ -195,6 +196,8 @@ def test_a_reader_sees_each_new_segment(spool):
         for n in range(2, 30):
             writer.append(raw(tx(n * 1000, [insert(5)])))
             assert reader.position() == n * 1000
+            # Whoever polls a folder compares nothing while nothing changes.
+            assert spool.storage.entries(SEGMENTS) is spool.storage.entries(SEGMENTS)
 
 
 def parts(writer, key="k", end=5000):

@@ -355,5 +355,17 @@ def lines_of_an_idle_turn(maker: SpoolMaker, tables: int) -> int:
     return lines
 
 
+def test_spark_is_asked_once_a_second_whether_the_query_runs(maker: SpoolMaker) -> None:
+    query = driver_of(maker).query
+    assert not query.is_active()  # it was never started
+    spark = SimpleNamespace(isActive=True)
+    query._query = cast(Any, spark)
+    assert query.is_active()
+    spark.isActive = False
+    assert query.is_active(), "it was asked a moment ago"
+    query._ask_at = 0.0  # a second later
+    assert not query.is_active()
+
+
 def test_an_idle_turn_costs_the_same_for_one_table_and_for_many(maker: SpoolMaker) -> None:
     assert 0 < lines_of_an_idle_turn(maker, 1) == lines_of_an_idle_turn(maker, 100)
