@@ -10,7 +10,6 @@ from tests.copy.test_copies import Copier
 from tests.support.databases import MakeDatabase
 
 from pgsluice.copy import CopyResult, CopyWork
-from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import Failure, Remedy
 
 _CHANGED = {
@@ -39,8 +38,8 @@ def copied(
 
 
 @pytest.fixture
-def shop(each_server: EmbeddedServer, database: MakeDatabase, tmp_path: Path) -> Copier:
-    shop = database(each_server)
+def shop(database: MakeDatabase, tmp_path: Path) -> Copier:
+    shop = database()
     shop.execute(
         "CREATE DOMAIN whole AS int",
         "CREATE TABLE plain (id int PRIMARY KEY, a int, b int, w whole, v varchar(9))",

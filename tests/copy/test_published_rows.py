@@ -17,7 +17,6 @@ from tests.support.databases import Database, MakeDatabase
 from pgsluice.catalog import ensure_publications
 from pgsluice.config.model import PublicationsConfig, SubscriptionConfig
 from pgsluice.copy import CopyResult, CopyWork
-from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
 from pgsluice.snapshots import Snapshot, import_snapshot
 from pgsluice.subscription.discovery import source_tables
@@ -164,10 +163,8 @@ def test_the_servers_filters_and_lists_of_leaves(database: MakeDatabase, tmp_pat
 
 
 @pytest.mark.parametrize("via_root", [True, False])
-def test_publications_of_pgsluice(
-    via_root: bool, each_server: EmbeddedServer, database: MakeDatabase, tmp_path: Path
-) -> None:
-    one = make(database(each_server), tmp_path)
+def test_publications_of_pgsluice(via_root: bool, database: MakeDatabase, tmp_path: Path) -> None:
+    one = make(database(), tmp_path)
     statement = (
         "CREATE PUBLICATION ours FOR TABLE plain (id, n, region)"
         " WHERE (region = 'eu' OR (n BETWEEN 20 AND 30 AND region IS NOT NULL)), "
