@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.support.local_spark import LocalSession
 
-from pgsluice.copy import CopyWork, TableCopy, stage_tables
+from pgsluice.copy import CopyPace, CopyTurns, CopyWork, TableCopy, stage_tables
 from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.contract import StagedRows
@@ -69,8 +69,8 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
                 lambda: cast("SparkSession", LocalSession()),
                 partial(stage, tmp_path),
                 copies,
-                lambda: at_once,
-                rate=rate,
+                CopyTurns().join("lake", at_once, lambda: at_once),
+                CopyPace(rate),
                 is_wanted=is_wanted,
                 report=lambda *_: None,
                 is_stopping=is_stopping,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.children import Child
@@ -15,6 +18,9 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from pgsluice.config import load_config
 from pgsluice.failpoints import arm
 from pgsluice.monitor.status import read_status
+from pgsluice.snapshots import Portion, Snapshot, TableQuery, read_portion
+from pgsluice.spool import find_record
+from pgsluice.spool.layout import copy_files
 from pgsluice.subscription.run import run
 
 
@@ -72,3 +78,63 @@ def test_no_portion_is_read_twice(
     files = len(list(one.lake.glob("**/big/*.parquet")))
     assert portions <= files <= portions + 4
     assert shop.execute("SELECT count(*) FROM pg_replication_slots WHERE temporary") == [(0,)]
+
+
+def run_held(config: Path) -> None:
+    """The process that is killed while the last portions of large tables are being read."""
+    keep_small_copies(pytest.MonkeyPatch())
+
+    def read(dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: Any) -> Any:
+        last = portion[-1].condition
+        if "ctid >=" in last and "AND" not in last:
+            threading.Event().wait()
+        return read_portion(dsn, snapshot, query, portion, schema)
+
+    pytest.MonkeyPatch().setattr("pgsluice.copy.job.read_portion", read)
+    run(load_config(config))
+
+
+def test_long_copies_side_by_side_each_go_on_and_small_ones_pass_them(
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    keep_small_copies(monkeypatch)
+    one = pipeline(shop := database(), extra="copy_cores = 4")
+
+    def make(*tables: str) -> None:
+        for table in tables:
+            rows = 4000 if table.startswith("big") else 1
+            shop.execute(
+                f"CREATE TABLE {table} (id int PRIMARY KEY, note text)",
+                f"INSERT INTO {table} SELECT i, repeat('x', 100) FROM generate_series(1, {rows}) i",
+            )
+
+    def is_active(table: str) -> bool:
+        record = find_record(one.spool, "lake")
+        tables = {} if record is None else record.tables
+        return any(known.name == table and known.is_active for known in tables.values())
+
+    def is_held(round_number: int) -> bool:
+        """Whether all portions are staged but the last one."""
+        journal = one.spool / "subscriptions" / "lake" / copy_files(round_number)[1]
+        lines = journal.read_text().split("\n") if journal.exists() else []
+        plans = [json.loads(line) for line in lines if '"portions"' in line]
+        staged = sum('"payload"' in line for line in lines)
+        return bool(plans) and staged == sum(len(plan["portions"]) for plan in plans) - 1
+
+    make("big_1", "first")  # beside a stream, copies may have four tasks
+    child = Child(run_held, one.path)
+    one.wait_until(lambda: is_held(0))
+    make("big_2")
+    one.wait_until(lambda: is_held(1))
+    make("small")
+    one.wait_until(lambda: is_active("small"))
+    child.kill()
+    assert child.wait(60) == -signal.SIGKILL
+    with caplog.at_level(logging.INFO):
+        one.once()
+    goes_on = [text.split(":")[0] for text in caplog.messages if "its copy goes on" in text]
+    assert goes_on == ["public.big_1", "public.big_2"]
+    one.assert_equal("big_1", "big_2", "first", "small")

@@ -11,6 +11,7 @@ import pytest
 from tests.support.spools import OID, START, SpoolMaker, orders
 
 from pgsluice.config import Config
+from pgsluice.copy import CopyTurns
 from pgsluice.errors import Failure, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
@@ -86,7 +87,9 @@ def driver_of(
         "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), known
     )
     store = RecordStore.create(maker.path, record)
-    return SubscriptionDriver(cast(Any, None), config, config.subscription("lake"), store, report)
+    return SubscriptionDriver(
+        cast(Any, None), config, config.subscription("lake"), store, report, CopyTurns()
+    )
 
 
 def work(oid: int, end: Lsn) -> TableWork:

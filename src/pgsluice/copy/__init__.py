@@ -11,14 +11,17 @@ from pgsluice.copy.journal import CopyJournal
 from pgsluice.copy.progress import CopyCounts
 from pgsluice.copy.renamed import CopyRenamed
 from pgsluice.copy.tasks import LOCK_PATIENCE_S, TableCopy, stage_tables
+from pgsluice.copy.turns import CopyPace, CopyTurns
 
 __all__ = [
     "LOCK_PATIENCE_S",
     "CopyCounts",
     "CopyJournal",
+    "CopyPace",
     "CopyRenamed",
     "CopyResult",
     "CopyTables",
+    "CopyTurns",
     "CopyWork",
     "TableCopy",
     "stage_tables",

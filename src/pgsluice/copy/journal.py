@@ -53,6 +53,11 @@ class CopyJournal:
             elif oid in staged:
                 staged[oid][int(line["portion"])] = _staged(line)
 
+    @property
+    def tables(self) -> frozenset[int]:
+        """The tables whose copies have begun."""
+        return frozenset(self._plans)
+
     def begin(self) -> None:
         """Begin an empty journal."""
         self._path.unlink(missing_ok=True)

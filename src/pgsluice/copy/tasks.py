@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pgsluice.copy.job import CopyWork
+from pgsluice.copy.turns import CopyPace, CopyTurn
 from pgsluice.errors import Failure, Remedy
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, size_bytes
@@ -32,8 +34,8 @@ _INTERRUPTIONS = 3
 LOCK_PATIENCE_S = 30.0
 """How long a copy that has nothing else to do waits for locked tables, at least."""
 _LOCK_RETRY_S = 5.0
-_POLL_S = 1.0
-"""How often a copy that waits for its tasks asks how many it may have."""
+_POLL_S = 0.5
+"""How often a copy that waits for its tasks, or for its turn, asks again."""
 
 
 @dataclass(slots=True)
@@ -81,26 +83,43 @@ class _Task:
         return sum(size_bytes(copy.portions[number]) for copy, number in self.portions)
 
 
-class _Pace:
-    """Keeps what is read below a rate: no task begins before the earlier ones have had their time.
+class _Queue:
+    """What is to be read, in its order.
 
-    Args:
-        bytes_per_s: None for no limit.
+    Attributes:
+        left_bytes: about how much that is.
     """
 
-    def __init__(self, bytes_per_s: float | None) -> None:
-        self._bytes_per_s = bytes_per_s
-        self._free_at = 0.0
+    def __init__(self, tasks: Iterable[_Task]) -> None:
+        self._tasks: deque[_Task] = deque()
+        self.left_bytes = 0
+        self.append(*tasks)
 
-    def may_begin(self) -> bool:
-        """Whether the rate allows another task now."""
-        return time.monotonic() >= self._free_at
+    def __len__(self) -> int:
+        return len(self._tasks)
 
-    def begin(self, task: _Task) -> None:
-        """Count a task that begins."""
-        if self._bytes_per_s is not None:
-            now = max(time.monotonic(), self._free_at)
-            self._free_at = now + task.size_bytes / self._bytes_per_s
+    def __iter__(self) -> Iterator[_Task]:
+        return iter(self._tasks)
+
+    def append(self, *tasks: _Task) -> None:
+        """Put tasks to the end."""
+        self._tasks.extend(tasks)
+        self.left_bytes += sum(task.size_bytes for task in tasks)
+
+    def pop(self) -> _Task:
+        """Take the first one."""
+        task = self._tasks.popleft()
+        self.left_bytes -= task.size_bytes
+        return task
+
+    def take_table(self, copy: TableCopy) -> list[_Task]:
+        """Take all portions of a table that has several."""
+        of_table = [task for task in self._tasks if task.portions[0][0] is copy]
+        others = [task for task in self._tasks if task.portions[0][0] is not copy]
+        self._tasks.clear()
+        self.left_bytes = 0
+        self.append(*others)
+        return of_table
 
 
 class _LockedTables:
@@ -118,12 +137,9 @@ class _LockedTables:
     def __bool__(self) -> bool:
         return bool(self._tasks)
 
-    def put(self, copy: TableCopy, number: int, tasks: deque[_Task]) -> None:
-        """Put a portion aside, and all of its table that are not begun."""
-        of_table = [task for task in tasks if task.portions[0][0] is copy]
-        for task in of_table:
-            tasks.remove(task)
-        self._tasks += [_Task(((copy, number),)), *of_table]
+    def put(self, tasks: Sequence[_Task]) -> None:
+        """Put portions aside."""
+        self._tasks += tasks
         self._retry_at = time.monotonic() + _LOCK_RETRY_S
 
     def take_due(self) -> list[_Task]:
@@ -156,9 +172,9 @@ def stage_tables(
     session: Callable[[], SparkSession],
     stage: Stage,
     copies: Sequence[TableCopy],
-    most_tasks: Callable[[], int],
+    turn: CopyTurn,
+    pace: CopyPace,
     *,
-    rate: float | None = None,
     is_wanted: Callable[[TableCopy], bool],
     report: Callable[[TableCopy, int], None],
     is_stopping: Callable[[], bool],
@@ -169,8 +185,8 @@ def stage_tables(
 
     Args:
         stage: what a task does (:meth:`pgsluice.copy.job.CopyTables.stage_all`); Spark pickles it.
-        most_tasks: how many tasks may run at the same time, asked again and again.
-        rate: bytes per second that all tasks may read together; None for no limit.
+        turn: says how many tasks may run at the same time; it leaves at the end.
+        pace: of all copies of the subscription.
         is_wanted: whether a table is still to be copied; asked before each of its portions.
         report: called with a table and the number of its portion that is staged now, or that was
             put aside because the table is locked.
@@ -179,62 +195,116 @@ def stage_tables(
         Exception: Spark's, of a job that failed.
     """
     yield from (copy for copy in copies if copy.is_staged)
-    tasks = deque(_tasks([copy for copy in copies if not copy.is_staged], max(1, most_tasks())))
-    running: dict[Future[list[StagedRows | Failure]], _Task] = {}
-    pace, locked = _Pace(rate), _LockedTables()
-    with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
-        while tasks or running or locked:
-            allowed = most_tasks()
-            tasks += locked.take_due()
-            while tasks and len(running) < allowed and pace.may_begin() and not is_stopping():
-                next_ = _needed(tasks.popleft(), is_wanted)
-                if next_.portions:
-                    pace.begin(next_)
-                    running[threads.submit(_run, session, stage, next_)] = next_
-            if not running and (is_stopping() or not (tasks or locked)):
-                return
-            if not running:
-                time.sleep(_POLL_S)
-            ended, _ = wait(running, _POLL_S, FIRST_COMPLETED)
-            for future in ended:
-                results = zip(running.pop(future).portions, future.result(), strict=True)
-                for (copy, number), result in results:
-                    if copy.failure is not None:
-                        continue
-                    _take(copy, number, result, tasks, locked)
+    left = [copy for copy in copies if not copy.is_staged]
+    run = partial(_run, session, stage)
+    try:
+        queue = _Queue(_tasks(left, max(1, turn.look())))
+        with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
+            staging = _Staging(partial(threads.submit, run), queue, turn, pace)
+            while staging.is_unfinished and not (is_stopping() and staging.is_idle):
+                if not is_stopping():
+                    staging.begin_tasks(is_wanted)
+                for copy, number in staging.end_tasks():
                     if copy.locked is not None or number in copy.staged:
                         report(copy, number)
                     if copy.failure is not None or copy.is_staged:
                         yield copy
-            yield from locked.give_up((*running.values(), *tasks))
+                yield from staging.give_up_locked()
+    finally:
+        turn.leave()
+
+
+class _Staging:
+    """The tasks of a round: what is to be read, what is being read, and what is put aside.
+
+    Args:
+        submit: starts a task.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[_Task], Future[list[StagedRows | Failure]]],
+        queue: _Queue,
+        turn: CopyTurn,
+        pace: CopyPace,
+    ) -> None:
+        self._submit = submit
+        self._queue = queue
+        self._turn = turn
+        self._pace = pace
+        self._locked = _LockedTables()
+        self._running: dict[Future[list[StagedRows | Failure]], _Task] = {}
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether anything is still to be read."""
+        return bool(self._queue or self._running or self._locked)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being read."""
+        return not self._running
+
+    def begin_tasks(self, is_wanted: Callable[[TableCopy], bool]) -> None:
+        """Begin as many tasks as may begin now."""
+        self._turn.look()
+        self._queue.append(*self._locked.take_due())
+        while self._queue and self._pace.may_begin():
+            if not self._turn.begin(self._queue.left_bytes):
+                return
+            task = _needed(self._queue.pop(), is_wanted)
+            if task.portions:
+                self._pace.begin(task.size_bytes)
+                self._running[self._submit(task)] = task
+            else:
+                self._turn.end()
+        self._turn.rest()
+
+    def end_tasks(self) -> Iterator[tuple[TableCopy, int]]:
+        """Wait a moment for tasks to end, and take their results.
+
+        Returns:
+            the portions of tables that had not failed before.
+
+        Raises:
+            Exception: Spark's, of a job that failed.
+        """
+        if not self._running and self.is_unfinished:
+            time.sleep(_POLL_S)
+        ended, _ = wait(self._running, _POLL_S, FIRST_COMPLETED)
+        for future in ended:
+            self._turn.end()
+            results = zip(self._running.pop(future).portions, future.result(), strict=True)
+            for (copy, number), result in results:
+                if copy.failure is None:
+                    self._take(copy, number, result)
+                    yield copy, number
+
+    def _take(self, copy: TableCopy, number: int, result: StagedRows | Failure) -> None:
+        """Take a portion's result: it is staged, is tried again, or its table has failed."""
+        portion = _Task(((copy, number),))
+        if isinstance(result, StagedRows):
+            copy.locked = None
+            copy.staged[number] = result
+        elif result.remedy is Remedy.LATER:
+            copy.locked = result
+            self._locked.put([portion, *self._queue.take_table(copy)])
+        elif _may_pass(copy, result):
+            self._queue.append(portion)
+        else:
+            copy.failure = result
+
+    def give_up_locked(self) -> list[TableCopy]:
+        """The tables that are locked, and not waited for any longer; they have failed."""
+        return self._locked.give_up((*self._running.values(), *self._queue))
 
 
 def _run(
-    session: Callable[[], SparkSession], stage: Stage, portions: _Task
+    session: Callable[[], SparkSession], stage: Stage, task: _Task
 ) -> list[StagedRows | Failure]:
-    works = [(copy.work, copy.portions[number]) for copy, number in portions.portions]
+    works = [(copy.work, copy.portions[number]) for copy, number in task.portions]
     ((_, results),) = run_tasks(session(), stage, [works])
     return [results] * len(works) if isinstance(results, Failure) else results
-
-
-def _take(
-    copy: TableCopy,
-    number: int,
-    result: StagedRows | Failure,
-    tasks: deque[_Task],
-    locked: _LockedTables,
-) -> None:
-    """Take the result of a portion: it is staged, is tried again, or its table has failed."""
-    if isinstance(result, StagedRows):
-        copy.locked = None
-        copy.staged[number] = result
-    elif result.remedy is Remedy.LATER:
-        copy.locked = result
-        locked.put(copy, number, tasks)
-    elif _may_pass(copy, result):
-        tasks.append(_Task(((copy, number),)))
-    else:
-        copy.failure = result
 
 
 def _may_pass(copy: TableCopy, failure: Failure) -> bool:

@@ -51,12 +51,24 @@ FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
 BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier.answer.json"
 COPY_SNAPSHOT, COPY_JOURNAL, COPY_STATUS = "copies.snapshot", "copies.journal", "copies.json"
+"""The first two are those of the first round of copies: see :func:`copy_files`."""
 
 _LSN = "([0-7][0-9A-F]{15})"
 _SEGMENT = re.compile(rf"\A{_LSN}-{_LSN}-([0-9A-F]{{8}})(\.ref)?\.arrow\Z")
 _PART = re.compile(r"\A([0-9A-F]{8})-([0-9A-Za-z-]+)-([0-9]{6,})\.arrow\Z")
 _PREPARED = re.compile(rf"\A{_LSN}-([0-9A-F]{{8}})\.arrow\Z")
 _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+
+
+def copy_files(round_number: int) -> tuple[str, str]:
+    """The names of the files of a long round of copies: its snapshot, and its journal.
+
+    Args:
+        round_number: from 0; a subscription has several rounds at a time.
+    """
+    if round_number == 0:
+        return COPY_SNAPSHOT, COPY_JOURNAL
+    return f"copies.{round_number}.snapshot", f"copies.{round_number}.journal"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import (
     CopyCounts,
     CopyJournal,
+    CopyPace,
     CopyResult,
     CopyTables,
+    CopyTurns,
     CopyWork,
     TableCopy,
     stage_tables,
@@ -27,7 +29,7 @@ from pgsluice.snapshots import Snapshot, SnapshotFile, SnapshotGone, TableLocked
 from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolReader, TableRecord, TableState
-from pgsluice.spool.layout import COPY_JOURNAL, COPY_SNAPSHOT, subscription_folder
+from pgsluice.spool.layout import copy_files, subscription_folder
 from pgsluice.subscription.copy_pauses import CopyPauses
 from pgsluice.subscription.copy_plan import (
     SourceTables,
@@ -70,12 +72,15 @@ class CopyRound:
         session: Spark's session, which is asked for when there is a table to copy.
         counts: of the subscription's copies.
         pauses: takes the tables that have to wait.
-        may_keep: the subscription's kept snapshot and journal are this round's.
-        most_tasks: how many tasks a round may have at the same time, asked again and again.
+        turns: all rounds of the run.
+        pace: of all copies of the subscription.
+        number: no other round of the subscription has it now: it names the files of the kept
+            snapshot and the journal.
+        cores: how many of Spark's cores the copies may have, asked again and again.
         is_stopping: the round ends soon after it is true.
 
     Attributes:
-        is_reading: its tasks read, or may.
+        number: see above.
         claimed: the tables that it is about to copy: no other round does.
     """
 
@@ -88,15 +93,16 @@ class CopyRound:
         looks: CatalogLooks,
         counts: CopyCounts,
         pauses: CopyPauses,
+        turns: CopyTurns,
+        pace: CopyPace,
         *,
-        may_keep: bool,
-        most_tasks: Callable[[CopyRound], int],
+        number: int,
+        cores: Callable[[], int],
         is_stopping: Callable[[], bool],
     ) -> None:
-        self.is_reading = False
-        self._may_keep = may_keep
+        self.number = number
         self.claimed: frozenset[int] = frozenset()
-        self._works: Mapping[int, CopyWork] = {}
+        self._works: dict[int, CopyWork] = {}
         self._session = session
         self._config = config
         self._subscription = subscription
@@ -104,11 +110,14 @@ class CopyRound:
         self._looks = looks
         self._counts = counts
         self._pauses = pauses
-        self._most_tasks = most_tasks
+        self._turns = turns
+        self._pace = pace
+        self._cores = cores
         self._is_stopping = is_stopping
         folder = subscription_folder(config.spool.path, subscription.name)
-        self._kept = SnapshotFile(folder / COPY_SNAPSHOT)
-        self._journal_path = folder / COPY_JOURNAL
+        snapshot, journal = copy_files(number)
+        self._kept = SnapshotFile(folder / snapshot)
+        self._journal_path = folder / journal
         self._warn_at = time.monotonic() + _WARN_AFTER_S
 
     def copies(self, oid: int) -> bool:
@@ -116,6 +125,15 @@ class CopyRound:
         # Asked for each table that waits, ten times a second: nothing is read from the disk.
         work = self._works.get(oid)
         return oid in self.claimed or (work is not None and self._is_planned(work))
+
+    def begun_before(self) -> frozenset[int]:
+        """The tables whose copies an earlier run has begun under a snapshot that it had kept."""
+        snapshot = self._kept.snapshot()
+        if snapshot is None:
+            return frozenset()
+        journal = CopyJournal(self._journal_path, snapshot)
+        journal.read()
+        return journal.tables
 
     def claim(self, oids: Collection[int]) -> None:
         """Take tables on; the caller holds the tables' lock."""
@@ -130,7 +148,8 @@ class CopyRound:
         self._counts.wait(self.claimed, "its snapshot, which follows the transactions open now")
 
     def resume(self) -> Failure | None:
-        """Go on with what an earlier run has staged, if its snapshot is still kept.
+        """Go on with what an earlier run has staged of the tables that are claimed, if its snapshot
+        is still kept.
 
         Returns:
             what a table waits for outside of itself, if one does.
@@ -138,7 +157,7 @@ class CopyRound:
         Raises:
             SinkError: the target as a whole cannot be used.
         """
-        snapshot = self._kept.snapshot() if self._may_keep else None
+        snapshot = self._kept.snapshot()
         if snapshot is None:
             return None
         journal = CopyJournal(self._journal_path, snapshot)
@@ -152,7 +171,7 @@ class CopyRound:
             return None
         copies = []
         with self._tables.changing():
-            for table, record in self._waiting(source, source.now):
+            for table, record in self._waiting(source, self.claimed):
                 copy = journal.restore(task, copy_work(table, record))
                 if copy is not None:
                     copies.append(copy)
@@ -182,8 +201,7 @@ class CopyRound:
         self._release()
         source, snapshot = read_source(self._config, self._looks, snapshot, self.claimed)
         copies = self._plan(source, self._task(snapshot))
-        is_kept = self._may_keep and self._is_long(copies)
-        kept = self._keep(snapshot, let_go) if is_kept else None
+        kept = self._keep(snapshot, let_go) if self._is_long(copies) else None
         journal = None
         task = self._task(kept or snapshot)
         if kept is not None:
@@ -212,8 +230,6 @@ class CopyRound:
         return kept
 
     def _release(self) -> None:
-        if not self._may_keep:
-            return
         self._kept.release()
         self._journal_path.unlink(missing_ok=True)
 
@@ -237,18 +253,17 @@ class CopyRound:
         works = {copy.work.facts.oid: copy.work for copy in copies}
         self._counts.wait(self.claimed, "")  # also those that are not copied now
         self._works, self.claimed = works, frozenset()
-        self.is_reading = True
         self._counts.begin(copies)
         try:
             return self._stage_all(task, copies, journal)
         finally:
-            self.is_reading = False
             if not self._is_stopping():
                 self._counts.given_up(copies)
 
     def _stage_all(
         self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
     ) -> Failure | None:
+
         def report(copy: TableCopy, number: int) -> None:
             self._say_waits(copy)
             if copy.locked is not None:
@@ -258,22 +273,24 @@ class CopyRound:
             self._counts.staged(copy, number)
             failpoint("copy.staged")
 
-        def most_tasks() -> int:
+        def cores() -> int:
             if journal is not None:
                 self._kept.still_needed()
             self._warn_of_age()
-            most = self._most_tasks(self)
-            self._counts.wait(self._works, "" if most else "tables that came later, and go first")
+            is_waiting = turn.wanted_bytes is not None and not turn.running
+            why = "its turn among the copies that are read" if is_waiting else ""
+            self._counts.wait(self._works, why)
             self._counts.tend()
-            return most
+            return self._cores()
 
+        turn = self._turns.join(self._subscription.name, self._subscription.copy_workers, cores)
         waiting: Failure | None = None
         for copy in stage_tables(
             self._session,
             task.stage_all,
             copies,
-            most_tasks,
-            rate=self._subscription.copy_rate,
+            turn,
+            self._pace,
             is_wanted=lambda copy: self._waits_for(copy.work),
             report=report,
             is_stopping=self._is_stopping,
@@ -354,6 +371,8 @@ class CopyRound:
             self._pauses.end([work.facts.oid])
             if table.state is TableState.INITIALISE:
                 self._pauses.for_lock(work.facts.oid)
+            # One that failed need not wait for this round's end to be tried again.
+            self._works.pop(work.facts.oid, None)
         if isinstance(result, Failure) and result.details is not None:
             logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
         if table.state is TableState.COPIED:

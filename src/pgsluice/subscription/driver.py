@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.copy import CopyTurns
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
@@ -68,6 +69,7 @@ class SubscriptionDriver:
         subscription: which subscription of it.
         store: holds its durable record, which from here on nobody else may write.
         report: takes events.
+        turns: the copies of all subscriptions of the run.
 
     Attributes:
         report: takes events.
@@ -85,6 +87,7 @@ class SubscriptionDriver:
         subscription: SubscriptionConfig,
         store: RecordStore,
         report: Callable[[MetricsEvent], None],
+        turns: CopyTurns,
     ) -> None:
         self.subscription = subscription
         self.report = report
@@ -97,7 +100,9 @@ class SubscriptionDriver:
         self._rules = PublicationRules.of(config, subscription)
         self._results = BatchResults(subscription, self.tables, self._reader, report)
         self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
-        self.copies = TableCopies(session, config, subscription, self.tables, self.looks, report)
+        self.copies = TableCopies(
+            session, config, subscription, self.tables, self.looks, report, turns
+        )
         self.suspicious = SuspiciousTables(
             config, subscription, self.tables, self._rules, self.log_once
         )

@@ -117,6 +117,7 @@ def _run(
     begun = [begin() if is_needed else None]
     # So does the import of what the JVM does not need: a second of CPU.
     from pgsluice.capture import CaptureProcess, prepare_source
+    from pgsluice.copy import CopyTurns
     from pgsluice.subscription.driver import SubscriptionDriver
     from pgsluice.subscription.loop import RunLoop
 
@@ -135,8 +136,9 @@ def _run(
 
     def apply(spark: SessionOnDemand) -> None:
         report(RunStep("looking at the tables"))
+        turns = CopyTurns()
         drivers = [
-            SubscriptionDriver(spark, config, subscription, store, report)
+            SubscriptionDriver(spark, config, subscription, store, report, turns)
             for subscription, store in zip(chosen, stores, strict=True)
         ]
         RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)

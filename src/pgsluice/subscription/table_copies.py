@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from pgsluice.catalog import locked_tables
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import LOCK_PATIENCE_S, CopyCounts, CopyRenamed
+from pgsluice.copy import LOCK_PATIENCE_S, CopyCounts, CopyPace, CopyRenamed, CopyTurns
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, TargetUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.failpoints import failpoint
@@ -52,8 +52,8 @@ logger = logging.getLogger(__name__)
 
 SNAPSHOT_TIMEOUT_S = 300.0
 _POLL_S = 0.5
-_MOST_ROUNDS = 2
-"""How many snapshots are read at the same time: one, and one of tables that came later."""
+_MOST_ROUNDS = 8
+"""How many snapshots are read at the same time: one, and those of tables that came later."""
 
 
 class TableCopies:
@@ -62,6 +62,7 @@ class TableCopies:
     Args:
         session: Spark's session, which is asked for when there is a table to copy.
         tables: its tables.
+        turns: all copies of the run.
     """
 
     def __init__(
@@ -72,17 +73,21 @@ class TableCopies:
         tables: SubscriptionTables,
         looks: CatalogLooks,
         report: Callable[[MetricsEvent], None],
+        turns: CopyTurns,
     ) -> None:
         self._session = session
         self._config = config
         self._subscription = subscription
         self._tables = tables
         self._looks = looks
+        self._turns = turns
+        self._pace = CopyPace(subscription.copy_rate)
         self._pauses = CopyPauses()
         self._waits_until = 0.0
         folder = subscription_folder(config.spool.path, subscription.name)
         self._counts = CopyCounts(subscription.name, folder, report)
         self._running: list[_CopyThread] = []
+        turns.streams.append(self._is_streaming)
 
     @property
     def is_running(self) -> bool:
@@ -101,7 +106,7 @@ class TableCopies:
     def tend(self, stop: threading.Event, first: Snapshot | None = None) -> None:
         """Copy the tables that wait in a thread of its own, if there are any; does not wait.
 
-        What comes while large tables are copied has a round of its own, and goes first.
+        What comes while large tables are copied has a round of its own.
 
         Args:
             stop: the copies end soon after it is set.
@@ -115,18 +120,23 @@ class TableCopies:
             self._running.remove(thread)
             if thread.failure is not None:
                 raise thread.failure
-        if len(self._running) >= _MOST_ROUNDS or stop.is_set():
+        if stop.is_set():
             return
         self._ask_for_locks()
-        if self.waiting():
-            round_ = self._round(stop.is_set, self._beside_stream)
+        if not self.waiting():
+            return
+        for round_ in self._free_rounds(stop.is_set, self._beside_stream):
+            if not self.waiting():
+                return
             thread = _CopyThread(
                 self._subscription.name,
                 round_,
                 first is not None,
-                lambda thread: self._copy_all(round_, first, stop.is_set, thread),
+                partial(self._copy_all, round_, first, stop.is_set),
             )
             self._running.append(thread)
+            first = None
+            self._claim(round_)
             thread.start()
 
     def join(self, timeout_s: float) -> None:
@@ -150,24 +160,41 @@ class TableCopies:
         """
         self._copy_renamed()
         is_stopping = stop.is_set if stop is not None else bool
-        self._copy_all(self._alone(is_stopping), first, is_stopping)
+        self._copy_waiting(first, is_stopping)
         self._waits_until = self._waits_until or time.monotonic() + LOCK_PATIENCE_S
         while self._pauses.locked() and time.monotonic() < self._waits_until and not is_stopping():
             time.sleep(_POLL_S)
             self._ask_for_locks()
-            if self.waiting():
-                self._copy_all(self._alone(is_stopping), None, is_stopping)
+            self._copy_waiting(None, is_stopping)
 
-    def _alone(self, is_stopping: Callable[[], bool]) -> CopyRound:
-        return self._round(is_stopping, lambda _, cores: cores)
+    def _copy_waiting(self, first: Snapshot | None, is_stopping: Callable[[], bool]) -> None:
+        """Copy the tables that wait: first those that an earlier run has begun."""
+        rounds = self._free_rounds(is_stopping, lambda cores: cores)
+        for round_ in rounds:
+            if round_.begun_before():
+                self._claim(round_)
+                round_.resume()
+        self._copy_all(rounds[0], first, is_stopping)
+
+    def _free_rounds(
+        self, is_stopping: Callable[[], bool], share: Callable[[int], int]
+    ) -> list[CopyRound]:
+        """Rounds that may be begun: first those that go on with what an earlier run has begun.
+
+        Args:
+            share: how many of Spark's cores the subscription's copies may have.
+        """
+        taken = {thread.round.number for thread in self._running}
+        rounds = [
+            self._round(number, is_stopping, share)
+            for number in range(_MOST_ROUNDS)
+            if number not in taken
+        ]
+        return sorted(rounds, key=lambda round_: not round_.begun_before())
 
     def _round(
-        self, is_stopping: Callable[[], bool], share: Callable[[CopyRound, int], int]
+        self, number: int, is_stopping: Callable[[], bool], share: Callable[[int], int]
     ) -> CopyRound:
-        def most_tasks(round_: CopyRound) -> int:
-            cores = share(round_, tasks_at_once(self._session()))
-            return min(self._subscription.copy_workers, cores)
-
         return CopyRound(
             self._session,
             self._config,
@@ -176,10 +203,18 @@ class TableCopies:
             self._looks,
             self._counts,
             self._pauses,
-            may_keep=not self._running,
-            most_tasks=most_tasks,
+            self._turns,
+            self._pace,
+            number=number,
+            cores=lambda: share(tasks_at_once(self._session())),
             is_stopping=is_stopping,
         )
+
+    def _claim(self, round_: CopyRound) -> None:
+        """Have a round copy the tables that wait; of one that goes on, only its own."""
+        with self._tables.lock:
+            waiting, begun = self.waiting(round_), round_.begun_before()
+            round_.claim(begun.intersection(waiting) or waiting)
 
     def _copy_all(
         self,
@@ -188,14 +223,14 @@ class TableCopies:
         is_stopping: Callable[[], bool],
         thread: _CopyThread | None = None,
     ) -> None:
+        """Copy the tables that a round has claimed, and then those that wait."""
+
         def let_go(held: ExitStack) -> None:
             """Give up the connection that exported the snapshot, and so its slot."""
             held.close()
             if thread is not None:
                 thread.uses_first = False
 
-        with self._tables.lock:
-            round_.claim(self.waiting(round_))
         round_.resume()
         for number in range(1, COPY_ATTEMPTS + 1):
             with self._tables.lock:
@@ -269,13 +304,13 @@ class TableCopies:
             ),
         )
 
-    def _beside_stream(self, round_: CopyRound, cores: int) -> int:
-        """A round's share of the cores: that of all copies, and none while a later one reads."""
-        rounds = [thread.round for thread in self._running if thread.is_alive()]
-        later = rounds[rounds.index(round_) + 1 :] if round_ in rounds else []
-        if any(other.is_reading for other in later):
-            return 0
-        if any(table.is_active for table in self._tables.durable.tables.values()):
+    def _is_streaming(self) -> bool:
+        """Whether changes are applied to a table."""
+        return any(table.is_active for table in self._tables.durable.tables.values())
+
+    def _beside_stream(self, cores: int) -> int:
+        """How many of Spark's cores the copies may have."""
+        if self._turns.is_beside_stream():
             return self._subscription.copy_cores or max(1, cores // 2)
         return cores
 
