@@ -175,18 +175,23 @@ class HostileProxy:
     """
 
     def __init__(self, port: int, fault: Fault) -> None:
-        self._port, self._fault = port, fault
+        self._server_port, self._fault = port, fault
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets = [self._listener]
         self._lock = threading.Lock()
         self._ended = threading.Event()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._listener.getsockname()[1])
 
     def dsn(self, dsn: str) -> str:
         """A connection string of the server, through this proxy."""
         return make_conninfo(
             dsn,
             host="127.0.0.1",
-            port=self._listener.getsockname()[1],
+            port=self.port,
             sslmode="disable",
             gssencmode="disable",
         )
@@ -212,7 +217,7 @@ class HostileProxy:
     def _serve(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError, EOFError):
             startup = _read_startup(client)
-            server = socket.create_connection(("127.0.0.1", self._port))
+            server = socket.create_connection(("127.0.0.1", self._server_port))
             self._sockets.append(server)
             for each in (client, server):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
