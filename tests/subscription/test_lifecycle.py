@@ -10,6 +10,7 @@ import pytest
 from pgsluice.errors import Failure, ParkReason, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.spool import OldTarget, TableRecord, TableState
+from pgsluice.subscription.leaf_events import LeavesFailed, LeavesLoaded, LookedLeaves
 from pgsluice.subscription.lifecycle import (
     TRANSITIONS,
     Attempts,
@@ -66,6 +67,10 @@ def copy_failed(remedy: Remedy) -> CopyFailed:
     return CopyFailed(Failure(remedy, "why"))
 
 
+def leaves_failed(remedy: Remedy) -> LeavesFailed:
+    return LeavesFailed(Failure(remedy, "why"))
+
+
 def batch_failed(remedy: Remedy, **more: Any) -> BatchFailed:
     return BatchFailed(Failure(remedy, "why"), NOW, **more)
 
@@ -94,6 +99,7 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.TIMELINE_LEFT, Event.TIMELINE_LEFT, NONE, "- - . . i i ."),
     (Event.LOOK_SAME, LookedSame("new"), NONE, "- - . . f r ."),
     (Event.LOOK_COLUMNS, LookedColumns("new", (), Lsn(9), 1, "{}"), NONE, "- - . . f r ."),
+    (Event.LOOK_LEAVES, LookedLeaves("new", leaves=frozenset({7})), NONE, "- - . . d d ."),
     (Event.LOOK_COPY, Event.LOOK_COPY, NONE, "- - . . i i ."),
     (Event.LOOK_VERIFY, LookedSuspicious("new", why="why"), NONE, "- - . . f r ."),
     (Event.ASSESSED, Assessed(("why",)), NONE, "- - i d f r p"),
@@ -106,6 +112,8 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.COPY_PLANNED, CopyPlanned("new"), NONE, "- - - d - - -"),
     (Event.COPY_WAITS, CopyWaits("why"), NONE, "- - i d - - -"),
     (Event.COPY_FINISHED, CopyFinished(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
+    (Event.LEAVES_LOADED, LeavesLoaded(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
+    (Event.LEAVES_GIVEN_UP, leaves_failed(Remedy.PARK), NONE, "- - - i - - -"),
     (Event.COPY_SUPERSEDED, CopySuperseded(7), NONE, "- - - d - - -"),
     (Event.COPY_FAILED_PARK, copy_failed(Remedy.PARK), NONE, "- - - p - - -"),
     (Event.COPY_FAILED_RETRY, copy_failed(Remedy.RETRY), NONE, "- - - d - - -"),
@@ -172,8 +180,8 @@ def test_every_state(event: Event, happening: TableEvent, attempts: Attempts, ce
 def test_every_remedy_means_something_for_a_batch_and_for_a_copy(remedy: Remedy) -> None:
     next_state(TableState.READY, table(TableState.READY), NONE, batch_failed(remedy))
     for attempts in (NONE, LAST):
-        event = copy_failed(remedy)
-        next_state(TableState.DATA_COPY, table(TableState.DATA_COPY), attempts, event)
+        for event in (copy_failed(remedy), leaves_failed(remedy)):
+            next_state(TableState.DATA_COPY, table(TableState.DATA_COPY), attempts, event)
 
 
 @pytest.mark.parametrize(

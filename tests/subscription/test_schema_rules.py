@@ -17,6 +17,7 @@ from pgsluice.schema_rules import (
     CopyAgain,
     KnownColumns,
     LeaveOut,
+    LoadLeaves,
     Look,
     LookFirst,
     Park,
@@ -38,7 +39,7 @@ from pgsluice.schema_rules import (
 )
 from pgsluice.schema_rules.source import RULES, SUSPICIONS
 
-Answer = Same | ColumnsAdded | CopyAgain | Verify
+Answer = Same | ColumnsAdded | CopyAgain | LoadLeaves | Verify
 INSERTS = frozenset({"insert", "truncate"})
 ID, A = ColumnState("id", 1, 23), ColumnState("a", 1, 25)
 COLUMNS = {1: ID, 2: A}
@@ -337,6 +338,26 @@ def test_a_new_partition_of_which_nobody_knows_whether_it_came_with_rows() -> No
     columns = {**COLUMNS, 3: ColumnState("b", 9)}
     now = {"filenodes": more, "columns": columns, "attnums": 3, "missing": BOTH_7}
     assert isinstance(look(came_empty={9}, perhaps_empty={10}, **now), CopyAgain)
+
+
+def test_partitions_with_rows_are_loaded_alone_if_they_are_all_that_is_new() -> None:
+    keyed = replace(BEFORE, key=("id",))
+    more = {"filenodes": {**BEFORE.filenodes, 9: 1, 11: 1}, "key": ("id",)}
+    assert look(keyed, came_empty={11}, **more) == LoadLeaves(frozenset({9}))
+    assert look(keyed, **BELOW_NEW, key=("id",)) == LoadLeaves(frozenset({9}))
+    assert look(keyed, perhaps_empty={9}, **more) == LoadLeaves(frozenset({9, 11}))
+    others = (
+        {"filenodes": {8: 100, 9: 1}},
+        {"rules": "f2"},
+        {"key": ("id", "a")},
+        {"attachments": {7: 5, 8: 9}},
+        {"publications": frozenset({"70:9"})},
+        {"columns": {**COLUMNS, 3: ColumnState("b", 9)}, "attnums": 3, "missing": BOTH_7},
+        {"has_some_leaves": True},
+    )
+    for other in others:
+        assert isinstance(look(keyed, **{**more, **other}), CopyAgain), other
+    assert isinstance(look(replace(keyed, key=()), **{**more, "key": ()}), CopyAgain)
 
 
 def test_a_column_that_is_sent_from_now_on() -> None:

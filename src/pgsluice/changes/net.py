@@ -109,6 +109,32 @@ class NetChanges:
         return not self.truncated and not len(self.rows) and not len(self.deletes)
 
 
+def put_rows(rows: pa.RecordBatch, key: tuple[str, ...]) -> NetChanges:
+    """Net changes that replace or insert rows, whatever the target has under their keys.
+
+    Args:
+        rows: each with another key.
+        key: names of the key columns.
+    """
+    none, keys = np.empty(0, np.int64), rows.schema.empty_table().select(list(key))
+    return NetChanges(
+        schema=rows.schema,
+        key=key,
+        truncated=False,
+        rows=pa.Table.from_batches([rows]),
+        inserted=np.ones(len(rows), np.bool_),
+        absent={},
+        rekeyed=none,
+        source_keys=keys,
+        takes_ended_key=np.empty(0, np.bool_),
+        deletes=keys,
+        expected_deletes=0,
+        only_new=False,
+        counts=ChangeCounts(inserts=len(rows)),
+        skipped=0,
+    )
+
+
 def net_changes(
     changes: Sequence[RelationChanges],
     *,

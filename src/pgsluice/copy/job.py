@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.errors import Failure, ParkReason, TableError
+from pgsluice.changes.net import put_rows
+from pgsluice.errors import Failure, ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions, column_type, target_table
 from pgsluice.snapshots.ranges import Portion
@@ -33,7 +34,10 @@ class CopyWork:
         row_filter: the server's row filters, ORed; None: all rows.
         unlisted: column -> leaves in whose rows it is NULL, since their column lists leave it out.
         key_problem: why no key of the source holds for all leaves, and what to do.
-        copy_number: the number that the target gets; higher than any before.
+        copy_number: the number that the target gets, higher than any before; with ``leaves``, the
+            one that it has.
+        leaves: the partitions whose rows are to be loaded into the rows that the target has; empty:
+            all rows of the table make a new copy.
         predecessor_oids, may_replace_foreign_target: see
             :class:`pgsluice.sinks.contract.TargetTable`.
     """
@@ -48,6 +52,18 @@ class CopyWork:
     may_replace_foreign_target: bool = False
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     key_problem: tuple[str, str] | None = None
+    leaves: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLeafRows(StagedRows):
+    """Rows of partitions that one task has staged as changes of their table.
+
+    Attributes:
+        changes: what the commit takes.
+    """
+
+    changes: StagedChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +116,44 @@ class CopyTables:
             unlisted=work.unlisted,
         )
         rows = read_portion(self.dsn, self.snapshot, query, portion, table.schema)
+        if work.leaves:
+            return self._stage_leaf_rows(work, table, rows)
         counted = _Counter(rows)
         staged = self._writer(work, table).stage_load(counted, self.snapshot.position)
         return replace(staged, rows=counted.rows)
+
+    def _stage_leaf_rows(
+        self, work: CopyWork, table: TargetTable, rows: Iterator[pa.RecordBatch]
+    ) -> StagedLeafRows:
+        writer = self._writer(work, table)
+        if not table.key or not writer.can_stage_changes():
+            raise TableError(
+                f"{table.title}: the target cannot take rows of a partition alone",
+                table=table.title,
+                remedy=Remedy.COPY,
+            )
+        staged = writer.stage_changes(put_rows(batch, table.key) for batch in rows)
+        count = staged.rows_inserted + staged.rows_updated
+        return StagedLeafRows(count, staged.bytes_written, changes=staged)
 
     def stage_all(self, portions: Sequence[tuple[CopyWork, Portion]]) -> list[StagedRows | Failure]:
         """Stage several portions, each with its own result."""
         return [attempt(lambda portion: self.stage(*portion), portion) for portion in portions]
 
     def commit(self, work: CopyWork, staged: Sequence[StagedRows]) -> CopyResult:
-        """The driver's half: make all staged portions of a table its content, in one commit.
+        """The driver's half: make all staged portions of a table its content, or add those of
+        partitions to it, in one commit.
 
         Raises:
             Exception: as :meth:`stage`.
         """
         writer = self._writer(work, self._table(work))
-        applied = writer.commit_load(staged, self.snapshot.position)
+        if work.leaves:
+            changes = [part.changes for part in staged if isinstance(part, StagedLeafRows)]
+            taken = [part for part in changes if part is not None]
+            applied = writer.commit_changes(taken, self.snapshot.position)
+        else:
+            applied = writer.commit_load(staged, self.snapshot.position)
         return CopyResult(sum(part.rows for part in staged), applied.version, applied.copy_number)
 
     def can_stage(self, work: CopyWork) -> bool:

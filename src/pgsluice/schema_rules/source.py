@@ -34,6 +34,9 @@ a new leaf of a table that has some     its first rows may be another table's
 leaves of its root
 ======================================  =======================================================
 
+Where a new partition with rows is all that a look finds, and the table has a key, only the
+partition's rows are loaded.
+
 What harmless statements also do is only suspicious. Then :data:`SUSPICIONS` says why the table is
 compared with its target, and it is copied only if it differs:
 
@@ -69,7 +72,14 @@ from pgsluice.schema_rules.known import (
     unnamed_columns,
 )
 from pgsluice.schema_rules.types import prints_all
-from pgsluice.schema_rules.verdicts import ColumnsAdded, CopyAgain, Same, SourceVerdict, Verify
+from pgsluice.schema_rules.verdicts import (
+    ColumnsAdded,
+    CopyAgain,
+    LoadLeaves,
+    Same,
+    SourceVerdict,
+    Verify,
+)
 
 FIRST_WITH_TRUNCATE = 110000
 
@@ -312,9 +322,26 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
 )
 """The same, of what harmless statements also do."""
 
+_OF_NEW_PARTITIONS = frozenset({_has_filled_partitions, _may_have_filled_partitions})
+
+
+def _leaves_to_load(look: Look) -> frozenset[int]:
+    """New leaves with rows, if they are all that the stream does not tell.
+
+    Their rows are told apart from those of other leaves by the table's key.
+    """
+    if not _has_filled_partitions(look) or not look.now.key or _new_columns(look):
+        return frozenset()
+    others = (applies for applies, _ in (*RULES, *SUSPICIONS) if applies not in _OF_NEW_PARTITIONS)
+    if any(applies(look) for applies in others):
+        return frozenset()
+    return frozenset(added_leaves(look.before, look.now) - {*look.came_empty})
+
 
 def reconcile_source(look: Look) -> SourceVerdict:
     """What a look at a table means for its target. Pure."""
+    if leaves := _leaves_to_load(look):
+        return LoadLeaves(leaves)
     for applies, matter in RULES:
         if applies(look):
             return CopyAgain(f"{look.table} {matter}")

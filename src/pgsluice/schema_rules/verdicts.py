@@ -53,6 +53,17 @@ class LookFirst:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadLeaves:
+    """Partitions came with rows: the target gets these, and keeps all others.
+
+    Attributes:
+        leaves: their OIDs.
+    """
+
+    leaves: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class CopyAgain:
     """The stream does not tell what became of the rows, so that they have to be copied."""
 
@@ -83,7 +94,7 @@ class Park:
     reason: ParkReason | None = None
 
 
-SourceVerdict = Same | ColumnsAdded | CopyAgain | Verify
+SourceVerdict = Same | ColumnsAdded | LoadLeaves | CopyAgain | Verify
 """What can be said of a table at the source."""
 Verdict = Same | AddColumns | ColumnsAdded | Widen | LeaveOut | LookFirst | CopyAgain | Park
 """What can be said of a target."""

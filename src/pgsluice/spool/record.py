@@ -80,6 +80,8 @@ class TableRecord:
             this position; 0: none is due.
         alter_facts: the facts of the source's table at that look, as JSON.
         old_target: in state ``d``, after the table was renamed: its rows are copied from there.
+        load_leaves: in state ``d``: only these partitions are loaded, into the rows that the target
+            has; empty: the whole table is copied.
         incomplete: what its target does not get, although the table is not parked, for people.
         copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
             they are not known.
@@ -135,6 +137,7 @@ class TableRecord:
     parked_for: str = ""
     old_target: OldTarget | None = None
     incomplete: tuple[str, ...] = ()
+    load_leaves: tuple[int, ...] = ()
 
     def at(self, position: Lsn) -> TableRecord:
         """The same, applied through another position.

@@ -26,6 +26,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
     ColumnsAdded,
     CopyAgain,
+    LoadLeaves,
     Look,
     Same,
     SourceFingerprint,
@@ -39,6 +40,7 @@ from pgsluice.schema_rules import (
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, TableState
 from pgsluice.subscription.discovery import ReplicatedTable
+from pgsluice.subscription.leaf_events import LookedLeaves
 from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import (
     Discovered,
@@ -243,6 +245,11 @@ class CatalogLook:
                 if known.is_active:
                     logger.info("%s: it is copied again", why)
                 return Event.LOOK_COPY
+            case LoadLeaves(leaves):
+                if known.is_active:
+                    logger.info("%s got partitions that have rows: they are loaded", known.title)
+                fingerprint = now.following(before).to_text()
+                return LookedLeaves(fingerprint, table.relations, *self._looked, leaves)
             case Verify(why):
                 if known.is_active:
                     logger.info("%s: it is verified", why)
@@ -267,6 +274,8 @@ class CatalogLook:
         why = f"{known.title} was looked at on a primary that was left since"
         if isinstance(verdict, ColumnsAdded) or known.alter_after:
             return CopyAgain(f"{why}, and has columns that its target gets")
+        if isinstance(verdict, LoadLeaves):
+            return CopyAgain(f"{why}, and got partitions since")
         return Verify(why) if isinstance(verdict, Same) else verdict
 
     def _has_ended(self, known: TableRecord, table: ReplicatedTable) -> bool:

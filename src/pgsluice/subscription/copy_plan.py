@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgsluice.catalog import locked_tables
@@ -88,4 +88,17 @@ def copy_work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
         copy_number=record.copy_number,
         predecessor_oids=record.predecessor_oids,
         may_replace_foreign_target=record.may_replace_foreign_target,
+        leaves=record.load_leaves,
     )
+
+
+def portions_of_leaves(portions: Sequence[Portion], leaves: Collection[int]) -> tuple[Portion, ...]:
+    """What of a table's portions reads these leaves; empty if that cannot be told."""
+    reads = [read for portion in portions for read in portion]
+    if any(read.leaf is None for read in reads):
+        return ()
+    of_leaves = (
+        tuple(read for read in portion if read.leaf is not None and read.leaf.oid in leaves)
+        for portion in portions
+    )
+    return tuple(portion for portion in of_leaves if portion)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
@@ -25,6 +25,8 @@ from pgsluice.copy import (
 )
 from pgsluice.errors import Failure, Remedy, SourceUnreachable
 from pgsluice.failpoints import failpoint
+from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.snapshots import Snapshot, SnapshotFile, SnapshotGone, TableLocked
 from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE
 from pgsluice.spark.tasks import attempt
@@ -36,10 +38,12 @@ from pgsluice.subscription.copy_plan import (
     awaits_copy,
     copy_of,
     copy_work,
+    portions_of_leaves,
     read_source,
 )
 from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.lifecycle import TableEvent
+from pgsluice.subscription.leaf_events import LeavesFailed, LeavesLoaded
+from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
@@ -65,6 +69,10 @@ their slot keeps little WAL. With ``copy_rate``, small ones may last, too."""
 _WARN_AFTER_S = 3600.0
 
 
+CatchUp = Callable[[Collection[int], Lsn, Callable[[], bool]], Mapping[int, Failure]]
+"""Applies to some tables what is committed up to a position, and says of which that failed."""
+
+
 class CopyRound:
     """Copies some of a subscription's tables under one snapshot.
 
@@ -74,6 +82,7 @@ class CopyRound:
         pauses: takes the tables that have to wait.
         turns: all rounds of the run.
         pace: of all copies of the subscription.
+        catch_up: applies changes to tables in state ``d``.
         number: no other round of the subscription has it now: it names the files of the kept
             snapshot and the journal.
         cores: how many of Spark's cores the copies may have, asked again and again.
@@ -95,6 +104,7 @@ class CopyRound:
         pauses: CopyPauses,
         turns: CopyTurns,
         pace: CopyPace,
+        catch_up: CatchUp,
         *,
         number: int,
         cores: Callable[[], int],
@@ -112,6 +122,7 @@ class CopyRound:
         self._pauses = pauses
         self._turns = turns
         self._pace = pace
+        self._catch_up = catch_up
         self._cores = cores
         self._is_stopping = is_stopping
         folder = subscription_folder(config.spool.path, subscription.name)
@@ -143,7 +154,7 @@ class CopyRound:
         """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""
         with self._tables.changing():
             for oid, table in self._tables.record.tables.items():
-                if oid in self.claimed and awaits_copy(table):
+                if oid in self.claimed and awaits_copy(table) and not table.load_leaves:
                     self._tables.apply(oid, CopyBegun(self._tables.position))
         self._counts.wait(self.claimed, "its snapshot, which follows the transactions open now")
 
@@ -208,7 +219,8 @@ class CopyRound:
             journal = CopyJournal(self._journal_path, kept)
             journal.begin()
             for copy in copies:
-                journal.plan(task, copy)
+                if not copy.work.leaves:
+                    journal.plan(task, copy)
         waiting = self._stage(task, copies, journal)
         self._release_unless_stopping()
         return waiting
@@ -253,12 +265,30 @@ class CopyRound:
         works = {copy.work.facts.oid: copy.work for copy in copies}
         self._counts.wait(self.claimed, "")  # also those that are not copied now
         self._works, self.claimed = works, frozenset()
+        copies = self._caught_up(copies, task.snapshot.position)
         self._counts.begin(copies)
         try:
             return self._stage_all(task, copies, journal)
         finally:
             if not self._is_stopping():
                 self._counts.given_up(copies)
+
+    def _caught_up(self, copies: Sequence[TableCopy], position: Lsn) -> Sequence[TableCopy]:
+        """Bring the targets that get partitions' rows to the snapshot's position.
+
+        Returns:
+            the copies, without those of tables of which that failed.
+        """
+        oids = [copy.work.facts.oid for copy in copies if copy.work.leaves]
+        if not oids:
+            return copies
+        failures = self._catch_up(oids, position, self._is_stopping)
+        with self._tables.changing():
+            for copy in copies:
+                failure = failures.get(copy.work.facts.oid)
+                if failure is not None and self._is_planned(copy.work):
+                    self._fail(copy.work.facts.oid, failure)
+        return [copy for copy in copies if copy.work.facts.oid not in failures]
 
     def _stage_all(
         self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
@@ -337,14 +367,44 @@ class CopyRound:
             for table, _ in list(self._waiting(source, source.locked)):
                 locked = TableLocked.by(source.locked[table.facts.oid])
                 self._pauses.for_lock(table.facts.oid)
-                self._tables.apply(table.facts.oid, CopyFailed(Failure.of(locked)))
-            for table, _ in list(self._waiting(source, self.claimed)):
+                self._fail(table.facts.oid, Failure.of(locked))
+            for table, record in list(self._waiting(source, self.claimed - source.locked.keys())):
+                if record.load_leaves:
+                    works.append(copy_work(table, record))
+                    self._looks.set_rules(table)
+                    continue
                 # A table that is newer than the snapshot is refused by the copy's task.
                 fingerprint = source.fingerprints.get(table.facts.oid, table.fingerprint)
                 planned = CopyPlanned(fingerprint.to_text(), table.relations)
                 works.append(copy_work(table, self._tables.apply(table.facts.oid, planned).table))
                 self._looks.set_rules(table)
-        return [copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
+        copies = [copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
+        return [copy for copy in copies if not copy.work.leaves or self._can_load(copy, source)]
+
+    def _can_load(self, copy: TableCopy, source: SourceTables) -> bool:
+        """Whether the partitions of a table can be loaded alone; else the table is copied."""
+        oid, record = copy.work.facts.oid, self._tables.get(copy.work.facts.oid)
+        copy.portions = portions_of_leaves(copy.portions, copy.work.leaves)
+        known = SourceFingerprint.parse("" if record is None else record.fingerprint)
+        in_snapshot = source.fingerprints.get(oid)
+        has_columns = (
+            known is not None
+            and in_snapshot is not None
+            and (
+                {number: column.name for number, column in known.columns.items()}
+                == {number: column.name for number, column in in_snapshot.columns.items()}
+            )
+        )
+        if not copy.portions or not has_columns:
+            self._tables.apply(oid, Event.LEAVES_GIVEN_UP)
+            return False
+        return True
+
+    def _fail(self, oid: int, failure: Failure) -> None:
+        """Record why a table's copy, or the load of its partitions, cannot go on."""
+        record = self._tables.get(oid)
+        is_load = record is not None and bool(record.load_leaves)
+        self._tables.apply(oid, LeavesFailed(failure) if is_load else CopyFailed(failure))
 
     def _finish(self, task: CopyTables, copy: TableCopy) -> CopyResult | Failure | None:
         """Commit a table whose portions are staged, and record what became of it.
@@ -366,10 +426,10 @@ class CopyRound:
                 staged = [part for _, part in sorted(copy.staged.items())]
                 result = attempt(lambda parts: task.commit(work, parts), staged)
             failpoint("copy.committed")
-            event = copy_event(result, work.copy_number, task.snapshot)
+            event = copy_event(result, work.copy_number, task.snapshot, of_leaves=bool(work.leaves))
             table = self._tables.finish_copy(work.facts.oid, event)
             self._pauses.end([work.facts.oid])
-            if table.state is TableState.INITIALISE:
+            if isinstance(result, Failure) and result.remedy is Remedy.LATER:
                 self._pauses.for_lock(work.facts.oid)
             # One that failed need not wait for this round's end to be tried again.
             self._works.pop(work.facts.oid, None)
@@ -405,19 +465,25 @@ class CopyRound:
             table is not None
             and table.state is TableState.DATA_COPY
             and table.copy_number == work.copy_number
+            and table.load_leaves == work.leaves
             and table.target_name == (work.namespace, work.name)
         )
 
 
-def copy_event(result: CopyResult | Failure, copy_number: int, snapshot: Snapshot) -> TableEvent:
+def copy_event(
+    result: CopyResult | Failure, copy_number: int, snapshot: Snapshot, *, of_leaves: bool = False
+) -> TableEvent:
     """The event of a copy's result.
 
     Args:
         copy_number: the number that the copy was given.
         snapshot: under which it read.
+        of_leaves: only partitions were loaded.
     """
     if isinstance(result, Failure):
-        return CopyFailed(result)
+        return LeavesFailed(result) if of_leaves else CopyFailed(result)
+    if of_leaves:
+        return LeavesLoaded(snapshot.position, snapshot.timeline, result.version, result.rows)
     if result.copy_number > copy_number:
         return CopySuperseded(result.copy_number)
     return CopyFinished(snapshot.position, snapshot.timeline, result.version, result.rows)

@@ -17,13 +17,15 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import CopyTurns
+from pgsluice.errors import Failure, Remedy
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+
+_POLL_S = 0.05
 
 
 class SubscriptionDriver:
@@ -101,7 +105,14 @@ class SubscriptionDriver:
         self._results = BatchResults(subscription, self.tables, self._reader, report)
         self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
         self.copies = TableCopies(
-            session, config, subscription, self.tables, self.looks, report, turns
+            session,
+            config,
+            subscription,
+            self.tables,
+            self.looks,
+            report,
+            turns,
+            self._catch_up_held,
         )
         self.suspicious = SuspiciousTables(
             config, subscription, self.tables, self._rules, self.log_once
@@ -183,6 +194,44 @@ class SubscriptionDriver:
             works += plan_alterations(self._reader, tables.record, with_deferred=with_deferred)
             if works:
                 self._apply_works(works, tables.position, time.monotonic())
+
+    def _catch_up_held(
+        self,
+        oids: Collection[int],
+        position: Lsn,
+        is_stopping: Callable[[], bool],
+        *,
+        capture_s: float,
+    ) -> dict[int, Failure]:
+        """Apply to tables in state ``d`` what is committed up to a position, in a job of their own.
+
+        Nobody else applies changes to them. What their targets have then is not recorded: a
+        repetition finds it there.
+
+        Args:
+            capture_s: how long capture may need to come to the position.
+
+        Returns:
+            of which tables that failed, and why.
+        """
+        ends_by = time.monotonic() + capture_s
+        while self._reader.frontier() < position:
+            if is_stopping() or time.monotonic() > ends_by:
+                late = Failure(Remedy.WAIT, f"capture has not come to {position} yet")
+                return dict.fromkeys(oids, late)
+            time.sleep(_POLL_S)
+        record = self.tables.record
+        held = {
+            oid: replace(record.tables[oid], state=TableState.READY)
+            for oid in oids
+            if oid in record.tables
+        }
+        record = replace(record, tables={**record.tables, **held})
+        works = plan_tables(self._reader, record, position, with_deferred=True, among=held)
+        outcomes = apply_works(self._session, self._task(works), works)
+        return {
+            work.relation_oid: result for work, result in outcomes if isinstance(result, Failure)
+        }
 
     def has_waiting_segments(self) -> bool:
         """Whether the spool has segments past the subscription's position.

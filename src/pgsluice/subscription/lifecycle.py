@@ -15,6 +15,9 @@ pair that is not in it cannot happen, and is refused. In words:
   spool keeps what follows the snapshot, and a copy that a crash cut off is begun again.
 - A renamed table goes ``d``, ``f`` as well: its rows are copied from the target that it had. In
   ``d`` the spool keeps what follows them. Where that cannot be, it is copied from the source.
+- Where only partitions came with rows, these are loaded in ``d``, ``f``: the target is brought to
+  the snapshot's position, and the partitions' rows are one commit more. In ``d`` the spool keeps
+  what follows the position that the target has. Where that cannot be, the table is copied.
 - A user who asks for a copy gets one in every state but ``u``, and allows it to replace a target
   that carries another source's position; but not one that another table here is applied to.
 - A table whose changes the spool no longer holds is copied, parked ones included.
@@ -67,6 +70,8 @@ class Event(StrEnum):
     never had, and its position hides what the new primary committed at such positions."""
     LOOK_SAME = "look: same rows"
     LOOK_COLUMNS = "look: columns were added"
+    LOOK_LEAVES = "look: load partitions"
+    """Partitions came with rows, and the stream tells all else."""
     LOOK_COPY = "look: copy again"
     """The look found what the stream does not tell."""
     LOOK_VERIFY = "look: verify"
@@ -82,6 +87,8 @@ class Event(StrEnum):
     COPY_WAITS = "copy waits"
     """For a lock, or for transactions that are open."""
     COPY_FINISHED = "copy finished"
+    LEAVES_LOADED = "partitions loaded"
+    LEAVES_GIVEN_UP = "partitions cannot be loaded alone"
     COPY_SUPERSEDED = "copy skipped, since the target has a later one"
     COPY_FAILED_PARK = "copy failed: park"
     COPY_FAILED_RETRY = "copy failed: retry"
@@ -129,6 +136,7 @@ _IGNORED_UNLESS_ACTIVE: Mapping[Event, Step | None] = dict.fromkeys(
         Event.TIMELINE_LEFT,
         Event.LOOK_SAME,
         Event.LOOK_COLUMNS,
+        Event.LOOK_LEAVES,
         Event.LOOK_COPY,
         Event.LOOK_VERIFY,
         Event.VERIFIED_EQUAL,
@@ -152,6 +160,7 @@ def _active(state: TableState) -> Mapping[Event, Step | None]:
         Event.TIMELINE_LEFT: (_I, None),
         Event.LOOK_SAME: (state, None),
         Event.LOOK_COLUMNS: (state, None),
+        Event.LOOK_LEAVES: (_D, None),
         Event.LOOK_COPY: (_I, None),
         Event.LOOK_VERIFY: (state, None),
         Event.VERIFIED_EQUAL: (state, None),
@@ -204,6 +213,8 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
             Event.COPY_PLANNED: (_D, None),
             Event.COPY_WAITS: (_D, None),
             Event.COPY_FINISHED: (_F, None),
+            Event.LEAVES_LOADED: (_F, None),
+            Event.LEAVES_GIVEN_UP: (_I, None),
             Event.COPY_SUPERSEDED: (_D, None),
             Event.COPY_FAILED_PARK: (_P, None),
             Event.COPY_FAILED_RETRY: (_D, None),

@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -52,6 +53,9 @@ logger = logging.getLogger(__name__)
 
 SNAPSHOT_TIMEOUT_S = 300.0
 _POLL_S = 0.5
+_CAPTURE_S = 60.0
+"""How long capture may need to come to a snapshot's position."""
+_CAPTURE_ONCE_S = 2.0
 _MOST_ROUNDS = 8
 """How many snapshots are read at the same time: one, and those of tables that came later."""
 
@@ -63,6 +67,7 @@ class TableCopies:
         session: Spark's session, which is asked for when there is a table to copy.
         tables: its tables.
         turns: all copies of the run.
+        catch_up: applies changes to tables in state ``d``.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class TableCopies:
         looks: CatalogLooks,
         report: Callable[[MetricsEvent], None],
         turns: CopyTurns,
+        catch_up: Callable[..., dict[int, Failure]],
     ) -> None:
         self._session = session
         self._config = config
@@ -81,6 +87,7 @@ class TableCopies:
         self._tables = tables
         self._looks = looks
         self._turns = turns
+        self._catch_up = catch_up
         self._pace = CopyPace(subscription.copy_rate)
         self._pauses = CopyPauses()
         self._waits_until = 0.0
@@ -125,7 +132,7 @@ class TableCopies:
         self._ask_for_locks()
         if not self.waiting():
             return
-        for round_ in self._free_rounds(stop.is_set, self._beside_stream):
+        for round_ in self._free_rounds(stop.is_set):
             if not self.waiting():
                 return
             thread = _CopyThread(
@@ -169,7 +176,7 @@ class TableCopies:
 
     def _copy_waiting(self, first: Snapshot | None, is_stopping: Callable[[], bool]) -> None:
         """Copy the tables that wait: first those that an earlier run has begun."""
-        rounds = self._free_rounds(is_stopping, lambda cores: cores)
+        rounds = self._free_rounds(is_stopping, is_alone=True)
         for round_ in rounds:
             if round_.begun_before():
                 self._claim(round_)
@@ -177,24 +184,26 @@ class TableCopies:
         self._copy_all(rounds[0], first, is_stopping)
 
     def _free_rounds(
-        self, is_stopping: Callable[[], bool], share: Callable[[int], int]
+        self, is_stopping: Callable[[], bool], *, is_alone: bool = False
     ) -> list[CopyRound]:
         """Rounds that may be begun: first those that go on with what an earlier run has begun.
 
         Args:
-            share: how many of Spark's cores the subscription's copies may have.
+            is_alone: nothing is streamed meanwhile.
         """
         taken = {thread.round.number for thread in self._running}
         rounds = [
-            self._round(number, is_stopping, share)
+            self._round(number, is_stopping, is_alone=is_alone)
             for number in range(_MOST_ROUNDS)
             if number not in taken
         ]
         return sorted(rounds, key=lambda round_: not round_.begun_before())
 
-    def _round(
-        self, number: int, is_stopping: Callable[[], bool], share: Callable[[int], int]
-    ) -> CopyRound:
+    def _round(self, number: int, is_stopping: Callable[[], bool], *, is_alone: bool) -> CopyRound:
+        def cores() -> int:
+            most = tasks_at_once(self._session())
+            return most if is_alone else self._beside_stream(most)
+
         return CopyRound(
             self._session,
             self._config,
@@ -205,8 +214,9 @@ class TableCopies:
             self._pauses,
             self._turns,
             self._pace,
+            self._catch_up_alone if is_alone else partial(self._catch_up, capture_s=_CAPTURE_S),
             number=number,
-            cores=lambda: share(tasks_at_once(self._session())),
+            cores=cores,
             is_stopping=is_stopping,
         )
 
@@ -270,7 +280,7 @@ class TableCopies:
         waiting = {
             oid: tables[oid]
             for oid in to_ask & tables.keys()
-            if tables[oid].state is TableState.INITIALISE and self._pauses.waits(oid, tables[oid])
+            if tables[oid].is_to_copy and self._pauses.waits(oid, tables[oid])
         }
         self._pauses.end(to_ask - waiting.keys())
         if not waiting:
@@ -303,6 +313,14 @@ class TableCopies:
                 "  → give the spool more room: it has to hold what is committed during the copy"
             ),
         )
+
+    def _catch_up_alone(
+        self, oids: Collection[int], position: Lsn, is_stopping: Callable[[], bool]
+    ) -> dict[int, Failure]:
+        """Bring tables to a snapshot's position, if capture has not ended before it: a run with
+        ``--once`` receives only what was committed at its start. Else the tables are copied."""
+        failures = self._catch_up(oids, position, is_stopping, capture_s=_CAPTURE_ONCE_S)
+        return {oid: replace(failure, remedy=Remedy.COPY) for oid, failure in failures.items()}
 
     def _is_streaming(self) -> bool:
         """Whether changes are applied to a table."""

@@ -92,7 +92,7 @@ class CopyBegun(SimpleEvent):
     position: Lsn
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, applied_through=self.position, old_target=None)
+        return replace(table, applied_through=self.position, old_target=None, load_leaves=())
 
 
 @dataclass(frozen=True)

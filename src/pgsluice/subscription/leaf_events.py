@@ -1,0 +1,83 @@
+"""Events of partitions that came with rows, which alone are loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pgsluice.errors import Failure, Remedy
+from pgsluice.lsn import Lsn
+from pgsluice.spool import TableRecord
+from pgsluice.subscription.lifecycle import Attempts, Event
+from pgsluice.subscription.look_events import LookedSame
+from pgsluice.subscription.table_events import COPY_ATTEMPTS, SimpleEvent
+
+
+@dataclass(frozen=True)
+class LookedLeaves(LookedSame):
+    """A look found new partitions with rows, and nothing else that the stream does not tell.
+
+    Attributes:
+        leaves: their OIDs.
+    """
+
+    event = Event.LOOK_LEAVES
+    leaves: frozenset[int] = frozenset()
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            self._looked(table), load_leaves=tuple(sorted(self.leaves)), error=None, deferred=False
+        )
+
+
+@dataclass(frozen=True)
+class LeavesLoaded(SimpleEvent):
+    """The target has the partitions' rows, and all else up to the snapshot.
+
+    Attributes:
+        position, timeline: the snapshot's.
+        version: the target's.
+        rows: how many were loaded.
+    """
+
+    event = Event.LEAVES_LOADED
+    position: Lsn
+    timeline: int
+    version: int
+    rows: int
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            table,
+            applied_through=self.position,
+            committed=self.position,
+            copied_at=self.position,
+            copied_on=self.timeline,
+            version=self.version,
+            rows=table.rows + self.rows,
+            load_leaves=(),
+            error=None,
+            deferred=False,
+        )
+
+
+@dataclass(frozen=True)
+class LeavesFailed:
+    """The partitions could not be loaded: what does not pass leads to a copy of the table."""
+
+    failure: Failure
+
+    def kind(self, attempts: Attempts) -> Event:
+        match self.failure.remedy:
+            case Remedy.WAIT | Remedy.LATER:
+                return Event.COPY_FAILED_WAIT
+            case Remedy.STOP:
+                return Event.COPY_FAILED_STOP
+            case Remedy.RETRY if attempts.failures + 1 < COPY_ATTEMPTS:
+                return Event.COPY_FAILED_RETRY
+            case Remedy.RETRY | Remedy.PARK | Remedy.COPY | Remedy.LOOK:
+                return Event.LEAVES_GIVEN_UP
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        if self.kind(attempts) is Event.LEAVES_GIVEN_UP:
+            return replace(table, load_leaves=(), error=None)
+        return replace(table, error=self.failure.message)
