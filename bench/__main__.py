@@ -25,9 +25,10 @@ from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
 LIVE = ("latency", "weight", "idle", "ten")
-WITH_SESSION = (*streams.WORKLOADS, "copy", "filtered")
+WITH_SESSION = (*streams.WORKLOADS, "filtered")
 NAMES = (
     *WITH_SESSION,
+    "copy",
     "decoder",
     "filters",
     "growth",
@@ -77,12 +78,12 @@ def measure(stage: Stage, names: set[str], *, draw: bool) -> list[Line]:
             for name in streams.WORKLOADS:
                 if name in names:
                     take(streams.measure(stage, name))
-            if "copy" in names:
-                take(copying.measure(stage))
             if "filtered" in names:
                 take(filtered.measure(stage))
     if "beside" in names:
         take(beside.measure(stage))
+    if "copy" in names:
+        take(copying.measure(stage))
     if "decoder" in names:
         take(decoders.measure())
     if "filters" in names:

@@ -163,11 +163,14 @@ class Stage:
         finally:
             shop.close()
 
-    def config(self, shop: Shop, slot: str, row_filter: str | None = None) -> Config:
+    def config(
+        self, shop: Shop, slot: str, row_filter: str | None = None, options: str = ""
+    ) -> Config:
         """A configuration with its own slot and folder; its file is ``config.path``.
 
         Args:
             row_filter: of a publication of pgsluice's own for ``orders``; None: without one.
+            options: more lines of the subscription.
         """
         own, names = "", ""
         if row_filter is not None:
@@ -191,6 +194,7 @@ retention = "1h"    # the commit times are read from the spool afterwards
 name = "lake"
 {names}
 sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
+{options}
 """
         )
         return load_config(path)
