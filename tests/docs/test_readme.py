@@ -42,10 +42,11 @@ def script(shop: Database, folder: Path) -> str:
 def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: Path) -> None:
     shop = database()
     shop.execute(
-        "CREATE TABLE orders (id int PRIMARY KEY, amount numeric(8,2), placed timestamptz)"
+        "CREATE TABLE orders (id int PRIMARY KEY, amount numeric(8,2), placed timestamptz)",
+        "INSERT INTO orders VALUES (0, 0.50, NULL)",
     )
     code = compile(script(shop, tmp_path), str(README), "exec")
-    exec(code, {})  # registers the subscription, so that nothing is missed from here on
+    exec(code, {})  # has the rows of the table, and nothing is missed from here on
     shop.execute(
         "INSERT INTO orders VALUES (1, 1.50, now()), (2, 2.50, NULL)",
         "UPDATE orders SET amount = 9 WHERE id = 2",
@@ -54,6 +55,7 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
     exec(code, {})
     rows = changes(tmp_path)
     assert [(row["_change_type"], row["id"], str(row["amount"])) for row in rows] == [
+        ("insert", 0, "0.50"),
         ("insert", 1, "1.50"),
         ("insert", 2, "2.50"),
         ("update_postimage", 2, "9.00"),
@@ -64,7 +66,7 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
         "_change_type", "_commit_version", "_commit_timestamp", "_ordinal", "_xid", "_absent",
         "_unfit", "_unfit_text",
     ]  # fmt: skip
-    assert set(rows[3]["_absent"]) == {"amount", "placed"}
+    assert set(rows[4]["_absent"]) == {"amount", "placed"}
     exec(code, {})
     assert len(changes(tmp_path)) == len(rows), "without new changes nothing is written again"
     await_end(tmp_path / "spool")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,3 +68,42 @@ def _filtered(spark: Any, shop: Database) -> None:
             assert sorted(row.id for row in rows) == ids, condition
     finally:
         spark.conf.unset(PUSHDOWN)
+
+
+def test_a_query_that_fails_among_the_first_rows_delivers_each_once(
+    spark: Any, database: MakeDatabase, tmp_path: Path
+) -> None:
+    shop = database()
+    shop.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+        "INSERT INTO orders SELECT generate_series(1, 500)",
+    )
+    stream = (
+        spark.readStream.format("pgoutput")
+        .options(dsn=shop.dsn, slot=shop.name, spool=str(tmp_path / "spool"), subscription="q")
+        .options(table="public.orders", starting_position="snapshot")
+        .load()
+    )
+    seen: list[int] = []
+
+    def broken(frame: Any, _number: int) -> None:
+        if frame.count():
+            raise RuntimeError("the sink is down")
+
+    def keep(frame: Any, _number: int) -> None:
+        seen.extend(row.id for row in frame.collect())
+
+    def run(each: Any) -> None:
+        (
+            stream.writeStream.foreachBatch(each)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+
+    with pytest.raises(Exception, match="the sink is down"):
+        run(broken)
+    shop.execute("INSERT INTO orders VALUES (501)")
+    run(keep)
+    assert sorted(seen) == list(range(1, 502))

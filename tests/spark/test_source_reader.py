@@ -312,7 +312,7 @@ def test_a_spool_without_a_start_position_has_no_tables(tmp_path: Path) -> None:
     [
         ({}, "needs the option subscription"),
         ({"subscription": "q", "ending_lsn": "0/1"}, "ending_lsn is for spark.read"),
-        ({"subscription": "q", "starting_position": "later"}, "neither earliest, now nor an LSN"),
+        ({"subscription": "q", "starting_position": "later"}, "earliest, now, snapshot nor an LSN"),
         (
             {"subscription": "q", "table": "a.b", "exclude_tables": "a.c"},
             "exclude_tables is for queries without table",

@@ -46,7 +46,7 @@ KNOWN = (
 )
 WALSENDER = ("proto_version", "streaming", "two_phase", "binary", "origin", "messages")
 """Options of START_REPLICATION, which the capture process sends to the server."""
-EARLIEST, NOW = "earliest", "now"
+EARLIEST, NOW, SNAPSHOT = "earliest", "now", "snapshot"
 OF_A_SNAPSHOT = (
     "snapshot",
     "dsn",
@@ -131,7 +131,7 @@ class SourceOptions:
         numeric: Spark's type for numeric without precision.
         json: Spark's type for json and jsonb.
         starting_position: where a new subscription of a stream starts: ``earliest`` (the spool's
-            start), ``now`` (its last commit) or an LSN. None:
+            start), ``now`` (its last commit), ``snapshot`` (with the table's rows) or an LSN. None:
             at the spool's start if it has no other subscription, else now.
         copy_workers: how many tasks, with a connection each, read a table's rows side by side.
         starting_lsn: where a batch read starts; this LSN itself is excluded.
@@ -200,6 +200,8 @@ class SourceOptions:
                 hint="add the option table, or remove columns",
                 option="columns",
             )
+        if values.get("starting_position") == SNAPSHOT:
+            _require(given, ("dsn", "table"), "a stream that starts with the rows of its table")
         return cls(**values)
 
 
@@ -315,13 +317,14 @@ def _lsn(name: str, text: str) -> Lsn:
 
 
 def _position(name: str, text: str) -> Lsn | str:
-    if text.lower() in (EARLIEST, NOW):
+    if text.lower() in (EARLIEST, NOW, SNAPSHOT):
         return text.lower()
     try:
         return Lsn.parse(text)
     except ValueError as error:
         raise ConfigError(
-            f"option {name}: {text!r} is neither {EARLIEST}, {NOW} nor an LSN such as 0/16B3748",
+            f"option {name}: {text!r} is neither {EARLIEST}, {NOW}, {SNAPSHOT} nor an LSN such as "
+            "0/16B3748",
             option=name,
         ) from error
 

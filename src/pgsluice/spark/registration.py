@@ -15,7 +15,7 @@ from typing import Any
 
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
-from pgsluice.spark.options import EARLIEST, SourceOptions
+from pgsluice.spark.options import EARLIEST, SNAPSHOT, SourceOptions
 from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord
 
 _LOG = logging.getLogger("pgsluice.spark")
@@ -78,7 +78,7 @@ class Registration:
             f"subscription {self._name} was read through {record.position} with another "
             "checkpoint, and this query has none: it would lack the changes before that",
             hint="set the former checkpointLocation; or choose where to start anew with the "
-            "option starting_position (now, earliest or an LSN)",
+            "option starting_position (now, earliest, snapshot or an LSN)",
             option="subscription",
         )
 
@@ -134,6 +134,8 @@ class Registration:
             position=position,
             query={"registration": uuid.uuid4().hex[:16], "reads": self._reads},
         )
+        if self._options.starting_position == SNAPSHOT:
+            record = replace(record, query={**record.query, "begins_with": SNAPSHOT})
         RecordStore.create(reader.spool.path, record)
         _LOG.warning("subscription %s starts at %s: %s", self._name, position, what)
         return record
@@ -151,11 +153,18 @@ class Registration:
                     option="starting_position",
                 )
             return wanted, "changes after it"
+        if wanted == SNAPSHOT:
+            return position, "the rows of its table, then changes"
         # Before a spool has a subscription it keeps everything, for its first reader.
         if wanted == EARLIEST or (wanted is None and not reader.spool.subscriptions()):
             return start, "all changes that the spool has"
         # Not the frontier: after a promotion, commits may come before it.
         return position, "changes that commit from now on"
+
+
+def begins_with_rows(record: SubscriptionRecord) -> bool:
+    """Whether the query's stream begins with the rows of its table."""
+    return record.query.get("begins_with") == SNAPSHOT
 
 
 def tag_of(record: SubscriptionRecord) -> str | None:

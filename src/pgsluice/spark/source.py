@@ -77,7 +77,7 @@ def _stream_options(given: Mapping[str, str]) -> SourceOptions:
     if SnapshotOptions.asked_for(given) is not None:
         raise ConfigError(
             "option snapshot is for spark.read only",
-            hint="remove it; a stream has the changes of its table",
+            hint="a stream begins with the rows of its table with starting_position = snapshot",
             option="snapshot",
         )
     options = SourceOptions.parse(given)

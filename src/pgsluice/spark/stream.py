@@ -19,11 +19,13 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.options import SourceOptions
 from pgsluice.spark.reading import ChangePartition, RowReader, plan
-from pgsluice.spark.registration import Registration, tag_of
+from pgsluice.spark.registration import Registration, begins_with_rows, tag_of
 from pgsluice.spark.retry import retry_transient
-from pgsluice.spark.spool_stream import POLL_S, Offset, SpoolStreamReader
+from pgsluice.spark.snapshot_start import OVER, RowsPartition, SnapshotStart, Stage, StagePartition
+from pgsluice.spark.spool_stream import POLL_S, Offset, SpoolStreamReader, lsn_of
 from pgsluice.spark.walsender_options import refuse_other_options
-from pgsluice.spool import SegmentInfo, SubscriptionRecord
+from pgsluice.spool import SegmentInfo, SpoolIdentity, SubscriptionRecord
+from pgsluice.spool.identity import read_identity
 from pgsluice.spool.lock import FileLock, subscription_lock
 from pgsluice.spool.scan import change_positions
 
@@ -54,6 +56,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         self._options = options
         self._subscription = options.subscription
         self._rows = RowReader.of(options, schema)
+        self._snapshot = SnapshotStart(options, self._rows.declared, self._identity)
         # Set only in the planning process, like the spool's reader.
         self._record: SubscriptionRecord | None = None
         self._lock: FileLock | None = None
@@ -68,7 +71,41 @@ class PgoutputStreamReader(SpoolStreamReader):
     def tag(self) -> Offset:
         """The registration, by which subscription and checkpoint know each other."""
         tag = None if self._record is None else tag_of(self._record)
-        return {} if tag is None else {"subscription": tag}
+        if self._record is None or tag is None:
+            return {}
+        own = {"subscription": tag}
+        return {**own, "snapshot": str(OVER)} if begins_with_rows(self._record) else own
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, like those below
+        """The registered position; a stream may have to begin with the rows of its table."""
+        offset = super().initialOffset()
+        return {**offset, "snapshot": str(Stage())} if "snapshot" in offset else offset
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Where the next batch ends; as long as rows are to be delivered, they come first."""
+        stage = _stage_of(start)
+        if stage.is_over:
+            return super().latestOffset(start, limit)
+        self.begin()
+        retry_transient(lambda: self.check(start))
+        self.look_after_capture()
+        position, after = retry_transient(
+            lambda: self._snapshot.next(
+                lsn_of(start), stage, start["subscription"], self._limits(limit)
+            )
+        )
+        return {**start, "lsn": str(position), "snapshot": str(after)}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a batch: of changes, or of the rows that the stream begins with."""
+        before, after = _stage_of(start), _stage_of(end)
+        if before.is_over:
+            return super().partitions(start, end)
+        self.begin()
+        retry_transient(lambda: self.check(end))
+        return retry_transient(
+            lambda: self._snapshot.partitions(before, after, end["subscription"])
+        )
 
     def check(self, offset: Offset) -> None:
         """Refuse an offset of another subscription, or of another registration of it.
@@ -82,6 +119,9 @@ class PgoutputStreamReader(SpoolStreamReader):
         """Move the registered position to ``start``: the spool may drop what lies before it."""
         assert self._record is not None
         if self._record.position != start:
+            if self.reader().frontier() < start:
+                return start  # capture has not come as far as the snapshot yet
+            self._snapshot.clear()  # its rows are delivered
             self.reader().segments(start, start)  # raises if the spool has dropped it
             self._registration().move(self._record, start)
         return start
@@ -92,11 +132,14 @@ class PgoutputStreamReader(SpoolStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One partition's rows; runs in a task."""
-        assert isinstance(partition, ChangePartition)
-        return self._rows.read(partition)
+        if isinstance(partition, ChangePartition):
+            return self._rows.read(partition)
+        assert isinstance(partition, StagePartition | RowsPartition)
+        return self._snapshot.read(partition)
 
     def stop(self) -> None:
         """End the query's own capture, and let another query have the subscription."""
+        self._snapshot.close()
         if self._keeper is not None:
             self._keeper.close()
         if self._lock is not None:
@@ -127,6 +170,11 @@ class PgoutputStreamReader(SpoolStreamReader):
             lock = subscription_lock(self._path, self._subscription, _LOCK_S)
             lock.acquire()
             self._lock = lock
+
+    def _identity(self) -> SpoolIdentity:
+        identity = read_identity(self._path)
+        assert identity is not None  # of a spool that the query has registered with
+        return identity
 
     def _registration(self) -> Registration:
         return Registration(self._options, self.reader)
@@ -162,6 +210,12 @@ class PgoutputStreamReader(SpoolStreamReader):
             time.sleep(POLL_S)
         ends = (info.end for info in reader.all_segments())
         return next((end for end in ends if end >= flushed), reader.position())
+
+
+def _stage_of(offset: Offset) -> Stage:
+    """How far the stream is with the rows that it begins with; most begin with none."""
+    text = offset.get("snapshot")
+    return OVER if text is None else Stage.of(text)
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

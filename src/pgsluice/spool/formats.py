@@ -29,9 +29,9 @@ RESTORE_STATE = (
 _CHECKSUM = b',"crc32":'
 
 
-def checksum(block: memoryview | bytes) -> int:
-    """The CRC-32 of a block."""
-    return zlib.crc32(block)
+def checksum(block: memoryview | bytes, before: int = 0) -> int:
+    """The CRC-32 of a block, or of all blocks with the checksum of those before it."""
+    return zlib.crc32(block, before)
 
 
 def damaged(path: str, why: str, hint: str = RESTORE_OBJECT) -> SpoolError:

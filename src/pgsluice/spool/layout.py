@@ -15,6 +15,7 @@
             subscriptions/<name>/record.json  lock  requests/  checkpoint/
                                  barrier.json  barrier.lock  barrier.answer.json
                                  copies.snapshot  copies.journal  copies.json
+                                 snapshot/complete.json  snapshot/<attempt>-<number>-<random>.arrow
 
 Numbers in names have leading zeros, so that names sort as what they stand for; they are
 hexadecimal, but for a part's number. A file with a name of another form is not the spool's: it is
@@ -52,6 +53,7 @@ SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
 BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier.answer.json"
 COPY_SNAPSHOT, COPY_JOURNAL, COPY_STATUS = "copies.snapshot", "copies.journal", "copies.json"
 """The first two are those of the first round of copies: see :func:`copy_files`."""
+SNAPSHOT_ROWS, SNAPSHOT_COMPLETE = "snapshot", "complete.json"
 
 _LSN = "([0-7][0-9A-F]{15})"
 _SEGMENT = re.compile(rf"\A{_LSN}-{_LSN}-([0-9A-F]{{8}})(\.ref)?\.arrow\Z")

@@ -236,7 +236,7 @@ def _write_durably(path: Path, fill: Callable[[BinaryIO], None]) -> int:
     return size
 
 
-def write_all(file: BinaryIO | FileIO, data: bytes) -> None:
+def write_all(file: BinaryIO | FileIO, data: bytes | memoryview) -> None:
     """Write all of ``data`` to an unbuffered file, whose ``write`` may write only a part."""
     view = memoryview(data)
     while view:

@@ -1,0 +1,233 @@
+"""The rows that a stream begins with: files of its subscription, until they are delivered.
+
+Rows of a snapshot that is gone cannot be read again, and Spark repeats a batch after a crash. So
+tasks write the rows here first, and batches read them here. One attempt has files of its own. Only
+when all of them are durable, the file with their names is written; without it they count for
+nothing.
+
+::
+
+    <spool>/subscriptions/<name>/snapshot/complete.json
+                                          <attempt>-<number>-<random>.arrow
+
+A file of rows is a stream of Arrow batches, and behind it JSON with its checksum, and the length of
+that JSON.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from pgsluice.errors import SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spool.formats import (
+    FORMAT,
+    checksum,
+    damaged,
+    decode_file,
+    decode_json,
+    encode_json,
+)
+from pgsluice.spool.layout import SNAPSHOT_COMPLETE, SNAPSHOT_ROWS, subscription_folder
+from pgsluice.spool.storage import LocalStorage, make_folder, write_all
+
+_LENGTH_BYTES = 4
+_BEGIN_ANEW = (
+    "restore the file; without it, empty what the query has written, and start it with another "
+    "checkpointLocation"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowFile:
+    """A file of rows, and how many it has."""
+
+    name: str
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteSnapshot:
+    """All rows of a snapshot.
+
+    Attributes:
+        position: of the snapshot.
+        files: in the order in which they are delivered.
+    """
+
+    position: Lsn
+    files: tuple[RowFile, ...]
+
+
+class SnapshotFiles:
+    """The files of one subscription; it pickles.
+
+    Args:
+        spool: the spool's folder.
+        subscription: the subscription's name.
+    """
+
+    def __init__(self, spool: Path, subscription: str) -> None:
+        self.folder = subscription_folder(spool, subscription) / SNAPSHOT_ROWS
+
+    def begin(self) -> None:
+        """Delete what there is, for a new attempt."""
+        self.clear()
+        make_folder(self.folder)
+
+    def clear(self) -> None:
+        """Delete all files."""
+        if self.folder.is_dir():
+            # First, since the others count for nothing without it.
+            (self.folder / SNAPSHOT_COMPLETE).unlink(missing_ok=True)
+            shutil.rmtree(self.folder)
+
+    def write(
+        self, attempt: str, number: int, batches: Iterable[pa.RecordBatch], schema: pa.Schema
+    ) -> None:
+        """Write the rows of one portion durably; in a task.
+
+        If the folder is gone, a newer attempt has begun, and nothing is written.
+        """
+        if not self.folder.is_dir():
+            return
+        name = f"{attempt}-{number:06d}-{secrets.token_hex(4)}.arrow"
+        LocalStorage(self.folder).put(name, lambda file: _fill(file, batches, schema))
+
+    def written(self, attempt: str) -> dict[int, RowFile]:
+        """The files of an attempt, by the portion's number.
+
+        Of two files of a portion, which two tasks wrote, the first by name counts: their rows are
+        the same.
+        """
+        files: dict[int, RowFile] = {}
+        for path in sorted(self.folder.glob(f"{attempt}-*.arrow")):
+            number = int(path.name.split("-")[1])
+            if number not in files:
+                with pa.memory_map(str(path)) as file:
+                    trailer = _Trailer.of(memoryview(file.read_buffer()), path)
+                files[number] = RowFile(path.name, trailer.rows, trailer.size_bytes)
+        return files
+
+    def finish(self, snapshot: CompleteSnapshot, registration: str) -> None:
+        """Write durably that these files are all rows of the snapshot.
+
+        Args:
+            registration: of the subscription; another one does not have the rows.
+        """
+        raw = {
+            "format": FORMAT,
+            "file": SNAPSHOT_COMPLETE,
+            "registration": registration,
+            "position": str(snapshot.position),
+            "files": [[file.name, file.rows, file.size_bytes] for file in snapshot.files],
+        }
+        LocalStorage(self.folder).replace(SNAPSHOT_COMPLETE, encode_json(raw))
+
+    def complete(self, registration: str) -> CompleteSnapshot | None:
+        """The rows, if all of them are written.
+
+        Raises:
+            SpoolError: the file that says so is damaged.
+        """
+        path = self.folder / SNAPSHOT_COMPLETE
+        data = LocalStorage(self.folder).read(SNAPSHOT_COMPLETE)
+        if data is None:
+            return None
+        raw = decode_file(data, str(path), _BEGIN_ANEW)
+        if raw.get("registration") != registration:
+            return None
+        files = tuple(RowFile(str(name), int(rows), int(size)) for name, rows, size in raw["files"])
+        return CompleteSnapshot(Lsn.parse(raw["position"]), files)
+
+    def read(self, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of a file; in a task.
+
+        Raises:
+            SpoolError: the file is missing or damaged, or its rows have another schema.
+        """
+        path = self.folder / name
+        try:
+            with pa.memory_map(str(path)) as source:
+                data = source.read_buffer()
+        except OSError as error:
+            raise SpoolError(
+                f"{path}: {error.strerror or error}", hint=_BEGIN_ANEW, path=str(path)
+            ) from error
+        trailer = _Trailer.of(memoryview(data), path)
+        body = data.slice(0, trailer.size_bytes)
+        if checksum(memoryview(body)) != trailer.crc:
+            raise damaged(str(path), "the checksum is wrong", _BEGIN_ANEW)
+        reader = pa.ipc.open_stream(body)
+        if reader.schema != schema:
+            raise SpoolError(
+                f"{path} has rows with other columns or types than the query",
+                hint="start the query with the options and the table's columns that it had, or "
+                "with another checkpointLocation",
+                path=str(path),
+            )
+        yield from reader
+
+
+class _Summed(io.RawIOBase):
+    """A file that counts and sums up what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.size_bytes = 0
+        self.crc = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:  # the types of buffers have no common name before 3.12
+        view = memoryview(data)
+        write_all(self._file, view)
+        self.size_bytes += len(view)
+        self.crc = checksum(view, self.crc)
+        return len(view)
+
+
+def _fill(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    summed, rows = _Summed(file), 0
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        pa.PythonFile(summed, mode="w") as sink,
+        pa.ipc.new_stream(sink, schema, options=options) as writer,
+    ):
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += len(batch)
+    trailer = encode_json({"rows": rows, "bytes": summed.size_bytes, "rows_crc32": summed.crc})
+    write_all(file, trailer + len(trailer).to_bytes(_LENGTH_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trailer:
+    """What stands behind the rows of a file."""
+
+    rows: int
+    size_bytes: int
+    crc: int
+
+    @classmethod
+    def of(cls, data: memoryview, path: Path) -> _Trailer:
+        """Read it from a file's last bytes, or from all of them.
+
+        Raises:
+            SpoolError: the file is damaged.
+        """
+        length = int.from_bytes(data[-_LENGTH_BYTES:])
+        raw = decode_json(bytes(data[-length - _LENGTH_BYTES : -_LENGTH_BYTES]))
+        if raw is None:
+            raise damaged(str(path), "its end is not that of a file of rows", _BEGIN_ANEW)
+        return cls(int(raw["rows"]), int(raw["bytes"]), int(raw["rows_crc32"]))
