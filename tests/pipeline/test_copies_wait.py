@@ -11,6 +11,8 @@ from tests.support.databases import MakeDatabase
 from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline
 
+from pgsluice.config import load_config
+from pgsluice.monitor.status import read_status
 from pgsluice.spool import TableState, find_record
 from pgsluice.subscription import copy_pauses, copy_round
 
@@ -57,3 +59,24 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
             one.wait_until(lambda: one.table("locked").is_active)
             assert one.table("locked").error is None
         one.assert_equal("locked", "free")
+
+
+def test_status_says_that_a_copy_waits_for_its_rate(
+    database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second range would begin after a minute: the run is stopped before."""
+    use_local_spark(monkeypatch)
+    monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
+    one = pipeline(shop := database(), extra='copy_rate = "1 KiB"')
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, note text)",
+        "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 2000) i",
+    )
+
+    def waits_for() -> str:
+        subscriptions = read_status(load_config(one.path)).subscriptions
+        copies = [subscription.copies.tables for subscription in subscriptions]
+        return "".join(copy.waits_for for tables in copies for copy in tables.values())
+
+    with one.live():
+        one.wait_until(lambda: waits_for() == "the rate that copy_rate allows")

@@ -11,7 +11,7 @@ from pgsluice.copy.journal import CopyJournal
 from pgsluice.copy.progress import CopyCounts
 from pgsluice.copy.renamed import CopyRenamed
 from pgsluice.copy.tasks import LOCK_PATIENCE_S, TableCopy, stage_tables
-from pgsluice.copy.turns import CopyPace, CopyTurns
+from pgsluice.copy.turns import CopyPace, CopyTurn, CopyTurns
 
 __all__ = [
     "LOCK_PATIENCE_S",
@@ -21,6 +21,7 @@ __all__ = [
     "CopyRenamed",
     "CopyResult",
     "CopyTables",
+    "CopyTurn",
     "CopyTurns",
     "CopyWork",
     "TableCopy",

@@ -18,6 +18,7 @@ from pgsluice.copy import (
     CopyPace,
     CopyResult,
     CopyTables,
+    CopyTurn,
     CopyTurns,
     CopyWork,
     TableCopy,
@@ -307,9 +308,7 @@ class CopyRound:
             if journal is not None:
                 self._kept.still_needed()
             self._warn_of_age()
-            is_waiting = turn.wanted_bytes is not None and not turn.running
-            why = "its turn among the copies that are read" if is_waiting else ""
-            self._counts.wait(self._works, why)
+            self._counts.wait(self._works, "" if turn.running else self._waits_for_now(turn))
             self._counts.tend()
             return self._cores()
 
@@ -329,6 +328,13 @@ class CopyRound:
             if isinstance(result, Failure) and result.remedy is Remedy.WAIT:
                 waiting = result
         return waiting
+
+    def _waits_for_now(self, turn: CopyTurn) -> str:
+        """What a round waits for that reads nothing, for people; empty: for nothing."""
+        if not self._pace.may_begin():
+            return "the rate that copy_rate allows"
+        is_waiting = turn.wanted_bytes is not None
+        return "its turn among the copies that are read" if is_waiting else ""
 
     def _say_waits(self, copy: TableCopy) -> None:
         """Have the record say whether a table is locked."""
