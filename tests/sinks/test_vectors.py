@@ -287,6 +287,10 @@ class TestForeignCommits:
         DeltaTable(location(sink)).alter.add_constraint({"positive": "id > 0"})
         with pytest.raises(TableError, match=r"a constraint \(positive\)"):
             apply(sink, update(1, 3), 120)
+        hinted = writer_of(replace(sink, merge_tables={"public.t": "on_write"}))
+        hinted.apply(net(update(1, 3)), Lsn(120))
+        hinted.maintain([])
+        assert rows_of(sink) == [row(1, 3, "big")]
 
 
 @pytest.mark.parametrize("merge", ["on_read", "auto", "on_write"])
