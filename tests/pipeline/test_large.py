@@ -29,7 +29,7 @@ def arm_workers(spark: SparkSession, specification: str, folder: Path) -> None:
             time.sleep(0.01)
         failpoints.arm(specification)
 
-    results = run_tasks(spark, arm, [0, 1])
+    results = run_tasks(spark.sparkContext, arm, [0, 1])
     assert not [result for _, result in results if isinstance(result, Failure)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -40,31 +39,28 @@ def test_the_jars_with_most_classes_come_after_the_users_and_before_the_others(
 
 
 def test_the_scripts_find_spark_without_its_archive_of_pyspark(
-    spark_folder: Path, monkeypatch: pytest.MonkeyPatch
+    spark_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    home = jvm._home(folder, spark_folder)
+    assert (home / "bin" / "spark-submit").is_file()
+    assert [path.name for path in (home / "jars").iterdir()] == ["spark-launcher_2.13-4.2.1.jar"]
+    assert not (home / "python").exists()
+    # Else the JVM starts processes that look for the data sources of all packages.
+    assert not Path(jvm._environment(home, home / "c")["PYSPARK_DRIVER_PYTHON"]).exists()
+
+
+def test_what_the_jvm_says_is_read() -> None:
+    said = b"\0\0\x9c\x40" + b"\0\0\0\x06" + b"secret"
+    assert jvm._port_and_secret(said) == (40000, "secret")
+
+
+@pytest.mark.parametrize("name", ["SPARK_HOME", "PYSPARK_GATEWAY_PORT"])
+def test_a_spark_that_the_user_chose_is_started_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.setenv("SPARK_LAUNCHER_OPTS", "-Xmx64m")
-    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "python3")
-    with jvm._quick_scripts(spark_folder):
-        home = Path(os.environ["SPARK_HOME"])
-        assert (home / "bin" / "spark-submit").is_file()
-        assert [path.name for path in (home / "jars").iterdir()] == [
-            "spark-launcher_2.13-4.2.1.jar"
-        ]
-        assert not (home / "python").exists()
-        assert os.environ["SPARK_LAUNCHER_OPTS"] == "-Xmx64m", "the user's own"
-        # Else the JVM starts processes that look for the data sources of all packages.
-        assert not Path(os.environ["PYSPARK_DRIVER_PYTHON"]).exists()
-    assert not home.exists()
-    assert "SPARK_HOME" not in os.environ
-    assert os.environ["SPARK_LAUNCHER_OPTS"] == "-Xmx64m"
-    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "python3"
-
-
-def test_a_spark_that_the_user_chose_is_started_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SPARK_HOME", raising=False)
     assert jvm._spark_of_pyspark() is not None
-    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    monkeypatch.setenv(name, "/opt/spark")
     assert jvm._spark_of_pyspark() is None
-    with jvm._quick_scripts(None):
-        assert os.environ["SPARK_HOME"] == "/opt/spark"

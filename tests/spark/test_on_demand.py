@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,8 +30,25 @@ def test_it_starts_once_whoever_asks() -> None:
         return session()
 
     with ThreadPoolExecutor(3) as threads:
-        assert list(threads.map(ask, range(3))) == [session.running] * 3
+        assert list(threads.map(ask, range(3))) == begun * 3
     assert len(begun) == 1
+
+
+def test_its_context_is_there_before_it() -> None:
+    asked: list[str] = []
+
+    def start() -> Any:
+        asked.append("session")
+        return SimpleNamespace(sparkContext="its context")
+
+    def start_context() -> Any:
+        asked.append("context")
+        return "a context"
+
+    early = SessionOnDemand(start, start_context)
+    assert (early.context(), early.running, asked) == ("a context", "a context", ["context"])
+    given = SessionOnDemand(start)
+    assert (given.context(), given.running) == ("its context", "its context")
 
 
 def test_all_who_ask_get_the_error_of_its_start() -> None:

@@ -7,7 +7,11 @@ import sys
 
 import pytest
 
-LOADED = "import sys, {room}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+LOADED = """
+import sys
+from {room} import *
+print(*sorted({{name.partition('.')[0] for name in sys.modules}}))
+"""
 
 
 @pytest.mark.parametrize("room", ["pgsluice.spool", "pgsluice.columnar"])
@@ -18,3 +22,12 @@ def test_importing_the_room_loads_neither_psycopg_nor_spark(room):
     loaded = set(done.stdout.split())
     assert "pyarrow" in loaded
     assert not loaded & {"psycopg", "psycopg_binary", "pyspark", "deltalake", "pydantic", "pandas"}
+
+
+def test_a_run_loads_what_the_jvm_does_not_wait_for_beside_it():
+    starts = "pgsluice.cli.app, pgsluice.monitor.live, pgsluice.subscription.run"
+    command = f"import sys, {starts}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True
+    )
+    assert not set(done.stdout.split()) & {"numpy", "pyarrow", "pyspark", "psycopg", "deltalake"}

@@ -15,6 +15,7 @@ from pgsluice.copy import CopyTurns
 from pgsluice.errors import Failure, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
+from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spool import (
     OldTarget,
     Owner,
@@ -87,8 +88,9 @@ def driver_of(
         "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), known
     )
     store = RecordStore.create(maker.path, record)
+    spark = SessionOnDemand(cast(Any, None))  # nobody asks for it
     return SubscriptionDriver(
-        cast(Any, None), config, config.subscription("lake"), store, report, CopyTurns()
+        spark, config, config.subscription("lake"), store, report, CopyTurns()
     )
 
 

@@ -217,7 +217,7 @@ def loop_of(
 def started(session: object) -> SessionOnDemand:
     """A session that runs already."""
     on_demand = SessionOnDemand(lambda: cast(Any, session))
-    on_demand()
+    on_demand.context()
     return on_demand
 
 

@@ -22,7 +22,7 @@ from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, size_bytes
 from pgsluice.spark.tasks import run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 Stage = Callable[[Sequence[tuple[CopyWork, Portion]]], list[StagedRows | Failure]]
 
@@ -169,7 +169,7 @@ class _LockedTables:
 
 
 def stage_tables(
-    session: Callable[[], SparkSession],
+    context: Callable[[], SparkContext],
     stage: Stage,
     copies: Sequence[TableCopy],
     turn: CopyTurn,
@@ -196,7 +196,7 @@ def stage_tables(
     """
     yield from (copy for copy in copies if copy.is_staged)
     left = [copy for copy in copies if not copy.is_staged]
-    run = partial(_run, session, stage)
+    run = partial(_run, context, stage)
     try:
         queue = _Queue(_tasks(left, max(1, turn.look())))
         with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
@@ -300,10 +300,10 @@ class _Staging:
 
 
 def _run(
-    session: Callable[[], SparkSession], stage: Stage, task: _Task
+    context: Callable[[], SparkContext], stage: Stage, task: _Task
 ) -> list[StagedRows | Failure]:
     works = [(copy.work, copy.portions[number]) for copy, number in task.portions]
-    ((_, results),) = run_tasks(session(), stage, [works])
+    ((_, results),) = run_tasks(context(), stage, [works])
     return [results] * len(works) if isinstance(results, Failure) else results
 
 

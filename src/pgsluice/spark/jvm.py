@@ -1,6 +1,6 @@
 """Starts the JVM of a session, and that of ``pgsluice run`` so that it is ready sooner.
 
-Four things cost seconds of CPU at each start, and ``pgsluice run`` on one machine needs none:
+Five things cost seconds at each start, and ``pgsluice run`` on one machine needs none:
 
 - The JVM looks for each of 10,000 classes in nearly 300 jars, one after the other. The jars that
   have most of these classes come first in its class path.
@@ -9,6 +9,7 @@ Four things cost seconds of CPU at each start, and ``pgsluice run`` on one machi
   package.
 - Spark starts four processes to look for data sources in the installed packages. It does not if
   there is no Python of the driver; a task brings the path of its own Python.
+- PySpark starts the JVM when it has been imported itself. It can be imported beside it.
 - Spark's scripts start a JVM that only prints the command for the real one. It needs no optimising
   compiler.
 
@@ -19,18 +20,28 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
+import signal
+import struct
+import subprocess
+import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from pgsluice.spool.storage import make_folder
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 _LARGEST_LOG_BYTES = 4 << 20
 _CLASS_PATH = "spark.driver.extraClassPath"
-_HOME = "SPARK_HOME"
-_DRIVERS_PYTHON = "PYSPARK_DRIVER_PYTHON"
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_POLL_S = 0.01
 _SCRIPT_FLAGS = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _FIRST_JARS = (
     "spark-catalyst_", "scala-library-", "spark-core_", "scala-reflect-", "spark-sql-api_",
@@ -41,7 +52,9 @@ _FIRST_JARS = (
 """How the names of the jars begin from which a session loads most of its classes."""
 
 
-def launch(settings: Mapping[str, str], app_name: str, log: Path, *, is_quick: bool) -> None:
+def launch(
+    settings: Mapping[str, str], app_name: str, log: Path, *, is_quick: bool
+) -> SparkContext | None:
     """Start the JVM and its Spark context, with the JVM's stderr in a file.
 
     The builder of sessions would let the JVM write to this process's stderr. A process has one JVM:
@@ -53,37 +66,112 @@ def launch(settings: Mapping[str, str], app_name: str, log: Path, *, is_quick: b
         log: the file.
         is_quick: for a session on this machine whose process runs nothing but pgsluice. It does not
             know the data sources of installed packages by their names.
-    """
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
 
-    if getattr(SparkContext, "_gateway", None) is not None:
-        return
+    Returns:
+        the context; None: the JVM runs already.
+    """
+    if _has_gateway():
+        return None
     if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES:
         log.replace(f"{log}.1")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
+    make_folder(log.parent)
     log.touch(mode=0o600)
     spark = _spark_of_pyspark() if is_quick else None
-    if spark is not None:
-        settings = {**settings, _CLASS_PATH: _class_path(spark, settings.get(_CLASS_PATH))}
-    conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
-    with log.open("ab") as file, _quick_scripts(spark):
-        try:
-            gateway = launch_gateway(conf, popen_kwargs={"stderr": file})  # type: ignore[no-untyped-call]
-        except Exception as error:
-            # PySpark's frames refer to the process: it stays a zombie until they let it go.
-            traceback.clear_frames(error.__traceback__)
-            raise
+    settings = {"spark.app.name": app_name, **settings}
+    with log.open("ab") as file:
+        gateway = _gateway(settings, file) if spark is None else _quick(spark, settings, file)
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf().setAll(list(settings.items()))
     context: Any = SparkContext(conf=conf, gateway=gateway)
     # It would print a traceback when the JVM ends: the error says it.
     context._accumulatorServer.handle_error = lambda *_: None
+    return context  # type: ignore[no-any-return]
+
+
+def _has_gateway() -> bool:
+    """Whether PySpark was imported, and has a JVM."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    return getattr(context, "_gateway", None) is not None
+
+
+def _gateway(settings: Mapping[str, str], stderr: BinaryIO) -> Any:
+    """Start the JVM as PySpark does it, and connect to it."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf().setAll(list(settings.items()))
+    try:
+        return launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
+    except Exception as error:
+        # PySpark's frames refer to the process: it stays a zombie until they let it go.
+        traceback.clear_frames(error.__traceback__)
+        raise
+
+
+def _quick(spark: Path, settings: Mapping[str, str], stderr: BinaryIO) -> Any:
+    """Start the JVM, import PySpark beside it, and connect to it.
+
+    Args:
+        spark: the folder of the Spark that was installed with PySpark.
+    """
+    jars = {_CLASS_PATH: _class_path(spark, settings.get(_CLASS_PATH))}
+    options = [f"--conf={name}={value}" for name, value in {**settings, **jars}.items()]
+    with tempfile.TemporaryDirectory(prefix="pgsluice-spark-") as folder:
+        home = _home(Path(folder), spark)
+        connection = home / "connection"
+        process = subprocess.Popen(
+            [home / "bin" / "spark-submit", *options, *_submit_arguments()],
+            stdin=subprocess.PIPE,  # the JVM ends when it is closed
+            stderr=stderr,
+            env={**_SCRIPT_FLAGS, **os.environ, **_environment(home, connection)},
+            # Ctrl-C in a terminal is for this process, which ends the JVM.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        )
+        try:
+            import pyspark.java_gateway  # noqa: F401 - while the JVM starts
+
+            while not connection.exists():
+                if process.poll() is not None:
+                    raise ChildProcessError(f"the JVM ended with exit code {process.returncode}")
+                time.sleep(_POLL_S)
+            gateway = _connected(*_port_and_secret(connection.read_bytes()))
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    gateway.proc = process
+    return gateway
+
+
+def _submit_arguments() -> list[str]:
+    return shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+
+
+def _port_and_secret(said: bytes) -> tuple[int, str]:
+    """What the JVM writes for PySpark: a port, and a text after its length, big-endian."""
+    port, length = struct.unpack_from(">ii", said)
+    return port, said[8 : 8 + length].decode()
+
+
+def _connected(port: int, secret: str) -> Any:
+    """PySpark's gateway to a JVM that runs."""
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ.update({_PORT: str(port), _SECRET: secret})
+    try:
+        return launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ[_PORT], os.environ[_SECRET]
 
 
 def _spark_of_pyspark() -> Path | None:
     """The folder of the Spark that was installed with PySpark; None if another one is chosen."""
     spec = find_spec("pyspark")
-    if _HOME in os.environ or os.name != "posix" or spec is None or spec.origin is None:
+    is_chosen = "SPARK_HOME" in os.environ or _PORT in os.environ
+    if is_chosen or os.name != "posix" or spec is None or spec.origin is None:
         return None
     spark = Path(spec.origin).parent
     return spark if (spark / "jars").is_dir() else None
@@ -96,33 +184,32 @@ def _class_path(spark: Path, of_user: str | None) -> str:
     return os.pathsep.join([*([of_user] if of_user else []), *dict.fromkeys(first), f"{jars}/*"])
 
 
-@contextmanager
-def _quick_scripts(spark: Path | None) -> Iterator[None]:
-    """A block in which Spark's scripts find what they need of ``SPARK_HOME``, and nothing else.
+def _home(folder: Path, spark: Path) -> Path:
+    """A SPARK_HOME in which Spark's scripts find what they need, and nothing else.
 
-    The JVM has every jar from its class path: nobody needs that folder once the JVM runs.
+    The JVM has every jar from its class path: nobody needs the folder once the JVM runs.
     """
-    if spark is None:
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="pgsluice-spark-") as folder:
-        home = Path(folder)
-        for name in ("bin", "conf"):
-            if (spark / name).is_dir():
-                (home / name).symlink_to(spark / name)
-        (home / "jars").mkdir()
-        for jar in (spark / "jars").glob("spark-launcher_*.jar"):
-            (home / "jars" / jar.name).symlink_to(jar)
-        before = dict(os.environ)
-        os.environ.update({**_SCRIPT_FLAGS, **before, _HOME: folder})
-        os.environ[_DRIVERS_PYTHON] = str(home / "none")
-        try:
-            yield
-        finally:
-            for name in (*_SCRIPT_FLAGS, _HOME, _DRIVERS_PYTHON):
-                os.environ.pop(name)
-                if name in before:
-                    os.environ[name] = before[name]
+    for name in ("bin", "conf"):
+        if (spark / name).is_dir():
+            (folder / name).symlink_to(spark / name)
+    (folder / "jars").mkdir()
+    for jar in (spark / "jars").glob("spark-launcher_*.jar"):
+        (folder / "jars" / jar.name).symlink_to(jar)
+    return folder
+
+
+def _environment(home: Path, connection: Path) -> dict[str, str]:
+    """The environment of Spark's scripts.
+
+    Args:
+        connection: the file in which the JVM says how it is reached.
+    """
+    return {
+        "SPARK_HOME": str(home),
+        "SPARK_CONNECT_MODE": "0",
+        "PYSPARK_DRIVER_PYTHON": str(home / "none"),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
+    }
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -1,39 +1,73 @@
-"""A Spark session that is started when it is first needed."""
+"""A Spark session that is started when it is first needed, and its context before it.
+
+Jobs of tasks need the context only. A session's own classes take the JVM nearly as long as the
+context, so the first tables are copied while they are loaded.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 
 class SessionOnDemand:
-    """Gives the session; several threads may ask for it.
+    """Gives the session, or its context; several threads may ask for them.
 
     Args:
-        start: starts it; called once. If it raises, all who ask get its error.
-
-    Attributes:
-        running: the session; None while nobody has asked for it.
+        start: gives the session, and starts it if nobody has; called once.
+        start_context: gives the context in the same way; None: it is the session's. If one of the
+            two raises, all who ask for it get its error.
     """
 
-    def __init__(self, start: Callable[[], SparkSession]) -> None:
-        self.running: SparkSession | None = None
-        self._start = start
+    def __init__(
+        self,
+        start: Callable[[], SparkSession],
+        start_context: Callable[[], SparkContext] | None = None,
+    ) -> None:
+        self._session = _Once(start)
+        self._context = _Once(start_context or (lambda: self._session().sparkContext))
+
+    def __call__(self) -> SparkSession:
+        return self._session()
+
+    def context(self) -> SparkContext:
+        """The context, in which jobs of tasks run."""
+        return self._context()
+
+    @property
+    def running(self) -> SparkContext | None:
+        """The context; None while nobody has asked for it."""
+        return self._context.result
+
+
+class _Once(Generic[T]):
+    """A call that is made once, whoever asks for its result.
+
+    Attributes:
+        result: None while nobody has asked for it.
+    """
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self.result: T | None = None
+        self._call = call
         self._error: BaseException | None = None
         self._lock = threading.Lock()
 
-    def __call__(self) -> SparkSession:
+    def __call__(self) -> T:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            if self.running is None:
+            if self.result is None:
                 try:
-                    self.running = self._start()
+                    self.result = self._call()
                 except BaseException as error:
                     self._error = error
                     raise
-            return self.running
+            return self.result

@@ -14,8 +14,10 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
 from pgsluice.spark.errors import spark_errors, summarize_error
@@ -23,6 +25,7 @@ from pgsluice.spark.java import require_java
 from pgsluice.spark.jvm import launch
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 OLDEST_SPARK = (4, 2)
@@ -70,61 +73,67 @@ def require_spark() -> None:
         ConfigError: pyspark is missing or older than 4.2.
     """
     try:
-        import pyspark
+        version = _spark_version()
     except ImportError as error:
         raise ConfigError(
             "pyspark is not installed",
             hint="pip install 'pgsluice[spark]', or use the platform's own pyspark, 4.2 or newer",
         ) from error
-    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    if version < OLDEST_SPARK:
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SPARK:
         raise ConfigError(
-            f"pyspark {pyspark.__version__} cannot stream from a Python source with limits",
+            f"pyspark {version} cannot stream from a Python source with limits",
             hint="pgsluice needs Spark 4.2 or newer",
-            version=pyspark.__version__,
+            version=version,
         )
 
 
-def build_session(
-    settings: Mapping[str, str],
-    app_name: str,
-    *,
-    log: Path | None = None,
-    owns_process: bool = False,
-) -> SparkSession:
+def _spark_version() -> str:
+    """PySpark's version, without its import if its package says it: that takes 0.3 s.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    if "pyspark" not in sys.modules:
+        with suppress(PackageNotFoundError):
+            return installed_version("pyspark")
+    import pyspark
+
+    return str(pyspark.__version__)
+
+
+def build_session(settings: Mapping[str, str], app_name: str) -> SparkSession:
     """Start a session, or return the running one.
 
     Args:
         settings: Spark settings, which override the defaults.
         app_name: the application's name in Spark's logs.
-        log: the file that a new JVM's stderr goes to; None: to this process's stderr.
-        owns_process: this process runs nothing but pgsluice.
 
     Raises:
         ConfigError: PySpark or Java is missing or too old.
     """
-    require_spark()
-    require_java()
+    _prepare()
     from pyspark.sql import SparkSession
 
-    # Otherwise the workers would be the python3 of PATH, which may lack pgsluice.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    merged = merged_settings(settings)
-    if log is not None:
-        launch(merged, app_name, log, is_quick=owns_process and is_local(merged["spark.master"]))
     builder = SparkSession.builder.appName(app_name)
-    for name, value in merged.items():
+    for name, value in merged_settings(settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
+def _prepare() -> None:
+    require_spark()
+    require_java()
+    # Otherwise the workers would be the python3 of PATH, which may lack pgsluice.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
 class StartingSession(threading.Thread):
-    """A session that starts in a thread, from the creation of this object on.
+    """A session that starts in a thread, from :meth:`begin` on.
 
     The JVM takes seconds to start and cannot be interrupted meanwhile: other work is done beside
     it, and the start can be abandoned. In a thread, PySpark also does not replace our handler of
-    SIGINT.
+    SIGINT. The context, which is all that jobs of tasks need, is there before the session.
 
     Args:
         settings: as for :func:`build_session`.
@@ -142,16 +151,25 @@ class StartingSession(threading.Thread):
         self._app_name = app_name
         self._log = log
         self._owns_process = owns_process
-        self._log_bytes = log.stat().st_size if log.exists() else 0
+        self._log_bytes = 0
         self._lock = threading.Lock()
-        self._is_abandoned = False
-        self._is_taken = False
+        self._has_begun = False
+        self._has_ended = False
+        self._context: SparkContext | None = None
+        self._has_context, self._has_session = threading.Event(), threading.Event()
         self._session: SparkSession | None = None
         self._error: BaseException | None = None
-        self.start()
+
+    def begin(self) -> None:
+        """Start the session, if nobody has."""
+        with self._lock:
+            if not self._has_begun:
+                self._has_begun = True
+                self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
+                self.start()
 
     def wait(self, look: Callable[[], object]) -> SparkSession:
-        """The session once it has started; its user stops it.
+        """The session once it has started.
 
         Args:
             look: called a few times per second meanwhile. If it raises, the wait ends, and the
@@ -162,46 +180,75 @@ class StartingSession(threading.Thread):
             SparkFailed: the JVM ended before it had started.
             PgsluiceError: ``look`` raised it.
         """
-        while self.is_alive():
+        self._wait(self._has_session, look)
+        if self._session is None:
+            self._raise_error()
+        assert self._session is not None
+        return self._session
+
+    def wait_for_context(self, look: Callable[[], object]) -> SparkContext:
+        """The context once it has started; arguments and errors as for :meth:`wait`."""
+        self._wait(self._has_context, look)
+        if self._context is None:
+            self._raise_error()
+        assert self._context is not None
+        return self._context
+
+    def _wait(self, event: threading.Event, look: Callable[[], object]) -> None:
+        self.begin()
+        while not event.is_set():
             try:
                 look()
             except BaseException:
-                self.abandon()
+                self.end()
                 raise
-            self.join(_LOOK_INTERVAL_S)
-        self._is_taken = True
-        return self._session_or_error()
+            event.wait(_LOOK_INTERVAL_S)
 
     def run(self) -> None:
         try:
-            session = build_session(
-                self._settings, self._app_name, log=self._log, owns_process=self._owns_process
-            )
+            self._start()
         except BaseException as error:
             self._error = error
             forget_session()
-            return
+        finally:
+            self._has_context.set()
+            self._has_session.set()
+
+    def _start(self) -> None:
+        _prepare()
+        settings = merged_settings(self._settings)
+        is_quick = self._owns_process and is_local(settings["spark.master"])
+        self._context = launch(settings, self._app_name, self._log, is_quick=is_quick)
+        if self._context is not None:
+            self._has_context.set()
+        session = build_session(self._settings, self._app_name)
         with self._lock:
-            self._session = session
-            if not self._is_abandoned:
+            self._context, self._session = session.sparkContext, session
+            if not self._has_ended:
                 return
         session.stop()
 
-    def abandon(self) -> None:
-        """Stop the session once it has started; nothing if somebody waited for it."""
+    def end(self) -> None:
+        """Stop the session: now, or once it has started."""
         with self._lock:
-            if self._is_taken or self._is_abandoned:
+            if self._has_ended:
                 return
-            self._is_abandoned = True
+            self._has_ended = True
             if self._session is None:
                 return
         self._session.stop()
 
-    def _session_or_error(self) -> SparkSession:
+    def forget(self) -> None:
+        """Let this process start another session after this one failed, and end its JVM."""
+        with self._lock:
+            has_begun, self._has_ended = self._has_begun, True
+        if has_begun:
+            forget_session(self._session)
+            self.join()  # what it waits for has ended with the JVM
+
+    def _raise_error(self) -> NoReturn:
         if isinstance(self._error, PgsluiceError):
             raise self._error
-        if self._error is None and self._session is not None:
-            return self._session
         lines = self._logged().decode(errors="replace").strip().splitlines()
         end = [f"the end of {self._log}:", *lines[-4:]] if lines else []
         if _is_refusal(self._error, lines):

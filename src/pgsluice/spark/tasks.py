@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pgsluice.errors import Failure
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 _JOB_TAG = "pgsluice"
 
@@ -31,13 +31,13 @@ def attempt(run: Callable[[W], R], work: W) -> R | Failure:
         return Failure.of(error)
 
 
-def tasks_at_once(spark: SparkSession) -> int:
-    """How many tasks the session runs at the same time."""
-    return int(spark.sparkContext.defaultParallelism)
+def tasks_at_once(context: SparkContext) -> int:
+    """How many tasks Spark runs at the same time."""
+    return int(context.defaultParallelism)
 
 
 def run_tasks(
-    spark: SparkSession,
+    context: SparkContext,
     run: Callable[[W], R],
     works: Sequence[W],
     *,
@@ -61,7 +61,6 @@ def run_tasks(
         list(rows)  # there are none; Spark uses a worker again only if it has read its input
         return ((index, attempt(run, works[index])) for index in range(task, len(works), tasks))
 
-    context = spark.sparkContext
     context.addJobTag(_JOB_TAG)
     try:
         results = context.parallelize([], tasks).mapPartitionsWithIndex(outcomes).collect()
@@ -70,6 +69,6 @@ def run_tasks(
     return [(works[index], result) for index, result in results]
 
 
-def interrupt_tasks(spark: SparkSession) -> None:
+def interrupt_tasks(context: SparkContext) -> None:
     """End the jobs of :func:`run_tasks` that run now; each raises an error where it was started."""
-    spark.sparkContext.cancelJobsWithTag(_JOB_TAG)
+    context.cancelJobsWithTag(_JOB_TAG)

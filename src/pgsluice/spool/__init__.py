@@ -3,37 +3,46 @@
 One process writes (:class:`SpoolWriter`); everyone else reads (:class:`SpoolReader`). Raw
 messages stay as they came; a segment decodes alone. The rules are those of the contracts:
 an LSN is acknowledged only after its bytes are here.
+
+What this package exports is imported when one of its names is first used. That takes numpy and
+Arrow, and a run starts the JVM before it loads them.
 """
 
-from pgsluice.spool.block import (
-    FACTS_TAG,
-    RelationInForce,
-    SegmentView,
-)
-from pgsluice.spool.header import (
-    Origin,
-    PartHeader,
-    PartReference,
-    PreparedHeader,
-    ReferenceHeader,
-    SegmentHeader,
-)
-from pgsluice.spool.identity import SpoolIdentity
-from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after
-from pgsluice.spool.record import (
-    Cut,
-    FormerTarget,
-    OldTarget,
-    Owner,
-    SubscriptionRecord,
-    TableRecord,
-    TableState,
-    TargetName,
-)
-from pgsluice.spool.record_file import RecordStore, find_record
-from pgsluice.spool.scan import Counts, RawMessages, RelationCounts, part_block, plain_block
-from pgsluice.spool.spool import Spool
-from pgsluice.spool.writer import SpoolWriter
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pgsluice.spool.block import (
+        FACTS_TAG,
+        RelationInForce,
+        SegmentView,
+    )
+    from pgsluice.spool.header import (
+        Origin,
+        PartHeader,
+        PartReference,
+        PreparedHeader,
+        ReferenceHeader,
+        SegmentHeader,
+    )
+    from pgsluice.spool.identity import SpoolIdentity
+    from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after
+    from pgsluice.spool.record import (
+        Cut,
+        FormerTarget,
+        OldTarget,
+        Owner,
+        SubscriptionRecord,
+        TableRecord,
+        TableState,
+        TargetName,
+    )
+    from pgsluice.spool.record_file import RecordStore, find_record
+    from pgsluice.spool.scan import Counts, RawMessages, RelationCounts, part_block, plain_block
+    from pgsluice.spool.spool import Spool
+    from pgsluice.spool.writer import SpoolWriter
 
 __all__ = [
     "FACTS_TAG",
@@ -67,3 +76,17 @@ __all__ = [
     "plain_block",
     "relations_after",
 ]
+
+_MODULES = (
+    "block", "header", "identity", "reader", "record", "record_file", "scan", "spool", "writer",
+)  # fmt: skip
+"""Those that have the names of ``__all__``."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for module in _MODULES:
+        found = vars(importlib.import_module(f"{__name__}.{module}"))
+        globals().update({exported: found[exported] for exported in __all__ if exported in found})
+    return globals()[name]

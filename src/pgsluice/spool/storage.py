@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from io import FileIO
 from operator import is_
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from pgsluice.errors import SpoolError, SpoolFull
 from pgsluice.failpoints import failpoint
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TEMPORARY = ".tmp"
 """The suffix of a file that is being written."""
@@ -110,6 +111,8 @@ class LocalStorage:
             raise spool_error(error, self.root / name) from error
 
     def open(self, name: str) -> pa.NativeFile:
+        import pyarrow as pa
+
         return pa.memory_map(str(self.root / name), "rb")
 
     def version(self, name: str) -> Hashable:

@@ -17,7 +17,7 @@ from pgsluice.subscription.planning import Outcome, TableWork
 from pgsluice.subscription.shared_batch import SharedBatch
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 _A_TABLE_S = 0.01
 """How long a table takes beside its changes: its target is opened, merged and committed."""
@@ -27,12 +27,12 @@ _A_TASK_S = 0.2
 
 
 def apply_works(
-    session: Callable[[], SparkSession], task: ApplyTables, works: Sequence[TableWork]
+    context: Callable[[], SparkContext], task: ApplyTables, works: Sequence[TableWork]
 ) -> list[Outcome]:
     """Apply tables' work: in one Spark job, and then large batches of one table by several tasks.
 
     Args:
-        session: Spark's session, which is not asked for without work.
+        context: Spark's, which is not asked for without work.
         task: applies the work.
 
     Returns:
@@ -40,7 +40,7 @@ def apply_works(
     """
     if not works:
         return []
-    spark = session()
+    spark = context()
     most_tasks = tasks_at_once(spark)
     batches = [SharedBatch.of(task, work) for work in works] if most_tasks > 1 else []
     shared = [batch for batch in batches if batch is not None]
@@ -57,7 +57,7 @@ def apply_works(
 
 
 def _apply_alone(
-    spark: SparkSession, task: ApplyTables, works: Sequence[TableWork]
+    spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]
 ) -> list[Outcome]:
     """Apply tables' work, each table's in one task."""
     if not works:

@@ -59,7 +59,7 @@ from pgsluice.subscription.table_events import (
 from pgsluice.subscription.tables import SubscriptionTables
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class CopyRound:
     """Copies some of a subscription's tables under one snapshot.
 
     Args:
-        session: Spark's session, which is asked for when there is a table to copy.
+        context: Spark's, which is asked for when there is a table to copy.
         counts: of the subscription's copies.
         pauses: takes the tables that have to wait.
         turns: all rounds of the run.
@@ -96,7 +96,7 @@ class CopyRound:
 
     def __init__(
         self,
-        session: Callable[[], SparkSession],
+        context: Callable[[], SparkContext],
         config: Config,
         subscription: SubscriptionConfig,
         tables: SubscriptionTables,
@@ -114,7 +114,7 @@ class CopyRound:
         self.number = number
         self.claimed: frozenset[int] = frozenset()
         self._works: dict[int, CopyWork] = {}
-        self._session = session
+        self._context = context
         self._config = config
         self._subscription = subscription
         self._tables = tables
@@ -315,7 +315,7 @@ class CopyRound:
         turn = self._turns.join(self._subscription.name, self._subscription.copy_workers, cores)
         waiting: Failure | None = None
         for copy in stage_tables(
-            self._session,
+            self._context,
             task.stage_all,
             copies,
             turn,

@@ -30,6 +30,7 @@ from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.spark.spool_stream import LONG_POLL_S
 from pgsluice.spool import RecordStore, SpoolReader, TableRecord, TableState
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription import large_batch
@@ -57,18 +58,20 @@ from pgsluice.subscription.table_events import BATCH_ATTEMPTS, HoldReleased
 from pgsluice.subscription.tables import SubscriptionTables
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pgsluice.spark.on_demand import SessionOnDemand
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
+_LITTLE_BYTES = 16 * 2**20
+"""Changes that are applied without the query, while it starts."""
 
 
 class SubscriptionDriver:
     """Runs one subscription in a Spark session.
 
     Args:
-        session: Spark's session, which is asked for when it is needed.
+        spark: Spark's session, which is asked for when it is needed.
         config: the whole configuration.
         subscription: which subscription of it.
         store: holds its durable record, which from here on nobody else may write.
@@ -86,7 +89,7 @@ class SubscriptionDriver:
 
     def __init__(
         self,
-        session: Callable[[], SparkSession],
+        spark: SessionOnDemand,
         config: Config,
         subscription: SubscriptionConfig,
         store: RecordStore,
@@ -96,7 +99,7 @@ class SubscriptionDriver:
         self.subscription = subscription
         self.report = report
         self.tables = SubscriptionTables(store, report)
-        self._session = session
+        self._spark = spark
         self._config = config
         self._reader = SpoolReader(config.spool.path)
         self._folder = subscription_folder(config.spool.path, subscription.name)
@@ -105,7 +108,7 @@ class SubscriptionDriver:
         self._results = BatchResults(subscription, self.tables, self._reader, report)
         self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
         self.copies = TableCopies(
-            session,
+            spark.context,
             config,
             subscription,
             self.tables,
@@ -117,7 +120,7 @@ class SubscriptionDriver:
         self.suspicious = SuspiciousTables(
             config, subscription, self.tables, self._rules, self.log_once
         )
-        self.query = SubscriptionQuery(session, config, subscription, self._apply)
+        self.query = SubscriptionQuery(spark, config, subscription, self._apply)
         self._logged: str | None = None
         # What a run left that was killed: it may be as large as a transaction.
         shutil.rmtree(self._staging, ignore_errors=True)
@@ -161,8 +164,25 @@ class SubscriptionDriver:
             if not plan_tables(self._reader, self.tables.record, end, with_deferred=True):
                 self._results.record(end, [], started)
 
+    def apply_little(self) -> None:
+        """Apply what the spool holds now, unless it is much: the query divides that into batches.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        start = self.tables.position
+        infos = self._reader.segments(start)
+        if not infos or sum(info.size_bytes for info in infos) > _LITTLE_BYTES:
+            return
+        if sum(info.header.counts.changes for info in infos) > self.subscription.max_rows_per_batch:
+            return
+        # After the listing, like planning (:mod:`pgsluice.subscription.barrier`).
+        end = BarrierWait(self._folder).limit(start, infos[-1].end, LONG_POLL_S)
+        if end > start:
+            self._apply(end)
+
     def _apply_works(self, works: Sequence[TableWork], end: Lsn, started: float) -> None:
-        outcomes = apply_works(self._session, self._task(works), works)
+        outcomes = apply_works(self._spark.context, self._task(works), works)
         self._results.record(end, outcomes, started)
 
     def _task(self, works: Sequence[TableWork]) -> ApplyTables:

@@ -143,7 +143,7 @@ class RunLoop:
 
         def is_working() -> bool:
             return any(thread.is_alive() for thread in threads) or any(
-                driver.copies.is_running for driver in drivers
+                driver.copies.is_running or driver.query.is_beginning for driver in drivers
             )
 
         if is_working():
@@ -153,9 +153,9 @@ class RunLoop:
         while True:
             # Only jobs of this run's threads: afterwards, the session is its owner's again.
             with suppress(Exception):  # Spark has ended, or cannot be reached any more
-                spark = self._session.running
-                if spark is not None and is_working():
-                    interrupt_tasks(spark)
+                context = self._session.running
+                if context is not None and is_working():
+                    interrupt_tasks(context)
             deadline = time.monotonic() + _END_S
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,8 +48,41 @@ class SubscriptionQuery:
         self._checkpoint = folder / CHECKPOINT
         self._query: StreamingQuery | None = None
         self._ask_at = 0.0
+        self._beginning: threading.Thread | None = None
+        self._start_error: BaseException | None = None
         self._batches = 0
         self._error: str | None = None
+
+    def begin(self) -> None:
+        """Start the query in a thread of its own, since Spark takes seconds for it."""
+        self._batches = 0
+        name = f"pgsluice query of {self._subscription.name}"
+        self._beginning = threading.Thread(target=self._begin, name=name, daemon=True)
+        self._beginning.start()
+
+    def _begin(self) -> None:
+        try:
+            self.start(once=False)
+        except BaseException as error:
+            self._start_error = error
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the query is being started."""
+        return self._beginning is not None and self._beginning.is_alive()
+
+    def runs_or_begins(self) -> bool:
+        """Whether the query runs, or is being started.
+
+        Raises:
+            BaseException: why it could not be started.
+        """
+        if self.is_beginning:
+            return True
+        error, self._start_error = self._start_error, None
+        if error is not None:
+            raise error
+        return self.is_active()
 
     def start(self, *, once: bool) -> None:
         """Start the query; ``once``: it ends by itself at the spool's position."""

@@ -10,11 +10,11 @@ first copies. Everything is safe to be cut off anywhere: the next start finds wh
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed, TablesUnfinished
@@ -25,11 +25,9 @@ from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import (
     StartingSession,
     build_session,
-    forget_session,
     refuse_spark_errors,
     require_spark,
 )
-from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
 from pgsluice.spool.layout import SPARK_LOG
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.without_pandas import load_arrow_without_pandas
@@ -37,7 +35,11 @@ from pgsluice.subscription.without_pandas import load_arrow_without_pandas
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pgsluice.spool import RecordStore, SubscriptionRecord
+
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _SETTINGS = {
     "spark.python.daemon.module": "pgsluice.subscription.daemon",
@@ -101,20 +103,21 @@ def _run(
     stack: ExitStack,
     owns_process: bool,
 ) -> None:
-    for subscription in chosen:
-        stack.enter_context(subscription_lock(config.spool.path, subscription.name))
     is_ours = _running_session() is None
-    if is_ours and owns_process:
-        load_arrow_without_pandas()
 
-    def begin() -> StartingSession:
+    def new_session() -> StartingSession:
         starting = _starting_session(config, owns_process=owns_process)
-        stack.callback(starting.abandon)
+        stack.callback(starting.end)
         return starting
 
     # The JVM starts beside all that comes before the first copies.
-    is_needed = is_ours and (not once or _copies_wait(config, chosen))
-    begun = [begin() if is_needed else None]
+    sessions = [new_session()]
+    if is_ours and (not once or _copies_wait(config, chosen)):
+        sessions[0].begin()
+    for subscription in chosen:
+        stack.enter_context(subscription_lock(config.spool.path, subscription.name))
+    if is_ours and owns_process:
+        load_arrow_without_pandas()
     # So does the import of what the JVM does not need: a second of CPU.
     from pgsluice.capture import CaptureProcess, prepare_source
     from pgsluice.copy import CopyTurns
@@ -143,20 +146,25 @@ def _run(
         ]
         RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
 
-    def start(starting: StartingSession | None) -> SparkSession:
-        report(RunStep("starting Spark"))
-        spark = (
-            (starting or begin()).wait(look)
-            if is_ours
-            else build_session(_settings(config), "pgsluice")
-        )
-        report(RunStep(""))
-        return spark
+    def reported(wait: Callable[[Callable[[], None]], T]) -> Callable[[], T]:
+        def start() -> T:
+            report(RunStep("starting Spark"))
+            spark = wait(look)
+            report(RunStep(""))
+            return spark
+
+        return start
 
     def session() -> AbstractContextManager[SessionOnDemand]:
-        # One that replaces another one is needed: it starts at once.
-        starting = begun.pop() if begun else begin()
-        return _session(partial(start, starting), is_ours=is_ours)
+        if not is_ours:
+            given = SessionOnDemand(lambda: build_session(_settings(config), "pgsluice"))
+            return _session(given, None)
+        is_first = bool(sessions)
+        starting = sessions.pop() if is_first else new_session()
+        if not is_first:  # one that replaces another one is needed: it starts at once
+            starting.begin()
+        spark = SessionOnDemand(reported(starting.wait), reported(starting.wait_for_context))
+        return _session(spark, starting)
 
     def reached() -> list[tuple[Lsn, Lsn]]:
         return [_reached(store.record) for store in stores]
@@ -207,6 +215,8 @@ def _reached(record: SubscriptionRecord) -> tuple[Lsn, Lsn]:
 
 def _running_session() -> SparkSession | None:
     """The session that runs in this process already: a notebook's, or a platform's."""
+    if "pyspark" not in sys.modules:
+        return None
     from pyspark.sql import SparkSession
 
     # A session that was started in another thread is not active in this thread.
@@ -215,6 +225,8 @@ def _running_session() -> SparkSession | None:
 
 def _copies_wait(config: Config, chosen: Sequence[SubscriptionConfig]) -> bool:
     """Whether tables are to be copied, as far as the records say: that needs Spark."""
+    from pgsluice.spool import find_record
+
     records = [find_record(config.spool.path, subscription.name) for subscription in chosen]
     return any(
         record is None or not record.tables or any(t.is_to_copy for t in record.tables.values())
@@ -233,24 +245,25 @@ def _settings(config: Config) -> dict[str, str]:
 
 
 @contextmanager
-def _session(start: Callable[[], SparkSession], *, is_ours: bool) -> Iterator[SessionOnDemand]:
-    """A session for the block; one of this run's own ends with it.
+def _session(spark: SessionOnDemand, starting: StartingSession | None) -> Iterator[SessionOnDemand]:
+    """A session for the block.
+
+    Args:
+        starting: what starts it, if it is this run's own, which ends with the block.
 
     Raises:
         SparkFailed: it failed.
     """
-    session = SessionOnDemand(start)
     try:
         with explained():
-            yield session
+            yield spark
     except SparkFailed:
-        if is_ours and session.running is not None:
-            forget_session(session.running)
-            session.running = None
+        if starting is not None:
+            starting.forget()
         raise
     finally:
-        if is_ours and session.running is not None:
-            session.running.stop()
+        if starting is not None:
+            starting.end()
 
 
 @contextmanager
@@ -287,6 +300,8 @@ def _registered(config: Config, subscription: SubscriptionConfig) -> RecordStore
 
     That is the last position, not the frontier: after a promotion commits may come between.
     """
+    from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
+
     reader = SpoolReader(config.spool.path)
     if find_record(config.spool.path, subscription.name) is not None:
         return RecordStore.open(config.spool.path, subscription.name)
@@ -320,6 +335,8 @@ def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
     Raises:
         TablesUnfinished: at least one is.
     """
+    from pgsluice.spool import SpoolReader, find_record
+
     reader = SpoolReader(config.spool.path)
     last = max((info.end for info in reader.all_segments() if info.end <= target), default=Lsn(0))
     parked, behind = [], []

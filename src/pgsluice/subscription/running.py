@@ -82,10 +82,8 @@ class RunningSubscription:
         self.driver.tables.report_parked()
         if follows:
             self._with_source(self.driver.looks.look)
-            # The copies first: until the query runs, Spark starts four Python processes for it.
             self.driver.copies.tend(self._ending, snapshot)
-            self.driver.report(RunStep("starting the query"))
-            self.driver.query.start(once=False)
+            self.driver.query.begin()
         else:
             attempts = iter([snapshot])  # it ends with the connection that exported it
             self._with_source(lambda: self._look_and_copy(next(attempts, None)))
@@ -157,7 +155,7 @@ class RunningSubscription:
     def _turn(self) -> None:
         """Look after the query, requests, copies and deferred tables once."""
         driver = self.driver
-        if not driver.query.is_active():
+        if not driver.query.runs_or_begins():
             self._restart()
         elif self._restarts and driver.query.has_applied_batch():
             self._restarts = 0
@@ -177,6 +175,8 @@ class RunningSubscription:
             self._try(lambda: self._copy(is_look=is_look))
         if time.monotonic() >= self._retry_at and driver.is_behind():
             self._try(driver.catch_up)
+        if time.monotonic() >= self._retry_at and not driver.query.has_applied_batch():
+            self._try(driver.apply_little)
         self._try(driver.answer_barrier)
         driver.promote_copied()
         driver.suspicious.tend()
@@ -228,4 +228,4 @@ class RunningSubscription:
             self._restart_at = now + pause_s
         elif now >= self._restart_at:
             self._restart_at = 0.0
-            driver.query.start(once=False)
+            driver.query.begin()

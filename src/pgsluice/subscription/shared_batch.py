@@ -36,7 +36,7 @@ from pgsluice.subscription.table_changes import Chunk
 from pgsluice.subscription.target_columns import TargetColumns, columns_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -117,7 +117,7 @@ class SharedBatch:
             return None
         return cls(task, work, work.known.key, Path(task.staging_path))
 
-    def apply(self, spark: SparkSession) -> TaskResult | Failure | None:
+    def apply(self, spark: SparkContext) -> TaskResult | Failure | None:
         """Apply the batch; None: it has to be applied in one task, and nothing was done."""
         # What an earlier batch left that was killed; one batch at a time has the folder.
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -130,7 +130,7 @@ class SharedBatch:
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _apply(self, spark: SparkSession) -> TaskResult | None:
+    def _apply(self, spark: SparkContext) -> TaskResult | None:
         started = time.monotonic()
         [begun] = _each(spark, self._begin, [self.work])
         if begun.after >= self.work.through:
@@ -237,7 +237,7 @@ def _divided(pieces: Sequence[SlicedPiece], tasks: int) -> list[list[int]]:
     return [sorted(group) for group in groups if group]
 
 
-def _each(spark: SparkSession, run: Callable[[W], R], works: Sequence[W]) -> list[R]:
+def _each(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> list[R]:
     """Results of tasks, in the order of their work.
 
     Raises:

@@ -47,7 +47,7 @@ from pgsluice.subscription.table_events import (
 from pgsluice.subscription.tables import SubscriptionTables
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class TableCopies:
     """Copies the tables that wait for it.
 
     Args:
-        session: Spark's session, which is asked for when there is a table to copy.
+        context: Spark's, which is asked for when there is a table to copy.
         tables: its tables.
         turns: all copies of the run.
         catch_up: applies changes to tables in state ``d``.
@@ -72,7 +72,7 @@ class TableCopies:
 
     def __init__(
         self,
-        session: Callable[[], SparkSession],
+        context: Callable[[], SparkContext],
         config: Config,
         subscription: SubscriptionConfig,
         tables: SubscriptionTables,
@@ -81,7 +81,7 @@ class TableCopies:
         turns: CopyTurns,
         catch_up: Callable[..., dict[int, Failure]],
     ) -> None:
-        self._session = session
+        self._context = context
         self._config = config
         self._subscription = subscription
         self._tables = tables
@@ -201,11 +201,11 @@ class TableCopies:
 
     def _round(self, number: int, is_stopping: Callable[[], bool], *, is_alone: bool) -> CopyRound:
         def cores() -> int:
-            most = tasks_at_once(self._session())
+            most = tasks_at_once(self._context())
             return most if is_alone else self._beside_stream(most)
 
         return CopyRound(
-            self._session,
+            self._context,
             self._config,
             self._subscription,
             self._tables,
@@ -355,7 +355,7 @@ class TableCopies:
                 sink_options(self._subscription),
             )
             workers = self._subscription.copy_workers
-            outcomes = run_tasks(self._session(), task.run, works, most_tasks=workers)
+            outcomes = run_tasks(self._context(), task.run, works, most_tasks=workers)
             failpoint("copy.after_renamed")
             with self._tables.changing():
                 for (oid, table), version in outcomes:
