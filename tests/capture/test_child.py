@@ -45,11 +45,13 @@ def test_an_end_without_a_word_is_an_error(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_it_is_started_again_when_another_ends_it(database: MakeDatabase, tmp_path: Path) -> None:
+    """It does not wait for a lock that a migration has on a table."""
     db = database()
-    db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE locked (id int)")
     config = configure(db, tmp_path / "spool")
-    with CaptureProcess(config) as capture:
+    with CaptureProcess(config) as capture, db.connect() as migration:
         await_that(lambda: capture.check() and phase(config) == "streaming")
+        migration.execute("BEGIN; LOCK TABLE locked")
         assert capture.pid is not None
         os.kill(capture.pid, signal.SIGTERM)
         first = capture.pid

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 from tests.support.local_spark import LocalSession
 
 from pgsluice.copy import CopyPace, CopyTurns, CopyWork, TableCopy, stage_tables
@@ -66,7 +66,7 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
     ) -> tuple[list[TableCopy], list[str]]:
         ended = list(
             stage_tables(
-                lambda: cast("SparkSession", LocalSession()),
+                lambda: cast("SparkContext", LocalSession()),
                 partial(stage, tmp_path),
                 copies,
                 CopyTurns().join("lake", at_once, lambda: at_once),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,16 @@ def test_the_users_settings_override_the_defaults() -> None:
     merged = merged_settings(given)
     assert given.items() <= merged.items()
     assert merged["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_the_settings_for_sessions_of_users_are_those_of_a_run() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark-source.md").read_text()
+    documented = dict(re.findall(r"^\| `(spark\.[\w.]+) = (\S+)` \|", page, re.MULTILINE))
+    ours = merged_settings({})
+    assert documented == {name: ours[name] for name in documented}
+    waits = [name for name in ours if name.endswith("Timeout")]
+    assert len(waits) == 2
+    assert set(waits) < documented.keys()
 
 
 def test_a_cluster_does_not_get_the_local_defaults() -> None:

@@ -125,6 +125,34 @@ def test_segments_in_which_no_table_has_changes_need_no_query(maker: SpoolMaker)
     assert driver.has_waiting_segments()
 
 
+def test_little_is_applied_while_the_query_starts(
+    maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def start() -> Any:
+        asked.append("session")
+        raise SourceUnreachable("no Spark here")
+
+    driver = driver_of(maker, max_rows_per_batch=2)
+    driver._spark = SessionOnDemand(start)
+    driver.apply_little()
+    end = maker.segment([])
+    driver.apply_little()
+    assert (driver.tables.position, asked) == (end, []), "nothing waits that needs Spark"
+    maker.segment(orders(1))
+    with pytest.raises(SourceUnreachable):
+        driver.apply_little()
+    assert asked == ["session"]
+    maker.segment(orders(2, 3))  # more rows than a batch may have: the query divides them
+    driver.apply_little()
+    driver = driver_of(maker)
+    driver._spark = SessionOnDemand(start)
+    monkeypatch.setattr("pgsluice.subscription.driver._LITTLE_BYTES", 1)
+    driver.apply_little()
+    assert asked == ["session"]
+
+
 def test_a_barrier_is_answered_when_all_up_to_it_is_applied(maker: SpoolMaker) -> None:
     end = maker.segment(orders(1))
     driver = driver_of(maker)

@@ -115,6 +115,7 @@ class LocalSession:
         self.readStream = self
         self.sparkContext = self
         self.defaultParallelism = 2
+        self.descriptions: list[str | None] = []
         self._sources: dict[str, type[DataSource]] = {}
 
     def register(self, source: type[DataSource]) -> None:
@@ -130,6 +131,12 @@ class LocalSession:
         """Tasks end by themselves."""
 
     removeJobTag = cancelJobsWithTag = addJobTag  # noqa: N815
+
+    def getLocalProperty(self, _: str) -> str | None:  # noqa: N802
+        return self.descriptions[-1] if self.descriptions else None
+
+    def setJobDescription(self, description: str | None) -> None:  # noqa: N802
+        self.descriptions.append(description)
 
 
 class _Stream:

@@ -19,7 +19,7 @@ from pgsluice.copy.turns import CopyPace, CopyTurn
 from pgsluice.errors import Failure, Remedy
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, size_bytes
-from pgsluice.spark.tasks import run_tasks
+from pgsluice.spark.tasks import described, names_of, run_tasks
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -303,7 +303,10 @@ def _run(
     context: Callable[[], SparkContext], stage: Stage, task: _Task
 ) -> list[StagedRows | Failure]:
     works = [(copy.work, copy.portions[number]) for copy, number in task.portions]
-    ((_, results),) = run_tasks(context(), stage, [works])
+    spark = context()
+    titles = [f"{work.namespace}.{work.name}" for work, _ in works]
+    with described(spark, f"pgsluice: copy {names_of(titles)}"):
+        ((_, results),) = run_tasks(spark, stage, [works])
     return [results] * len(works) if isinstance(results, Failure) else results
 
 

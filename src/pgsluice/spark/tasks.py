@@ -10,6 +10,7 @@ a query, which takes longer than the changes of most batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from pgsluice.errors import Failure
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _JOB_TAG = "pgsluice"
+_DESCRIPTION = "spark.job.description"
+_MOST_NAMES = 5
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -67,6 +70,23 @@ def run_tasks(
     finally:
         context.removeJobTag(_JOB_TAG)
     return [(works[index], result) for index, result in results]
+
+
+@contextmanager
+def described(context: SparkContext, description: str) -> Iterator[None]:
+    """A block in which this thread's jobs have a description, for Spark's UI and listeners."""
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setJobDescription(description)
+    try:
+        yield
+    finally:
+        context.setJobDescription(before)
+
+
+def names_of(titles: Sequence[str]) -> str:
+    """Tables' names for a description: the first ones, and how many there are."""
+    shown = ", ".join(titles[:_MOST_NAMES])
+    return shown if len(titles) <= _MOST_NAMES else f"{shown} and {len(titles) - _MOST_NAMES} more"
 
 
 def interrupt_tasks(context: SparkContext) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pgsluice.errors import Failure
-from pgsluice.spark.tasks import run_tasks, tasks_at_once
+from pgsluice.spark.tasks import described, names_of, run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.planning import Outcome, TableWork
 from pgsluice.subscription.shared_batch import SharedBatch
@@ -41,6 +41,16 @@ def apply_works(
     if not works:
         return []
     spark = context()
+    with described(spark, _description(works)):
+        return _apply(spark, task, works)
+
+
+def _description(works: Sequence[TableWork]) -> str:
+    start, end = min(work.after for work in works), max(work.through for work in works)
+    return f"pgsluice: apply {names_of([work.title for work in works])} in ({start}, {end}]"
+
+
+def _apply(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:
     most_tasks = tasks_at_once(spark)
     batches = [SharedBatch.of(task, work) for work in works] if most_tasks > 1 else []
     shared = [batch for batch in batches if batch is not None]

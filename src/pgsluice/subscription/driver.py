@@ -248,7 +248,7 @@ class SubscriptionDriver:
         }
         record = replace(record, tables={**record.tables, **held})
         works = plan_tables(self._reader, record, position, with_deferred=True, among=held)
-        outcomes = apply_works(self._session, self._task(works), works)
+        outcomes = apply_works(self._spark.context, self._task(works), works)
         return {
             work.relation_oid: result for work, result in outcomes if isinstance(result, Failure)
         }

@@ -1,0 +1,78 @@
+"""Nothing waits by a clock that somebody can set.
+
+A system's clock may be set back by an hour, and what waits until a time of day would wait an hour
+longer. So waiting is counted by ``time.monotonic``, and what is due at a time that is stored, by
+``subscription.cadence.steady_now``. The modules below read the system's clock for other things.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOMS = Path(__file__).parents[2] / "src" / "pgsluice"
+SYSTEM_CLOCK = {
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("time", "localtime"),
+    ("time", "gmtime"),
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+    ("date", "today"),
+}
+ALLOWED = {
+    "capture/receiver.py": "the protocol's status has a time",
+    "capture/reporting.py": "when a state was written, for people",
+    "cli/status_view.py": "how long ago, for people",
+    "monitor/status.py": "the lag in seconds",
+    "sinks/delta/commit.py": "times in the table's log",
+    "sinks/delta/features.py": "times in the table's log",
+    "sinks/delta/staging.py": "times in the table's log",
+    "sinks/delta/upkeep.py": "the age of files and of versions, which the log has by that clock",
+    "spark/spool_stream.py": "the lag in seconds",
+    "spool/copy_status.py": "the age of a file that another process has written",
+    "spool/retention.py": "the age of segments, by their files' times",
+    "spool/storage.py": "names by the hour, and whether a folder's time may still change",
+    "subscription/batch_results.py": "the lag in seconds",
+    "subscription/cadence.py": "where the steady clock begins",
+    "subscription/table_copies.py": "when a copy is begun again, for people",
+}
+
+
+def clocks(source: str) -> Iterator[str]:
+    """The calls of a module that read the system's clock."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(ast.Name(owner) | ast.Attribute(attr=owner), name):
+                if (owner, name) in SYSTEM_CLOCK:
+                    yield f"{owner}.{name}"
+            case ast.ImportFrom(module="time", names=names):
+                for alias in names:
+                    if ("time", alias.name) in SYSTEM_CLOCK:
+                        yield f"time.{alias.name}"
+
+
+def test_the_system_clock_is_read_where_nothing_waits_for_it() -> None:
+    readers = {
+        str(path.relative_to(ROOMS)): found
+        for path in sorted(ROOMS.rglob("*.py"))
+        if (found := sorted(set(clocks(path.read_text()))))
+    }
+    others = {module: calls for module, calls in readers.items() if module not in ALLOWED}
+    assert others == {}, "count waiting by time.monotonic, or say here what the time is for"
+    assert sorted(set(ALLOWED) - readers.keys()) == []
+
+
+def test_every_way_to_the_clock_is_found() -> None:
+    source = """
+import time, datetime as dt
+from time import time_ns
+from datetime import datetime, date
+a = time.time, time.monotonic()
+b = datetime.now(), dt.datetime.utcnow(), date.today()
+"""
+    assert sorted(clocks(source)) == [
+        "date.today", "datetime.now", "datetime.utcnow", "time.time", "time.time_ns",
+    ]  # fmt: skip
