@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
+import psutil
 import pytest
+from tests.support.capturing import await_that
 
 from pgsluice.spark import jvm
+from pgsluice.spark.session import _is_refusal
 
 
 @pytest.fixture
@@ -64,3 +68,39 @@ def test_a_spark_that_the_user_chose_is_started_as_it_is(
     assert jvm._spark_of_pyspark() is not None
     monkeypatch.setenv(name, "/opt/spark")
     assert jvm._spark_of_pyspark() is None
+
+
+SCRIPT = """#!/bin/sh
+(while :; do echo here; sleep 0.05; done) >> {said} &
+echo $! > {child}
+echo 'Error: Could not find or load main class org.apache.spark.launcher.Main' >&2
+kill -KILL $$
+"""
+
+
+def test_a_script_that_is_killed_is_no_refusal_and_leaves_nothing(
+    spark_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed while its JVM started has left a folder."""
+    log, child, said = (tmp_path / name for name in ("spark.log", "child", "said"))
+    script = spark_folder / "bin" / "spark-submit"
+    script.write_text(SCRIPT.format(said=said, child=child))
+    script.chmod(0o755)
+    (tmp_path / "spark.log.999999999").mkdir()
+    monkeypatch.setattr(jvm, "_spark_of_pyspark", lambda: spark_folder)
+    monkeypatch.setattr(jvm, "_has_gateway", lambda: False)
+    with pytest.raises(jvm.LaunchEndedError) as caught:
+        jvm.launch({}, "t", log, is_quick=True)
+    assert caught.value.exit_code == -signal.SIGKILL
+    assert not _is_refusal(caught.value, log.read_text().splitlines())
+    assert [path.name for path in tmp_path.glob("spark.log.*")] == []
+    # What the script had started has ended, or is about to.
+    await_that(lambda: has_ended(child))
+
+
+def has_ended(child: Path) -> bool:
+    """Whether the process has ended; perhaps nobody has waited for it yet."""
+    try:
+        return psutil.Process(int(child.read_text())).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

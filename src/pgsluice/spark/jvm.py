@@ -21,17 +21,18 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from pgsluice.spool.storage import make_folder
 
@@ -80,8 +81,7 @@ def launch(
     log.touch(mode=0o600)
     spark = _spark_of_pyspark() if is_quick else None
     settings = {"spark.app.name": app_name, **settings}
-    with log.open("ab") as file:
-        gateway = _gateway(settings, file) if spark is None else _quick(spark, settings, file)
+    gateway = _gateway(settings, log) if spark is None else _quick(spark, settings, log)
     from pyspark import SparkConf, SparkContext
 
     conf = SparkConf().setAll(list(settings.items()))
@@ -97,53 +97,104 @@ def _has_gateway() -> bool:
     return getattr(context, "_gateway", None) is not None
 
 
-def _gateway(settings: Mapping[str, str], stderr: BinaryIO) -> Any:
+def _gateway(settings: Mapping[str, str], log: Path) -> Any:
     """Start the JVM as PySpark does it, and connect to it."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf().setAll(list(settings.items()))
     try:
-        return launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
+        with log.open("ab") as stderr:
+            return launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
     except Exception as error:
         # PySpark's frames refer to the process: it stays a zombie until they let it go.
         traceback.clear_frames(error.__traceback__)
         raise
 
 
-def _quick(spark: Path, settings: Mapping[str, str], stderr: BinaryIO) -> Any:
+def _quick(spark: Path, settings: Mapping[str, str], log: Path) -> Any:
     """Start the JVM, import PySpark beside it, and connect to it.
 
     Args:
         spark: the folder of the Spark that was installed with PySpark.
+
+    Raises:
+        LaunchEndedError: the JVM, or a script of Spark that starts it, ended.
     """
     jars = {_CLASS_PATH: _class_path(spark, settings.get(_CLASS_PATH))}
     options = [f"--conf={name}={value}" for name, value in {**settings, **jars}.items()]
-    with tempfile.TemporaryDirectory(prefix="pgsluice-spark-") as folder:
-        home = _home(Path(folder), spark)
+    with _folder_of_launch(log) as folder, log.open("ab") as stderr:
+        home = _home(folder, spark)
         connection = home / "connection"
         process = subprocess.Popen(
             [home / "bin" / "spark-submit", *options, *_submit_arguments()],
             stdin=subprocess.PIPE,  # the JVM ends when it is closed
             stderr=stderr,
             env={**_SCRIPT_FLAGS, **os.environ, **_environment(home, connection)},
-            # Ctrl-C in a terminal is for this process, which ends the JVM.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+            # Ctrl-C in a terminal is for this process, which ends the JVM; and all can be killed.
+            start_new_session=True,
         )
         try:
             import pyspark.java_gateway  # noqa: F401 - while the JVM starts
 
             while not connection.exists():
                 if process.poll() is not None:
-                    raise ChildProcessError(f"the JVM ended with exit code {process.returncode}")
+                    raise LaunchEndedError(process.returncode)
                 time.sleep(_POLL_S)
             gateway = _connected(*_port_and_secret(connection.read_bytes()))
         except BaseException:
-            process.kill()
-            process.wait()
+            _kill_all(process)
             raise
     gateway.proc = process
     return gateway
+
+
+class LaunchEndedError(Exception):
+    """The JVM, or a script of Spark that starts it, ended before it could be reached.
+
+    Attributes:
+        exit_code: negative: the signal that ended it.
+    """
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"the JVM ended with exit code {exit_code}")
+        self.exit_code = exit_code
+
+
+def _kill_all(process: subprocess.Popen[bytes]) -> None:
+    """End Spark's scripts and what they have started.
+
+    Otherwise a script's JVM that lives on would not find its class when the folder is gone, and
+    write that into the log.
+    """
+    with process, suppress(ProcessLookupError):  # waits for its end, and closes its pipe
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _folder_of_launch(log: Path) -> Iterator[Path]:
+    """A folder beside the log while the JVM starts. Those of processes that were killed go."""
+    for folder in log.parent.glob(f"{log.name}.*"):
+        if folder.is_dir() and not _is_running(folder.name.removeprefix(f"{log.name}.")):
+            shutil.rmtree(folder, ignore_errors=True)
+    folder = log.with_name(f"{log.name}.{os.getpid()}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(pid: str) -> bool:
+    """Whether there is a process with this id."""
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:
+        return True
+    except (ValueError, ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def _submit_arguments() -> list[str]:

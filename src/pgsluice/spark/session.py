@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.java import require_java
-from pgsluice.spark.jvm import launch
+from pgsluice.spark.jvm import LaunchEndedError, launch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -273,6 +273,8 @@ def _is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:
     """
     from py4j.protocol import Py4JJavaError
 
+    if isinstance(error, LaunchEndedError) and error.exit_code < 0:
+        return False
     return isinstance(error, Py4JJavaError) or any(
         line.startswith(("Exception in thread", "Error:")) for line in log
     )

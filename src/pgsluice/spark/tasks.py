@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pgsluice.errors import Failure
 
@@ -80,7 +80,7 @@ def described(context: SparkContext, description: str) -> Iterator[None]:
     try:
         yield
     finally:
-        context.setJobDescription(before)
+        context.setJobDescription(cast("str", before))  # None: there was none
 
 
 def names_of(titles: Sequence[str]) -> str:
