@@ -113,6 +113,7 @@ def _blocks(pgconn: pq.abc.PGconn) -> Iterator[RowBlock]:
                 pgconn.consume_input()
             else:
                 break
+        row = memoryview(b"")  # it may have hundreds of megabytes
         if is_first and lengths:
             _take_header(data, lengths)
             is_first = False

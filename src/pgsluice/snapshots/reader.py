@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import psycopg
@@ -183,8 +184,7 @@ def read_portion(
     Raises:
         TableError: as :func:`read_rows`, or the table has a value that its column cannot hold.
     """
-    for rows in read_rows(dsn, snapshot, query, portion):
-        yield _fitting(rows, schema)
+    yield from map(partial(_fitting, schema=schema), read_rows(dsn, snapshot, query, portion))
 
 
 def read_rows(
@@ -215,8 +215,8 @@ def read_rows(
     ):
         _import_snapshot(connection, snapshot, query, portion, lock_timeout_s or LOCK_TIMEOUT_S)
         for read in portion:
-            for block in copied_blocks(connection, query.copy_statement(read)):
-                yield _decoded(block, query)
+            blocks = copied_blocks(connection, query.copy_statement(read))
+            yield from map(partial(_decoded, query=query), blocks)  # which keeps no block
 
 
 def _import_snapshot(

@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ _SAMPLED_ROWS = 16 * 1024
 """So many rows of a file's first batch say whether a column's values repeat."""
 _FEW_ROWS = 1024
 """A smaller batch is not worth the question."""
+_SHORT_BYTES = 1024
+"""Columns whose values are longer on average have neither bounds nor dictionaries of few rows: each
+bound is a copy of a value, and values may have hundreds of megabytes."""
 _LONGEST_BOUND = 32
 """Characters of a text that is recorded as a file's smallest or largest value."""
 
@@ -69,9 +73,9 @@ def write_files(
     Returns:
         for each file its ``path``, ``size`` in bytes and statistics (``stats``).
     """
-    batches = iter(rows)
+    batches = (batch for batch in rows if len(batch))
     written: list[dict[str, Any]] = []
-    while (first := next((batch for batch in batches if len(batch)), None)) is not None:
+    while first := list(islice(batches, 1)):
         written.append(_write_file(folder, schema, first, batches))
     return written
 
@@ -134,17 +138,26 @@ def statistics_text(statistics: Mapping[str, Any]) -> str:
 def _write_file(
     files: pyarrow.fs.FileSystem,
     schema: pa.Schema,
-    first: pa.RecordBatch,
+    first: list[pa.RecordBatch],
     batches: Iterator[pa.RecordBatch],
 ) -> dict[str, Any]:
-    """Write one file until it is large enough: its path, size in bytes and statistics."""
+    """Write one file until it is large enough: its path, size in bytes and statistics.
+
+    Args:
+        first: its first batch, which is taken out: its only row may have hundreds of megabytes.
+    """
     path = f"part-{uuid.uuid4()}.snappy.parquet"
     statistics = _Statistics(schema)
     with (
         files.open_output_stream(path) as stream,
-        pq.ParquetWriter(stream, schema, use_dictionary=_repeating(first)) as writer,
+        pq.ParquetWriter(
+            stream,
+            schema,
+            use_dictionary=_repeating(first[0]),
+            write_statistics=_short_columns(first[0]),
+        ) as writer,
     ):
-        batch: pa.RecordBatch | None = first
+        batch: pa.RecordBatch | None = first.pop()
         while batch is not None:
             writer.write_batch(batch)
             statistics.add(batch)
@@ -160,7 +173,7 @@ def _repeating(batch: pa.RecordBatch) -> bool | list[str]:
     A dictionary of different values makes a file larger, and takes most of the time of writing it.
     """
     if len(batch) < _FEW_ROWS:
-        return True
+        return _short_columns(batch)
     sample = batch.slice(0, _SAMPLED_ROWS)
     paths = []
     for field, values in zip(sample.schema, sample.columns, strict=True):
@@ -173,6 +186,20 @@ def _repeating(batch: pa.RecordBatch) -> bool | list[str]:
     return paths
 
 
+def _short_columns(batch: pa.RecordBatch) -> bool | list[str]:
+    """The columns whose values are short; True: all."""
+    short = [
+        field.name
+        for field, values in zip(batch.schema, batch.columns, strict=True)
+        if _is_short_column(values)
+    ]
+    return True if len(short) == batch.num_columns else short
+
+
+def _is_short_column(values: pa.Array) -> bool:
+    return bool(values.nbytes <= _SHORT_BYTES * max(len(values), 1))
+
+
 class _Statistics:
     """Delta's statistics of one file; smallest and largest values let readers skip it.
 
@@ -180,11 +207,12 @@ class _Statistics:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._ordered = [
+        self._ordered = {
             field.name
             for field in schema
             if pa.types.is_integer(field.type) or pa.types.is_string(field.type)
-        ]
+        }
+        self._unbounded: set[str] = set()
         self._rows = 0
         self._nulls = {field.name: 0 for field in schema if not pa.types.is_nested(field.type)}
         self._bounds: dict[str, list[Any]] = {}
@@ -194,7 +222,11 @@ class _Statistics:
         self._rows += len(batch)
         for name in self._nulls:
             self._nulls[name] += batch.column(name).null_count
-        for name in self._ordered:
+        for name in self._ordered - self._unbounded:
+            if not _is_short_column(batch.column(name)):
+                self._unbounded.add(name)
+                self._bounds.pop(name, None)
+                continue
             bounds = pc.min_max(batch.column(name)).as_py()
             if bounds["min"] is not None:
                 self._bounds.setdefault(name, []).extend(bounds.values())
