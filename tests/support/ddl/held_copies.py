@@ -16,7 +16,6 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from pgsluice.copy import stage_tables
 from pgsluice.snapshots import Portion, Snapshot, TableQuery, reader
 
 _MOST_TASKS = 500
@@ -87,10 +86,10 @@ class HeldCopies:
         connection: psycopg.Connection[tuple[object, ...]],
         snapshot: Snapshot,
         query: TableQuery,
-        portion: Portion,
+        *more: Any,
     ) -> None:
         """In place of the reader's, which ends with the lock."""
-        _import_snapshot(connection, snapshot, query, portion)
+        _import_snapshot(connection, snapshot, query, *more)
         if self._has_lock and query.facts.oid in self._oids:
             self._note(query.facts.oid)
             assert self._firsts.wait(_LONGEST_S)
@@ -118,7 +117,9 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
         patch.setattr("pgsluice.snapshots.plan.finds_pages", lambda _: True)
         patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
         patch.setattr("pgsluice.copy.tasks._MOST_JOBS", _MOST_TASKS)
-        patch.setattr("pgsluice.subscription.copy_round.stage_tables", _stage_all_at_once)
+        # As many tasks as there are: the held ones would be in the way of the others.
+        patch.setattr("pgsluice.copy.turns.CopyTurns._may_begin", lambda *_: True)
+        patch.setattr("pgsluice.copy.turns.CopyTurn.look", lambda _: _MOST_TASKS)
         try:
             yield held
         finally:
@@ -127,17 +128,6 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
 
 def _two_ranges(_pages: int, _count: int) -> list[str]:
     return [f"ctid < {_MIDDLE}", f"ctid >= {_MIDDLE}"]
-
-
-def _stage_all_at_once(
-    session: Any, stage: Any, copies: Any, most_tasks: Callable[[], int], **more: Any
-) -> Any:
-    """As many tasks as there are: the held ones would be in the way of the others."""
-
-    def all_of_them() -> int:
-        return _MOST_TASKS if most_tasks() else 0
-
-    return stage_tables(session, stage, copies, all_of_them, **more)
 
 
 class StatementsBesideCopies:
