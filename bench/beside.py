@@ -28,7 +28,7 @@ from bench.stage import Shop, Stage, wait_for
 from pgsluice.config import Config, load_config
 from pgsluice.errors import SpoolError
 from pgsluice.spool import SpoolReader, find_record
-from pgsluice.spool.layout import COPY_SNAPSHOT, subscription_folder
+from pgsluice.spool.layout import subscription_folder
 
 SIZES = (1, 5, 20)
 """Times the stage's rows."""
@@ -94,9 +94,9 @@ def measure(stage: Stage) -> Iterator[Line]:
     yield Line(
         rate(largest.rows / largest.seconds), "", "copy beside a stream", f"{largest.seconds:.0f} s"
     )
-    for kind in sorted(largest.peaks):
+    for kind in sorted(kind for kind, peak in largest.peaks.items() if peak):
         # Small copies have no keeper.
-        megabytes = [one.peaks[kind] / 1e6 for one in seen if kind in one.peaks]
+        megabytes = [one.peaks[kind] / 1e6 for one in seen if one.peaks.get(kind)]
         yield Line(
             f"{megabytes[-1] / megabytes[0]:.2f} x",
             "flat",
@@ -217,15 +217,16 @@ def _latencies(stage: Stage, shop: Shop, config: Config, began: float, ended: fl
 def _sampled(shop: Shop, config: Config, seen: Beside) -> Iterator[None]:
     """Watch the slots and the keeper of the snapshot while the block runs."""
     is_over = threading.Event()
-    snapshot = subscription_folder(config.spool.path, "lake") / COPY_SNAPSHOT
+    folder = subscription_folder(config.spool.path, "lake")
 
     def watch() -> None:
         with psycopg.connect(shop.dsn, autocommit=True) as connection:
             while not is_over.wait(_SAMPLE_S):
                 ((retained,),) = connection.execute(_RETAINED).fetchall()
                 seen.retained_bytes = max(seen.retained_bytes, int(retained))
-                if peak := _keeper_bytes(snapshot):
-                    seen.peaks["keeper"] = max(seen.peaks.get("keeper", 0), peak)
+                for snapshot in folder.glob("copies*.snapshot"):
+                    peak = max(seen.peaks.get("keeper", 0), _keeper_bytes(snapshot))
+                    seen.peaks["keeper"] = peak
 
     watcher = threading.Thread(target=watch)
     first, began = shop.end(), time.monotonic()

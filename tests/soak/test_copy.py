@@ -30,7 +30,6 @@ from tests.support.threads import beside
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SpoolError
 from pgsluice.spool import find_record
-from pgsluice.spool.layout import COPY_SNAPSHOT
 from pgsluice.subscription.requests import request_copy
 from pgsluice.verification import DeltaRows, compare
 
@@ -130,9 +129,9 @@ def kill_one(one: Pipeline, what: str, dice: random.Random) -> bool:
     """SIGKILL to a process of a kind; False when there is none."""
     if what != "keeper":
         return kill(one, what, dice)
-    path = one.spool / "subscriptions" / "lake" / COPY_SNAPSHOT
-    with suppress(OSError, ValueError, KeyError, psutil.Error):
-        psutil.Process(json.loads(path.read_text())["pid"]).kill()
+    paths = sorted((one.spool / "subscriptions" / "lake").glob("copies*.snapshot"))
+    with suppress(OSError, ValueError, KeyError, IndexError, psutil.Error):
+        psutil.Process(json.loads(dice.choice(paths).read_text())["pid"]).kill()
         return True
     return False
 

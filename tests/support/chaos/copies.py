@@ -11,7 +11,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,6 @@ from tests.support.pipeline import Pipeline
 
 from pgsluice.errors import SpoolError
 from pgsluice.spool import TableState, find_record
-from pgsluice.spool.layout import COPY_JOURNAL
 
 LOGGING = {"log_line_prefix": "%n %p "}
 """Each line begins with the time in seconds since 1970 and the process."""
@@ -53,7 +52,7 @@ class CopyWatch:
     def until(self, ended: threading.Event) -> None:
         """Watch until the event."""
         while not ended.wait(_PAUSE_S):
-            self._look_at_journal()
+            self._look_at_journals()
             self._look_at_record()
 
     def is_over(self, tables: int) -> bool:
@@ -72,11 +71,15 @@ class CopyWatch:
         """How many ranges were read, in part or whole."""
         return sum(1 for _ in copies_in_log(self.one.database.server.log_path))
 
-    def _look_at_journal(self) -> None:
-        now = time.time()
-        path = self.one.spool / "subscriptions" / "lake" / COPY_JOURNAL
-        portions: dict[int, list[list[dict[str, Any]]]] = {}
+    def _look_at_journals(self) -> None:
+        """Each round of copies has its own."""
         names = {oid: table.name for oid, table in self._tables().items()}
+        for path in (self.one.spool / "subscriptions" / "lake").glob("copies*.journal"):
+            self._look_at_journal(path, names)
+
+    def _look_at_journal(self, path: Path, names: Mapping[int, str]) -> None:
+        now = time.time()
+        portions: dict[int, list[list[dict[str, Any]]]] = {}
         snapshot = ""
         for line in _lines(path):
             if "snapshot" in line:
