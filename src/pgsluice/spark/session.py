@@ -229,14 +229,18 @@ class StartingSession(threading.Thread):
         session.stop()
 
     def end(self) -> None:
-        """Stop the session: now, or once it has started."""
+        """Stop the session: now, or once it has started.
+
+        In a process of the user's, what comes next must not find a session that is about to end.
+        """
         with self._lock:
             if self._has_ended:
                 return
-            self._has_ended = True
-            if self._session is None:
-                return
-        self._session.stop()
+            self._has_ended, session = True, self._session
+        if session is not None:
+            session.stop()
+        elif self._context is not None and not self._owns_process:
+            self.join()
 
     def forget(self) -> None:
         """Let this process start another session after this one failed, and end its JVM."""
