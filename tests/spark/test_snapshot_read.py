@@ -16,7 +16,7 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.spools import SCHEMA
 from tests.support.typed_tables import fill, slot_of
 
-from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable
+from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.snapshots import WHOLE, temporary_snapshot
@@ -25,7 +25,12 @@ from pgsluice.spark.options import SnapshotOptions, TableName
 from pgsluice.spark.rows import table_batches
 from pgsluice.spark.snapshot_reader import FilteringSnapshotReader, SnapshotReader, gathered
 from pgsluice.spark.snapshot_rows import SnapshotRows
-from pgsluice.spark.snapshot_table import TableSelection, column_types, find_table
+from pgsluice.spark.snapshot_table import (
+    TableSelection,
+    column_types,
+    find_table,
+    hints_of_a_read,
+)
 from pgsluice.spark.source import PgoutputDataSource
 from pgsluice.types import TypeOptions
 
@@ -229,6 +234,23 @@ def test_what_cannot_be_read_is_refused_in_words(shop: Database) -> None:
         assert f"GRANT SELECT ON public.t TO {role};" in str(refused.value)
     finally:
         shop.execute(f"DROP ROLE {role}")
+
+
+def test_a_table_that_another_session_has_locked(
+    shop: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.spark.snapshot_rows.LOCK_TIMEOUT_S", 1)
+    shop.execute("CREATE TABLE t (id int)")
+    made = reader(shop, "public.t")
+    # A lock from before the snapshot would already hold up its slot.
+    with temporary_snapshot(shop.dsn, 60) as snapshot, connect_sql(shop.dsn) as other:
+        query, (portion,) = made._plan(snapshot)
+        rows = SnapshotRows(shop.dsn, snapshot, query, made._declared)
+        with other.transaction():
+            other.execute("LOCK TABLE public.t IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(TableError, match="locked") as locked, hints_of_a_read(""):
+                list(rows.read(portion, 0))
+    assert str(locked.value.hint).startswith("read the table again")
 
 
 def test_a_filter_leaves_rows_out_at_the_server(shop: Database) -> None:

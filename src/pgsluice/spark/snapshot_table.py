@@ -25,7 +25,13 @@ from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.errors import ConfigError, ParkReason, SourceRefused, SourceUnreachable, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import PublishedContent, SnapshotGone, TableQuery, published_content
+from pgsluice.snapshots import (
+    PublishedContent,
+    SnapshotGone,
+    TableLocked,
+    TableQuery,
+    published_content,
+)
 from pgsluice.spark.options import SnapshotOptions, TableName
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
 
@@ -50,8 +56,8 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE n.nspname = %s AND c.relname = %s
 """
 _EVERYTHING = PublishedContent(None, None)
+_LOCKED = "read the table again when the lock is gone; pg_locks has its session"
 _HINTS = {
-    ParkReason.LOCK: "read the table again when the lock is gone; pg_locks has its session",
     ParkReason.REWRITTEN: "read the table again: a newer snapshot sees its rows",
     ParkReason.RIGHTS: "GRANT SELECT, or ALTER ROLE … BYPASSRLS; then read the table again",
 }
@@ -229,6 +235,8 @@ def hints_of_a_read(gone: str) -> Iterator[None]:
     """
     try:
         yield
+    except TableLocked as error:
+        raise TableError(error.what, hint=_LOCKED, **error.facts) from error
     except TableError as error:
         reason = error.facts.get("reason")
         hint = error.hint if reason is None else _HINTS.get(reason)
