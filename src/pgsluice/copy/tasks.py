@@ -194,10 +194,10 @@ def stage_tables(
     Raises:
         Exception: Spark's, of a job that failed.
     """
-    yield from (copy for copy in copies if copy.is_staged)
     left = [copy for copy in copies if not copy.is_staged]
     run = partial(_run, context, stage)
     try:
+        yield from (copy for copy in copies if copy.is_staged)
         queue = _Queue(_tasks(left, max(1, turn.look())))
         with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
             staging = _Staging(partial(threads.submit, run), queue, turn, pace)

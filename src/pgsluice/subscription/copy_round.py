@@ -289,6 +289,7 @@ class CopyRound:
                 failure = failures.get(copy.work.facts.oid)
                 if failure is not None and self._is_planned(copy.work):
                     self._fail(copy.work.facts.oid, failure)
+                    self._works.pop(copy.work.facts.oid, None)
         return [copy for copy in copies if copy.work.facts.oid not in failures]
 
     def _stage_all(
