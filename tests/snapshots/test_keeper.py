@@ -122,6 +122,17 @@ def test_a_keeper_for_readers_ends_after_the_last_of_them(
         import_snapshot(late, shared)
 
 
+def test_a_keeper_sees_a_reader_that_is_faster_than_it_looks(
+    shop: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.snapshots.keeper.IDLE_S", 0.1)
+    with connect_sql(shop.dsn) as fast:
+        with temporary_snapshot(shop.dsn, 60) as snapshot:
+            shared = keep_for_readers(shop.dsn, snapshot)
+        import_snapshot(fast, shared)
+    wait_until_none(shop, SESSIONS)
+
+
 PLANNER = """
 from pgsluice.snapshots import keep_for_readers, temporary_snapshot
 with temporary_snapshot({dsn!r}, 60) as snapshot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -141,9 +142,10 @@ def test_the_portions_of_a_large_table_are_read_under_one_snapshot(
 
 def await_no_keeper(shop: Database) -> None:
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    deadline = time.monotonic() + 60
     with connect_sql(shop.dsn) as connection:
         while connection.execute(query).fetchall() != [(1,)]:
-            pass
+            assert time.monotonic() < deadline
 
 
 def test_every_type_is_read_as_it_is_streamed(database: MakeDatabase) -> None:

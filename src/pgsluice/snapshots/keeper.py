@@ -44,7 +44,7 @@ IDLE_S = 60.0
 _START_S = 60.0
 _POLL_S = 1.0
 _FIRST_READER_POLL_S = 0.1
-"""Shorter than a task, so that the first reader is seen, however fast the whole job is."""
+"""So long the first reader waits at most (:func:`pgsluice.snapshots.import_snapshot`)."""
 _PING_S = 30.0
 _IS_FREE = """
 SELECT CASE WHEN pg_catalog.pg_try_advisory_lock(%s) THEN pg_catalog.pg_advisory_unlock(%s)
@@ -226,13 +226,16 @@ class _Readers:
         self._idle_s = float(asked["idle_s"])
         self._ends_at = time.monotonic() + float(asked["first_s"])
         self.poll_s = _FIRST_READER_POLL_S
+        self._connection.execute("SELECT pg_catalog.pg_advisory_lock(%s)", [-self._lock])
 
     def is_so(self) -> bool:
         """Whether a session shares the readers' lock, or did lately."""
         ((is_free,),) = self._connection.execute(_IS_FREE, [self._lock, self._lock]).fetchall()
         if not is_free:
             self._ends_at = time.monotonic() + self._idle_s
-            self.poll_s = _POLL_S
+            if self.poll_s == _FIRST_READER_POLL_S:
+                self.poll_s = _POLL_S
+                self._connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [-self._lock])
         return _is_running(self._driver) and time.monotonic() < self._ends_at
 
     def end(self) -> None:

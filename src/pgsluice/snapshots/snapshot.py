@@ -38,7 +38,7 @@ class Snapshot:
         sees: the transactions that it sees, as txid_current_snapshot() has them; empty before it
             was first imported.
         readers: the advisory lock that each session shares that has imported it, so that its
-            keeper knows of them; 0: none.
+            keeper knows of them; the negative number is that of a second one. 0: none.
     """
 
     name: str
@@ -70,7 +70,10 @@ def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> 
     if snapshot.sees not in ("", sees):
         raise SnapshotGone(_GONE)
     if snapshot.readers:
-        connection.execute("SELECT pg_catalog.pg_advisory_lock_shared(%s)", [snapshot.readers])
+        # The keeper holds the second lock until it has seen that the first one is taken. So it sees
+        # each first reader, however fast that reads.
+        for lock in (snapshot.readers, -snapshot.readers):
+            connection.execute("SELECT pg_catalog.pg_advisory_lock_shared(%s)", [lock])
     return replace(snapshot, sees=sees)
 
 
