@@ -25,12 +25,11 @@ from deltalake import DeltaTable, write_deltalake
 from pgsluice.errors import Failure, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
-from pgsluice.sinks.delta.data_files import folder_of_files
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log import _known
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.delta.staging import write_files
+from pgsluice.sinks.delta.staging import folder_of_files, write_files
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (

@@ -200,6 +200,8 @@ class _Counter:
         self.rows = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            self.rows += len(batch)
-            yield batch
+        return map(self._counted, self._batches)  # which keeps no batch
+
+    def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.rows += len(batch)
+        return batch

@@ -23,14 +23,13 @@ class CopiedRows:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in self.batches:
-                self.rows += len(batch)
-                yield self._checked(batch)
+            yield from map(self._checked, self.batches)  # which keeps no batch
         except BaseException as error:
             self.error = error
             raise
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.rows += len(batch)
         for index in self.keys:
             if nulls := batch.column(index).null_count:
                 raise TableError(

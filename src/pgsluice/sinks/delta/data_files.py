@@ -8,18 +8,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.fs
 from pyroaring import BitMap
 
 from pgsluice.sinks.delta import staging
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.deletion_vectors import read_vector
 from pgsluice.sinks.delta.snapshot import DataFile
-
-
-def folder_of_files(folder: Path) -> pyarrow.fs.FileSystem:
-    """A table's folder on a disk, as files are written into it."""
-    return pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem())
 
 
 def rows_at(

@@ -71,9 +71,12 @@ class KeyIndex:
 
     def prepare(self, names: Iterable[str]) -> None:
         """Make the sidecars of data files that have just been written, by their paths inside of
-        the table's folder."""
+        the table's folder.
+
+        They are not mapped: a process that makes those of a whole table would grow with it.
+        """
         for name in names:
-            self._sidecar(name)
+            self._make(name)
 
     def add(self, name: str, keys: pa.Table) -> None:
         """Make the sidecar of a data file that has just been written.
@@ -101,8 +104,7 @@ class KeyIndex:
             return opened
         sidecar = _read(path)
         if sidecar is None:
-            with open_data_file(self._table, name) as parquet:
-                self.add(name, parquet.read(columns=list(self._keys.names)))
+            self._make(name)
             sidecar = _read(path)
         if sidecar is None:
             raise PgsluiceError(
@@ -112,6 +114,11 @@ class KeyIndex:
             )
         _OPENED.put(path, sidecar)
         return sidecar
+
+    def _make(self, name: str) -> None:
+        """Make the sidecar of a data file from its key columns."""
+        with open_data_file(self._table, name) as parquet:
+            self.add(name, parquet.read(columns=list(self._keys.names), use_threads=False))
 
     def _write(self, name: str, keys: pa.Table) -> None:
         entries = KeyEntries.of(keys, numbers_of(keys))

@@ -24,13 +24,7 @@ from pgsluice.sinks.delta import staging
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.commit import added, removed, with_vector
 from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.data_files import (
-    dead_rows,
-    folder_of_files,
-    live_batches,
-    rows_at,
-    whole_groups,
-)
+from pgsluice.sinks.delta.data_files import dead_rows, live_batches, rows_at, whole_groups
 from pgsluice.sinks.delta.deletion_vectors import write_vectors
 from pgsluice.sinks.delta.key_entries import Hits, Indexes
 from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
@@ -246,7 +240,7 @@ class NetMerge:
         kept = live_batches(folder, rewritten, schema)
         batches = whole_groups(chain(kept, rows.cast(schema).to_batches()))
         copied = CopiedRows(batches, schema, self._table)
-        written = staging.write_files(folder_of_files(folder), schema, copied)
+        written = staging.write_files(staging.folder_of_files(folder), schema, copied)
         for file in written:
             merged.actions.append(added(file["path"], file["size"], file["stats"]))
             merged.bytes_written += file["size"]

@@ -26,6 +26,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.log import local_folder
 from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
 
 ROWS_IN_A_GROUP = 64 * 1024
@@ -37,6 +38,11 @@ _FEW_ROWS = 1024
 _SHORT_BYTES = 1024
 """Columns whose values are longer on average have neither bounds nor dictionaries of few rows: each
 bound is a copy of a value, and values may have hundreds of megabytes."""
+_HUGE_ROW_BYTES = 64 * 2**20
+"""A row that is larger has a file of its own: while one is written, Parquet's pages are two copies
+of it, which are let go with the file."""
+_UNCOMPRESSED_BYTES = 512 * 2**20
+"""A row that is larger is not compressed: that would be a third copy of it in memory."""
 _LONGEST_BOUND = 32
 """Characters of a text that is recorded as a file's smallest or largest value."""
 
@@ -50,16 +56,25 @@ def stage(
         uri: the table's folder; it need not exist.
         schema: the rows' columns, in Delta's types.
     """
-    if "://" not in uri:
-        Path(uri).mkdir(parents=True, exist_ok=True)
-    options = dict(storage_options or {})
-    files = pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, options))
-    added = write_files(files, schema, rows)
+    added = write_files(_folder(uri, storage_options), schema, rows)
     return StagedRows(
         rows=rows.rows,
         bytes_written=sum(file["size"] for file in added),
         payload=json.dumps(added).encode(),
     )
+
+
+def _folder(uri: str, storage_options: Mapping[str, str] | None) -> pyarrow.fs.FileSystem:
+    folder = local_folder(uri)
+    if folder is None:
+        return pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, dict(storage_options or {})))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder_of_files(folder)
+
+
+def folder_of_files(folder: Path) -> pyarrow.fs.FileSystem:
+    """A table's folder on a disk, as files are written into it."""
+    return pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem())
 
 
 def write_files(
@@ -73,10 +88,12 @@ def write_files(
     Returns:
         for each file its ``path``, ``size`` in bytes and statistics (``stats``).
     """
-    batches = (batch for batch in rows if len(batch))
+    batches = filter(len, rows)
     written: list[dict[str, Any]] = []
-    while first := list(islice(batches, 1)):
-        written.append(_write_file(folder, schema, first, batches))
+    following = list(islice(batches, 1))
+    while following:
+        written.append(_write_file(folder, schema, following, batches))
+        following = following or list(islice(batches, 1))
     return written
 
 
@@ -138,33 +155,45 @@ def statistics_text(statistics: Mapping[str, Any]) -> str:
 def _write_file(
     files: pyarrow.fs.FileSystem,
     schema: pa.Schema,
-    first: list[pa.RecordBatch],
+    following: list[pa.RecordBatch],
     batches: Iterator[pa.RecordBatch],
 ) -> dict[str, Any]:
     """Write one file until it is large enough: its path, size in bytes and statistics.
 
     Args:
-        first: its first batch, which is taken out: its only row may have hundreds of megabytes.
+        following: the next batch, which is taken out: its only row may have hundreds of megabytes.
+            Afterwards the one that the next file begins with, if it has been read already.
     """
-    path = f"part-{uuid.uuid4()}.snappy.parquet"
+    row_bytes = _bytes_of_one_row(following[0])
+    codec = "snappy" if row_bytes < _UNCOMPRESSED_BYTES else "none"
+    path = f"part-{uuid.uuid4()}.{codec}.parquet"
     statistics = _Statistics(schema)
     with (
         files.open_output_stream(path) as stream,
         pq.ParquetWriter(
             stream,
             schema,
-            use_dictionary=_repeating(first[0]),
-            write_statistics=_short_columns(first[0]),
+            compression=codec,
+            use_dictionary=_repeating(following[0]),
+            write_statistics=_short_columns(following[0]),
         ) as writer,
     ):
-        batch: pa.RecordBatch | None = first.pop()
-        while batch is not None:
-            writer.write_batch(batch)
-            statistics.add(batch)
-            batch = next(batches, None) if stream.tell() < TARGET_FILE_BYTES else None
+        is_full = False
+        while following and not is_full:
+            writer.write_batch(following[0])
+            statistics.add(following.pop())
+            is_full = row_bytes >= _HUGE_ROW_BYTES or stream.tell() >= TARGET_FILE_BYTES
+            if not is_full:
+                following += islice(batches, 1)
+                is_full = bool(following) and _bytes_of_one_row(following[0]) >= _HUGE_ROW_BYTES
         writer.close()
         size = stream.tell()
     return {"path": path, "size": size, "stats": statistics.as_json()}
+
+
+def _bytes_of_one_row(batch: pa.RecordBatch) -> int:
+    """How large the batch's only row is; 0: it has several, which together are not large."""
+    return int(batch.nbytes) if len(batch) == 1 else 0
 
 
 def _repeating(batch: pa.RecordBatch) -> bool | list[str]:

@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from pgsluice.sinks.contract import Overtaken
 from pgsluice.sinks.delta import commit_marker, maintenance, staging
 from pgsluice.sinks.delta.commit import added, commit, removed
-from pgsluice.sinks.delta.data_files import dead_rows, folder_of_files, live_batches, whole_groups
+from pgsluice.sinks.delta.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.delta.deletion_vectors import FOLDER
 from pgsluice.sinks.delta.durability import sync
 from pgsluice.sinks.delta.features import definition_without_vectors
@@ -107,7 +107,7 @@ def rewritten(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, A
 def write_live_rows(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, Any]]:
     """Write the live rows of files to new files, as :func:`.staging.write_files` returns them."""
     rows = live_rows(snapshot, files)
-    return staging.write_files(folder_of_files(snapshot.folder), snapshot.schema, rows)
+    return staging.write_files(staging.folder_of_files(snapshot.folder), snapshot.schema, rows)
 
 
 def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
