@@ -1,4 +1,4 @@
-"""COPY in binary form: blocks of whole rows, texts beside binary values, and decimals.
+"""COPY in binary form: texts beside binary values, and decimals.
 
 ``tests/copy/test_types.py`` compares each type of the registry with the stream.
 """
@@ -6,19 +6,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 
-import psycopg
 import pyarrow as pa
 import pytest
-from psycopg import sql
 from tests.support.databases import MakeDatabase
 
 from pgsluice.catalog import fetch_relation_facts
-from pgsluice.errors import ProtocolError
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
+from pgsluice.snapshots.copied_rows import copied_blocks
 from pgsluice.snapshots.ranges import Read
 from pgsluice.snapshots.reader import TableQuery
 from pgsluice.types import resolve_type
@@ -84,47 +80,3 @@ def test_decimals_that_need_more_care_are_left_to_it(
     with connect_sql(database().dsn) as connection:
         ((sent,),) = connection.execute("SELECT numeric_send(%s::numeric)", [value]).fetchall()
     assert numeric_binary_to_decimals(pa.array([sent], pa.large_binary()), arrow_type) is None
-
-
-def blocks_of(connection: psycopg.Connection[tuple[object, ...]], query: str) -> Iterator[RowBlock]:
-    return copied_blocks(
-        connection,
-        sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(
-            sql.SQL(query)  # type: ignore[arg-type]
-        ),
-    )
-
-
-def test_blocks_have_whole_rows_and_none_is_empty(
-    database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.snapshots.copied_rows.BLOCK_BYTES", 100)
-    with connect_sql(database().dsn) as connection:
-        assert list(blocks_of(connection, "SELECT 1 WHERE false")) == []
-        rows = "SELECT i, repeat('x', i % 7 * 30) FROM generate_series(1, 50) i"
-        blocks = list(blocks_of(connection, rows))
-        assert len(blocks) > 10
-        assert all(len(block.data) <= 100 + block.lengths.max() for block in blocks)
-        numbers = [next(block.columns(2)) for block in blocks]
-        sent = [int.from_bytes(value) for part in numbers for value in part.to_pylist()]
-        assert sent == list(range(1, 51))
-        assert connection.execute("SELECT 1").fetchall() == [(1,)], "the session goes on"
-
-
-def test_rows_with_other_columns_are_refused(database: MakeDatabase) -> None:
-    with connect_sql(database().dsn) as connection:
-        (block,) = blocks_of(connection, "SELECT 1, 2")
-        for count in (1, 3):
-            with pytest.raises(ProtocolError):
-                list(block.columns(count))
-        cut_off = RowBlock(block.data[:-2], block.lengths - 2)
-        with pytest.raises(ProtocolError):
-            list(cut_off.columns(2))
-
-
-def test_an_error_of_the_server_in_the_middle_ends_the_session(database: MakeDatabase) -> None:
-    connection = connect_sql(database().dsn)
-    query = "SELECT 1 / (90000 - i) FROM generate_series(1, 100000) i"
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        list(blocks_of(connection, query))
-    assert connection.closed

@@ -1,17 +1,22 @@
 """The rows of a COPY in binary form: received in blocks, and split into columns of values.
 
-COPY sends one message for each row. So libpq is asked directly, and each row is appended to its
-block at once: as objects that live until the block is full, rows would cost ten times as much,
-because Python's garbage collector looks at them again and again. A block has whole rows, and is
-parsed by numpy, a column of all rows at a time.
+libpq gives each row as an object of its own, which takes longer than to decode it. So it makes the
+session, with all that a connection string may ask for, and sends and receives all other
+statements. While it waits for the next one, this module sends the COPY through the session's
+socket, and receives what the server answers into large blocks. A session that is encrypted cannot
+be read so; there, libpq is asked for each row.
 
-Source: the manual, "COPY", "Binary Format".
+A block has whole rows, and is parsed by numpy, a column of all rows at a time.
+
+Source: the manual, "COPY", "Binary Format", and "Message Flow", "COPY Operations".
 """
 
 from __future__ import annotations
 
+import os
 import select
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,27 +25,42 @@ import psycopg
 import pyarrow as pa
 from psycopg import pq, sql
 
-from pgsluice.errors import ProtocolError
-from pgsluice.types.codec import Int64s, Mask, integers, spans
+from pgsluice.snapshots.copy_messages import (
+    TRAILER_BYTES,
+    CopyMessages,
+    header_bytes,
+    may_be_over,
+    message_bytes,
+    query_message,
+    unreadable,
+)
+from pgsluice.types.codec import Bytes, Int64s, Mask, integers, spans
 
 BLOCK_BYTES = 8 * 1024 * 1024
-"""A block has so much, and at most one row more: a row may be as large as 1 GB."""
-_SIGNATURE = b"PGCOPY\n\xff\r\n\0"
-_HEADER_BYTES = len(_SIGNATURE) + 8
-_TRAILER = b"\xff\xff"
+"""A block has so much, or a single row: one may be as large as 1 GB."""
+_LOOK_MS = 100
+"""After so long without a byte, the end is looked for where something follows it."""
+_FIRST_WITH_GSSAPI = 120000
+_IS_PLAIN = """
+SELECT NOT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Whole rows, one after the other.
+    """Whole rows.
 
     Attributes:
-        data: their bytes.
-        lengths: of each row.
+        data: bytes with the rows.
+        starts, ends: where each row begins and ends; they ascend, with a few bytes between rows.
     """
 
-    data: bytearray
-    lengths: Int64s
+    data: Bytes
+    starts: Int64s
+    ends: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
 
     def columns(self, count: int) -> Iterator[pa.Array]:
         """The values of one column after the other, as LargeBinary; null for NULL.
@@ -51,21 +71,25 @@ class RowBlock:
         Raises:
             ProtocolError: the rows are not of COPY's binary form, or have other columns.
         """
-        octets = np.frombuffer(self.data, np.uint8)
-        ends = np.cumsum(self.lengths)
-        starts = ends - self.lengths
-        _refuse(self.lengths < 2)
-        _refuse(integers(octets, starts, ">u2") != count)
-        places = starts + 2
-        for _ in range(count):
-            _refuse(places + 4 > ends)
-            sizes = integers(octets, places, ">i4")
-            null: Mask = sizes < 0
-            begins = places + 4
-            places = begins + np.maximum(sizes, 0)
-            _refuse(places > ends)
-            yield spans(octets, begins, places, null if null.any() else None)
-        _refuse(places != ends)
+        try:
+            if (integers(self.data, self.starts, ">u2") != count).any():
+                raise unreadable()
+            places = self.starts + 2
+            for _ in range(count):
+                lengths = integers(self.data, places, ">i4")
+                begins = places + 4
+                null: Mask | None = None
+                if lengths.min() < 0:
+                    null = lengths < 0
+                    lengths[null] = 0
+                places = begins + lengths
+                if (places > self.ends).any():
+                    raise unreadable()
+                yield spans(self.data, begins, places, null)
+        except IndexError:  # behind the end of the last row
+            raise unreadable() from None
+        if (places != self.ends).any():
+            raise unreadable()
 
 
 def copied_blocks(
@@ -80,64 +104,158 @@ def copied_blocks(
         psycopg.Error: as the server says it.
         ProtocolError: the server sends something else.
     """
-    pgconn = connection.pgconn
-    result = pgconn.exec_(statement.as_bytes(connection))
-    if result.status != pq.ExecStatus.COPY_OUT:
-        raise psycopg.errors.error_from_result(result)
+    receive = _blocks_of_libpq if _is_encrypted(connection) else _blocks_of_socket
     try:
-        yield from _blocks(pgconn)
-        ends = iter(pgconn.get_result, None)
-        failures = [end for end in ends if end.status != pq.ExecStatus.COMMAND_OK]
-        if failures:
-            raise psycopg.errors.error_from_result(failures[0])
+        yield from receive(connection.pgconn, statement.as_bytes(connection))
     except BaseException:
         connection.close()  # in the middle of a COPY it is good for nothing else
         raise
 
 
-def _blocks(pgconn: pq.abc.PGconn) -> Iterator[RowBlock]:
-    poll = select.poll()
-    poll.register(pgconn.socket, select.POLLIN)
-    get, is_first, size = pgconn.get_copy_data, True, 0
-    while size >= 0:
-        data = bytearray()
-        lengths: list[int] = []
-        append = lengths.append
-        while len(data) < BLOCK_BYTES:
-            size, row = get(1)
-            if size > 0:
-                data += row
-                append(size)
-            elif size == 0:
-                poll.poll()
-                pgconn.consume_input()
-            else:
-                break
-        row = memoryview(b"")  # it may have hundreds of megabytes
-        if is_first and lengths:
-            _take_header(data, lengths)
+def _is_encrypted(connection: psycopg.Connection[Any]) -> bool:
+    """Whether what the session's socket carries is not what the server says."""
+    if connection.pgconn.ssl_in_use:
+        return True
+    modes = [option.val for option in connection.pgconn.info if option.keyword == b"gssencmode"]
+    if modes == [b"disable"] or connection.info.server_version < _FIRST_WITH_GSSAPI:
+        return False
+    return connection.execute(_IS_PLAIN).fetchall() != [(True,)]
+
+
+def _blocks_of_socket(pgconn: pq.abc.PGconn, command: bytes) -> Iterator[RowBlock]:
+    stream = _SocketStream(pgconn.socket)
+    stream.send(query_message(command))
+    messages, rest = CopyMessages(), np.zeros(0, np.uint8)
+    while len(rest) or not messages.is_over:
+        blocks, rest = _receive_block(stream, messages, rest)
+        while blocks:
+            yield blocks.pop()  # kept by nobody here: a row may have hundreds of megabytes
+    if messages.error is not None:
+        raise messages.error
+
+
+def _receive_block(
+    stream: _SocketStream, messages: CopyMessages, rest: Bytes
+) -> tuple[list[RowBlock], Bytes]:
+    """Receive messages until a block is full, or all have come.
+
+    Args:
+        rest: what has been received of the first message.
+
+    Returns:
+        the block, if it has rows, and what has been received of the message that follows them.
+    """
+    data = np.empty(max(BLOCK_BYTES, message_bytes(rest)), np.uint8)
+    data[: len(rest)] = rest
+    filled, followed = len(rest), 0
+    try:
+        while filled < len(data) and not (messages.is_over and followed == filled):
+            received = stream.receive(data[filled:])
+            filled += received
+            if not received or may_be_over(data[:filled]):
+                followed = messages.follow(data, followed, filled)
+    except psycopg.OperationalError as broken:
+        messages.follow(data, followed, filled)
+        raise (messages.error or broken) from None
+    followed = messages.follow(data, followed, filled)
+    block = RowBlock(data, *messages.take_rows())
+    return [block] if len(block) else [], data[followed:filled].copy()
+
+
+class _SocketStream:
+    """The bytes of a session; libpq has set its socket not to block."""
+
+    def __init__(self, socket: int) -> None:
+        self._socket = socket
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(socket, select.POLLIN)
+        self._writable.register(socket, select.POLLOUT)
+
+    def send(self, data: bytes) -> None:
+        """Send all of this.
+
+        Raises:
+            psycopg.OperationalError: the connection broke.
+        """
+        try:
+            while data:
+                self._writable.poll()
+                with suppress(BlockingIOError):
+                    data = data[os.write(self._socket, data) :]
+        except OSError as error:
+            raise _broken(error.strerror) from error
+
+    def receive(self, into: Bytes) -> int:
+        """Receive what has come, or what comes first.
+
+        Returns:
+            how many bytes that is; 0: nothing came for :data:`_LOOK_MS`.
+
+        Raises:
+            psycopg.OperationalError: the connection has ended.
+        """
+        try:
+            received = os.readv(self._socket, [into.data])
+        except BlockingIOError:
+            return self.receive(into) if self._readable.poll(_LOOK_MS) else 0
+        except OSError as error:
+            raise _broken(error.strerror) from error
+        if not received:
+            raise _broken("the server closed it")
+        return received
+
+
+def _broken(why: str | None) -> psycopg.OperationalError:
+    return psycopg.OperationalError(f"the connection broke: {why}")
+
+
+def _blocks_of_libpq(pgconn: pq.abc.PGconn, command: bytes) -> Iterator[RowBlock]:
+    result = pgconn.exec_(command)
+    if result.status != pq.ExecStatus.COPY_OUT:
+        raise psycopg.errors.error_from_result(result)
+    is_first, is_over = True, False
+    while not is_over:
+        blocks, is_over = _receive_messages(pgconn)
+        if is_first and blocks:
+            blocks[0].starts[0] += header_bytes(blocks[0].data[: blocks[0].ends[0]])
             is_first = False
-        if lengths and lengths[-1] == len(_TRAILER) and data.endswith(_TRAILER):
-            del data[-len(_TRAILER) :], lengths[-1]
-        if lengths:
-            yield RowBlock(data, np.array(lengths, np.int64))
+        blocks = [rows for rows in map(_without_trailer, reversed(blocks)) if len(rows)]
+        while blocks:
+            yield blocks.pop()
+    failures = [
+        end for end in iter(pgconn.get_result, None) if end.status != pq.ExecStatus.COMMAND_OK
+    ]
+    if failures:
+        raise psycopg.errors.error_from_result(failures[0])
 
 
-def _take_header(data: bytearray, lengths: list[int]) -> None:
-    """Remove the header, which comes in one message with the first row or with the trailer."""
-    extension = int.from_bytes(data[_HEADER_BYTES - 4 : _HEADER_BYTES])
-    size = _HEADER_BYTES + extension
-    if not data.startswith(_SIGNATURE) or lengths[0] < size:
-        raise ProtocolError("the server does not send rows in COPY's binary form")
-    del data[:size]
-    lengths[0] -= size
-    if not lengths[0]:
-        del lengths[0]
+def _receive_messages(pgconn: pq.abc.PGconn) -> tuple[list[RowBlock], bool]:
+    """Have libpq receive messages of data until a block is full, or all have come.
+
+    Returns:
+        what they have, a large one in a block of its own; and whether all have come.
+    """
+    readable = select.poll()
+    readable.register(pgconn.socket, select.POLLIN)
+    data, ends, size = bytearray(), [0], 1
+    get, append = pgconn.get_copy_data, ends.append
+    while len(data) < BLOCK_BYTES:
+        size, row = get(1)
+        if 0 < size < BLOCK_BYTES:  # as an object for each, rows would cost ten times as much
+            data += row
+            append(len(data))
+        elif size == 0:
+            readable.poll()
+            pgconn.consume_input()
+        else:
+            break
+    places = np.array(ends, np.int64)
+    blocks = [RowBlock(np.frombuffer(data, np.uint8), places[:-1], places[1:])]
+    if size >= BLOCK_BYTES:
+        blocks.append(RowBlock(np.frombuffer(row, np.uint8), np.array([0]), np.array([size])))
+    return [block for block in blocks if len(block)], size < 0
 
 
-def _refuse(bad: Mask) -> None:
-    if bad.any():
-        raise ProtocolError(
-            "a row of a COPY has other columns than were asked for, or is cut off",
-            hint="is there a proxy between pgsluice and the server?",
-        )
+def _without_trailer(block: RowBlock) -> RowBlock:
+    is_row = block.ends - block.starts > TRAILER_BYTES  # a row has columns
+    return RowBlock(block.data, block.starts[is_row], block.ends[is_row])

@@ -336,7 +336,7 @@ def _decoded(block: RowBlock, query: TableQuery) -> ReadRows:
         columns.append(decoded)
         if decoded.unfit is not None and decoded.unfit.any():
             sent[number] = values
-    return ReadRows(query, len(block.lengths), tuple(columns), sent)
+    return ReadRows(query, len(block), tuple(columns), sent)
 
 
 def _fitting(rows: ReadRows, schema: pa.Schema) -> pa.RecordBatch:

@@ -232,6 +232,8 @@ def spans(data: Bytes, starts: Int64s, ends: Int64s, null: Mask | None = None) -
     count = len(starts)
     if not count:
         return pa.array([], pa.large_binary())
+    if count == 1:  # it may have hundreds of megabytes
+        return large_binary(data, np.array([starts[0], ends[0]], np.int64), null)
     offsets = np.empty(2 * count, np.int64)
     offsets[0::2], offsets[1::2] = starts, ends
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]

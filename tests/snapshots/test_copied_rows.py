@@ -1,0 +1,153 @@
+"""The rows of a COPY in blocks: over a plain socket, and through libpq over TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from tests.support.databases import MakeDatabase
+from tests.support.tls_proxy import tls_proxy
+
+from pgsluice.errors import ProtocolError
+from pgsluice.replication import connect_sql
+from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
+
+Session = psycopg.Connection[tuple[object, ...]]
+BLOCK_BYTES = 100
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def session(
+    request: pytest.FixtureRequest, database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Session]:
+    """A session whose blocks are small."""
+    monkeypatch.setattr("pgsluice.snapshots.copied_rows.BLOCK_BYTES", BLOCK_BYTES)
+    shop = database()
+    if request.param == "plain":
+        with connect_sql(shop.dsn) as connection:
+            yield connection
+        return
+    with tls_proxy(shop.server.port) as port:
+        dsn = make_conninfo(shop.dsn, port=port, sslmode="require")
+        with connect_sql(dsn) as connection:
+            assert connection.pgconn.ssl_in_use
+            yield connection
+
+
+def blocks_of(session: Session, query: str) -> Iterator[RowBlock]:
+    return copied_blocks(
+        session,
+        sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(
+            sql.SQL(query)  # type: ignore[arg-type]
+        ),
+    )
+
+
+def numbers_of(blocks: Iterable[RowBlock], columns: int) -> list[int]:
+    """The first column's values."""
+    values = [next(block.columns(columns)).to_pylist() for block in blocks]
+    return [int.from_bytes(value) for of_block in values for value in of_block]
+
+
+def test_blocks_have_whole_rows_and_none_is_empty(session: Session) -> None:
+    assert list(blocks_of(session, "SELECT 1 WHERE false")) == []
+    rows = "SELECT i, repeat('x', i % 7 * 30) FROM generate_series(1, 50) i"
+    blocks = list(blocks_of(session, rows))
+    assert len(blocks) > 10
+    longest = [int((block.ends - block.starts).max()) for block in blocks]
+    assert all(
+        block.ends[-1] - block.starts[0] <= BLOCK_BYTES + size
+        for block, size in zip(blocks, longest, strict=True)
+    )
+    assert numbers_of(blocks, 2) == list(range(1, 51))
+    assert session.execute("SELECT 1").fetchall() == [(1,)], "the session goes on"
+
+
+def test_a_row_that_is_larger_than_a_block_is_one_of_its_own(session: Session) -> None:
+    text = "repeat('x', CASE i % 3 WHEN 1 THEN 70000 ELSE 3 END)"
+    rows = f"SELECT i, {text} FROM generate_series(1, 9) i"
+    blocks = list(blocks_of(session, rows))
+    large = [block for block in blocks if (block.ends - block.starts).max() > BLOCK_BYTES]
+    assert [numbers_of([block], 2) for block in large] == [[1], [4], [7]]
+    for block in large:
+        *_, text = block.columns(2)
+        held = np.frombuffer(text.buffers()[2], np.uint8)
+        assert np.shares_memory(held, block.data), "it is not copied"
+        assert text.to_pylist() == [b"x" * 70000]
+    assert numbers_of(blocks, 2) == list(range(1, 10))
+
+
+def test_values_that_look_like_rows_and_like_the_end(session: Session) -> None:
+    """Of messages: a row of two columns, and ReadyForQuery."""
+    like_rows = r"'\x640000000e0002ffffffffffffffff5a0000000554'::bytea"
+    rows = f"SELECT i, {like_rows} FROM generate_series(1, 200) i"
+    blocks = list(blocks_of(session, rows))
+    assert numbers_of(blocks, 2) == list(range(1, 201))
+
+
+def test_notices_come_between_rows(session: Session) -> None:
+    session.execute(
+        """
+        CREATE FUNCTION public.noisy(i int) RETURNS int LANGUAGE plpgsql AS
+        $$ BEGIN RAISE NOTICE 'row %', i; RETURN i; END $$
+        """
+    )
+    session.execute("SET client_min_messages = notice")
+    blocks = list(blocks_of(session, "SELECT public.noisy(i) FROM generate_series(1, 99) i"))
+    assert numbers_of(blocks, 1) == list(range(1, 100))
+    assert session.execute("SELECT 1").fetchall() == [(1,)], "the session goes on"
+
+
+def test_a_statement_longer_than_a_socket_takes_at_once(session: Session) -> None:
+    text = "x" * 9_000_000
+    (block,) = blocks_of(session, f"SELECT length('{text}')")
+    assert numbers_of([block], 1) == [len(text)]
+
+
+def test_rows_with_other_columns_are_refused(session: Session) -> None:
+    (block,) = blocks_of(session, "SELECT 1, 2")
+    for count in (1, 3):
+        with pytest.raises(ProtocolError):
+            list(block.columns(count))
+    cut_off = RowBlock(block.data, block.starts, block.ends - 2)
+    with pytest.raises(ProtocolError):
+        list(cut_off.columns(2))
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("SELECT 1 / (90000 - i) FROM generate_series(1, 100000) i", "DivisionByZero"),
+        ("SELECT 1 FROM no_such_table", "UndefinedTable"),
+    ],
+)
+def test_an_error_of_the_server_ends_the_session(session: Session, query: str, error: str) -> None:
+    with pytest.raises(psycopg.Error) as raised:
+        list(blocks_of(session, query))
+    assert type(raised.value).__name__ == error
+    assert raised.value.diag.message_primary
+    assert session.closed
+
+
+def test_a_session_that_the_server_ends(
+    session: Session, database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.snapshots.copied_rows.BLOCK_BYTES", 2**20)
+    blocks = blocks_of(session, "SELECT generate_series(1, 100000000)")
+    next(blocks)
+    database().execute(f"SELECT pg_terminate_backend({session.info.backend_pid})")
+    with pytest.raises(psycopg.OperationalError) as raised:
+        list(blocks)
+    assert raised.value.sqlstate in (None, "57P01")
+    assert session.closed
+
+
+def test_a_copy_that_is_not_read_to_its_end_ends_the_session(session: Session) -> None:
+    blocks = blocks_of(session, "SELECT generate_series(1, 100000000)")
+    next(blocks)
+    blocks.close()  # type: ignore[attr-defined]
+    assert session.closed
