@@ -50,8 +50,10 @@ def test_tables_come_and_go_while_it_runs(pipeline: MakePipeline) -> None:
             with pytest.raises(SpoolBusy, match="another process runs the subscription lake"):
                 one.once()
 
-            # One table again, beside the run; it is ready also while nothing happens.
+            # One table again, beside the run; it is ready also while nothing happens. The command
+            # ends when the table is copied.
             one.copy("public.t")
+            assert one.table("t").is_active
             one.wait_until(
                 lambda: (one.table("t").state, one.table("t").copy_number) == ("r", 2),
                 why="t is copied and ready",

@@ -1,7 +1,8 @@
 """``pgsluice copy``: copy one table again.
 
-If a ``pgsluice run`` is active, it is asked to copy the table. Otherwise this command acts as
-the run: it copies the table, applies what the spool has for all tables, and ends.
+If a ``pgsluice run`` is active, it is asked to copy the table, and this command shows how far the
+copy is until it has ended. Otherwise this command acts as the run: it copies the table, applies
+what the spool has for all tables, and ends.
 """
 
 from __future__ import annotations
@@ -27,16 +28,22 @@ def copy(
 ) -> None:
     """Copy one table again."""
     from pgsluice.cli.copy_request import ask_for_copy, find_table
+    from pgsluice.monitor.followed_copy import follow_copy
+    from pgsluice.monitor.live import LiveView
     from pgsluice.spark.java import require_java
 
     loaded = load_config(config)
     require_java()
     oids = find_table(loaded, table, subscription)
     inactive = [name for name, oid in oids.items() if not ask_for_copy(loaded, name, oid)]
-    if not inactive:
-        say(f"asked the active run to copy {table} again")
-        return
-    code = replicate(loaded, once=True, names=inactive, config_path=str(config))
-    if code:
-        raise typer.Exit(code)
+    if len(inactive) < len(oids):
+        say(f"asked the active run to copy {table} again; it does so also if this command is ended")
+    if inactive:
+        code = replicate(loaded, once=True, names=inactive, config_path=str(config))
+        if code:
+            raise typer.Exit(code)
+    with LiveView(config=str(config)) as view:
+        for name, oid in oids.items():
+            if name not in inactive:
+                follow_copy(loaded.spool.path, name, oid, view)
     say(f"copied {table} again")

@@ -57,6 +57,20 @@ class FileLock:
             time.sleep(_POLL_S)
         self._descriptor = descriptor
 
+    def is_held(self) -> bool:
+        """Whether a process holds the lock; a shared lock, for a moment, finds it out."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def release(self) -> None:
         """Release the lock; a no-op if it is not held."""
         if self._descriptor is not None:

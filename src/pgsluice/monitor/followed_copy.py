@@ -1,0 +1,84 @@
+"""Follows the copy of one table that another process makes, by the files of the spool.
+
+It reports the events that the run itself reports, so a live view shows the copy as a run's does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.events import CopiesProgress, CopyProgress, MetricsCallback, TableStateChanged
+from pgsluice.spool import SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool.copy_status import read_copy_status
+from pgsluice.spool.lock import subscription_lock
+from pgsluice.spool.record_file import RecordReader
+
+_POLL_S = 0.5
+
+
+def follow_copy(
+    spool_path: Path,
+    name: str,
+    oid: int,
+    report: MetricsCallback,
+    pause: Callable[[], None] = lambda: time.sleep(_POLL_S),
+) -> None:
+    """Report how far a copy is, until the table is copied.
+
+    Args:
+        spool_path, name: the subscription. A run of it has accepted the request for the copy.
+        oid: the table's.
+        report: gets the events.
+        pause: waits a moment, between two looks at the files.
+
+    Raises:
+        TableError: the table is parked, or it is not published any more.
+        PgsluiceError: the run ended before the table was copied.
+    """
+    lock, reader = subscription_lock(spool_path, name), RecordReader(spool_path, name)
+    while True:
+        is_running = lock.is_held()  # asked before the record is read, which it may end with
+        record = reader.read()
+        table = None if record is None else record.tables.get(oid)
+        if record is None or table is None:
+            raise TableError(
+                f"the table is not copied: the subscription {name} does not get it any more"
+            )
+        _report_state(name, table, report)
+        if not table.is_to_copy:
+            break
+        if not is_running:
+            raise PgsluiceError(
+                f'the run of subscription "{name}" ended before {table.title} was copied',
+                hint="pgsluice run CONFIG goes on with the copy",
+            )
+        _report_progress(spool_path, record, oid, table, report)
+        pause()
+    if table.state is TableState.PARKED:
+        raise TableError.of_text(f"{table.title} is parked: {table.error}", table=table.title)
+
+
+def _report_state(name: str, table: TableRecord, report: MetricsCallback) -> None:
+    event = TableStateChanged(
+        name, table.namespace, table.name, table.shown_state, table.error, table.incomplete
+    )
+    report(event)
+
+
+def _report_progress(
+    spool_path: Path,
+    record: SubscriptionRecord,
+    oid: int,
+    table: TableRecord,
+    report: MetricsCallback,
+) -> None:
+    status = read_copy_status(spool_path, record)
+    amount, waits_for = status.tables.get(oid), status.waits_for.get(oid)
+    if amount is not None:
+        report(CopyProgress(record.name, table.namespace, table.name, amount))
+    if status.all_tables or waits_for:
+        waits = (waits_for,) if waits_for else ()
+        report(CopiesProgress(record.name, status.done, status.all_tables, status.amount, waits))
