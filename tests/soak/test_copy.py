@@ -21,6 +21,7 @@ import pytest
 from tests.soak.report import Report
 from tests.support.chaos.copies import LOGGING, CopyWatch
 from tests.support.chaos.fire import fight, make_tables
+from tests.support.chaos.late_leaves import LateLeaves
 from tests.support.chaos.modes import MODES
 from tests.support.databases import Database
 from tests.support.pgbench import await_until, kill, start_again
@@ -39,6 +40,7 @@ ROWS = int(os.environ.get("PGSLUICE_COPY_ROWS", "5000000"))
 KILLS = int(os.environ.get("PGSLUICE_COPY_KILLS", "10"))
 SECONDS = int(os.environ.get("PGSLUICE_COPY_SECONDS", "120"))
 WRITERS = 4
+_LATE_LEAVES = 8
 WORKERS = 4
 STREAMING_S = 15
 _ROWS_ASKED = min(ROWS, 2_000_000)
@@ -46,7 +48,13 @@ _ASK_S = 3.0
 """Between two tables that are asked to be copied; every tenth time, a keeper is killed as well."""
 _PAUSE_S = 4.0
 """At most this long, a copy reads undisturbed between two kills."""
-_SETTINGS = {"fsync": "off", "max_prepared_transactions": "20", "max_wal_size": "8GB", **LOGGING}
+_SETTINGS = {
+    "fsync": "off",
+    "max_prepared_transactions": "20",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "30s",  # what a crashed server replays
+    **LOGGING,
+}
 _VICTIMS = ("driver", "jvm", "worker", "capture", "keeper")
 _IS_READING = """
 SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'pgsluice copy %' AND query LIKE 'COPY%'
@@ -96,10 +104,10 @@ def make_kinds(shop: Database) -> None:
             f"INSERT INTO {table} SELECT {values}"
             f" FROM generate_series(1, {step} * {int(ROWS * share)}, {step}) i"
         )
-    shop.execute("ANALYZE")
+    shop.execute("ANALYZE", "CHECKPOINT")
 
 
-def write(shop: Database, seed: int, ended: threading.Event) -> int:
+def write(shop: Database, leaves: LateLeaves, seed: int, ended: threading.Event) -> int:
     """Change rows anywhere in any table, as fast as it goes; returns how many transactions."""
     dice, count = random.Random(seed), 0
     while not ended.is_set():
@@ -107,7 +115,8 @@ def write(shop: Database, seed: int, ended: threading.Event) -> int:
             while not ended.is_set():
                 table = dice.choice(list(_TABLES))
                 _, _, share = _TABLES[table]
-                low = dice.randrange(max(100, int(ROWS * share * (7 if table == "daily" else 1))))
+                top = leaves.top - 21 if table == leaves.table else int(ROWS * share)
+                low = dice.randrange(max(100, top))
                 where = f"WHERE id BETWEEN {low} AND {low + 20}"
                 new = _NEW_ROWS.get(table, "(id, n, v) SELECT i, 7, 'new'")
                 insert = f"INSERT INTO {table} {new} FROM generate_series({low}, {low + 5}) i"
@@ -153,11 +162,11 @@ def kill_while_copying(one: Pipeline, watch: CopyWatch, dice: random.Random) -> 
         done = False
         while not done:
             one.wait_until(
-                lambda: is_reading() or watch.is_over(len(_TABLES)),
+                lambda: is_reading() or watch.is_over(_TABLES),
                 timeout_s=300,
                 why="rows are read",
             )
-            if watch.is_over(len(_TABLES)):
+            if watch.is_over(_TABLES):
                 return killed
             await_until(time.monotonic() + dice.uniform(0, _PAUSE_S))
             if victim == "server":
@@ -188,14 +197,24 @@ def test_kills_during_the_first_copies(
         text = one.path.read_text()
         one.path.write_text(text.replace("user=postgres", "user=lake"))
         watch, dice = CopyWatch(one), random.Random(seed)
+        leaves = LateLeaves(
+            shop, "daily", 2 * ROWS, ROWS // 50, early=_LATE_LEAVES // 4, late=_LATE_LEAVES
+        )
         written: list[int] = []
         began = time.monotonic()
         with beside(watch.until):
             with ExitStack() as writers:
                 for number in range(WRITERS):
                     writers.enter_context(
-                        beside(lambda ended, n=number: written.append(write(shop, seed + n, ended)))
+                        beside(
+                            lambda ended, n=number: written.append(
+                                write(shop, leaves, seed + n, ended)
+                            )
+                        )
                     )
+                writers.enter_context(
+                    beside(lambda ended: leaves.until(ended, lambda: "daily" in watch.finished))
+                )
                 one.start()
                 killed = kill_while_copying(one, watch, dice)
                 await_copied(one, watch)
@@ -210,9 +229,11 @@ def test_kills_during_the_first_copies(
             f" writers, {sum(written):,} transactions; SIGKILL to "
             + ", ".join(f"{name} {count}x" for name, count in sorted(killed.items()))
             + f"; copied within {copied_s:.0f} s; {len(watch.staged)} ranges staged,"
-            f" {watch.count_reads()} read"
+            f" {watch.count_reads()} read; {leaves.count} partitions attached with rows,"
+            f" {len(watch.loaded)} of them loaded alone"
         )
         assert not watch.again, f"finished tables were copied again: {watch.again}"
+        assert watch.loaded, "no partition was loaded alone"
         assert not watch.read_twice()
         assert total == KILLS + 1, f"the copies ended after {total} kills: take more rows"
         row["shown"] = (
@@ -224,7 +245,7 @@ def test_kills_during_the_first_copies(
 def await_copied(one: Pipeline, watch: CopyWatch) -> None:
     def is_copied() -> bool:
         start_again(one)
-        return watch.is_over(len(_TABLES))
+        return watch.is_over(_TABLES)
 
     one.wait_until(is_copied, timeout_s=600, why="all tables are copied")
 

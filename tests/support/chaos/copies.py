@@ -11,7 +11,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,12 +42,14 @@ class CopyWatch:
         staged: range -> when it was first seen to be staged, in seconds since 1970.
         finished: table -> the number of its first finished copy.
         again: tables that were copied again after that.
+        loaded: the partitions that were loaded alone, into tables that were finished.
     """
 
     one: Pipeline
     staged: dict[Range, float] = field(default_factory=dict)
     finished: dict[str, int] = field(default_factory=dict)
     again: set[str] = field(default_factory=set)
+    loaded: set[int] = field(default_factory=set)
 
     def until(self, ended: threading.Event) -> None:
         """Watch until the event."""
@@ -55,9 +57,9 @@ class CopyWatch:
             self._look_at_journals()
             self._look_at_record()
 
-    def is_over(self, tables: int) -> bool:
-        """Whether so many tables are finished."""
-        return len(self.finished) >= tables
+    def is_over(self, tables: Collection[str]) -> bool:
+        """Whether these tables are finished."""
+        return self.finished.keys() >= set(tables)
 
     def read_twice(self) -> list[Range]:
         """Ranges whose COPY began when they were staged under the same snapshot."""
@@ -93,6 +95,7 @@ class CopyWatch:
 
     def _look_at_record(self) -> None:
         for table in self._tables().values():
+            self.loaded |= set(table.load_leaves)
             if table.state in _STAGED:
                 first = self.finished.setdefault(table.name, table.copy_number)
                 if table.copy_number != first:
