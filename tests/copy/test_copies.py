@@ -487,6 +487,35 @@ def test_a_table_that_is_gone_locked_or_not_ours_to_read(
     assert well(one.copy_all()) == {"locked": 0}
 
 
+def test_a_copy_needs_nothing_but_the_table_itself(
+    each_server: EmbeddedServer, database: MakeDatabase, tmp_path: Path
+) -> None:
+    """No right on partitions, and neither a right nor a lock on inheritance children."""
+    shop = database(each_server)
+    role = f"{shop.name}_reader"
+    one = copier(
+        shop,
+        tmp_path,
+        "CREATE TABLE whole (id int) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (9)",
+        "CREATE TABLE parent (id int)",
+        "CREATE TABLE child () INHERITS (parent)",
+        "INSERT INTO whole VALUES (1), (2)",
+        "INSERT INTO parent VALUES (1)",
+        "INSERT INTO child VALUES (3)",
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT SELECT ON whole, parent TO {role}",
+    )
+    try:
+        with one.snapshot() as snapshot, shop.connect() as other, other.transaction():
+            works = one.works()
+            other.execute("LOCK TABLE child")
+            results = {name: one.copy(works[name], snapshot, role) for name in ("whole", "parent")}
+        assert well(results) == {"whole": 2, "parent": 1}
+    finally:
+        shop.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
 @pytest.mark.parametrize("moment", ["while it waits for the lock", "while it reads"])
 def test_a_copy_whose_session_ends_is_tried_until_it_succeeds(
     moment: str, database: MakeDatabase, tmp_path: Path

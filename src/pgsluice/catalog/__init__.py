@@ -11,7 +11,7 @@ from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.filter_texts import FilterTexts
 from pgsluice.catalog.key_bounds import key_ranges
 from pgsluice.catalog.leaf_sizes import LeafSize, finds_pages, leaf_sizes
-from pgsluice.catalog.locks import locked_tables
+from pgsluice.catalog.locks import lock_for_reading, locked_tables
 from pgsluice.catalog.managed_publications import (
     PublicationReport,
     drop_publications,
@@ -82,6 +82,7 @@ __all__ = [
     "key_ranges",
     "leaf_filenodes",
     "leaf_sizes",
+    "lock_for_reading",
     "locked_tables",
     "missing_values",
     "our_publications",

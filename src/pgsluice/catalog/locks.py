@@ -1,4 +1,4 @@
-"""Which tables cannot be read now, because another session has locked them."""
+"""Locks on tables that are read: taking them, and who else has them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from pgsluice.catalog.leaves import below_cte
 
@@ -29,6 +30,27 @@ LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL
     AND l.virtualtransaction = '-1/' || p.transaction::text
 ORDER BY b.root, l.granted DESC, l.pid
 """
+
+
+def lock_for_reading(
+    connection: Connection, relation: sql.Identifier, *, with_partitions: bool
+) -> None:
+    """Lock a table ACCESS SHARE until the transaction ends, as a query of its rows does.
+
+    LOCK TABLE takes more than such a query: it locks inheritance children, which are tables of
+    their own, and before 13 it needs a right on each partition.
+
+    Args:
+        with_partitions: the table is partitioned, and the query reads its partitions.
+
+    Raises:
+        psycopg.Error: the server's: no such table, no right, or another session has locked it.
+    """
+    connection.execute(
+        sql.SQL("SELECT FROM {}{} LIMIT 0").format(
+            sql.SQL("" if with_partitions else "ONLY "), relation
+        )
+    )
 
 
 def locked_tables(connection: Connection, oids: Collection[int]) -> dict[int, str]:

@@ -34,6 +34,7 @@ from pgsluice.catalog import (
     has_name,
     is_in_snapshot,
     leaf_filenodes,
+    lock_for_reading,
     locked_tables,
 )
 from pgsluice.catalog.rights import grants, table_rights
@@ -108,20 +109,22 @@ class TableQuery:
 
     def copy_statement(self, read: Read) -> sql.Composed:
         """COPY of a query, since COPY of a partitioned table is an error up to 18."""
-        # A plain table's inheritance children are tables of their own; partitions are not.
-        reads_partitions = self.facts.kind == "p" and read.leaf is None
         # The server's own text of the publications' conditions, not anybody's input.
         conditions = [text for text in (self.row_filter, read.condition) if text]
         return sql.SQL(
             "COPY (SELECT {columns} FROM {only}{table}{where}) TO STDOUT (FORMAT binary)"
         ).format(
             columns=sql.SQL(", ").join(map(self._expression, self.columns, self.types)),
-            only=sql.SQL("" if reads_partitions else "ONLY "),
+            only=sql.SQL("" if self.reads_partitions(read) else "ONLY "),
             table=self.relation(read),
             where=sql.SQL(" WHERE " + " AND ".join(f"({text})" for text in conditions))
             if conditions
             else sql.SQL(""),
         )
+
+    def reads_partitions(self, read: Read) -> bool:
+        """A plain table's inheritance children are tables of their own; partitions are not."""
+        return self.facts.kind == "p" and read.leaf is None
 
     def relation(self, read: Read) -> sql.Identifier:
         """What a read names in its query."""
@@ -241,10 +244,10 @@ def _import_snapshot(
 def _lock(
     connection: psycopg.Connection[tuple[object, ...]], query: TableQuery, portion: Portion
 ) -> None:
-    named = {read.leaf: query.relation(read) for read in portion}
     try:
-        for relation in named.values():
-            connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relation))
+        for read in {read.leaf: read for read in portion}.values():
+            with_partitions = query.reads_partitions(read)
+            lock_for_reading(connection, query.relation(read), with_partitions=with_partitions)
     except psycopg.errors.LockNotAvailable as error:
         connection.execute("ROLLBACK")
         locked = locked_tables(connection, [query.facts.oid])

@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pgsluice.catalog import has_name, leaf_filenodes
+from pgsluice.catalog import has_name, leaf_filenodes, lock_for_reading
 from pgsluice.errors import Failure, PgsluiceError, SourceRefused
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
@@ -170,7 +170,7 @@ def _lock(session: Session, source: ReplicatedTable) -> None:
     facts = source.facts
     session.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
     name = sql.Identifier(facts.namespace, facts.name)
-    session.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
+    lock_for_reading(session, name, with_partitions=facts.kind == "p")
     if not has_name(session, facts.oid, facts.namespace, facts.name):
         raise SourceRefused("renamed at the source after the snapshot: verify it again")
     leaves = leaf_filenodes(session, [facts.oid])[facts.oid]
