@@ -354,8 +354,13 @@ def test_generated_columns_that_are_not_sent() -> None:
     assert not list(check_generated_columns(_sent(("a", "g"))))
     (finding,) = check_generated_columns(_sent(None))
     assert "public.t: g will not be at the target" in finding.what
-    assert "publish_generated_columns" in (finding.todo or "")
-    older = replace(_sent(None), server=replace(_INFO, version_num=160004))
+    assert "`pgsluice check CONFIG`" in (finding.todo or ""), "there is no publication yet"
+    made = replace(_sent(None), publications=PublicationFacts(("p0",), (), (), ""))
+    (finding,) = check_generated_columns(made)
+    assert finding.todo == (
+        "if they are wanted:\nALTER PUBLICATION p0 SET (publish_generated_columns = stored);"
+    )
+    older = replace(made, server=replace(_INFO, version_num=160004))
     (finding,) = check_generated_columns(older)
     assert "publish_generated_columns" not in (finding.todo or "")
 

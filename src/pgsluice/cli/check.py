@@ -43,8 +43,10 @@ def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Lev
         line = Text(f"{finding.level:<8}", style=_STYLES[finding.level])
         line.append(shown_lines(f"{finding.subject}: {finding.what}"), style="default")
         console.print(line, soft_wrap=True, highlight=False)
+        mark = "→"  # only before the first line: the others can be copied together
         for todo in with_config(finding.todo or "", config).split("\n") if finding.todo else ():
-            console.print(Text(shown(f"         → {todo}")), soft_wrap=True, highlight=False)
+            console.print(Text(shown(f"         {mark} {todo}")), soft_wrap=True, highlight=False)
+            mark = " "
     console.print(Text(_summary(counts)), highlight=False)
     return counts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgsluice.catalog.published import LISTS_HINT, differing_lists
+from pgsluice.catalog.published import LISTS_HINT, PublishedRelation, differing_lists
 from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.preflight.tables import list_names
@@ -84,10 +84,23 @@ def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
             "generated columns",
             f"{title}: {names} will not be at the target: the server does not send "
             f"{'it' if len(unsent) == 1 else 'them'}",
-            "ALTER PUBLICATION … SET (publish_generated_columns = stored), if wanted"
+            _send_generated(facts, relation)
             if can_be_sent
             else "compute what is needed from the other columns",
         )
+
+
+def _send_generated(facts: SourceFacts, relation: PublishedRelation) -> str:
+    """How a table's publications send its stored generated columns."""
+    if not facts.publications.existing:
+        return (
+            "if they are wanted: `pgsluice check CONFIG` after the first run prints the statement"
+        )
+    statements = [
+        f"ALTER PUBLICATION {quote_identifier(name)} SET (publish_generated_columns = stored);"
+        for name in sorted({by.publication for by in relation.by})
+    ]
+    return "\n".join(["if they are wanted:", *statements])
 
 
 def check_messages(facts: SourceFacts) -> Iterator[Finding]:
