@@ -1,19 +1,22 @@
-"""Delta tables that are merged on read: random steps beside a model.
+"""Delta tables, merged on read and on write: random steps beside a model.
 
 Steps are ours, of deltalake and of Spark with Delta's own jar. deltalake's engine reads after each
-step, and polars after each fourth; at the end also Spark, DuckDB and deltalake's SQL.
+step, polars after each fourth, and Spark after its own; at the end also DuckDB and deltalake's SQL.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from tests.soak.report import Report
-from tests.support.delta_fuzz import KEYS, DeltaFuzz
+from tests.support.delta_fuzz import run_tables
 from tests.support.delta_spark import delta_spark
 
 from pgsluice.lsn import Lsn
@@ -26,37 +29,23 @@ pytestmark = pytest.mark.soak
 
 SEEDS = int(os.environ.get("PGSLUICE_SOAK_TABLES", "20"))
 STEPS = int(os.environ.get("PGSLUICE_SOAK_STEPS", "2000"))
+PROCESSES = min(SEEDS, os.cpu_count() or 1)
+"""That work on tables at the same time; each has a session of Spark."""
 
 
-def test_random_steps_keep_table_and_model_equal(
-    tmp_path: Path, report: Report, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.sinks.delta.net_merge.LARGE_SHARE", 0.2)
-    monkeypatch.setattr("pgsluice.sinks.delta.deletion_vectors.INLINE_BYTES", 2048)
-    monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 10)
-    monkeypatch.setattr("pgsluice.sinks.delta.upkeep.FILES_OF_A_SIZE", 4)
+def test_random_steps_keep_table_and_model_equal(tmp_path: Path, report: Report, seed: int) -> None:
     with (
-        report.row("merge-on-read beside a model", seed) as line,
-        delta_spark(tmp_path) as spark,
+        report.row("Delta tables beside a model", seed) as line,
+        ProcessPoolExecutor(PROCESSES, get_context("spawn")) as processes,
     ):
-        done: Counter[str] = Counter()
-        for number in range(SEEDS):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            kind = list(KEYS)[(seed + number) % len(KEYS)]
-            table = DeltaFuzz(folder, seed + number, kind, spark=spark)
-            try:
-                table.run(STEPS)
-                table.check_by_all()
-            except Exception as error:
-                error.add_note(f"table {number}, its seed {seed + number}, key {kind}")
-                raise
-            done += table.done
+        shares = [range(seed + first, seed + SEEDS, PROCESSES) for first in range(PROCESSES)]
+        folders = [tmp_path / str(number) for number in range(PROCESSES)]
+        done = sum(processes.map(run_tables, folders, shares, repeat(STEPS)), Counter[str]())
         steps = ", ".join(f"{count} {name}" for name, count in done.most_common())
         line["figures"] = f"{SEEDS} tables, {STEPS} steps each: {steps}"
         line["shown"] = (
-            "equal by deltalake after each step, by polars after each fourth, at the end by Spark"
-            " and DuckDB"
+            "equal by deltalake after each step, by polars after each fourth, by Spark after each"
+            " of its own and at the end, at the end also by DuckDB and deltalake's SQL"
         )
 
 

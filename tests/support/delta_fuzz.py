@@ -1,8 +1,8 @@
 """Random steps on a Delta table, beside a dict that has the rows it must have.
 
-Steps are ours (merges, crashes, attempts at once, upkeep, other columns, copies, a change of the
-merging way) and those of others (OPTIMIZE, append, delete, RESTORE, checkpoint, vacuum), by
-deltalake and, if there is a session, by Spark.
+Steps are ours (merges, whole or in pieces that tasks share, crashes, attempts at once, upkeep,
+other columns and types, copies, a change of the merging way) and those of others (OPTIMIZE, append,
+delete, RESTORE, checkpoint, vacuum), by deltalake and, if there is a session, by Spark.
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tests.support.delta_duckdb import duckdb_rows
+from tests.support.delta_spark import DeltaSpark, delta_spark
 
 from pgsluice import failpoints
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import AddedColumn, TargetTable
-from pgsluice.sinks.delta import deletion_vectors, key_index, log, net_merge
+from pgsluice.sinks.contract import AddedColumn, Applied, TargetTable
+from pgsluice.sinks.delta import deletion_vectors, key_index, log, maintenance, net_merge, upkeep
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity
-
-if TYPE_CHECKING:
-    from tests.support.delta_spark import DeltaSpark
 
 Key = tuple[Any, ...]
 Row = dict[str, Any]
 
 TEXTS = ("a", "b'", "", "\u2028x", "\u0085", "ü\U0010ffff", "x" * 40)
 """Parts of texts; some end a line for ``str.splitlines``, and for no log."""
+
+SPARK_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING"}
 
 KEYS: dict[str, tuple[pa.Schema, Callable[[int], Key]]] = {
     "integer": (pa.schema([pa.field("id", pa.int64(), False)]), lambda n: (n,)),
@@ -78,6 +78,8 @@ class DeltaFuzz:
         self.spark = spark
         self.key_schema, self.make_key = KEYS[kind]
         self.keys = keys
+        self.numbers: Sequence[int] = range(keys)
+        """Of the keys that the next changes may have."""
         self.cache = folder / "keys"
         self.sink = DeltaSink(
             f"{folder}/{{table}}",
@@ -92,7 +94,7 @@ class DeltaFuzz:
         self.counter = 0
         self.touched: set[Key] = set()
         self.model: dict[Key, Row] = {}
-        self.history: dict[int, tuple[int, dict[Key, Row]]] = {}
+        self.history: dict[int, tuple[pa.Schema, dict[Key, Row]]] = {}
         self.done: Counter[str] = Counter()
         self._load()
         self.check()
@@ -100,23 +102,25 @@ class DeltaFuzz:
     def run(self, steps: int) -> None:
         """Do random steps; compare the table with the model after each."""
         chances = {
-            self._merge: 40, self._crash_before: 4, self._crash_after: 4, self._crash_between: 4,
-            self._at_once: 4,
+            self._merge: 36, self._merge_in_pieces: 4, self._at_once: 4,
+            self._crash_before: 4, self._crash_after: 4, self._crash_between: 4,
             self._foreign_optimize: 3, self._foreign_append: 3, self._foreign_delete: 3,
             self._restore: 2, self._checkpoint: 2, self._vacuum: 2, self._lose_sidecars: 2,
-            self._forget_the_log: 3, self._add_column: 0.5, self._change_the_way: 3,
-            self._load: 0.5, self._truncate: 1,
+            self._forget_the_log: 3, self._add_column: 0.5, self._widen_column: 0.5,
+            self._change_the_way: 3, self._load: 0.5, self._truncate: 1,
         }  # fmt: skip
         if self.spark is not None:
             chances.update({
                 self._spark_optimize: 0.2, self._spark_purge: 0.1, self._spark_vacuum: 0.1,
-                self._spark_delete: 0.2, self._spark_update: 0.2, self._spark_restore: 0.2,
-                self._spark_checkpoint: 0.2,
+                self._spark_append: 0.2, self._spark_delete: 0.2, self._spark_update: 0.2,
+                self._spark_restore: 0.2, self._spark_checkpoint: 0.2,
             })  # fmt: skip
         for step in self.random.choices(list(chances), list(chances.values()), k=steps):
             try:
                 step()
                 self.check()
+                if step.__name__.startswith("_spark"):
+                    self.check_by_spark()
             except Exception as error:
                 error.add_note(f"step {self.done.total()}: {step.__name__}; {dict(self.done)}")
                 raise
@@ -130,9 +134,13 @@ class DeltaFuzz:
         rows = pa.RecordBatchReader.from_stream(by_sql).read_all().to_pylist()
         assert sorted(map(comparable, rows)) == expected
         assert sorted(map(comparable, duckdb_rows(self.location))) == expected
+        self.check_by_spark()
+
+    def check_by_spark(self) -> None:
+        """Compare with Spark, if there is a session."""
         if self.spark is not None:
             rows = self.spark.rows(f"SELECT * FROM delta.`{self.location}`")
-            assert sorted(map(comparable, rows)) == expected
+            assert sorted(map(comparable, rows)) == sorted(map(comparable, self.model.values()))
 
     def check(self) -> None:
         """Compare with deltalake's engine. Each fourth time it reads the whole log, and polars the
@@ -146,12 +154,23 @@ class DeltaFuzz:
             self.reader.update_incremental()
         table = self.reader
         assert sorted(map(comparable, _rows(table))) == expected
-        self.history[table.version()] = (len(self.columns), self._copied_model())
+        self.history[table.version()] = (self._schema(), self._copied_model())
 
     # Our own steps.
 
     def _merge(self) -> None:
         self._apply(self._net())
+
+    def _merge_in_pieces(self) -> None:
+        """As a large batch: two tasks stage the changes of some keys each, and one commits them."""
+        shares = []
+        for first in (0, 1):
+            self.numbers = range(first, self.keys, 2)
+            shares.append([self._net() for _ in range(self.random.randint(0, 3))])
+        self.numbers = range(self.keys)
+        staged = [self._writer().stage_changes(pieces) for pieces in shares]
+        writer, position = self._writer(), self._next_position()
+        self._have_applied(writer, writer.commit_changes(staged, position), position)
 
     def _truncate(self) -> None:
         self._apply(self._net(truncate=True))
@@ -163,9 +182,11 @@ class DeltaFuzz:
         self._crash("delta.after_commit")
 
     def _crash_between(self) -> None:
-        """Fail after some file has been written: of the merge, its commit, or the upkeep."""
+        """Fail after some file has been written, or before it is on the disk: of the merge, its
+        commit, or the upkeep."""
         net, position = self._net(), self._next_position()
-        failpoints.arm(f"delta.sync=eio@{self.random.randint(1, 15)}")
+        place, most = self.random.choice([("delta.written", 6), ("delta.sync", 15)])
+        failpoints.arm(f"{place}=eio@{self.random.randint(1, most)}")
         with suppress(OSError):
             writer = self._writer()
             applied = writer.apply(net, position)
@@ -201,6 +222,16 @@ class DeltaFuzz:
         for row in self.model.values():
             row[name] = value
 
+    def _widen_column(self) -> None:
+        narrow = [i for i, column in enumerate(self.columns) if column.type == pa.int32()
+                  and column.name.startswith("c")]  # fmt: skip
+        if narrow:
+            place = self.random.choice(narrow)
+            self.columns[place] = self.columns[place].with_type(pa.int64())
+            writer = self._writer()
+            writer.position()
+            writer.alter((), [self.columns[place]])
+
     def _change_the_way(self) -> None:
         way = self.random.choice(["on_read", "on_read", "auto", "on_write"])
         self.sink = replace(self.sink, merge=way)
@@ -233,11 +264,15 @@ class DeltaFuzz:
             table.optimize.z_order(["a"])
 
     def _foreign_append(self) -> None:
-        number = self.keys + self.counter
+        rows = pa.Table.from_pylist([self._new_row()], self._schema())
+        write_deltalake(self.location, rows, mode="append")
+
+    def _new_row(self) -> Row:
+        """A row with a key that no row has had; the model gets it, too."""
+        row = self._row(self.make_key(self.keys + self.counter))
         self.counter += 1
-        row = self._row(self.make_key(number))
         self.model[self._key(row)] = row
-        write_deltalake(self.location, pa.Table.from_pylist([row], self._schema()), mode="append")
+        return row
 
     def _foreign_delete(self) -> None:
         limit = self.random.randrange(1000)
@@ -247,22 +282,29 @@ class DeltaFuzz:
         }
 
     def _restore(self) -> None:
-        if (version := self._version_to_restore()) is not None:
+        version = self._version_to_restore()
+        if version is not None and not self._has_another_protocol(version):
             DeltaTable(self.location).restore(version)
             self._have_restored(version)
 
     def _version_to_restore(self) -> int | None:
         """A recent version with the same columns that can still be read; None: not this time."""
         version = self.random.choice(list(self.history))
-        width, _ = self.history[version]
+        schema, _ = self.history[version]
         newest = DeltaTable(self.location).version()
-        if not newest - 8 <= version < newest or width != len(self.columns):
+        if not newest - 8 <= version < newest or schema != self._schema():
             return None
         # Its files may be deleted already; a RESTORE does not look for those of vectors.
         with suppress(DeltaError, pa.ArrowInvalid):
             _rows(DeltaTable(self.location, version=version))
             return version
         return None
+
+    def _has_another_protocol(self, version: int) -> bool:
+        """Whether the table had other features: deltalake panics when it restores such a version,
+        because it joins the versions of both protocols with the features of one."""
+        older = DeltaTable(self.location, version=version).protocol()
+        return bool(older != DeltaTable(self.location).protocol())
 
     def _have_restored(self, version: int) -> None:
         _, model = self.history[version]
@@ -287,6 +329,13 @@ class DeltaFuzz:
 
     def _spark_vacuum(self) -> None:
         self._by_spark("VACUUM {} RETAIN 0 HOURS")
+
+    def _spark_append(self) -> None:
+        values = (
+            f"CAST({_literal(value)} AS {SPARK_TYPES[column.type]})"
+            for value, column in zip(self._new_row().values(), self.columns, strict=True)
+        )
+        self._by_spark(f"INSERT INTO {{}} VALUES ({', '.join(values)})")
 
     def _spark_delete(self) -> None:
         limit = self.random.randrange(1000)
@@ -324,9 +373,11 @@ class DeltaFuzz:
     def _apply(self, net: NetChanges) -> None:
         net_merge.LARGE_SHARE = self.random.choice([0.2, 1.0])
         deletion_vectors.INLINE_BYTES = self.random.choice([0, 2048])
-        writer = self._writer()
         position = self._next_position()
-        applied = writer.apply(net, position)
+        writer = self._writer()
+        self._have_applied(writer, writer.apply(net, position), position)
+
+    def _have_applied(self, writer: TableWriter, applied: Applied, position: Lsn) -> None:
         assert not applied.skipped
         writer.maintain([max(0, applied.version - 3)])
         assert self._writer().position() == position
@@ -348,7 +399,7 @@ class DeltaFuzz:
         return net_changes([changes.build()], schema=schema, key=key, is_complete=False)
 
     def _change(self, changes: ChangesBuilder) -> None:
-        at = self.make_key(self.random.randrange(self.keys))
+        at = self.make_key(self.random.choice(self.numbers))
         row = self._row(at)
         action = self.random.random()
         self.touched.add(at)
@@ -376,7 +427,7 @@ class DeltaFuzz:
         """Change a row's key to one that no row of the source has: a batch that updates a row
         which the target lacks says that the source has it."""
         taken = self.model.keys() | self.touched
-        free = [key for key in map(self.make_key, range(self.keys)) if key not in taken]
+        free = [key for key in map(self.make_key, self.numbers) if key not in taken]
         if at not in self.model or not free:
             return
         to = self.random.choice(free)
@@ -405,9 +456,51 @@ class DeltaFuzz:
         return {key: dict(row) for key, row in self.model.items()}
 
 
+def run_tables(folder: Path, seeds: Iterable[int], steps: int) -> Counter[str]:
+    """Do random steps on some tables, one table after the other, in a process of its own.
+
+    Args:
+        folder: which does not exist yet.
+        seeds: of the tables.
+
+    Returns:
+        how often each step was done.
+    """
+    _have_upkeep_soon()
+    folder.mkdir()
+    done: Counter[str] = Counter()
+    with delta_spark(folder) as spark:
+        for seed in seeds:
+            (folder / str(seed)).mkdir()
+            kind = list(KEYS)[seed % len(KEYS)]
+            table = DeltaFuzz(folder / str(seed), seed, kind, spark=spark)
+            try:
+                table.run(steps)
+                table.check_by_all()
+            except Exception as error:
+                error.add_note(f"the table's seed {seed}, key {kind}")
+                raise
+            done += table.done
+            shutil.rmtree(folder / str(seed))
+    return done
+
+
+def _have_upkeep_soon() -> None:
+    """Let upkeep begin with tables as small as these."""
+    maintenance.MANY_COMMITS = 10
+    upkeep.FILES_OF_A_SIZE = 4
+
+
 def _rows(table: DeltaTable) -> list[Row]:
     """As deltalake's engine reads them, which knows vectors."""
     return pa.RecordBatchReader.from_stream(table.scan()).read_all().to_pylist()
+
+
+def _literal(value: int | str | None) -> str:
+    """A value in Spark's SQL."""
+    if value is None:
+        return "NULL"
+    return f"unhex('{value.encode().hex()}')" if isinstance(value, str) else str(value)
 
 
 def comparable(row: Row) -> str:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from pyroaring import BitMap
 
 from pgsluice.errors import PgsluiceError
+from pgsluice.failpoints import failpoint
 
 FOLDER = "_dv"
 """Where our vectors lie, inside of the table's folder."""
@@ -161,6 +162,7 @@ def write_vectors(folder: Path, vectors: Sequence[BitMap]) -> tuple[list[Descrip
         return descriptors, inline_bytes
     (folder / FOLDER).mkdir(exist_ok=True)
     (folder / FOLDER / _file_name(name)).write_bytes(data)
+    failpoint("delta.written")
     return descriptors, inline_bytes + len(data)
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.errors import PgsluiceError
+from pgsluice.failpoints import failpoint
 from pgsluice.sinks.delta.key_entries import Hits, KeyEntries, Wanted
 from pgsluice.sinks.delta.snapshot import DataFile, Snapshot, open_data_file
 
@@ -140,6 +141,7 @@ class KeyIndex:
             file.write(data)
             file.write(zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big"))
         written.replace(self._path(name))
+        failpoint("delta.written")
 
 
 @lru_cache(maxsize=_OPEN_AT_ONCE)

@@ -24,6 +24,7 @@ from deltalake import Schema as DeltaSchema
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
+from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.log import local_folder
@@ -93,6 +94,7 @@ def write_files(
     following = list(islice(batches, 1))
     while following:
         written.append(_write_file(folder, schema, following, batches))
+        failpoint("delta.written")
         following = following or list(islice(batches, 1))
     return written
 
