@@ -13,14 +13,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
-from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
     holds,
@@ -44,6 +42,7 @@ from pgsluice.sinks.contract import (
     TargetIdentity,
     TargetTable,
 )
+from pgsluice.sinks.opened_table import OpenedTable
 
 ATTEMPTS = 10
 
@@ -57,15 +56,9 @@ class TableWriter:
     """
 
     def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
-        self._sink = sink
         self._table = table
         self._identity = identity
-        self._handle: TableHandle | None = None
-        self._marker: CommitMarker | None = None
-        self._is_checked = False
-        # The marker that changes start from: the first one that this writer read.
-        self._start: CommitMarker | None = None
-        self._has_start = False
+        self._opened = OpenedTable(sink, table, identity)
 
     def position(self) -> Lsn | None:
         """Up to which LSN the table is applied; None for a table that does not exist yet.
@@ -75,21 +68,21 @@ class TableWriter:
         Raises:
             TableError: the table holds another source's rows, or others changed its data.
         """
-        self._start, self._has_start = self._checked_marker(), True
-        return None if self._start is None else self._start.position
+        marker = self._opened.start()
+        return None if marker is None else marker.position
 
     def copy_number(self) -> int | None:
         """Which copy the table carries; None for a table that does not exist yet."""
-        marker = self._checked_marker()
+        marker = self._opened.marker()
         return None if marker is None else marker.copy_number
 
     def version(self) -> int:
         """The table's version as it is open here; -1 for a table that does not exist yet."""
-        return self._opened().version
+        return self._opened.handle.version
 
     def schema(self) -> pa.Schema | None:
         """The table's columns; None for a table that does not exist yet."""
-        return self._opened().schema()
+        return self._opened.handle.schema()
 
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
         """Replace the whole content by a copy, in one commit with its position.
@@ -101,7 +94,7 @@ class TableWriter:
         if (skipped := self._skip_load(position)) is not None:
             return skipped
         try:
-            return self._write(lambda handle: handle.load(rows, position))
+            return self._opened.write(lambda handle: handle.load(rows, position))
         except Overtaken:
             if (skipped := self._skip_load(position)) is not None:
                 return skipped
@@ -121,18 +114,18 @@ class TableWriter:
         """
 
         def attempt() -> Applied:
-            marker = self._marker_to_start_from()
+            marker = self._opened.marker_since_start()
             if marker is not None and marker.reaches(self._identity, position):
                 return self._skipped(marker)
-            self._refuse_another_start(marker)
+            self._opened.refuse_another_start()
             added = [
                 AddedColumn(field.with_nullable(True), pa.scalar(None, field.type))
                 for field in self._columns_to_add(changes)
             ]
             if marker is not None and marker.position is not None and added:
                 at = marker.position
-                self._write(lambda handle: handle.alter(added, (), at))
-            return self._write(lambda handle: handle.apply(changes, position))
+                self._opened.write(lambda handle: handle.alter(added, (), at))
+            return self._opened.write(lambda handle: handle.apply(changes, position))
 
         return self._until_first(attempt)
 
@@ -151,9 +144,9 @@ class TableWriter:
         """
 
         def attempt() -> Applied:
-            marker = self._marker_to_start_from()
-            self._refuse_another_start(marker)
-            existing = self._opened().schema()
+            marker = self._opened.marker_since_start()
+            self._opened.refuse_another_start()
+            existing = self._opened.handle.schema()
             if marker is None or marker.position is None or existing is None:
                 return Applied(self.version(), skipped=True)
             lacking = [column for column in added if column.field.name not in existing.names]
@@ -163,7 +156,7 @@ class TableWriter:
             if not lacking and not narrow:
                 return self._skipped(marker)
             at = marker.position
-            altered = self._write(lambda handle: handle.alter(lacking, narrow, at))
+            altered = self._opened.write(lambda handle: handle.alter(lacking, narrow, at))
             failpoint("target.altered")
             return altered
 
@@ -171,14 +164,14 @@ class TableWriter:
 
     def maintain(self, keep_versions: Iterable[int]) -> None:
         """Compact and vacuum when enough has been written since the last time."""
-        if self._opened().maintain(keep_versions):
-            self._close()
+        if self._opened.handle.maintain(keep_versions):
+            self._opened.close()
 
     # A copy in two halves: staged in tasks, committed once in the driver.
 
     def can_stage(self) -> bool:
         """Whether several tasks may share a copy; else one task has to load all of it."""
-        return isinstance(self._opened(), StagingHandle)
+        return isinstance(self._opened.handle, StagingHandle)
 
     def stage_load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> StagedRows:
         """The task's half: write a part of a copy that nobody sees before the commit.
@@ -188,11 +181,11 @@ class TableWriter:
         Raises:
             TableError: the table holds another source's rows, or rows do not fit.
         """
-        handle = self._opened()
+        handle = self._opened.handle
         if not isinstance(handle, StagingHandle):
             return StagedRows(loaded=self.load(rows, position))
         self._skip_load(position)  # refuses another source's table before anything is written
-        handle = self._opened()
+        handle = self._opened.handle
         assert isinstance(handle, StagingHandle)
         return handle.stage_load(rows)
 
@@ -216,7 +209,7 @@ class TableWriter:
         def attempt() -> Applied:
             if (skipped := self._skip_load(position)) is not None:
                 return skipped
-            return self._write(lambda handle: _commit_load(handle, staged, position))
+            return self._opened.write(lambda handle: _commit_load(handle, staged, position))
 
         return self._until_first(attempt)
 
@@ -224,7 +217,7 @@ class TableWriter:
 
     def can_stage_changes(self) -> bool:
         """Whether changes of this table can be staged once it exists."""
-        handle = self._opened()
+        handle = self._opened.handle
         return isinstance(handle, ChangesStagingHandle) and handle.can_stage_changes()
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
@@ -238,8 +231,8 @@ class TableWriter:
                 changes do not fit it.
             PgsluiceError: another attempt moved the table.
         """
-        self._refuse_another_start(self._marker_to_start_from())
-        handle = self._opened()
+        self._opened.refuse_another_start()
+        handle = self._opened.handle
         assert isinstance(handle, ChangesStagingHandle)
         return handle.stage_changes(map(self._fitting, pieces))
 
@@ -253,18 +246,18 @@ class TableWriter:
         """
 
         def attempt() -> Applied:
-            marker = self._marker_to_start_from()
+            marker = self._opened.marker_since_start()
             if marker is not None and marker.reaches(self._identity, position):
                 return self._skipped(marker)
-            self._refuse_another_start(marker)
-            handle = self._opened()
+            self._opened.refuse_another_start()
+            handle = self._opened.handle
             assert isinstance(handle, ChangesStagingHandle)
             if any(part.version != handle.version for part in staged):
                 raise PgsluiceError(
                     f"another commit came while changes of {self._table.title} were staged",
                     hint="try again",
                 )
-            return self._write(lambda _: handle.commit_changes(staged, position))
+            return self._opened.write(lambda _: handle.commit_changes(staged, position))
 
         return self._until_first(attempt)
 
@@ -278,96 +271,12 @@ class TableWriter:
             )
         return changes
 
-    # The handle and its marker.
-
-    def _opened(self) -> TableHandle:
-        if self._handle is None:
-            self._handle = self._sink.open(self._table, self._identity)
-        return self._handle
-
-    def _close(self) -> None:
-        self._handle, self._marker, self._is_checked = None, None, False
-
-    def _checked_marker(self) -> CommitMarker | None:
-        """Our marker in a table whose data only we have changed; None without a table."""
-        if not self._is_checked:
-            handle = self._opened()
-            self._marker = self._own_marker(handle)
-            if self._marker is not None:
-                handle.refuse_foreign_changes()
-            self._is_checked = True
-        return self._marker
-
-    def _marker_to_start_from(self) -> CommitMarker | None:
-        """The marker of the table as it is open; the first one is where the changes start."""
-        marker = self._checked_marker()
-        if not self._has_start:
-            self._start, self._has_start = marker, True
-        return marker
-
-    def _refuse_another_start(self, marker: CommitMarker | None) -> None:
-        is_another_copy = marker is not None and marker.copy_number != self._identity.copy_number
-        if marker != self._start or is_another_copy:
-            raise PgsluiceError(
-                f"the target of {self._table.title} is not where the changes start",
-                hint="try again",
-            )
-
-    def _own_marker(self, handle: TableHandle) -> CommitMarker | None:
-        if handle.version < 0:
-            return None
-        marker = handle.marker()
-        title = self._table.title
-        if marker is None:
-            raise TableError(
-                f"there is a table at {handle.location} that pgsluice did not make",
-                hint="choose another path for the sink; or move the table away and copy again: "
-                + copy_again(title),
-                table=title,
-                location=handle.location,
-            )
-        if marker.owner != self._identity.owner or marker.position is None:
-            raise TableError(
-                f"the table at {handle.location} carries the position of another source",
-                hint=f"move it away, then copy the table: {copy_again(title)}; or choose "
-                "another path for the sink",
-                table=title,
-                location=handle.location,
-            )
-        return marker
-
     def _skip_load(self, position: Lsn) -> Applied | None:
-        """Open the table anew for a copy; what to answer if the copy adds nothing.
-
-        Changes of others don't matter: the copy replaces them.
-        """
-        self._close()
-        handle = self._opened()
-        if self._takes_over(handle):
-            return None
-        marker = self._own_marker(handle)
+        """Open the table anew for a copy; what to answer if the copy adds nothing."""
+        marker = self._opened.marker_before_copy()
         if marker is not None and marker.reaches(self._identity, position):
             return self._skipped(marker)
         return None
-
-    def _takes_over(self, handle: TableHandle) -> bool:
-        """Whether the table holds another relation's rows, and the copy may replace them."""
-        marker = handle.marker() if handle.version >= 0 else None
-        if marker is None or marker.owner == self._identity.owner:
-            return False
-        return self._table.may_replace_foreign_target or marker.owner in {
-            replace(self._identity, relation_oid=oid).owner for oid in self._table.predecessor_oids
-        }
-
-    def _write(self, write: Callable[[TableHandle], Applied]) -> Applied:
-        """Write through the handle whose marker was read; it is discarded after an error."""
-        try:
-            applied = write(self._opened())
-        except BaseException:
-            self._close()
-            raise
-        self._marker, self._is_checked = None, False
-        return applied
 
     def _columns_to_add(self, changes: NetChanges) -> Sequence[pa.Field]:
         """The columns that the table lacks, if its own columns can take the changes.
@@ -375,7 +284,7 @@ class TableWriter:
         Raises:
             TableError: they cannot (:mod:`pgsluice.schema_rules`).
         """
-        handle = self._opened()
+        handle = self._opened.handle
         existing, title = handle.schema(), self._table.title
         if existing is None:
             return ()
@@ -398,7 +307,7 @@ class TableWriter:
         )
 
     def _skipped(self, marker: CommitMarker) -> Applied:
-        return Applied(self._opened().version, skipped=True, copy_number=marker.copy_number)
+        return Applied(self._opened.handle.version, skipped=True, copy_number=marker.copy_number)
 
 
 def _commit_load(handle: TableHandle, staged: Sequence[StagedRows], position: Lsn) -> Applied:
