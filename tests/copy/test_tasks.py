@@ -31,8 +31,11 @@ def table(name: str, *sizes: int) -> TableCopy:
     return TableCopy(CopyWork(facts, "public", name, None, None, copy_number=1), portions)
 
 
-def stage(folder: Path, portions: Sequence[tuple[CopyWork, Portion]]) -> list[StagedRows | Failure]:
+def stage(
+    folder: Path, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool
+) -> list[StagedRows | Failure]:
     """Write down what is read, and how many tasks do so at this moment."""
+    (folder / "stands_back").write_text(str(stands_back))
     mark = folder / f"task-{uuid.uuid4()}"
     mark.touch()
     at_once = len(list(folder.glob("task-*")))
@@ -63,13 +66,16 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
         rate: float | None = None,
         is_wanted: Callable[[TableCopy], bool] = lambda _: True,
         is_stopping: Callable[[], bool] = lambda: False,
+        is_beside_stream: bool = False,
     ) -> tuple[list[TableCopy], list[str]]:
+        turns = CopyTurns()
+        turns.streams.append(lambda: is_beside_stream)
         ended = list(
             stage_tables(
                 lambda: cast("SparkContext", LocalSession()),
                 partial(stage, tmp_path),
                 copies,
-                CopyTurns().join("lake", at_once, lambda: at_once),
+                turns.join("lake", at_once, lambda: at_once),
                 CopyPace(rate),
                 is_wanted=is_wanted,
                 report=lambda *_: None,
@@ -98,6 +104,14 @@ def test_no_more_tasks_run_at_once_than_the_copy_may_have(copied) -> None:
     ended, read = copied(*(table(f"t{n}_", *[PORTION_BYTES] * 4) for n in range(4)), at_once=2)
     assert len(read) == len(set(read)) == 16
     assert max(part.rows for copy in ended for part in copy.staged.values()) <= 2
+
+
+@pytest.mark.parametrize("is_beside_stream", [False, True])
+def test_tasks_stand_back_only_where_changes_are_applied_meanwhile(
+    copied, tmp_path: Path, is_beside_stream: bool
+) -> None:
+    copied(table("t", SMALL), is_beside_stream=is_beside_stream)
+    assert (tmp_path / "stands_back").read_text() == str(is_beside_stream)
 
 
 def test_a_table_that_has_failed_is_not_read_any_further(copied) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pgsluice.changes.net import put_rows
+from pgsluice.copy.priority import stand_back
 from pgsluice.errors import Failure, ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks import make_sink
@@ -136,8 +137,19 @@ class CopyTables:
         count = staged.rows_inserted + staged.rows_updated
         return StagedLeafRows(count, staged.bytes_written, changes=staged)
 
-    def stage_all(self, portions: Sequence[tuple[CopyWork, Portion]]) -> list[StagedRows | Failure]:
-        """Stage several portions, each with its own result."""
+    def stage_all(
+        self, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool = False
+    ) -> list[StagedRows | Failure]:
+        """Stage several portions, each with its own result.
+
+        Args:
+            stands_back: other work that wants the same core goes first. Loads of partitions are
+                merges, whose libraries keep threads, so they have the usual priority.
+        """
+        if stands_back and not any(work.leaves for work, _ in portions):
+            # The threads that a sink's library keeps have to begin before: batches use them, too.
+            attempt(self.can_stage, portions[0][0])
+            return stand_back(self.stage_all, portions)
         return [attempt(lambda portion: self.stage(*portion), portion) for portion in portions]
 
     def commit(self, work: CopyWork, staged: Sequence[StagedRows]) -> CopyResult:

@@ -24,7 +24,7 @@ from pgsluice.spark.tasks import described, names_of, run_tasks
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-Stage = Callable[[Sequence[tuple[CopyWork, Portion]]], list[StagedRows | Failure]]
+Stage = Callable[[Sequence[tuple[CopyWork, Portion]], bool], list[StagedRows | Failure]]
 
 _MOST_JOBS = 64
 _MOST_TABLES = 16
@@ -195,7 +195,7 @@ def stage_tables(
         Exception: Spark's, of a job that failed.
     """
     left = [copy for copy in copies if not copy.is_staged]
-    run = partial(_run, context, stage)
+    run = partial(_run, context, stage, turn)
     try:
         yield from (copy for copy in copies if copy.is_staged)
         queue = _Queue(_tasks(left, max(1, turn.look())))
@@ -300,13 +300,14 @@ class _Staging:
 
 
 def _run(
-    context: Callable[[], SparkContext], stage: Stage, task: _Task
+    context: Callable[[], SparkContext], stage: Stage, turn: CopyTurn, task: _Task
 ) -> list[StagedRows | Failure]:
     works = [(copy.work, copy.portions[number]) for copy, number in task.portions]
     spark = context()
     titles = [f"{work.namespace}.{work.name}" for work, _ in works]
     with described(spark, f"pgsluice: copy {names_of(titles)}"):
-        ((_, results),) = run_tasks(spark, stage, [works])
+        stands_back = turn.is_beside_stream
+        ((_, results),) = run_tasks(spark, lambda works: stage(works, stands_back), [works])
     return [results] * len(works) if isinstance(results, Failure) else results
 
 

@@ -103,6 +103,11 @@ class CopyTurn:
     running: int = 0
     wanted_bytes: int | None = None
 
+    @property
+    def is_beside_stream(self) -> bool:
+        """Whether changes are applied to other tables meanwhile."""
+        return self._turns.is_beside_stream()
+
     def look(self) -> int:
         """Ask how many tasks the subscription may have now."""
         self.most = self._cores()
