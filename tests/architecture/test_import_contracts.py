@@ -22,8 +22,6 @@ SPARK = "Only spark, copy, subscription and what starts them import Spark"
 ROW_FILTER = "Row filters are used through their package only"
 PUBLICATION = "Publications are used through their package only"
 VERIFICATION = "verification shares nothing with the decoder"
-ROW_FILTER = "Row filters are used through their package only"
-PUBLICATION = "Publications are used through their package only"
 
 FORBIDDEN = [
     (LAYERS, "types/clock.py", "import pgsluice.catalog.keys"),
@@ -33,7 +31,6 @@ FORBIDDEN = [
     (ROW_FILTER, "publication/model.py", "import pgsluice.row_filter.nodes"),
     (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.model"),
     (VERIFICATION, "verification/digest.py", "import pgsluice.types"),
-    (ROW_FILTER, "publication/model.py", "import pgsluice.row_filter.nodes"),
     (PUBLICATION, "copy/job.py", "import pgsluice.publication.model"),
 ]
 

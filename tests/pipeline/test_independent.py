@@ -15,6 +15,7 @@ from tests.pipeline.own_publications import lake, publishing
 from tests.support.databases import Database, MakeDatabase
 from tests.support.failing_spark import failing_spark
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.watched_imports import imported_by_threads, watching
 
 from pgsluice.capture import read_health
 from pgsluice.spool import TableState
@@ -58,7 +59,9 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
     one = pipeline(shop)
     publishing(one, "CREATE PUBLICATION p FOR TABLE small", slow=None, quick=("p",))
     # Its JVM is killed twice while it starts.
-    process = one.start("run", SPARK_HOME=str(failing_spark(one.folder / "failing spark")))
+    spark = str(failing_spark(one.folder / "failing spark"))
+    imports = one.folder / "imports"
+    process = one.start("run", SPARK_HOME=spark, **watching(imports))
 
     def holds(subscription: str, table: str, *ids: int) -> bool:
         with suppress(TableNotFoundError):
@@ -116,3 +119,4 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
     assert "Traceback" not in one.log(), one.log()
     one.stop()
     assert process.returncode == 143
+    assert imported_by_threads(imports) == []

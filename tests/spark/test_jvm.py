@@ -52,7 +52,8 @@ def test_the_scripts_find_spark_without_its_archive_of_pyspark(
     assert [path.name for path in (home / "jars").iterdir()] == ["spark-launcher_2.13-4.2.1.jar"]
     assert not (home / "python").exists()
     # Else the JVM starts processes that look for the data sources of all packages.
-    assert not Path(jvm._environment(home, home / "c")["PYSPARK_DRIVER_PYTHON"]).exists()
+    environment = jvm._environment(folder, spark_folder, folder / "c")
+    assert not Path(environment["PYSPARK_DRIVER_PYTHON"]).exists()
 
 
 def test_what_the_jvm_says_is_read() -> None:
@@ -88,9 +89,8 @@ def test_a_script_that_is_killed_is_no_refusal_and_leaves_nothing(
     script.chmod(0o755)
     (tmp_path / "spark.log.999999999").mkdir()
     monkeypatch.setattr(jvm, "_spark_of_pyspark", lambda: spark_folder)
-    monkeypatch.setattr(jvm, "_has_gateway", lambda: False)
     with pytest.raises(jvm.LaunchEndedError) as caught:
-        jvm.launch({}, "t", log, is_quick=True)
+        jvm.Launch({}, log, is_quick=True).context()
     assert caught.value.exit_code == -signal.SIGKILL
     assert not _is_refusal(caught.value, log.read_text().splitlines())
     assert [path.name for path in tmp_path.glob("spark.log.*")] == []

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from tests.support.spools import SpoolMaker, orders
 import pgsluice
 from pgsluice.errors import ConfigError
 from pgsluice.spark.java import Java, find_java, require_java
-from pgsluice.spark.session import StartingSession, merged_settings, require_spark
+from pgsluice.spark.session import merged_settings, require_spark
 
 
 @pytest.mark.parametrize(
@@ -86,28 +84,6 @@ def test_an_older_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.__version__", "4.1.3")
     with pytest.raises(ConfigError, match=r"pyspark 4\.1\.3"):
         require_spark()
-
-
-def test_a_session_that_is_still_made_ends_with_its_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A run may end when its tables are copied, and only its query waits for the session."""
-    done: list[str] = []
-    may_be_made = threading.Event()
-
-    def build_session(*_: object) -> Any:
-        may_be_made.wait(60)
-        done.append("made")
-        return SimpleNamespace(sparkContext="context", stop=lambda: done.append("stopped"))
-
-    monkeypatch.setattr("pgsluice.spark.session.launch", lambda *_, **__: "context")
-    monkeypatch.setattr("pgsluice.spark.session.build_session", build_session)
-    starting = StartingSession({}, "t", tmp_path / "log", owns_process=False)
-    assert starting.wait_for_context(lambda: None) == "context"
-    assert done == []
-    threading.Timer(0.1, may_be_made.set).start()
-    starting.end()
-    assert done == ["made", "stopped"]
 
 
 def test_the_source_can_be_registered_explicitly(spark: Any, spool_maker: SpoolMaker) -> None:

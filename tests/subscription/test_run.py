@@ -38,7 +38,8 @@ from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spool import TableState
 from pgsluice.subscription.cadence import steady_now
 from pgsluice.subscription.loop import RunLoop
-from pgsluice.subscription.run import explained, raise_unfinished, restarting
+from pgsluice.subscription.run import raise_unfinished
+from pgsluice.subscription.run_session import explained, restarting
 from pgsluice.subscription.running import RunningSubscription
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,8 +19,6 @@ from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-
-from pgsluice.spark.on_demand import SessionOnDemand
 
 Batches = Callable[[], Iterator[pa.RecordBatch]]
 
@@ -181,11 +178,7 @@ def local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the runs of this process use a :class:`LocalSession`."""
-
-    @contextmanager
-    def session(*_: object, **__: object) -> Iterator[SessionOnDemand]:
-        yield SessionOnDemand(cast("Any", LocalSession))
-
-    monkeypatch.setattr("pgsluice.subscription.run._session", session)
+    module = "pgsluice.subscription.run_session"
+    monkeypatch.setattr(f"{module}.build_session", lambda *_: LocalSession())
     # A session that runs already: otherwise each run would start a JVM beside it.
-    monkeypatch.setattr("pgsluice.subscription.run._running_session", LocalSession)
+    monkeypatch.setattr(f"{module}._running_session", LocalSession)

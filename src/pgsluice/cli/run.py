@@ -7,9 +7,7 @@ makes the exit code 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event
 from typing import Annotated
 
 import typer
@@ -17,10 +15,6 @@ import typer
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.cli.signals import event_on_sighup, stop_on_signals
 from pgsluice.config import Config, load_config
-from pgsluice.events import CaptureState, MetricsCallback
-from pgsluice.lsn import Lsn
-
-_POLL_S = 1.0
 
 
 def run(
@@ -55,7 +49,6 @@ def replicate(
         stop_on_signals() as request,
         event_on_sighup() as sighup,
         LiveView(config=config_path) as view,
-        _capture_states(config, view),
     ):
         run_subscriptions(
             config,
@@ -75,41 +68,3 @@ def _reread(config: Config, sighup: Event) -> Config | None:
         return None
     sighup.clear()
     return load_config(config.path)
-
-
-@contextmanager
-def _capture_states(config: Config, report: MetricsCallback) -> Iterator[None]:
-    """Report the state of the capture process, which it writes to a file."""
-    ended = Event()
-    thread = Thread(target=_watch, args=(config, report, ended), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _watch(config: Config, report: MetricsCallback, ended: Event) -> None:
-    if ended.wait(_POLL_S):
-        return
-    # Loaded only now: the first second belongs to the start of Spark.
-    from pgsluice.capture import read_health
-
-    previous = read_health(config.spool.path)  # perhaps an earlier run's
-    while not ended.wait(_POLL_S):
-        health = read_health(config.spool.path)
-        if health is None or health == previous:
-            continue
-        previous = health
-        report(
-            CaptureState(
-                health.phase,
-                Lsn.parse(health.position),
-                Lsn.parse(health.frontier),
-                health.lag_bytes,
-                health.spool_bytes,
-                health.message,
-                health.times,
-            )
-        )

@@ -13,7 +13,7 @@ Five things cost seconds at each start, and ``pgsluice run`` on one machine need
 - Spark's scripts start a JVM that only prints the command for the real one. It needs no optimising
   compiler.
 
-A Spark that is not PySpark's own (``SPARK_HOME`` is set) is started as it is.
+Of a Spark that is not PySpark's own (``SPARK_HOME`` is set), the scripts run as they are.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ import struct
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +42,8 @@ _LARGEST_LOG_BYTES = 4 << 20
 _CLASS_PATH = "spark.driver.extraClassPath"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _POLL_S = 0.01
+_SIGNAL_OF_SHELL = 128
+"""A shell adds this to the number of a signal that ended what it has started."""
 _SCRIPT_FLAGS = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _FIRST_JARS = (
     "spark-catalyst_", "scala-library-", "spark-core_", "scala-reflect-", "spark-sql-api_",
@@ -53,100 +54,91 @@ _FIRST_JARS = (
 """How the names of the jars begin from which a session loads most of its classes."""
 
 
-def launch(
-    settings: Mapping[str, str], app_name: str, log: Path, *, is_quick: bool
-) -> SparkContext | None:
-    """Start the JVM and its Spark context, with the JVM's stderr in a file.
+class Launch:
+    """A JVM that starts, with its stderr in a file.
 
-    The builder of sessions would let the JVM write to this process's stderr. A process has one JVM:
-    if an earlier session has started it, this does nothing.
+    The builder of sessions would let the JVM write to this process's stderr. PySpark is imported
+    while the JVM starts.
 
     Args:
         settings: all settings of the session.
-        app_name: the application's name in Spark's logs.
         log: the file.
         is_quick: for a session on this machine whose process runs nothing but pgsluice. It does not
             know the data sources of installed packages by their names.
-
-    Returns:
-        the context; None: the JVM runs already.
     """
-    if _has_gateway():
-        return None
-    if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES:
-        log.replace(f"{log}.1")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_of_py4j)
-    make_folder(log.parent)
-    log.touch(mode=0o600)
-    spark = _spark_of_pyspark() if is_quick else None
-    settings = {"spark.app.name": app_name, **settings}
-    gateway = _gateway(settings, log) if spark is None else _quick(spark, settings, log)
-    from pyspark import SparkConf, SparkContext
 
-    conf = SparkConf().setAll(list(settings.items()))
-    context: Any = SparkContext(conf=conf, gateway=gateway)
-    # It would print a traceback when the JVM ends: the error says it.
-    context._accumulatorServer.handle_error = lambda *_: None
-    return context  # type: ignore[no-any-return]
+    def __init__(self, settings: Mapping[str, str], log: Path, *, is_quick: bool) -> None:
+        if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES:
+            log.replace(f"{log}.1")
+        make_folder(log.parent)
+        log.touch(mode=0o600)
+        self._settings = settings
+        spark = _spark_of_pyspark() if is_quick else None
+        with ExitStack() as stack:
+            folder = stack.enter_context(_folder_of_launch(log))
+            stderr = stack.enter_context(log.open("ab"))
+            self._connection = folder / "connection"
+            self._process = subprocess.Popen(
+                _command(folder, spark, settings),
+                stdin=subprocess.PIPE,  # the JVM ends when it is closed
+                stderr=stderr,
+                env=_environment(folder, spark, self._connection),
+                # Ctrl-C in a terminal is for this process, which ends the JVM; and all can be
+                # killed.
+                start_new_session=True,
+            )
+            self._folder = stack.pop_all()
+
+    def context(self) -> SparkContext:
+        """Connect to the JVM once it has started, and make its Spark context.
+
+        Raises:
+            LaunchEndedError: the JVM, or a script of Spark that starts it, ended.
+        """
+        from pyspark import SparkConf, SparkContext
+
+        with self._folder:
+            try:
+                while not self._connection.exists():
+                    if self._process.poll() is not None:
+                        raise LaunchEndedError(self._process.returncode)
+                    time.sleep(_POLL_S)
+                gateway = _connected(*_port_and_secret(self._connection.read_bytes()))
+            except BaseException:
+                _kill_all(self._process)
+                raise
+        gateway.proc = self._process
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(_is_not_of_py4j)
+        conf = SparkConf().setAll(list(self._settings.items()))
+        context: Any = SparkContext(conf=conf, gateway=gateway)
+        # It would print a traceback when the JVM ends: the error says it.
+        context._accumulatorServer.handle_error = lambda *_: None
+        return context  # type: ignore[no-any-return]
 
 
-def _has_gateway() -> bool:
-    """Whether PySpark was imported, and has a JVM."""
+def has_jvm() -> bool:
+    """Whether this process has a JVM already, or is to use one that another program started."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    return getattr(context, "_gateway", None) is not None
+    return _PORT in os.environ or getattr(context, "_gateway", None) is not None
 
 
-def _gateway(settings: Mapping[str, str], log: Path) -> Any:
-    """Start the JVM as PySpark does it, and connect to it."""
-    from pyspark import SparkConf
-    from pyspark.java_gateway import launch_gateway
-
-    conf = SparkConf().setAll(list(settings.items()))
-    try:
-        with log.open("ab") as stderr:
-            return launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
-    except Exception as error:
-        # PySpark's frames refer to the process: it stays a zombie until they let it go.
-        traceback.clear_frames(error.__traceback__)
-        raise
-
-
-def _quick(spark: Path, settings: Mapping[str, str], log: Path) -> Any:
-    """Start the JVM, import PySpark beside it, and connect to it.
+def _command(folder: Path, spark: Path | None, settings: Mapping[str, str]) -> list[str]:
+    """Spark's script that starts the JVM, with its arguments.
 
     Args:
-        spark: the folder of the Spark that was installed with PySpark.
-
-    Raises:
-        LaunchEndedError: the JVM, or a script of Spark that starts it, ended.
+        folder: of this launch.
+        spark: PySpark's own Spark, for a quick start; None: the one that PySpark finds.
     """
-    jars = {_CLASS_PATH: _class_path(spark, settings.get(_CLASS_PATH))}
-    options = [f"--conf={name}={value}" for name, value in {**settings, **jars}.items()]
-    with _folder_of_launch(log) as folder, log.open("ab") as stderr:
-        home = _home(folder, spark)
-        connection = home / "connection"
-        process = subprocess.Popen(
-            [home / "bin" / "spark-submit", *options, *_submit_arguments()],
-            stdin=subprocess.PIPE,  # the JVM ends when it is closed
-            stderr=stderr,
-            env={**_SCRIPT_FLAGS, **os.environ, **_environment(home, connection)},
-            # Ctrl-C in a terminal is for this process, which ends the JVM; and all can be killed.
-            start_new_session=True,
-        )
-        try:
-            import pyspark.java_gateway  # noqa: F401 - while the JVM starts
+    if spark is None:
+        from pyspark.find_spark_home import _find_spark_home
 
-            while not connection.exists():
-                if process.poll() is not None:
-                    raise LaunchEndedError(process.returncode)
-                time.sleep(_POLL_S)
-            gateway = _connected(*_port_and_secret(connection.read_bytes()))
-        except BaseException:
-            _kill_all(process)
-            raise
-    gateway.proc = process
-    return gateway
+        home, quick = Path(_find_spark_home()), {}
+    else:
+        home = _home(folder, spark)
+        quick = {_CLASS_PATH: _class_path(spark, settings.get(_CLASS_PATH))}
+    options = [f"--conf={name}={value}" for name, value in {**settings, **quick}.items()]
+    return [str(home / "bin" / "spark-submit"), *options, *_submit_arguments()]
 
 
 class LaunchEndedError(Exception):
@@ -159,6 +151,11 @@ class LaunchEndedError(Exception):
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"the JVM ended with exit code {exit_code}")
         self.exit_code = exit_code
+
+    @property
+    def is_kill(self) -> bool:
+        """Whether a signal ended it, or what a script of Spark had started."""
+        return self.exit_code < 0 or self.exit_code > _SIGNAL_OF_SHELL
 
 
 def _kill_all(process: subprocess.Popen[bytes]) -> None:
@@ -249,18 +246,18 @@ def _home(folder: Path, spark: Path) -> Path:
     return folder
 
 
-def _environment(home: Path, connection: Path) -> dict[str, str]:
+def _environment(folder: Path, spark: Path | None, connection: Path) -> dict[str, str]:
     """The environment of Spark's scripts.
 
     Args:
+        folder, spark: as for :func:`_command`.
         connection: the file in which the JVM says how it is reached.
     """
-    return {
-        "SPARK_HOME": str(home),
-        "SPARK_CONNECT_MODE": "0",
-        "PYSPARK_DRIVER_PYTHON": str(home / "none"),
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
-    }
+    told = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection)}
+    if spark is None:
+        return {**os.environ, **told}
+    quick = {"SPARK_HOME": str(folder), "PYSPARK_DRIVER_PYTHON": str(folder / "none")}
+    return {**_SCRIPT_FLAGS, **os.environ, **told, **quick}
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

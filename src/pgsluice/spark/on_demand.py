@@ -35,6 +35,7 @@ class SessionOnDemand:
         self._context = _Once(start_context or (lambda: self._session().sparkContext))
 
     def __call__(self) -> SparkSession:
+        self._context()  # it is there first
         return self._session()
 
     def context(self) -> SparkContext:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.java import require_java
-from pgsluice.spark.jvm import LaunchEndedError, launch
+from pgsluice.spark.jvm import Launch, LaunchEndedError, has_jvm
+from pgsluice.spark.loading import load_pyspark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -153,6 +154,7 @@ class StartingSession(threading.Thread):
         self._owns_process = owns_process
         self._log_bytes = 0
         self._lock = threading.Lock()
+        self._launch: Launch | None = None
         self._has_begun = False
         self._has_ended = False
         self._context: SparkContext | None = None
@@ -161,12 +163,35 @@ class StartingSession(threading.Thread):
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        """Start the session, if nobody has."""
+        """Start the session, if nobody has: first the JVM, and beside it PySpark is imported.
+
+        If that fails, those who wait for the session get the error.
+        """
         with self._lock:
-            if not self._has_begun:
-                self._has_begun = True
-                self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
-                self.start()
+            if self._has_begun:
+                return
+            self._has_begun = True
+        try:
+            self._launch_jvm()
+            load_pyspark(owns_process=self._owns_process)
+        except BaseException as error:
+            self._fail(error)
+        else:
+            self.start()
+
+    def _launch_jvm(self) -> None:
+        _prepare()
+        self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
+        if not has_jvm():
+            settings = merged_settings({"spark.app.name": self._app_name, **self._settings})
+            is_quick = self._owns_process and is_local(settings["spark.master"])
+            self._launch = Launch(settings, self._log, is_quick=is_quick)
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        forget_session()
+        self._has_context.set()
+        self._has_session.set()
 
     def wait(self, look: Callable[[], object]) -> SparkSession:
         """The session once it has started.
@@ -208,25 +233,25 @@ class StartingSession(threading.Thread):
         try:
             self._start()
         except BaseException as error:
-            self._error = error
-            forget_session()
-        finally:
-            self._has_context.set()
-            self._has_session.set()
+            self._fail(error)
 
     def _start(self) -> None:
-        _prepare()
-        settings = merged_settings(self._settings)
-        is_quick = self._owns_process and is_local(settings["spark.master"])
-        self._context = launch(settings, self._app_name, self._log, is_quick=is_quick)
-        if self._context is not None:
+        if self._launch is not None:
+            self._context = self._launch.context()
             self._has_context.set()
         session = build_session(self._settings, self._app_name)
         with self._lock:
             self._context, self._session = session.sparkContext, session
-            if not self._has_ended:
-                return
-        session.stop()
+            is_needed = not self._has_ended
+        if not is_needed:
+            session.stop()
+        self._has_context.set()
+        self._has_session.set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was ended, or forgotten."""
+        return self._has_ended
 
     def end(self) -> None:
         """Stop the session: now, or once it has started.
@@ -248,7 +273,8 @@ class StartingSession(threading.Thread):
             has_begun, self._has_ended = self._has_begun, True
         if has_begun:
             forget_session(self._session)
-            self.join()  # what it waits for has ended with the JVM
+            if self.is_alive():
+                self.join()  # what it waits for has ended with the JVM
 
     def _raise_error(self) -> NoReturn:
         if isinstance(self._error, PgsluiceError):
@@ -277,7 +303,7 @@ def _is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:
     """
     from py4j.protocol import Py4JJavaError
 
-    if isinstance(error, LaunchEndedError) and error.exit_code < 0:
+    if isinstance(error, LaunchEndedError) and error.is_kill:
         return False
     return isinstance(error, Py4JJavaError) or any(
         line.startswith(("Exception in thread", "Error:")) for line in log

@@ -9,7 +9,7 @@ them once, for all of its forks. Set by ``spark.python.daemon.module``; other ki
 import importlib
 import sys
 
-from pgsluice.subscription.without_pandas import load_arrow_without_pandas
+from pgsluice.spark.without_pandas import load_arrow_without_pandas
 
 _LOADED = (
     "pyspark.worker",

@@ -9,45 +9,24 @@ first copies. Everything is safe to be cut off anywhere: the next start finds wh
 
 from __future__ import annotations
 
-import logging
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed, TablesUnfinished
+from pgsluice.errors import ConfigError, PgsluiceError, TablesUnfinished
 from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.lsn import Lsn
 from pgsluice.spark.java import require_java
+from pgsluice.spark.loading import load_pyspark
 from pgsluice.spark.on_demand import SessionOnDemand
-from pgsluice.spark.session import (
-    StartingSession,
-    build_session,
-    refuse_spark_errors,
-    require_spark,
-)
-from pgsluice.spool.layout import SPARK_LOG
+from pgsluice.spark.session import require_spark
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.subscription.without_pandas import load_arrow_without_pandas
+from pgsluice.subscription.run_session import RunSession
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pgsluice.spool import RecordStore, SubscriptionRecord
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_SETTINGS = {
-    "spark.python.daemon.module": "pgsluice.subscription.daemon",
-    # A batch's query reads no row: to compile it would take most of a second at the start.
-    "spark.sql.codegen.wholeStage": "false",
-}
-_SESSIONS = 3
-"""How many sessions in a row may come no further before the run ends."""
 
 
 def _ignore(_: MetricsEvent) -> None:
@@ -103,27 +82,25 @@ def _run(
     stack: ExitStack,
     owns_process: bool,
 ) -> None:
-    is_ours = _running_session() is None
-
-    def new_session() -> StartingSession:
-        starting = _starting_session(config, owns_process=owns_process)
-        stack.callback(starting.end)
-        return starting
-
+    session = stack.enter_context(RunSession(config, report, owns_process=owns_process))
     # The JVM starts beside all that comes before the first copies.
-    sessions = [new_session()]
-    if is_ours and (not once or _copies_wait(config, chosen)):
-        sessions[0].begin()
+    if not once or _copies_wait(config, chosen):
+        session.begin()
     for subscription in chosen:
         stack.enter_context(subscription_lock(config.spool.path, subscription.name))
-    if is_ours and owns_process:
-        load_arrow_without_pandas()
-    # So does the import of what the JVM does not need: a second of CPU.
+    # So does the import of what the JVM does not need. All is imported before threads use it.
+    load_pyspark(owns_process=session.is_ours and owns_process)
     from pgsluice.capture import CaptureProcess, prepare_source
     from pgsluice.copy import CopyTurns
+    from pgsluice.sinks import make_sink
+    from pgsluice.subscription.capture_states import capture_states
     from pgsluice.subscription.driver import SubscriptionDriver
     from pgsluice.subscription.loop import RunLoop
+    from pgsluice.subscription.options import sink_options
 
+    for subscription in chosen:
+        make_sink(sink_options(subscription))
+    stack.enter_context(capture_states(config.spool.path, report))
     report(RunStep("preparing the slot"))
     prepared = stack.enter_context(
         prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
@@ -146,81 +123,15 @@ def _run(
         ]
         RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
 
-    def reported(wait: Callable[[Callable[[], None]], T]) -> Callable[[], T]:
-        def start() -> T:
-            report(RunStep("starting Spark"))
-            spark = wait(look)
-            report(RunStep(""))
-            return spark
-
-        return start
-
-    def session() -> AbstractContextManager[SessionOnDemand]:
-        if not is_ours:
-            given = SessionOnDemand(lambda: build_session(_settings(config), "pgsluice"))
-            return _session(given, None)
-        is_first = bool(sessions)
-        starting = sessions.pop() if is_first else new_session()
-        if not is_first:  # one that replaces another one is needed: it starts at once
-            starting.begin()
-        spark = SessionOnDemand(reported(starting.wait), reported(starting.wait_for_context))
-        return _session(spark, starting)
-
-    def reached() -> list[tuple[Lsn, Lsn]]:
-        return [_reached(store.record) for store in stores]
-
-    restarting(session, apply, reached, is_ours=is_ours)
+    session.work(apply, look, lambda: [_reached(store.record) for store in stores])
     if target is not None and not stop.is_set():
         raise_unfinished(config, [subscription.name for subscription in chosen], target)
-
-
-def restarting(
-    session: Callable[[], AbstractContextManager[SessionOnDemand]],
-    work: Callable[[SessionOnDemand], None],
-    reached: Callable[[], object],
-    *,
-    is_ours: bool,
-) -> None:
-    """Work with a session, and with another one when it fails: nothing is lost.
-
-    Args:
-        session: gives one, which starts when it is needed.
-        work: ends with an error, or when all is done.
-        reached: how far the work has come; a session that comes further has worked.
-        is_ours: the session is this run's own, and not the user's.
-
-    Raises:
-        SparkFailed: several sessions in a row came no further, or the session is the user's.
-    """
-    failures, before = 0, reached()
-    while True:
-        try:
-            with session() as spark:
-                work(spark)
-        except SparkFailed as error:
-            now = reached()
-            failures, before = (1 if now != before else failures + 1), now
-            if not is_ours or failures >= _SESSIONS:
-                raise
-            logger.warning("%s: Spark is started again", error.what)
-        else:
-            return
 
 
 def _reached(record: SubscriptionRecord) -> tuple[Lsn, Lsn]:
     """The subscription's position, and the position of the newest commit in a target."""
     committed = (table.committed for table in record.tables.values())
     return record.position, max(committed, default=Lsn(0))
-
-
-def _running_session() -> SparkSession | None:
-    """The session that runs in this process already: a notebook's, or a platform's."""
-    if "pyspark" not in sys.modules:
-        return None
-    from pyspark.sql import SparkSession
-
-    # A session that was started in another thread is not active in this thread.
-    return SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
 
 
 def _copies_wait(config: Config, chosen: Sequence[SubscriptionConfig]) -> bool:
@@ -232,52 +143,6 @@ def _copies_wait(config: Config, chosen: Sequence[SubscriptionConfig]) -> bool:
         record is None or not record.tables or any(t.is_to_copy for t in record.tables.values())
         for record in records
     )
-
-
-def _starting_session(config: Config, *, owns_process: bool) -> StartingSession:
-    """A session that starts from now on."""
-    log = config.spool.path / SPARK_LOG
-    return StartingSession(_settings(config), "pgsluice", log, owns_process=owns_process)
-
-
-def _settings(config: Config) -> dict[str, str]:
-    return {**_SETTINGS, **config.spark}
-
-
-@contextmanager
-def _session(spark: SessionOnDemand, starting: StartingSession | None) -> Iterator[SessionOnDemand]:
-    """A session for the block.
-
-    Args:
-        starting: what starts it, if it is this run's own, which ends with the block.
-
-    Raises:
-        SparkFailed: it failed.
-    """
-    try:
-        with explained():
-            yield spark
-    except SparkFailed:
-        if starting is not None:
-            starting.forget()
-        raise
-    finally:
-        if starting is not None:
-            starting.end()
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """A block whose errors say so where Spark is to blame.
-
-    Raises:
-        SparkFailed: the JVM has ended, or a job failed.
-    """
-    try:
-        yield
-    except Exception as error:
-        refuse_spark_errors(error)
-        raise
 
 
 def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionConfig]:

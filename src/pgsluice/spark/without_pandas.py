@@ -1,13 +1,15 @@
-"""Keeps Arrow from loading pandas in processes that are pgsluice's own.
+"""Keeps pandas out of processes that are pgsluice's own.
 
 The first time that Arrow makes an array from a list, it imports pandas if that is installed, to be
-able to recognise its objects. That takes a second of CPU, and pgsluice never uses them.
+able to recognise its objects. PySpark does when it first calls the JVM, to say in its own tests
+that it is there. That takes a second of CPU, and pgsluice never uses it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -23,6 +25,17 @@ class _NoPandas:
         return None
 
 
+@contextmanager
+def without_pandas() -> Iterator[None]:
+    """Within this context, pandas is not installed; nothing changes if it is loaded already."""
+    importer = _NoPandas()
+    sys.meta_path.insert(0, importer)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(importer)
+
+
 def load_arrow_without_pandas() -> None:
     """Have Arrow find that pandas is not installed; nothing if it is loaded already.
 
@@ -31,9 +44,5 @@ def load_arrow_without_pandas() -> None:
     """
     import pyarrow as pa
 
-    importer = _NoPandas()
-    sys.meta_path.insert(0, importer)
-    try:
+    with without_pandas():
         pa.array([0])  # here Arrow looks for pandas, once
-    finally:
-        sys.meta_path.remove(importer)

@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import sys
-from pgsluice.subscription.without_pandas import load_arrow_without_pandas
+from pgsluice.spark.without_pandas import load_arrow_without_pandas
 load_arrow_without_pandas()
 import pyarrow as pa
 pa.array([{"a": [1]}, None])

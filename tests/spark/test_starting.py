@@ -1,0 +1,45 @@
+"""A session that starts in a thread, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.watched_imports import imported_by_threads, watching
+
+PROGRAM = """
+import sys
+from pathlib import Path
+
+from pgsluice.spark.session import StartingSession
+
+settings = {"spark.master": "local[1]"}
+starting = StartingSession(settings, "t", Path(sys.argv[1]), owns_process=False)
+starting.wait_for_context(lambda: None)
+assert starting.is_alive()  # the session is still made
+starting.end()
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+assert SparkContext._active_spark_context is None
+assert SparkSession.getActiveSession() is None
+assert not starting.is_alive()
+"""
+
+
+def test_a_session_that_is_still_made_ends_with_its_run(tmp_path: Path) -> None:
+    """A run may end when its tables are copied, and only its query waits for the session."""
+    imports = tmp_path / "imports"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, tmp_path / "spark.log"],
+        env={**os.environ, **watching(imports)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert imported_by_threads(imports) == []
