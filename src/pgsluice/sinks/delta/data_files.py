@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,9 @@ from pgsluice.sinks.delta import staging
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.deletion_vectors import read_vector
 from pgsluice.sinks.delta.snapshot import DataFile
+
+_HELD_BYTES = 32 * 2**20
+"""Batches that are larger are not joined, and not held beside others."""
 
 
 def rows_at(
@@ -52,21 +57,38 @@ def live_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The live rows of files, those of one after those of another.
 
+    Where there are many, the next ones are read while the last ones are used.
+
     Args:
         files: each with its dead rows.
         schema: the columns to read, in the table's types; one that a file lacks is NULL.
     """
-    for file, dead in files:
-        yield from _live_batches(folder, file, dead, schema)
+    files = list(files)
+    batches = chain.from_iterable(_live_batches(folder, *each, schema) for each in files)
+    is_one_group = sum(file.rows(folder) for file, _ in files) <= staging.ROWS_IN_A_GROUP
+    return batches if is_one_group else _read_ahead(batches)
+
+
+def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; a large one is not held beside the next."""
+    with ThreadPoolExecutor(1) as reader:
+        batch = next(batches, None)
+        while batch is not None:
+            is_large = batch.nbytes > _HELD_BYTES
+            following = None if is_large else reader.submit(next, batches, None)
+            yield batch
+            batch = next(batches, None) if following is None else following.result()
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are as large as a row group has to be."""
+    """The same rows in batches that are as large as a row group has to be; those of very wide rows
+    are no larger than memory allows."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         for start in range(0, len(batch), staging.ROWS_IN_A_GROUP):
             held.append(batch.slice(start, staging.ROWS_IN_A_GROUP))
-            if sum(map(len, held)) >= staging.ROWS_IN_A_GROUP:
+            rows, size = sum(map(len, held)), sum(part.nbytes for part in held)
+            if rows >= staging.ROWS_IN_A_GROUP or size >= _HELD_BYTES:
                 yield from _one_batch(held)
                 held = []
     if held:

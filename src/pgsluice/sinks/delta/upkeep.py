@@ -66,11 +66,12 @@ def keep_up(
             snapshot = rewrite(snapshot, chosen)
         commits = snapshot.version - (snapshot.transaction_version(MAINTAINED) or 0)
         sizes = (file.size for file in snapshot.files.values())
-        if maintenance.is_due(commits, bytes_written, sizes):
+        is_due = maintenance.is_due(commits, bytes_written, sizes)
+        is_at_checkpoint = snapshot.version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY
+        if is_at_checkpoint or commits >= maintenance.MANY_COMMITS:
             _write_checkpoint(snapshot, hours)
+        if is_due:
             snapshot = _delete_files(snapshot, {*keep_versions}, history_retention_s)
-        elif snapshot.version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY:
-            _write_checkpoint(snapshot, hours)
     return snapshot
 
 
