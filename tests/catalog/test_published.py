@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from pgsluice.catalog import FilterTexts, leaf_filenodes, relations_of
-from pgsluice.catalog.published import differing_lists
+from pgsluice.catalog.published import disagreeing
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
@@ -200,17 +200,34 @@ LISTS = (
     ("t (id, a)", "t"),
     ("t (id, a)", "t (id, b)"),
 )
+WITH_GENERATED = " WITH (publish_generated_columns = stored)"
+GENERATED = (
+    *(
+        (first, f"t{WITH_GENERATED}")
+        for first in ("t", "t (id, a)", "t (a, b, id)", "t (id,a,b,g)")
+    ),
+    *((first, f"w{WITH_GENERATED}") for first in ("w", "w (id)", f"w (id){WITH_GENERATED}")),
+    ("w", "w (id)"),
+    ("x", f"x{WITH_GENERATED}"),
+    ("x (id)", f"x{WITH_GENERATED}"),
+)
+"""From 18 on; w has a virtual generated column, and x none."""
 
 
 @pytest.mark.parametrize("version", [15, 16, 18])
-def test_column_lists_differ_where_the_walsender_says_so(servers, database, version: int) -> None:
+def test_publications_disagree_where_the_walsender_says_so(servers, database, version: int) -> None:
     db = database(servers(version))
     db.execute(
         "CREATE TABLE t (id int PRIMARY KEY, a int, gone int, b int,"
         " g int GENERATED ALWAYS AS (a + 1) STORED)",
         "ALTER TABLE t DROP gone",
+        "CREATE TABLE x (id int PRIMARY KEY, a int)",
     )
-    for number, (first, second) in enumerate(LISTS):
+    pairs = LISTS
+    if version >= 18:
+        pairs += GENERATED
+        db.execute("CREATE TABLE w (id int PRIMARY KEY, v int GENERATED ALWAYS AS (id) VIRTUAL)")
+    for number, (first, second) in enumerate(pairs):
         names = [f"first{number}", f"second{number}"]
         db.execute(
             f"CREATE PUBLICATION {names[0]} FOR TABLE {first}",
@@ -218,12 +235,15 @@ def test_column_lists_differ_where_the_walsender_says_so(servers, database, vers
         )
     slot = f"slot_{db.name}"
     db.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
-    db.execute("INSERT INTO t VALUES (1)")
+    db.execute("INSERT INTO t VALUES (1)", "INSERT INTO x VALUES (1)")
+    if version >= 18:
+        db.execute("INSERT INTO w VALUES (1)")
     try:
-        for number, lists in enumerate(LISTS):
+        for number, lists in enumerate(pairs):
             names = [f"first{number}", f"second{number}"]
             with db.connect() as connection:
-                refusal = differing_lists(relations_of(connection, names).values())
+                disagreement = disagreeing(relations_of(connection, names).values())
+                refusal = disagreement and disagreement.what
                 decode = "SELECT pg_logical_slot_peek_binary_changes(%s, NULL, NULL, VARIADIC %s)"
                 options = ["proto_version", "1", "publication_names", ",".join(names)]
                 try:

@@ -291,6 +291,21 @@ def test_column_lists_that_differ_are_refused_by_check_and_at_the_start(
     assert message in outcome.err
 
 
+@pytest.mark.pg(">= 18")
+def test_generated_columns_that_only_one_publication_sends_are_refused_likewise(
+    shop: Database, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    shop.execute(
+        "ALTER TABLE t ADD g int GENERATED ALWAYS AS (id) VIRTUAL",
+        "CREATE PUBLICATION one FOR TABLE t",
+        "CREATE PUBLICATION two FOR TABLE t WITH (publish_generated_columns = stored)",
+    )
+    path = write_config(shop.dsn, shop.name, 'publications = ["one", "two"]')
+    message = 'cannot use different values of publish_generated_columns for table "public.t"'
+    assert f"error   publication: {message}" in pgsluice("check", path).out
+    assert message in pgsluice("capture", path, "--once").err
+
+
 def test_generated_columns_that_are_not_sent(
     shop: Database, pgsluice: Command, write_config: WriteConfig
 ) -> None:

@@ -352,6 +352,7 @@ def test_column_lists_that_differ() -> None:
 
 def test_generated_columns_that_are_not_sent() -> None:
     assert not list(check_generated_columns(_sent(("a", "g"))))
+    assert not list(check_generated_columns(_sent(("a",)))), "a list leaves it out on purpose"
     (finding,) = check_generated_columns(_sent(None))
     assert "public.t: g will not be at the target" in finding.what
     assert "`pgsluice check CONFIG`" in (finding.todo or ""), "there is no publication yet"

@@ -20,7 +20,7 @@ from pgsluice.catalog import (
     server_info,
     slot_info,
 )
-from pgsluice.catalog.published import LISTS_HINT, differing_lists
+from pgsluice.catalog.published import disagreeing
 from pgsluice.config import SourceConfig
 from pgsluice.errors import (
     ForeignSource,
@@ -36,7 +36,6 @@ from pgsluice.spool.layout import FRONTIER
 
 _STATUS_S = 10.0
 _FIRST_TO_SKIP_MISSING = 180000
-_FIRST_WITH_LISTS = 150000
 
 Connection = psycopg.Connection[Any]
 
@@ -86,7 +85,7 @@ def read_source_state(
         server = server_info(sql)
         slot = check_slot_is_there(slot_info(sql, source.slot), source.slot, server)
         publications = ensure_publications(sql, source.publications, requested, generated_columns)
-        _check_column_lists(sql, publications.names)
+        _refuse_disagreeing(sql, publications.names)
         flushed = flush_lsn(sql)
         row = sql.execute(
             "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
@@ -102,29 +101,36 @@ def read_source_state(
 
 
 _HAS_LISTS = """
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_publication p
-    JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
-    WHERE p.pubname = ANY (%s::text[]) AND r.prattrs IS NOT NULL)
+SELECT FROM pg_catalog.pg_publication p
+JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+WHERE p.pubname = ANY (%(names)s::text[]) AND r.prattrs IS NOT NULL
+"""
+_HAS_GENERATED = """
+SELECT FROM pg_catalog.pg_publication p
+WHERE p.pubname = ANY (%(names)s::text[]) AND p.pubgencols <> 'n'
 """
 
 
-def _check_column_lists(sql: Connection, names: Collection[str]) -> None:
+def _refuse_disagreeing(sql: Connection, names: Collection[str]) -> None:
     """Refuse what the walsender would refuse at the first change of such a table, for ever.
 
     Raises:
-        SourceRefused: the publications' column lists of a table differ.
+        SourceRefused: the publications send different columns of a table.
     """
-    if sql.info.server_version < _FIRST_WITH_LISTS:
-        return
-    row = sql.execute(_HAS_LISTS, [list(names)]).fetchone()
-    if row is None or not row[0]:
+    version = sql.info.server_version
+    may_differ = [
+        query
+        for query, since in ((_HAS_LISTS, 150000), (_HAS_GENERATED, 180000))
+        if version >= since
+    ]
+    parameters = {"names": list(names)}
+    if all(sql.execute(query, parameters).fetchone() is None for query in may_differ):
         return
     # Row filters are printed by opening their tables: a migration may have locked one for long.
     sql.execute("SET lock_timeout = '5s'")
     with suppress(psycopg.errors.LockNotAvailable):
-        if refusal := differing_lists(relations_of(sql, names).values()):
-            raise SourceRefused(refusal, hint=LISTS_HINT)
+        if disagreement := disagreeing(relations_of(sql, names).values()):
+            raise SourceRefused(disagreement.what, hint=disagreement.hint)
     sql.execute("SET lock_timeout = 0")
 
 

@@ -50,6 +50,8 @@ class PublishedBy:
         row_filter: the WHERE clause, as the server prints it.
         sends_all: whether that is every column that is not generated: a list of all of them is to
             the server as no list.
+        generated: its ``publish_generated_columns``; None where that makes no difference: it has a
+            list for the relation, or no publication sends a generated column of it.
     """
 
     publication: str
@@ -57,6 +59,12 @@ class PublishedBy:
     columns: tuple[str, ...] | None
     row_filter: str | None
     sends_all: bool = field(default=False, compare=False)
+    generated: str | None = field(default=None, compare=False)
+
+    @property
+    def has_list(self) -> bool:
+        """Whether a column list chooses the columns."""
+        return self.columns is not None and self.generated is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +89,35 @@ class PublishedRelation:
         return frozenset().union(*(publication.actions for publication in self.by))
 
 
-LISTS_HINT = (
-    "give the table the same columns in all publications of [source], or name fewer of them"
-)
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """PostgreSQL's refusal of publications that send one table differently, and what to do."""
+
+    what: str
+    hint: str
 
 
-def differing_lists(relations: Iterable[PublishedRelation]) -> str | None:
-    """PostgreSQL's refusal of a table whose column lists differ; None if there is none.
+def disagreeing(relations: Iterable[PublishedRelation]) -> Disagreement | None:
+    """Why the walsender fails at a table's first change, for ever; None if it does not.
 
-    Source: fetch_table_list() in subscriptioncmds.c; the walsender fails with the same message
-    at the table's first change.
+    CREATE SUBSCRIPTION refuses most of it: fetch_relation_list() in subscriptioncmds.c.
+    Source: check_and_init_gencol() and pgoutput_column_list_init() in pgoutput.c.
     """
     for relation in relations:
+        title = shown(f"{relation.namespace}.{relation.name}")
+        where = f'for table "{title}" in different publications'
+        if len({by.generated for by in relation.by} - {None}) > 1:
+            return Disagreement(
+                f"cannot use different values of publish_generated_columns {where}",
+                "set publish_generated_columns alike in all publications of [source], or name "
+                "fewer of them",
+            )
         lists = {None if by.columns is None or by.sends_all else by.columns for by in relation.by}
         if len(lists) > 1:
-            title = shown(f"{relation.namespace}.{relation.name}")
-            return (
-                f'cannot use different column lists for table "{title}" in different publications'
+            return Disagreement(
+                f"cannot use different column lists {where}",
+                "give the table the same columns in all publications of [source], or name fewer "
+                "of them",
             )
     return None
 
@@ -165,14 +185,22 @@ def relations_of(
     infos = publications_of(connection, publications)
     catalog = _Catalog.read(connection, infos, filters or FilterTexts())
     sent = {name: catalog.sent_by(info) for name, info in infos.items()}
-    columns = _columns_of(connection, catalog, infos, sent)
+    columns, with_generated = _columns_of(connection, catalog, infos, sent)
     by: defaultdict[int, list[PublishedBy]] = defaultdict(list)
     for name, info in infos.items():
         for oid in sent[name]:
             listed = catalog.listed_as(info, oid)
             sent_columns, sends_all = columns.get((name, oid), (None, True))
+            has_choice = oid in with_generated and listed.attnums is None
             by[oid].append(
-                PublishedBy(name, info.actions, sent_columns, listed.row_filter, sends_all)
+                PublishedBy(
+                    name,
+                    info.actions,
+                    sent_columns,
+                    listed.row_filter,
+                    sends_all,
+                    info.generated_columns if has_choice else None,
+                )
             )
     relations = sorted(
         by, key=lambda oid: (catalog.relations[oid].namespace, catalog.relations[oid].name)
@@ -297,9 +325,13 @@ def _columns_of(
     catalog: _Catalog,
     infos: Mapping[str, PublicationInfo],
     sent: Mapping[str, set[int]],
-) -> dict[tuple[str, int], tuple[tuple[str, ...], bool]]:
-    """The columns of (publication, relation), where a list or generated columns decide, and
-    whether they are all that are not generated."""
+) -> tuple[dict[tuple[str, int], tuple[tuple[str, ...], bool]], set[int]]:
+    """What is sent where a list or generated columns decide.
+
+    Returns:
+        the columns of (publication, relation), and whether they are all that are not generated;
+        then those of these relations that have generated columns.
+    """
     wanted = {
         (name, oid)
         for name, info in infos.items()
@@ -307,7 +339,7 @@ def _columns_of(
         if info.generated_columns == "stored" or catalog.listed_as(info, oid).attnums is not None
     }
     if not wanted:
-        return {}
+        return {}, set()
     generated = "a.attgenerated::text" if catalog.version >= 120000 else "''"
     query = _COLUMNS.format(generated=generated)
     columns: defaultdict[int, list[tuple[int, str, str]]] = defaultdict(list)
@@ -333,4 +365,4 @@ def _columns_of(
         if catalog.version < _FIRST_TO_COUNT_LIVE and attnums is not None:
             is_all = len(listed) == counts[oid]
         published[name, oid] = listed, is_all
-    return published
+    return published, {oid for oid, each in columns.items() if any(kind for *_, kind in each)}

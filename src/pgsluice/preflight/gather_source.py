@@ -225,7 +225,9 @@ def _with_generated(sent: Sent, catalog: SourceCatalog, ours: Collection[str]) -
     for oid, relation in sent.items():
         columns = tuple(c.name for c in catalog.tables[oid].columns if c.generated in ("", "s"))
         by = tuple(
-            replace(one, columns=columns) if one.publication in ours and not one.columns else one
+            replace(one, columns=columns, generated="stored")
+            if one.publication in ours and not one.columns
+            else one
             for one in relation.by
         )
         with_generated[oid] = replace(relation, by=by)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgsluice.catalog.published import LISTS_HINT, PublishedRelation, differing_lists
+from pgsluice.catalog.published import PublishedRelation, disagreeing
 from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.preflight.tables import list_names
@@ -62,8 +62,8 @@ def _missing(facts: SourceFacts) -> Finding:
 
 def check_column_lists(facts: SourceFacts) -> Iterator[Finding]:
     """Whether publications agree on each table's columns, as PostgreSQL requires."""
-    if refusal := differing_lists(facts.sent.values()):
-        yield error("publication", refusal, LISTS_HINT)
+    if disagreement := disagreeing(facts.sent.values()):
+        yield error("publication", disagreement.what, disagreement.hint)
 
 
 def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
         columns = table.columns if table is not None else ()
         sent = {name for by in relation.by for name in by.columns or ()}
         unsent = [c for c in columns if c.generated and c.name not in sent]
-        if not unsent:
+        if not unsent or all(by.has_list for by in relation.by):  # a list is the user's choice
             continue
         title = shown(f"{relation.namespace}.{relation.name}")
         names = list_names([shown(column.name) for column in unsent])
@@ -98,7 +98,7 @@ def _send_generated(facts: SourceFacts, relation: PublishedRelation) -> str:
         )
     statements = [
         f"ALTER PUBLICATION {quote_identifier(name)} SET (publish_generated_columns = stored);"
-        for name in sorted({by.publication for by in relation.by})
+        for name in sorted({by.publication for by in relation.by if by.columns is None})
     ]
     return "\n".join(["if they are wanted:", *statements])
 

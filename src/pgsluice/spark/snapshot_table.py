@@ -20,7 +20,7 @@ from pgsluice.catalog import (
     relations_of,
     server_info,
 )
-from pgsluice.catalog.published import differing_lists
+from pgsluice.catalog.published import disagreeing
 from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.errors import ConfigError, ParkReason, SourceRefused, SourceUnreachable, TableError
 from pgsluice.facts import RelationFacts
@@ -202,9 +202,8 @@ class TableSelection:
                 "publication_names",
                 option="publication_names",
             )
-        refusal = differing_lists(mine)
-        if refusal is not None:
-            raise ConfigError(refusal, option="publication_names")
+        if disagreement := disagreeing(mine):
+            raise ConfigError(disagreement.what, option="publication_names")
         partitioned = {relation.oid for relation in mine if relation.kind == "p"}
         leaves = leaf_filenodes(connection, {facts.oid, *partitioned})
         return published_content(facts, mine, leaves)
