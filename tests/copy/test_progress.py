@@ -144,6 +144,18 @@ def test_what_tables_wait_for_is_said_as_long_as_it_lasts(copies: Copies) -> Non
     assert copies.last().waits_for == ()
 
 
+def test_a_table_that_is_copied_or_given_up_waits_for_nothing(copies: Copies) -> None:
+    big, small = of(BIG, 100), of(SMALL, 100)
+    copies.counts.begin([big, small])
+    copies.counts.wait([BIG, SMALL], "their turn")
+    copies.stage(small, 0, rows=5)
+    copies.counts.committed(small)
+    assert copies.last().waits_for == ("their turn",)
+    copies.counts.given_up([big])
+    assert copies.last().waits_for == (), "so the live view shows no copies any more"
+    assert not (subscription_folder(copies.spool, "lake") / COPY_STATUS).exists()
+
+
 def test_a_run_that_has_ended_copies_at_no_rate(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:

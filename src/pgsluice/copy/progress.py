@@ -194,6 +194,7 @@ class CopyCounts:
 
     def _remove(self, copy: TableCopy) -> None:
         del self._tables[copy.work.facts.oid]
+        self._waits_for.pop(copy.work.facts.oid, None)
         if not self._tables:
             self._save(self._clock())
 

@@ -157,7 +157,7 @@ class CopyRound:
             for oid, table in self._tables.record.tables.items():
                 if oid in self.claimed and awaits_copy(table) and not table.load_leaves:
                     self._tables.apply(oid, CopyBegun(self._tables.position))
-        self._counts.wait(self.claimed, "its snapshot, which follows the transactions open now")
+        self._counts.wait(self.claimed, "a snapshot, which follows the transactions open now")
 
     def resume(self) -> Failure | None:
         """Go on with what an earlier run has staged of the tables that are claimed, if its snapshot
@@ -335,7 +335,7 @@ class CopyRound:
         if not self._pace.may_begin():
             return "the rate that copy_rate allows"
         is_waiting = turn.wanted_bytes is not None
-        return "its turn among the copies that are read" if is_waiting else ""
+        return "a turn among the copies" if is_waiting else ""
 
     def _say_waits(self, copy: TableCopy) -> None:
         """Have the record say whether a table is locked."""
@@ -426,6 +426,7 @@ class CopyRound:
         with self._tables.lock:
             if not self._waits_for(work):
                 logger.info("%s.%s has changed during its copy", work.namespace, work.name)
+                self._works.pop(work.facts.oid, None)
                 self._counts.given_up([copy])
                 return None
             result: CopyResult | Failure | None = copy.failure
