@@ -49,7 +49,7 @@ def blocks_of(session: Session, query: str) -> Iterator[RowBlock]:
 
 def numbers_of(blocks: Iterable[RowBlock], columns: int) -> list[int]:
     """The first column's values."""
-    values = [next(block.columns(columns)).to_pylist() for block in blocks]
+    values = [next(block.columns(columns)).array().to_pylist() for block in blocks]
     return [int.from_bytes(value) for of_block in values for value in of_block]
 
 
@@ -74,7 +74,8 @@ def test_a_row_that_is_larger_than_a_block_is_one_of_its_own(session: Session) -
     large = [block for block in blocks if (block.ends - block.starts).max() > BLOCK_BYTES]
     assert [numbers_of([block], 2) for block in large] == [[1], [4], [7]]
     for block in large:
-        *_, text = block.columns(2)
+        *_, values = block.columns(2)
+        text = values.array()
         held = np.frombuffer(text.buffers()[2], np.uint8)
         assert np.shares_memory(held, block.data), "it is not copied"
         assert text.to_pylist() == [b"x" * 70000]

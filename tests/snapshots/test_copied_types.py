@@ -18,6 +18,7 @@ from pgsluice.snapshots.copied_rows import copied_blocks
 from pgsluice.snapshots.ranges import Read
 from pgsluice.snapshots.reader import TableQuery
 from pgsluice.types import resolve_type
+from pgsluice.types.codec import Spans
 from pgsluice.types.numeric_binary import numeric_binary_to_decimals
 
 
@@ -38,7 +39,7 @@ def test_texts_are_those_that_the_type_prints_and_not_a_cast(database: MakeDatab
         )
         query = TableQuery(facts, ("p", "i"), types)
         (block,) = copied_blocks(connection, query.copy_statement(Read()))
-        columns = [values.to_pylist() for values in block.columns(2)]
+        columns = [values.array().to_pylist() for values in block.columns(2)]
     assert columns == [[b"(,)", None], [b"10.0.0.1", None]]
 
 
@@ -58,7 +59,7 @@ def test_decimals_of_up_to_18_digits_are_computed_without_their_text(
             ).fetchall()
             values = pa.array([value for (value,) in rows], pa.large_binary())
             arrow_type = pa.decimal128(precision, scale)
-            found = numeric_binary_to_decimals(values, arrow_type)
+            found = numeric_binary_to_decimals(Spans.of(values), arrow_type)
             assert found is not None
             assert found.equals(pa.array([*map(Decimal, texts), None], arrow_type))
 
@@ -79,4 +80,7 @@ def test_decimals_that_need_more_care_are_left_to_it(
 ) -> None:
     with connect_sql(database().dsn) as connection:
         ((sent,),) = connection.execute("SELECT numeric_send(%s::numeric)", [value]).fetchall()
-    assert numeric_binary_to_decimals(pa.array([sent], pa.large_binary()), arrow_type) is None
+    assert (
+        numeric_binary_to_decimals(Spans.of(pa.array([sent], pa.large_binary())), arrow_type)
+        is None
+    )

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import psycopg
-import pyarrow as pa
 from psycopg import pq, sql
 
 from pgsluice.snapshots.copy_messages import (
@@ -34,7 +33,7 @@ from pgsluice.snapshots.copy_messages import (
     query_message,
     unreadable,
 )
-from pgsluice.types.codec import Bytes, Int64s, Mask, integers, spans
+from pgsluice.types.codec import Bytes, Int64s, Mask, Spans, integers
 
 BLOCK_BYTES = 8 * 1024 * 1024
 """A block has so much, or a single row: one may be as large as 1 GB."""
@@ -62,8 +61,8 @@ class RowBlock:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def columns(self, count: int) -> Iterator[pa.Array]:
-        """The values of one column after the other, as LargeBinary; null for NULL.
+    def columns(self, count: int) -> Iterator[Spans]:
+        """The values of one column after the other; null for NULL.
 
         Args:
             count: how many columns each row has.
@@ -85,7 +84,7 @@ class RowBlock:
                 places = begins + lengths
                 if (places > self.ends).any():
                     raise unreadable()
-                yield spans(self.data, begins, places, null)
+                yield Spans(self.data, begins, lengths, null)
         except IndexError:  # behind the end of the last row
             raise unreadable() from None
         if (places != self.ends).any():
@@ -94,11 +93,11 @@ class RowBlock:
 
 def copied_blocks(
     connection: psycopg.Connection[Any], statement: sql.Composed
-) -> Iterator[RowBlock]:
+) -> Generator[RowBlock]:
     """The rows that a COPY TO STDOUT in binary form sends, in blocks that are not empty.
 
     Args:
-        connection: idle; after an error, or if not all blocks are taken, it is closed.
+        connection: idle; after an error, or if the generator is closed early, it is closed.
 
     Raises:
         psycopg.Error: as the server says it.

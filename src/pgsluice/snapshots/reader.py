@@ -21,6 +21,7 @@ Rules (contracts: initial copy):
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -218,8 +219,8 @@ def read_rows(
     ):
         _import_snapshot(connection, snapshot, query, portion, lock_timeout_s or LOCK_TIMEOUT_S)
         for read in portion:
-            blocks = copied_blocks(connection, query.copy_statement(read))
-            yield from map(partial(_decoded, query=query), blocks)  # which keeps no block
+            with closing(copied_blocks(connection, query.copy_statement(read))) as blocks:
+                yield from map(partial(_decoded, query=query), blocks)  # which keeps no block
 
 
 def _import_snapshot(
@@ -334,11 +335,13 @@ def _decoded(block: RowBlock, query: TableQuery) -> ReadRows:
     for number, (column_type, values) in enumerate(
         zip(query.types, values_of_columns, strict=True)
     ):
-        is_binary = column_type.copies_binary
-        decoded = (column_type.decode_binary if is_binary else column_type.decode_text)(values)
+        if column_type.copies_binary:
+            decoded = column_type.decode_spans(values)
+        else:
+            decoded = column_type.decode_text(values.array())
         columns.append(decoded)
         if decoded.unfit is not None and decoded.unfit.any():
-            sent[number] = values
+            sent[number] = values.array()
     return ReadRows(query, len(block), tuple(columns), sent)
 
 

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.types.codec import Decoded, large_binary, offsets_of
-from pgsluice.types.numbers import fixed_width_bytes
+from pgsluice.types.codec import Decoded, Spans, large_binary, offsets_of
 from pgsluice.types.text import TextType
 
 _DAY_US: Final = 86_400_000_000
@@ -32,9 +31,9 @@ class TimeType(TextType):
     """time without time zone, as ``HH:MM:SS[.ffffff]`` without trailing zeros; 24:00:00 is one."""
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        matrix, raw = fixed_width_bytes(values, 8, self.name)
-        micros = np.ascontiguousarray(matrix).view(">i8")[:, 0].astype(np.int64)
-        raw.refuse((micros < 0) | (micros > _DAY_US), self.name, "binary")
+        raw = Spans.of(values)
+        micros = raw.of_width(8, self.name).view(">i8")[:, 0].astype(np.int64)
+        raw.refuse((micros < 0) | (micros > _DAY_US), self.name)
         micros = np.clip(micros, 0, _DAY_US)  # the bytes of a null are arbitrary
         letters = np.tile(_SHAPE, (len(values), 1))
         for place, (unit_us, wrap) in _PLACES.items():

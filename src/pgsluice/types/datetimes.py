@@ -22,6 +22,7 @@ from pgsluice.types.codec import (
     Decoded,
     Mask,
     RawValues,
+    Spans,
     blank,
     cast_text,
     fixed_width,
@@ -30,7 +31,6 @@ from pgsluice.types.codec import (
     to_mask,
     unchecked_text,
 )
-from pgsluice.types.numbers import fixed_width_bytes
 
 _DATE: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
 _TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
@@ -135,18 +135,22 @@ class DatetimeType(ColumnType):
         return days * _DAY_US + clock_us
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        matrix, raw = fixed_width_bytes(values, np.dtype(self.wire).itemsize, self.name)
-        numbers = np.ascontiguousarray(matrix).view(self.wire)[:, 0]
+        return self.decode_spans(Spans.of(values))
+
+    def decode_spans(self, values: Spans) -> Decoded:
+        matrix = values.of_width(np.dtype(self.wire).itemsize, self.name)
+        numbers = matrix.view(self.wire)[:, 0]
         numbers = numbers.astype(numbers.dtype.newbyteorder("="))
         limits = np.iinfo(numbers.dtype)
-        infinite = (numbers == limits.max) | (numbers == limits.min)
-        unfit: Mask = infinite | (numbers > self.width.stop - 1 - self.epoch)
-        if raw.null is not None:
-            unfit &= ~raw.null
-        null = unfit if raw.null is None else unfit | raw.null
-        shifted = np.where(unfit, 0, numbers) + numbers.dtype.type(self.epoch)
-        decoded = fixed_width(shifted.astype(numbers.dtype), self.arrow_type, null)
-        return Decoded(decoded, unfit if unfit.any() else None)
+        latest = min(limits.max - 1, self.width.stop - 1 - self.epoch)
+        unfit: Mask | None = None
+        null = values.null
+        if len(numbers) and (numbers.max() > latest or numbers.min() == limits.min):
+            unfit = (numbers > latest) | (numbers == limits.min)  # or an infinity
+            null = unfit if null is None else unfit | null
+            numbers[unfit] = 0
+        numbers += numbers.dtype.type(self.epoch)
+        return Decoded(fixed_width(numbers, self.arrow_type, null), unfit)
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         integers = array.cast(self._integer)

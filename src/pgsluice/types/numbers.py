@@ -10,40 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.types.codec import (
-    Bytes,
     ColumnType,
     Decoded,
+    Mask,
     RawValues,
+    Spans,
     cast_text,
     fixed_width,
     to_mask,
     unchecked_text,
+    validity_buffer,
 )
 
 _BOOL: Final = pa.bool_()
 _ZERO: Final = r"^[+-]?0*\.?0*([eE][+-]?[0-9]+)?$"
-
-
-def fixed_width_bytes(
-    values: pa.Array, width: int, type_name: str, form: str = "binary"
-) -> tuple[Bytes, RawValues]:
-    """The bytes of values of one width, as a matrix of n rows and ``width`` columns.
-
-    The row of a null is all zeros.
-
-    Raises:
-        ConversionError: a value is of another width.
-    """
-    raw = RawValues.of(values)
-    wrong = raw.lengths != width
-    if not wrong.any():
-        return raw.data.reshape(-1, width), raw
-    raw.refuse(wrong, type_name, form)
-    assert raw.null is not None
-    matrix = np.zeros((len(values), width), np.uint8)
-    there = np.flatnonzero(~raw.null)
-    matrix[there] = raw.data[raw.starts[there, None] + np.arange(width)]
-    return matrix, raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +35,26 @@ class BoolType(ColumnType):
     spark_ddl: str = "boolean"
 
     def decode_text(self, values: pa.Array) -> Decoded:
-        return self._decode(values, b"t"[0], b"f"[0], "text")
+        raw = RawValues.of(values)
+        raw.refuse(raw.lengths != 1, self.name)
+        letters = np.zeros(len(values), np.uint8)
+        there = raw.lengths == 1
+        letters[there] = raw.data[raw.starts[there]]
+        raw.refuse((letters != b"t"[0]) & (letters != b"f"[0]), self.name)
+        return self._decoded(letters == b"t"[0], raw.null)
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        return self._decode(values, 1, 0, "binary")
+        return self.decode_spans(Spans.of(values))
 
-    def _decode(self, values: pa.Array, true: int, false: int, form: str) -> Decoded:
-        letters, raw = fixed_width_bytes(values, 1, self.name, form)
-        is_true = letters[:, 0] == true
-        raw.refuse(~(is_true | (letters[:, 0] == false)), self.name, form)
-        return Decoded(pa.array(is_true, mask=raw.null))
+    def decode_spans(self, values: Spans) -> Decoded:
+        letters = values.of_width(1, self.name)[:, 0]
+        values.refuse(letters > 1, self.name)
+        return self._decoded(letters == 1, values.null)
+
+    def _decoded(self, is_true: Mask, null: Mask | None) -> Decoded:
+        bits = np.packbits(is_true, bitorder="little")
+        buffers = [validity_buffer(null), pa.py_buffer(bits)]
+        return Decoded(pa.Array.from_buffers(self.arrow_type, len(is_true), buffers))
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         return pc.if_else(array, "t", "f").cast(pa.large_string())
@@ -91,11 +81,12 @@ class IntegerType(ColumnType):
         return Decoded(decoded)
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        width = np.dtype(self.wire).itemsize
-        matrix, raw = fixed_width_bytes(values, width, self.name)
-        numbers = np.ascontiguousarray(matrix).view(self.wire)[:, 0]
-        native = numbers.astype(self.arrow_type.to_pandas_dtype())
-        return Decoded(fixed_width(native, self.arrow_type, raw.null))
+        return self.decode_spans(Spans.of(values))
+
+    def decode_spans(self, values: Spans) -> Decoded:
+        matrix = values.of_width(np.dtype(self.wire).itemsize, self.name)
+        native = matrix.view(self.wire)[:, 0].astype(self.arrow_type.to_pandas_dtype())
+        return Decoded(fixed_width(native, self.arrow_type, values.null))
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         return array.cast(pa.large_string())
@@ -130,11 +121,14 @@ class FloatType(ColumnType):
             RawValues.of(values).refuse(to_mask(pc.and_not(zero, spelt)), self.name)
 
     def decode_binary(self, values: pa.Array) -> Decoded:
+        return self.decode_spans(Spans.of(values))
+
+    def decode_spans(self, values: Spans) -> Decoded:
         wire = np.dtype(self.arrow_type.to_pandas_dtype()).newbyteorder(">")
-        matrix, raw = fixed_width_bytes(values, wire.itemsize, self.name)
-        native = np.ascontiguousarray(matrix).view(wire)[:, 0].astype(wire.newbyteorder("="))
+        native = values.of_width(wire.itemsize, self.name).view(wire)[:, 0]
+        native = native.astype(wire.newbyteorder("="))
         native[np.isnan(native)] = np.nan  # its other bits are not in the text form
-        return Decoded(fixed_width(native, self.arrow_type, raw.null))
+        return Decoded(fixed_width(native, self.arrow_type, values.null))
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         text = array.cast(pa.large_string())

@@ -15,6 +15,7 @@ from pgsluice.types.codec import (
     ColumnType,
     Decoded,
     RawValues,
+    Spans,
     as_text,
     blank,
     cast_text,
@@ -109,10 +110,13 @@ class DecimalType(ColumnType):
         return Decoded(decoded, unfit if unfit.any() else None)
 
     def decode_binary(self, values: pa.Array) -> Decoded:
+        return self.decode_spans(Spans.of(values))
+
+    def decode_spans(self, values: Spans) -> Decoded:
         decimals = numeric_binary_to_decimals(values, self.arrow_type)
         if decimals is not None:
             return Decoded(decimals)
-        return self.decode_text(numeric_binary_to_text(values))
+        return self.decode_text(numeric_binary_to_text(values.array()))
 
     @property
     def copies_binary(self) -> bool:
@@ -169,6 +173,9 @@ class NumericDoubleType(FloatType):
 
     def decode_binary(self, values: pa.Array) -> Decoded:
         return self.decode_text(numeric_binary_to_text(values))
+
+    def decode_spans(self, values: Spans) -> Decoded:
+        return self.decode_binary(values.array())
 
     @property
     def copies_binary(self) -> bool:

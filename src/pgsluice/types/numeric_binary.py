@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pgsluice.types.binary_to_text.scalars import print_numeric
@@ -21,7 +22,9 @@ from pgsluice.types.codec import (
     Int64s,
     Mask,
     RawValues,
+    Spans,
     first_row,
+    gather,
     integers,
     large_binary,
     malformed,
@@ -40,6 +43,8 @@ _SIZES: Final = np.searchsorted([10, 100, 1000], _NUMBERS, "right") + 1
 _POWERS: Final = 10 ** np.arange(19)
 _MOST_PRECISION: Final = 18
 _HALF: Final = 63
+_MOST_GROUPS: Final = 6
+"""Eighteen digits are in at most as many groups of four."""
 
 
 def reads_decimals(arrow_type: pa.Decimal128Type) -> bool:
@@ -47,7 +52,7 @@ def reads_decimals(arrow_type: pa.Decimal128Type) -> bool:
     return bool(arrow_type.precision <= _MOST_PRECISION)
 
 
-def numeric_binary_to_decimals(values: pa.Array, arrow_type: pa.Decimal128Type) -> pa.Array | None:
+def numeric_binary_to_decimals(values: Spans, arrow_type: pa.Decimal128Type) -> pa.Array | None:
     """The decimals of this type; None if one of them needs more care than integers can give.
 
     That is so for a type of more than 18 digits, for NaN and the infinities, and for a value that
@@ -55,40 +60,74 @@ def numeric_binary_to_decimals(values: pa.Array, arrow_type: pa.Decimal128Type) 
     """
     if not reads_decimals(arrow_type):
         return None
-    raw = RawValues.of(values)
-    there = slice(None) if raw.null is None else np.flatnonzero(~raw.null)
-    lengths, heads = raw.lengths[there], raw.starts[there]
-    if (lengths < _HEADER).any():
+    there = slice(None) if values.null is None else np.flatnonzero(~values.null)
+    lengths, heads = values.lengths[there], values.starts[there]
+    if not len(heads):
+        return _decimals(heads, there, values, arrow_type)
+    if lengths.min() < _HEADER:
         return None
-    counts, weights, signs, scales = (
-        integers(raw.data, heads + 2 * i, kind)
-        for i, kind in enumerate((">u2", ">i2", ">u2", ">u2"))
-    )
+    header = gather(values.data, heads, _HEADER)
+    counts, weights, signs, scales = header.view(">i2").astype(np.int16).T
     negative = signs == _NEGATIVE
-    if ((lengths != _HEADER + 2 * counts) | ~(negative | (signs == _POSITIVE))).any():
+    if (
+        (lengths != _HEADER + 2 * counts).any()
+        or not (negative | (signs == _POSITIVE)).all()
+        or scales.min() < 0
+        or scales.max() > arrow_type.scale
+        or counts.max() > _MOST_GROUPS
+    ):
         return None
-    if (scales > arrow_type.scale).any():
+    groups = _groups(values.data, heads, counts)
+    numbers = _whole_numbers(groups, weights, arrow_type.scale)
+    if numbers is None or numbers.max() >= _POWERS[arrow_type.precision]:
         return None
-    numbers = np.zeros(len(heads), np.int64)
-    for place in range(int(counts.max(initial=0))):
-        rows = np.flatnonzero(counts > place)
-        digits = integers(raw.data, heads[rows] + _HEADER + 2 * place, ">u2")
-        exponents = 4 * (weights[rows] - place) + arrow_type.scale
-        if ((exponents < -3) | (exponents > _MOST_PRECISION)).any():
-            return None
-        divisors = _POWERS[np.maximum(-exponents, 0)]
-        factors = _POWERS[np.maximum(exponents, 0)]
-        is_odd = (digits > _NUMBERS[-1]) | (digits % divisors != 0)
-        if (is_odd | (digits > _POWERS[-1] // factors)).any():
-            return None
-        numbers[rows] += digits // divisors * factors
-    if (numbers >= _POWERS[arrow_type.precision]).any():
+    return _decimals(np.where(negative, -numbers, numbers), there, values, arrow_type)
+
+
+def _groups(data: Bytes, heads: Int64s, counts: npt.NDArray[np.int16]) -> Int64s:
+    """The digits of n values in base 10000: a row for each place, with zeros behind the last."""
+    most = int(counts.max())
+    if not most:
+        return np.zeros((0, len(heads)), np.int64)
+    behind = int(heads[-1]) + _HEADER + 2 * most
+    if behind > len(data):  # the last value ends the data, and may have fewer digits
+        data = np.concatenate([data, np.zeros(behind - len(data), np.uint8)])
+    groups = gather(data, heads + _HEADER, 2 * most).view(">u2").T.astype(np.int64)
+    if counts.min() < most:
+        groups[np.arange(most)[:, None] >= counts] = 0
+    return groups
+
+
+def _whole_numbers(groups: Int64s, weights: npt.NDArray[np.int16], scale: int) -> Int64s | None:
+    """What the digits stand for, times 10 ** scale; None if that is not a whole number that 18
+    digits have."""
+    numbers = np.zeros(len(weights), np.int64)
+    if groups.size and groups.max() > _NUMBERS[-1]:
         return None
-    return _decimals(np.where(negative, -numbers, numbers), there, raw, arrow_type)
+    first, last = int(weights.min()), int(weights.max())
+    if last - first > _MOST_GROUPS:
+        return None
+    for weight in range(first, last + 1):
+        rows = slice(None) if first == last else np.flatnonzero(weights == weight)
+        for place, digits in enumerate(groups[:, rows]):
+            exponent = 4 * (weight - place) + scale
+            if exponent >= 0:
+                factor = _POWERS[min(exponent, _MOST_PRECISION)]
+                if digits.max(initial=0) > (_POWERS[-1] // factor if exponent < 19 else 0):
+                    return None
+                numbers[rows] += digits * factor
+            elif exponent > -4:
+                wholes, rests = np.divmod(digits, 10**-exponent)
+                if rests.any():
+                    return None
+                numbers[rows] += wholes
+            elif digits.any():
+                return None
+    return numbers
 
 
 def _decimals(
-    numbers: Int64s, there: slice | Int64s, raw: RawValues, arrow_type: pa.DataType
+    numbers: Int64s, there: slice | Int64s, raw: Spans, arrow_type: pa.DataType
 ) -> pa.Array:
     """128-bit decimals: a low half, and a high half that repeats the sign."""
     halves = np.zeros((len(raw.lengths), 2), np.int64)

@@ -12,15 +12,13 @@ from pgsluice.types.binary_to_text import NoTextForm, Printer
 from pgsluice.types.codec import (
     ColumnType,
     Decoded,
-    RawValues,
+    Spans,
     as_text,
     binary_not_supported,
     large_binary,
     malformed,
-    offsets_of,
     shrink,
 )
-from pgsluice.types.numbers import fixed_width_bytes
 
 _ARROW: Final = pa.string()
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -97,14 +95,18 @@ class JsonbType(TextType):
     """jsonb and jsonpath: their binary form is a version byte, 1, and the text."""
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        raw = RawValues.of(values)
-        empty = raw.lengths == 0
-        first = raw.data[np.where(empty, 0, raw.starts)] if raw.data.size else raw.lengths * 0
-        raw.refuse(empty | (first != 1), self.name, "binary")
-        versions = np.zeros(len(raw.data), np.bool_)
-        versions[raw.starts[~empty]] = True
-        offsets = raw.offsets - offsets_of(~empty)
-        return self.decode_text(large_binary(raw.data[~versions], offsets, raw.null))
+        return self.decode_spans(Spans.of(values))
+
+    def decode_spans(self, values: Spans) -> Decoded:
+        there = slice(None) if values.null is None else np.flatnonzero(~values.null)
+        starts, lengths = values.starts.copy(), values.lengths.copy()
+        versions = np.ones(len(starts), np.uint8)
+        values.refuse(lengths == 0, self.name)
+        versions[there] = values.data[starts[there]]
+        values.refuse(versions != 1, self.name)
+        starts[there] += 1
+        lengths[there] -= 1
+        return self.decode_text(Spans(values.data, starts, lengths, values.null).array())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ class UuidType(TextType):
     """uuid, as 8-4-4-4-12 hexadecimal digits in lower case."""
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        matrix, raw = fixed_width_bytes(values, 16, self.name)
+        raw = Spans.of(values)
+        matrix = raw.of_width(16, self.name)
         digits = np.empty((len(values), 32), np.uint8)
         digits[:, 0::2] = _HEX[matrix >> 4]
         digits[:, 1::2] = _HEX[matrix & 15]
