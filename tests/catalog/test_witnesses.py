@@ -37,6 +37,26 @@ def _of(db, name: str = "t") -> TableWitnesses:
     return _fetch(db).of(_oid(db, name))
 
 
+@pytest.mark.pg(">= 13")
+def test_a_partition_is_listed_by_the_table_above_it(database) -> None:
+    """The row of its own means nothing then: it may go, as when a table becomes a partition."""
+    db = database()
+    db.execute(
+        "CREATE TABLE t (id int) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF t FOR VALUES FROM (0) TO (9)",
+        "CREATE TABLE more (id int)",
+        "CREATE PUBLICATION p FOR TABLE t, part, more",
+    )
+    before = _of(db)
+    assert len(before.listings) == 1
+    db.execute("ALTER TABLE t ATTACH PARTITION more FOR VALUES FROM (10) TO (19)")
+    assert _of(db).listings == before.listings
+    db.execute("ALTER PUBLICATION p DROP TABLE more, part")
+    assert _of(db).listings == before.listings
+    db.execute("ALTER PUBLICATION p DROP TABLE t", "ALTER PUBLICATION p ADD TABLE part")
+    assert not _of(db).listings & before.listings
+
+
 def test_a_table_out_of_a_publication_and_in_again(each_server: EmbeddedServer, database) -> None:
     db = database(each_server)
     db.execute(*SETUP, "CREATE TABLE other (id int)")

@@ -17,10 +17,10 @@ from pgsluice.schema_rules import (
     CopyAgain,
     KnownColumns,
     LeaveOut,
-    LoadLeaves,
     Look,
     LookFirst,
     Park,
+    ReplacePartitions,
     Same,
     SourceFingerprint,
     Verdict,
@@ -39,7 +39,7 @@ from pgsluice.schema_rules import (
 )
 from pgsluice.schema_rules.source import RULES, SUSPICIONS
 
-Answer = Same | ColumnsAdded | CopyAgain | LoadLeaves | Verify
+Answer = Same | ColumnsAdded | CopyAgain | ReplacePartitions | Verify
 INSERTS = frozenset({"insert", "truncate"})
 ID, A = ColumnState("id", 1, 23), ColumnState("a", 1, 25)
 COLUMNS = {1: ID, 2: A}
@@ -343,11 +343,11 @@ def test_a_new_partition_of_which_nobody_knows_whether_it_came_with_rows() -> No
 def test_partitions_with_rows_are_loaded_alone_if_they_are_all_that_is_new() -> None:
     keyed = replace(BEFORE, key=("id",))
     more = {"filenodes": {**BEFORE.filenodes, 9: 1, 11: 1}, "key": ("id",)}
-    assert look(keyed, came_empty={11}, **more) == LoadLeaves(frozenset({9}))
-    assert look(keyed, **BELOW_NEW, key=("id",)) == LoadLeaves(frozenset({9}))
-    assert look(keyed, perhaps_empty={9}, **more) == LoadLeaves(frozenset({9, 11}))
+    assert look(keyed, came_empty={11}, **more) == ReplacePartitions(frozenset({9}))
+    assert look(keyed, **BELOW_NEW, key=("id",)) == ReplacePartitions(frozenset({9}))
+    assert look(keyed, perhaps_empty={9}, **more) == ReplacePartitions(frozenset({9, 11}))
     others = (
-        {"filenodes": {8: 100, 9: 1}},
+        {"filenodes": {8: 100, 9: 1}},  # 7 is gone, and nobody knows its bound
         {"rules": "f2"},
         {"key": ("id", "a")},
         {"attachments": {7: 5, 8: 9}},
@@ -358,6 +358,19 @@ def test_partitions_with_rows_are_loaded_alone_if_they_are_all_that_is_new() -> 
     for other in others:
         assert isinstance(look(keyed, **{**more, **other}), CopyAgain), other
     assert isinstance(look(replace(keyed, key=()), **{**more, "key": ()}), CopyAgain)
+
+
+def test_rows_of_partitions_that_are_gone_are_replaced_if_their_bounds_are_known() -> None:
+    of_8 = frozenset({"8:update", "8:delete"})
+    known = replace(BEFORE, key=("id",), bounds={7: "id < 9", 8: "id >= 9"})
+    now: dict[str, Any] = {"filenodes": {8: 100}, "key": ("id",), "lacking": of_8}
+    assert look(known, **now) == ReplacePartitions(gone=("id < 9",))
+    assert look(known, **{**now, "filenodes": {}}) == ReplacePartitions(gone=("id < 9", "id >= 9"))
+    came = {**now, "filenodes": {8: 100, 9: 1, 10: 1}}
+    assert look(known, came_empty={10}, **came) == ReplacePartitions({9}, ("id < 9",))
+    assert look(known, came_empty={9, 10}, **came) == ReplacePartitions(gone=("id < 9",))
+    for other in ({"rules": "f2"}, {"key": ()}, {"attachments": {7: 5, 8: 9}}):
+        assert isinstance(look(known, **{**now, **other}), CopyAgain), other
 
 
 def test_a_column_that_is_sent_from_now_on() -> None:

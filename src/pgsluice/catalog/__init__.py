@@ -10,6 +10,7 @@ otherwise; ``replication.source_errors`` maps them.
 from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.filter_texts import FilterTexts
 from pgsluice.catalog.key_bounds import key_ranges
+from pgsluice.catalog.leaf_bounds import LeafBound, leaf_bounds
 from pgsluice.catalog.leaf_sizes import LeafSize, finds_pages, leaf_sizes
 from pgsluice.catalog.locks import lock_for_reading, locked_tables
 from pgsluice.catalog.managed_publications import (
@@ -56,6 +57,7 @@ __all__ = [
     "CatalogWitnesses",
     "Filenode",
     "FilterTexts",
+    "LeafBound",
     "LeafSize",
     "NewPartitions",
     "PublicationInfo",
@@ -80,6 +82,7 @@ __all__ = [
     "inspect_new_partitions",
     "is_in_snapshot",
     "key_ranges",
+    "leaf_bounds",
     "leaf_filenodes",
     "leaf_sizes",
     "lock_for_reading",

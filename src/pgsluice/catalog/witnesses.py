@@ -39,7 +39,8 @@ class TableWitnesses:
         attnums: how many attnums its columns have been given so far, dropped columns included.
         attachments: partitions below it, at any depth -> xmin of their rows in pg_inherits.
         listings: the rows that put it, its ancestors or its partitions into the publications,
-            as ``catalog:OID:xmin``.
+            as ``catalog:OID:xmin``; without those of partitions that the same publications send
+            anyway, since they list a table above.
         publications: the rows of these publications, as ``OID:xmin``.
         row_types: the rows of the row types of it, its ancestors and its partitions, as
             ``OID:xmin``, of those whose schema is published.
@@ -93,7 +94,8 @@ class CatalogWitnesses:
             ancestor = self._parents[ancestor][0]
             relations.add(ancestor)
         namespaces = {self._relations[one][1] for one in relations if one in self._relations}
-        keys = [("all", 0), *(("rel", one) for one in relations)]
+        listed = [one for one in relations if not self._is_listed_above(one)]
+        keys = [("all", 0), *(("rel", one) for one in listed)]
         keys += (("namespace", namespace) for namespace in namespaces)
         listings = [listing for key in keys for listing in self._listings.get(key, ())]
         return TableWitnesses(
@@ -109,6 +111,14 @@ class CatalogWitnesses:
                 f"{one} {self._relations[one][2]}" for one in below if one in self._relations
             ),
         )
+
+    def _is_listed_above(self, oid: int) -> bool:
+        """Whether each publication that lists a partition lists a table above it, too."""
+        own = {listing.publication for listing in self._listings.get(("rel", oid), ())}
+        while own and oid in self._parents:
+            oid = self._parents[oid][0]
+            own -= {listing.publication for listing in self._listings.get(("rel", oid), ())}
+        return not own
 
 
 def _digest(rows: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -133,6 +133,19 @@ def put_rows(rows: pa.RecordBatch, key: tuple[str, ...]) -> NetChanges:
         counts=ChangeCounts(inserts=len(rows)),
         skipped=0,
     )
+
+
+def delete_rows(keys: pa.Table, schema: pa.Schema, key: tuple[str, ...]) -> NetChanges:
+    """Net changes that delete rows, whatever else the target has under their keys.
+
+    Args:
+        keys: the key columns, each key once.
+        schema: the table's columns.
+        key: names of the key columns.
+    """
+    columns = [pa.nulls(0, field.type) for field in schema]
+    nothing = put_rows(pa.RecordBatch.from_arrays(columns, schema=schema), key)
+    return replace(nothing, deletes=keys, counts=ChangeCounts(deletes=len(keys)))
 
 
 def net_changes(

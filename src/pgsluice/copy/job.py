@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.changes.net import put_rows
+from pgsluice.copy.partition_rows import StagedPartitionRows, stage_partition_rows
 from pgsluice.copy.priority import stand_back
-from pgsluice.errors import Failure, ParkReason, Remedy, TableError
+from pgsluice.errors import Failure, ParkReason, TableError
 from pgsluice.facts import RelationFacts
+from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions, column_type, target_table
 from pgsluice.snapshots.ranges import Portion
@@ -37,8 +38,11 @@ class CopyWork:
         key_problem: why no key of the source holds for all leaves, and what to do.
         copy_number: the number that the target gets, higher than any before; with ``leaves``, the
             one that it has.
-        leaves: the partitions whose rows are to be loaded into the rows that the target has; empty:
-            all rows of the table make a new copy.
+        leaves: the partitions whose rows are to be loaded into the rows that the target has.
+        gone_bounds: which rows of the target partitions had that are gone, as SQL conditions; what
+            the source has there replaces them. Without these and ``leaves``, all rows of the table
+            make a new copy.
+        is_gone: the same, to be computed on the target's rows.
         predecessor_oids, may_replace_foreign_target: see
             :class:`pgsluice.sinks.contract.TargetTable`.
     """
@@ -54,17 +58,13 @@ class CopyWork:
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     key_problem: tuple[str, str] | None = None
     leaves: tuple[int, ...] = ()
+    gone_bounds: tuple[str, ...] = ()
+    is_gone: FilterEvaluator | None = field(default=None, compare=False, repr=False)
 
-
-@dataclass(frozen=True, slots=True)
-class StagedLeafRows(StagedRows):
-    """Rows of partitions that one task has staged as changes of their table.
-
-    Attributes:
-        changes: what the commit takes.
-    """
-
-    changes: StagedChanges | None = None
+    @property
+    def replaces_partitions(self) -> bool:
+        """Whether the target keeps its rows, but for those of some partitions."""
+        return bool(self.leaves or self.gone_bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,25 +117,12 @@ class CopyTables:
             unlisted=work.unlisted,
         )
         rows = read_portion(self.dsn, self.snapshot, query, portion, table.schema)
-        if work.leaves:
-            return self._stage_leaf_rows(work, table, rows)
+        if work.replaces_partitions:
+            is_gone = work.is_gone if any(read.is_of_gone for read in portion) else None
+            return stage_partition_rows(self._writer(work, table), table, rows, is_gone)
         counted = _Counter(rows)
         staged = self._writer(work, table).stage_load(counted, self.snapshot.position)
         return replace(staged, rows=counted.rows)
-
-    def _stage_leaf_rows(
-        self, work: CopyWork, table: TargetTable, rows: Iterator[pa.RecordBatch]
-    ) -> StagedLeafRows:
-        writer = self._writer(work, table)
-        if not table.key or not writer.can_stage_changes():
-            raise TableError(
-                f"{table.title}: the target cannot take rows of a partition alone",
-                table=table.title,
-                remedy=Remedy.COPY,
-            )
-        staged = writer.stage_changes(put_rows(batch, table.key) for batch in rows)
-        count = staged.rows_inserted + staged.rows_updated
-        return StagedLeafRows(count, staged.bytes_written, changes=staged)
 
     def stage_all(
         self, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool = False
@@ -146,22 +133,22 @@ class CopyTables:
             stands_back: other work that wants the same core goes first. Loads of partitions are
                 merges, whose libraries keep threads, so they have the usual priority.
         """
-        if stands_back and not any(work.leaves for work, _ in portions):
+        if stands_back and not any(work.replaces_partitions for work, _ in portions):
             # The threads that a sink's library keeps have to begin before: batches use them, too.
             attempt(self.can_stage, portions[0][0])
             return stand_back(self.stage_all, portions)
         return [attempt(lambda portion: self.stage(*portion), portion) for portion in portions]
 
     def commit(self, work: CopyWork, staged: Sequence[StagedRows]) -> CopyResult:
-        """The driver's half: make all staged portions of a table its content, or add those of
-        partitions to it, in one commit.
+        """The driver's half: make all staged portions of a table its content, or have those of
+        partitions replace others there, in one commit.
 
         Raises:
             Exception: as :meth:`stage`.
         """
         writer = self._writer(work, self._table(work))
-        if work.leaves:
-            changes = [part.changes for part in staged if isinstance(part, StagedLeafRows)]
+        if work.replaces_partitions:
+            changes = [part.changes for part in staged if isinstance(part, StagedPartitionRows)]
             taken = [part for part in changes if part is not None]
             applied = writer.commit_changes(taken, self.snapshot.position)
         else:

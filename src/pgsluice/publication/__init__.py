@@ -11,6 +11,7 @@ Source: the manual, "CREATE PUBLICATION" and "Row Filters";
 src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutput.c.
 """
 
+from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.fingerprints import fingerprint
 from pgsluice.publication.load import (
     Statements,
@@ -38,6 +39,7 @@ __all__ = [
     "Resolution",
     "Statements",
     "Unfiltered",
+    "bind_filter",
     "check_replica_identity",
     "find_table",
     "fingerprint",

@@ -31,6 +31,10 @@ def _by_number(raw: Mapping[str, int]) -> dict[int, int]:
     return {int(number): value for number, value in raw.items()}
 
 
+def _bounds(raw: Mapping[str, str]) -> dict[int, str]:
+    return {int(number): condition for number, condition in raw.items()}
+
+
 def _columns(raw: Mapping[str, list[Any]]) -> dict[int, ColumnState]:
     return {int(number): ColumnState(*state) for number, state in raw.items()}
 
@@ -39,6 +43,7 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "filenodes": _by_number,
     "attachments": _by_number,
     "toast_tables": _by_number,
+    "bounds": _bounds,
     "columns": _columns,
     "key": tuple,
     **dict.fromkeys(
@@ -73,6 +78,8 @@ class SourceFingerprint:
         row_types: the rows of row types, as ``OID:xmin``, where a schema is published.
         kept_logged: the leaves that the server does not let become UNLOGGED; None: not known.
         toast_tables: leaf OID -> its TOAST table, of leaves that have one.
+        bounds: leaf OID -> which rows of the table it may have, as SQL, of leaves whose bounds the
+            key's columns decide (:mod:`pgsluice.catalog.leaf_bounds`).
         former_names: columns that were dropped since the copy; the target may have them.
         unnamed: columns that were added and dropped between two looks since the copy, so that
             nobody knows their names; the target may have them, too.
@@ -96,6 +103,7 @@ class SourceFingerprint:
     row_types: frozenset[str] = frozenset()
     kept_logged: frozenset[int] | None = None
     toast_tables: Mapping[int, int] = field(default_factory=dict)
+    bounds: Mapping[int, str] = field(default_factory=dict)
     former_names: frozenset[str] = frozenset()
     unnamed: int = 0
     key: tuple[str, ...] | None = None

@@ -34,8 +34,9 @@ a new leaf of a table that has some     its first rows may be another table's
 leaves of its root
 ======================================  =======================================================
 
-Where a new partition with rows is all that a look finds, and the table has a key, only the
-partition's rows are loaded.
+Where partitions that came with rows, or went with theirs, are all that a look finds, and the table
+has a key, only these rows are replaced at the target. Those of a partition that is gone have to be
+known by its bound.
 
 What harmless statements also do is only suspicious. Then :data:`SUSPICIONS` says why the table is
 compared with its target, and it is copied only if it differs:
@@ -75,7 +76,7 @@ from pgsluice.schema_rules.types import prints_all
 from pgsluice.schema_rules.verdicts import (
     ColumnsAdded,
     CopyAgain,
-    LoadLeaves,
+    ReplacePartitions,
     Same,
     SourceVerdict,
     Verify,
@@ -253,7 +254,12 @@ def _has_changed_type(look: Look) -> bool:
 
 def _has_more_actions(look: Look) -> bool:
     sends_more = not look.now.actions <= look.before.actions
-    of_some_leaf = look.before.lacking - look.now.lacking
+    gone = {str(leaf) for leaf in _lost_leaves(look)}
+    of_some_leaf = {
+        lacking
+        for lacking in look.before.lacking - look.now.lacking
+        if lacking.partition(":")[0] not in gone
+    }
     return bool(look.before.actions) and (sends_more or bool(of_some_leaf))
 
 
@@ -270,8 +276,12 @@ def _has_resumed_leaves(look: Look) -> bool:
     return bool(look.before.sent) and bool(resumed)
 
 
+def _lost_leaves(look: Look) -> set[int]:
+    return set(look.before.filenodes.keys() - look.now.filenodes.keys())
+
+
 def _has_lost_leaves(look: Look) -> bool:
-    return bool(look.before.filenodes.keys() - look.now.filenodes.keys())
+    return bool(_lost_leaves(look))
 
 
 def _has_attached_leaves(look: Look) -> bool:
@@ -322,26 +332,30 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
 )
 """The same, of what harmless statements also do."""
 
-_OF_NEW_PARTITIONS = frozenset({_has_filled_partitions, _may_have_filled_partitions})
+_OF_PARTITIONS = frozenset({_has_lost_leaves, _has_filled_partitions, _may_have_filled_partitions})
 
 
-def _leaves_to_load(look: Look) -> frozenset[int]:
-    """New leaves with rows, if they are all that the stream does not tell.
+def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
+    """New leaves with rows, and leaves that are gone, if they are all that the stream does not
+    tell.
 
     Their rows are told apart from those of other leaves by the table's key.
     """
-    if not _has_filled_partitions(look) or not look.now.key or _new_columns(look):
-        return frozenset()
-    others = (applies for applies, _ in (*RULES, *SUSPICIONS) if applies not in _OF_NEW_PARTITIONS)
-    if any(applies(look) for applies in others):
-        return frozenset()
-    return frozenset(added_leaves(look.before, look.now) - {*look.came_empty})
+    lost = _lost_leaves(look)
+    if not (lost or _has_filled_partitions(look)) or not look.now.key or _new_columns(look):
+        return None
+    others = (applies for applies, _ in (*RULES, *SUSPICIONS) if applies not in _OF_PARTITIONS)
+    if not lost <= look.before.bounds.keys() or any(applies(look) for applies in others):
+        return None
+    came = added_leaves(look.before, look.now) - {*look.came_empty}
+    gone = tuple(look.before.bounds[leaf] for leaf in sorted(lost))
+    return ReplacePartitions(frozenset(came), gone)
 
 
 def reconcile_source(look: Look) -> SourceVerdict:
     """What a look at a table means for its target. Pure."""
-    if leaves := _leaves_to_load(look):
-        return LoadLeaves(leaves)
+    if (replaced := _partitions_to_replace(look)) is not None:
+        return replaced
     for applies, matter in RULES:
         if applies(look):
             return CopyAgain(f"{look.table} {matter}")

@@ -53,14 +53,16 @@ class LookFirst:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadLeaves:
-    """Partitions came with rows: the target gets these, and keeps all others.
+class ReplacePartitions:
+    """Partitions came with rows, or went with theirs: the target follows, and keeps all other rows.
 
     Attributes:
-        leaves: their OIDs.
+        came: the OIDs of those that came.
+        gone: which rows those may have had that went, as SQL.
     """
 
-    leaves: frozenset[int]
+    came: frozenset[int] = frozenset()
+    gone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Park:
     reason: ParkReason | None = None
 
 
-SourceVerdict = Same | ColumnsAdded | LoadLeaves | CopyAgain | Verify
+SourceVerdict = Same | ColumnsAdded | ReplacePartitions | CopyAgain | Verify
 """What can be said of a table at the source."""
 Verdict = Same | AddColumns | ColumnsAdded | Widen | LeaveOut | LookFirst | CopyAgain | Park
 """What can be said of a target."""

@@ -16,6 +16,9 @@ The rules of every write of a handle:
 A sink may also read earlier versions of its tables: then a renamed table is copied from the
 target under its old name (:class:`ReadingHandle`), and from the source otherwise.
 
+It may read the keys of a table's rows: then those of partitions that are gone are found, and the
+table need not be copied (:class:`KeyReadingHandle`).
+
 A sink may also stage: tasks write what nobody sees, and one commit makes it visible. It may do so
 with the rows of a copy (:class:`StagingHandle`), and with a large batch's changes
 (:class:`ChangesStagingHandle`).
@@ -292,6 +295,15 @@ class ReadingHandle(Protocol):
 
     def content(self, version: int) -> TargetContent | None:
         """The table at a version; None: there is none, or it cannot be read any more."""
+
+
+@runtime_checkable
+class KeyReadingHandle(Protocol):
+    """What a handle adds when its sink can read the keys of the rows that a table has."""
+
+    def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        """Some columns of all rows at the handle's version, in the types of ``schema()``; read
+        when it is iterated, in bounded memory."""
 
 
 @runtime_checkable

@@ -31,6 +31,7 @@ from pgsluice.sinks.contract import (
     Applied,
     ChangesStagingHandle,
     CommitMarker,
+    KeyReadingHandle,
     Overtaken,
     ReadingHandle,
     Sink,
@@ -212,6 +213,16 @@ class TableWriter:
             return self._opened.write(lambda handle: _commit_load(handle, staged, position))
 
         return self._until_first(attempt)
+
+    def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch] | None:
+        """Some columns of all rows of the table; None if there is none, or its sink cannot read it.
+
+        They are read from the version that changes are staged for.
+        """
+        handle = self._opened.handle
+        if handle.version < 0 or not isinstance(handle, KeyReadingHandle):
+            return None
+        return handle.keys(columns)
 
     # Changes in two halves: staged in tasks, committed once by one of them.
 

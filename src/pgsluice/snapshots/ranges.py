@@ -38,11 +38,13 @@ class Read:
         leaf: the leaf that is named in the query; None: the table itself.
         condition: which rows, as SQL; empty: all.
         size_bytes: about how much is read.
+        is_of_gone: it has all rows where partitions had some that are gone.
     """
 
     leaf: LeafSize | None = None
     condition: str = ""
     size_bytes: int = 0
+    is_of_gone: bool = False
 
 
 Portion = tuple[Read, ...]

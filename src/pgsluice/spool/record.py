@@ -81,7 +81,10 @@ class TableRecord:
         alter_facts: the facts of the source's table at that look, as JSON.
         old_target: in state ``d``, after the table was renamed: its rows are copied from there.
         load_leaves: in state ``d``: only these partitions are loaded, into the rows that the target
-            has; empty: the whole table is copied.
+            has.
+        gone_bounds: in state ``d``: only the rows that fulfil one of these SQL conditions are
+            replaced, since partitions with such rows are gone. Without these and ``load_leaves``
+            the whole table is copied.
         incomplete: what its target does not get, although the table is not parked, for people.
         copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
             they are not known.
@@ -138,6 +141,7 @@ class TableRecord:
     old_target: OldTarget | None = None
     incomplete: tuple[str, ...] = ()
     load_leaves: tuple[int, ...] = ()
+    gone_bounds: tuple[str, ...] = ()
 
     def at(self, position: Lsn) -> TableRecord:
         """The same, applied through another position.
@@ -162,6 +166,11 @@ class TableRecord:
     def is_to_copy(self) -> bool:
         """Does it wait for a copy, or for one to end?"""
         return self.state in (TableState.INITIALISE, TableState.DATA_COPY)
+
+    @property
+    def replaces_partitions(self) -> bool:
+        """Does it wait for rows of some partitions, while the target keeps all others?"""
+        return bool(self.load_leaves or self.gone_bounds)
 
     @property
     def is_active(self) -> bool:

@@ -26,8 +26,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
     ColumnsAdded,
     CopyAgain,
-    LoadLeaves,
     Look,
+    ReplacePartitions,
     Same,
     SourceFingerprint,
     SourceVerdict,
@@ -245,11 +245,13 @@ class CatalogLook:
                 if known.is_active:
                     logger.info("%s: it is copied again", why)
                 return Event.LOOK_COPY
-            case LoadLeaves(leaves):
-                if known.is_active:
+            case ReplacePartitions(came, gone):
+                if known.is_active and came:
                     logger.info("%s got partitions that have rows: they are loaded", known.title)
+                if known.is_active and gone:
+                    logger.info("%s lost partitions: their rows are removed", known.title)
                 fingerprint = now.following(before).to_text()
-                return LookedLeaves(fingerprint, table.relations, *self._looked, leaves)
+                return LookedLeaves(fingerprint, table.relations, *self._looked, came, gone)
             case Verify(why):
                 if known.is_active:
                     logger.info("%s: it is verified", why)
@@ -274,8 +276,8 @@ class CatalogLook:
         why = f"{known.title} was looked at on a primary that was left since"
         if isinstance(verdict, ColumnsAdded) or known.alter_after:
             return CopyAgain(f"{why}, and has columns that its target gets")
-        if isinstance(verdict, LoadLeaves):
-            return CopyAgain(f"{why}, and got partitions since")
+        if isinstance(verdict, ReplacePartitions):
+            return CopyAgain(f"{why}, and has other partitions since")
         return Verify(why) if isinstance(verdict, Same) else verdict
 
     def _has_ended(self, known: TableRecord, table: ReplicatedTable) -> bool:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pgsluice.catalog import locked_tables
 from pgsluice.config import Config
 from pgsluice.copy import CopyTables, CopyWork, TableCopy
 from pgsluice.replication import connect_sql, source_errors
+from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.discovery import ReplicatedTable
+from pgsluice.subscription.leaf_plan import conditions_of_gone
 from pgsluice.subscription.looks import CatalogLooks
 
 
@@ -27,21 +30,29 @@ class SourceTables:
         fingerprints: those of the tables that a copy's snapshot has.
         portions: of the tables to copy, in that snapshot.
         locked: those of them that another session keeps us from reading, with who does.
+        is_gone: of the tables that lost partitions, what finds these partitions' rows; tables of
+            which that cannot be computed exactly are left out.
     """
 
     now: Mapping[int, ReplicatedTable]
     fingerprints: Mapping[int, SourceFingerprint]
     portions: Mapping[int, tuple[Portion, ...]]
     locked: Mapping[int, str]
+    is_gone: Mapping[int, FilterEvaluator]
 
 
 def read_source(
-    config: Config, looks: CatalogLooks, snapshot: Snapshot, to_divide: Collection[int]
+    config: Config,
+    looks: CatalogLooks,
+    snapshot: Snapshot,
+    to_divide: Collection[int],
+    gone_bounds: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
 ) -> tuple[SourceTables, Snapshot]:
     """What is sent now, and what the snapshot has.
 
     Args:
         to_divide: the tables whose portions are asked for.
+        gone_bounds: of the tables of which partitions are gone, the conditions on their rows.
 
     Returns:
         it, and the snapshot with what it sees.
@@ -59,7 +70,8 @@ def read_source(
         locked = locked_tables(connection, to_divide)
         wanted = [now[oid].facts for oid in to_divide if oid in now and oid not in locked]
         portions = plan_portions(connection, wanted)
-        return SourceTables(now, fingerprints, portions, locked), seen
+        is_gone = conditions_of_gone(connection, gone_bounds)
+        return SourceTables(now, fingerprints, portions, locked, is_gone), seen
 
 
 def copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) -> TableCopy:
@@ -89,16 +101,5 @@ def copy_work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
         predecessor_oids=record.predecessor_oids,
         may_replace_foreign_target=record.may_replace_foreign_target,
         leaves=record.load_leaves,
+        gone_bounds=record.gone_bounds,
     )
-
-
-def portions_of_leaves(portions: Sequence[Portion], leaves: Collection[int]) -> tuple[Portion, ...]:
-    """What of a table's portions reads these leaves; empty if that cannot be told."""
-    reads = [read for portion in portions for read in portion]
-    if any(read.leaf is None for read in reads):
-        return ()
-    of_leaves = (
-        tuple(read for read in portion if read.leaf is not None and read.leaf.oid in leaves)
-        for portion in portions
-    )
-    return tuple(portion for portion in of_leaves if portion)

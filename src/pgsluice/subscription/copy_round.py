@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
@@ -27,7 +28,6 @@ from pgsluice.copy import (
 from pgsluice.errors import Failure, Remedy, SourceUnreachable
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.snapshots import Snapshot, SnapshotFile, SnapshotGone, TableLocked
 from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE
 from pgsluice.spark.tasks import attempt
@@ -39,11 +39,11 @@ from pgsluice.subscription.copy_plan import (
     awaits_copy,
     copy_of,
     copy_work,
-    portions_of_leaves,
     read_source,
 )
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.leaf_events import LeavesFailed, LeavesLoaded
+from pgsluice.subscription.leaf_plan import portions_of_partitions
 from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.looks import CatalogLooks
@@ -155,7 +155,7 @@ class CopyRound:
         """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""
         with self._tables.changing():
             for oid, table in self._tables.record.tables.items():
-                if oid in self.claimed and awaits_copy(table) and not table.load_leaves:
+                if oid in self.claimed and awaits_copy(table) and not table.replaces_partitions:
                     self._tables.apply(oid, CopyBegun(self._tables.position))
         self._counts.wait(self.claimed, "a snapshot, which follows the transactions open now")
 
@@ -211,7 +211,12 @@ class CopyRound:
             SourceUnreachable: no connection.
         """
         self._release()
-        source, snapshot = read_source(self._config, self._looks, snapshot, self.claimed)
+        gone = {
+            oid: table.gone_bounds
+            for oid in self.claimed
+            if (table := self._tables.get(oid)) is not None and table.gone_bounds
+        }
+        source, snapshot = read_source(self._config, self._looks, snapshot, self.claimed, gone)
         copies = self._plan(source, self._task(snapshot))
         kept = self._keep(snapshot, let_go) if self._is_long(copies) else None
         journal = None
@@ -220,7 +225,7 @@ class CopyRound:
             journal = CopyJournal(self._journal_path, kept)
             journal.begin()
             for copy in copies:
-                if not copy.work.leaves:
+                if not copy.work.replaces_partitions:
                     journal.plan(task, copy)
         waiting = self._stage(task, copies, journal)
         self._release_unless_stopping()
@@ -280,7 +285,7 @@ class CopyRound:
         Returns:
             the copies, without those of tables of which that failed.
         """
-        oids = [copy.work.facts.oid for copy in copies if copy.work.leaves]
+        oids = [copy.work.facts.oid for copy in copies if copy.work.replaces_partitions]
         if not oids:
             return copies
         failures = self._catch_up(oids, position, self._is_stopping)
@@ -376,8 +381,9 @@ class CopyRound:
                 self._pauses.for_lock(table.facts.oid)
                 self._fail(table.facts.oid, Failure.of(locked))
             for table, record in list(self._waiting(source, self.claimed - source.locked.keys())):
-                if record.load_leaves:
-                    works.append(copy_work(table, record))
+                if record.replaces_partitions:
+                    is_gone = source.is_gone.get(table.facts.oid)
+                    works.append(replace(copy_work(table, record), is_gone=is_gone))
                     self._looks.set_rules(table)
                     continue
                 # A table that is newer than the snapshot is refused by the copy's task.
@@ -386,31 +392,28 @@ class CopyRound:
                 works.append(copy_work(table, self._tables.apply(table.facts.oid, planned).table))
                 self._looks.set_rules(table)
         copies = [copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
-        return [copy for copy in copies if not copy.work.leaves or self._can_load(copy, source)]
+        return [
+            copy
+            for copy in copies
+            if not copy.work.replaces_partitions or self._can_replace_partitions(copy, source)
+        ]
 
-    def _can_load(self, copy: TableCopy, source: SourceTables) -> bool:
-        """Whether the partitions of a table can be loaded alone; else the table is copied."""
+    def _can_replace_partitions(self, copy: TableCopy, source: SourceTables) -> bool:
+        """Whether some partitions of a table can be replaced alone; else the table is copied."""
         oid, record = copy.work.facts.oid, self._tables.get(copy.work.facts.oid)
-        copy.portions = portions_of_leaves(copy.portions, copy.work.leaves)
-        known = SourceFingerprint.parse("" if record is None else record.fingerprint)
+        known = "" if record is None else record.fingerprint
         in_snapshot = source.fingerprints.get(oid)
-        has_columns = (
-            known is not None
-            and in_snapshot is not None
-            and (
-                {number: column.name for number, column in known.columns.items()}
-                == {number: column.name for number, column in in_snapshot.columns.items()}
-            )
-        )
-        if not copy.portions or not has_columns:
+        portions = portions_of_partitions(copy.work, copy.portions, known, in_snapshot)
+        if portions is None:
             self._tables.apply(oid, Event.LEAVES_GIVEN_UP)
             return False
+        copy.portions = portions
         return True
 
     def _fail(self, oid: int, failure: Failure) -> None:
         """Record why a table's copy, or the load of its partitions, cannot go on."""
         record = self._tables.get(oid)
-        is_load = record is not None and bool(record.load_leaves)
+        is_load = record is not None and record.replaces_partitions
         self._tables.apply(oid, LeavesFailed(failure) if is_load else CopyFailed(failure))
 
     def _finish(self, task: CopyTables, copy: TableCopy) -> CopyResult | Failure | None:
@@ -434,7 +437,9 @@ class CopyRound:
                 staged = [part for _, part in sorted(copy.staged.items())]
                 result = attempt(lambda parts: task.commit(work, parts), staged)
             failpoint("copy.committed")
-            event = copy_event(result, work.copy_number, task.snapshot, of_leaves=bool(work.leaves))
+            event = copy_event(
+                result, work.copy_number, task.snapshot, of_leaves=work.replaces_partitions
+            )
             table = self._tables.finish_copy(work.facts.oid, event)
             self._pauses.end([work.facts.oid])
             if isinstance(result, Failure) and result.remedy is Remedy.LATER:
@@ -474,6 +479,7 @@ class CopyRound:
             and table.state is TableState.DATA_COPY
             and table.copy_number == work.copy_number
             and table.load_leaves == work.leaves
+            and table.gone_bounds == work.gone_bounds
             and table.target_name == (work.namespace, work.name)
         )
 

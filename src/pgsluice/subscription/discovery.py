@@ -18,9 +18,11 @@ import psycopg
 from pgsluice.catalog import (
     CatalogWitnesses,
     FilterTexts,
+    LeafBound,
     PublishedRelation,
     fetch_many,
     fetch_witnesses,
+    leaf_bounds,
     leaf_filenodes,
     partition_columns_of,
     relations_of,
@@ -97,6 +99,7 @@ def source_tables(
         relation.oid for relation in published.values() if relation.kind == "p"
     ]
     leaves = leaf_filenodes(connection, {*groups, *partitioned_relations})
+    bounds = leaf_bounds(connection, groups)
     keyless = [oid for oid in groups if oid in targets and not key_of(targets[oid])]
     partition_columns = partition_columns_of(connection, keyless)
     types = {
@@ -109,6 +112,7 @@ def source_tables(
             [facts[oid] for oid in sorted(relation.oid for relation in relations) if oid in facts],
             relations,
             leaves,
+            bounds.get(oid, {}),
             rules,
             witnesses,
             keys,
@@ -125,6 +129,7 @@ def _table(
     published: Sequence[RelationFacts],
     relations: Sequence[PublishedRelation],
     leaves: Mapping[int, Mapping[int, Filenode]],
+    bounds: Mapping[int, LeafBound],
     rules: Mapping[int, Publisher] | None,
     witnesses: CatalogWitnesses,
     keys: Mapping[str, tuple[str, ...]],
@@ -161,6 +166,11 @@ def _table(
             )
             or None
         )
+    key = (
+        keys.get(f"{facts.root_namespace}.{facts.root_name}")
+        or keyed.primary_key
+        or keyed.identity_key
+    )
     source_fingerprint = SourceFingerprint(
         filenodes={leaf: file.in_snapshot for leaf, file in files.items()},
         toast_tables={leaf: file.toast_table for leaf, file in files.items() if file.toast_table},
@@ -174,9 +184,8 @@ def _table(
             *(leaves.get(relation.oid, (relation.oid,)) for relation in relations)
         ),
         truncates=_truncates(relations, mine),
-        key=keys.get(f"{facts.root_namespace}.{facts.root_name}")
-        or keyed.primary_key
-        or keyed.identity_key,
+        key=key,
+        bounds={leaf: each.condition for leaf, each in bounds.items() if each.columns <= {*key}},
         **_witnesses_of(facts, witnesses),
     )
     has_changes = not source_fingerprint.actions.isdisjoint({"update", "delete"})

@@ -1,4 +1,4 @@
-"""Events of partitions that came with rows, which alone are loaded."""
+"""Events of partitions that came or went with rows, which alone are replaced at the target."""
 
 from __future__ import annotations
 
@@ -14,18 +14,25 @@ from pgsluice.subscription.table_events import COPY_ATTEMPTS, SimpleEvent
 
 @dataclass(frozen=True)
 class LookedLeaves(LookedSame):
-    """A look found new partitions with rows, and nothing else that the stream does not tell.
+    """A look found partitions that came or went with rows, and nothing else that the stream does
+    not tell.
 
     Attributes:
-        leaves: their OIDs.
+        leaves: the OIDs of those that came.
+        gone_bounds: the conditions on rows of those that went.
     """
 
     event = Event.LOOK_LEAVES
     leaves: frozenset[int] = frozenset()
+    gone_bounds: tuple[str, ...] = ()
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(
-            self._looked(table), load_leaves=tuple(sorted(self.leaves)), error=None, deferred=False
+            self._looked(table),
+            load_leaves=tuple(sorted(self.leaves)),
+            gone_bounds=self.gone_bounds,
+            error=None,
+            deferred=False,
         )
 
 
@@ -55,6 +62,7 @@ class LeavesLoaded(SimpleEvent):
             version=self.version,
             rows=table.rows + self.rows,
             load_leaves=(),
+            gone_bounds=(),
             error=None,
             deferred=False,
         )
@@ -79,5 +87,5 @@ class LeavesFailed:
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         if self.kind(attempts) is Event.LEAVES_GIVEN_UP:
-            return replace(table, load_leaves=(), error=None)
+            return replace(table, load_leaves=(), gone_bounds=(), error=None)
         return replace(table, error=self.failure.message)

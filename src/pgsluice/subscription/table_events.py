@@ -92,7 +92,13 @@ class CopyBegun(SimpleEvent):
     position: Lsn
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, applied_through=self.position, old_target=None, load_leaves=())
+        return replace(
+            table,
+            applied_through=self.position,
+            old_target=None,
+            load_leaves=(),
+            gone_bounds=(),
+        )
 
 
 @dataclass(frozen=True)

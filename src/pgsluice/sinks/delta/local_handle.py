@@ -31,6 +31,7 @@ from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.commit import added, commit, removed
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.data_files import dead_rows, live_batches
 from pgsluice.sinks.delta.durability import sync_through
 from pgsluice.sinks.delta.features import (
     definition,
@@ -108,6 +109,12 @@ class LocalHandle:
 
     def content(self, version: int) -> TargetContent | None:
         return content_of(self._uri, version, self._identity, None)
+
+    def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        snapshot = self._snapshot
+        schema = pa.schema([snapshot.schema.field(name) for name in columns])
+        files = ((file, dead_rows(snapshot.folder, file)) for file in snapshot.files.values())
+        return live_batches(snapshot.folder, files, schema)
 
     def refuse_foreign_changes(self) -> None:
         if self._sink.foreign_writes != "park":

@@ -1,0 +1,213 @@
+"""Which rows the leaves of a partitioned table may have: their bounds, as conditions on columns.
+
+The conditions outlive the leaves: what a leaf had that was dropped can still be told from the rows
+of others. They are made from what the catalog's own tables say: pg_get_partition_constraintdef()
+waits for whoever has an ACCESS EXCLUSIVE lock on the leaf.
+
+A leaf has no condition if the columns do not decide where a row belongs, or if comparisons of the
+columns would not be those that the server chooses a leaf by:
+
+- a hash partition, or one below a hash partition;
+- a partition key with an expression, with an operator class that is not the type's default, or with
+  another collation than the column's;
+- a list with NULL.
+
+Source: get_qual_for_range() and get_qual_for_list() in partbounds.c; get_const_expr() in
+ruleutils.c, which prints the bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+
+from pgsluice.catalog.leaves import below_cte
+from pgsluice.sql import quote_identifier
+
+Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LeafBound:
+    """Which rows a leaf may have.
+
+    Attributes:
+        condition: SQL that is true for these rows of the table, and for no other one, if none of
+            its columns is NULL.
+        columns: the names of the columns that the condition names.
+    """
+
+    condition: str
+    columns: frozenset[str]
+
+
+class _Partition(NamedTuple):
+    parent: int
+    is_leaf: bool
+    bound: str
+
+
+class _PartitionKey(NamedTuple):
+    """``columns`` has None for a column that the server does not compare by its own rules."""
+
+    strategy: str
+    columns: Sequence[str | None]
+
+
+_BOUNDS = """
+WITH RECURSIVE {below}
+SELECT b.root, c.oid, i.inhparent, c.relkind = 'r', pg_catalog.pg_get_expr(c.relpartbound, 0)
+FROM below b
+JOIN pg_catalog.pg_class c ON c.oid = b.oid AND c.relispartition AND c.relkind IN ('r', 'p')
+JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
+WHERE b.oid <> b.root
+"""
+_KEYS = """
+SELECT p.partrelid, p.partstrat::text,
+       array_agg(CASE WHEN o.opcdefault THEN a.attname::text END ORDER BY k.place)
+FROM pg_catalog.pg_partitioned_table p
+CROSS JOIN LATERAL unnest(p.partattrs::int2[], p.partclass::oid[], p.partcollation::oid[])
+    WITH ORDINALITY AS k(attnum, opclass, collated, place)
+JOIN pg_catalog.pg_opclass o ON o.oid = k.opclass
+LEFT JOIN pg_catalog.pg_attribute a
+    ON a.attrelid = p.partrelid AND a.attnum = k.attnum AND a.attcollation = k.collated
+WHERE p.partrelid = ANY (%s::oid[])
+GROUP BY p.partrelid, p.partstrat
+"""
+
+
+def leaf_bounds(connection: Connection, oids: Collection[int]) -> dict[int, dict[int, LeafBound]]:
+    """The bounds of each table's leaves by their OIDs, among the rows of the table.
+
+    Args:
+        oids: of tables; a plain table has no leaves.
+    """
+    query = _BOUNDS.format(below=below_cte(connection.info.server_version))
+    trees: defaultdict[int, dict[int, _Partition]] = defaultdict(dict)
+    for root, oid, *partition in connection.execute(query.encode(), [list(oids)]).fetchall():
+        trees[int(root)][int(oid)] = _Partition(*partition)
+    parents = {int(part.parent) for tree in trees.values() for part in tree.values()}
+    if not parents:
+        return {}
+    keys = {
+        int(oid): _PartitionKey(strategy, columns)
+        for oid, strategy, columns in connection.execute(_KEYS, [list(parents)]).fetchall()
+    }
+    return {root: _bounds_of(tree, keys) for root, tree in trees.items()}
+
+
+def _bounds_of(
+    tree: Mapping[int, _Partition], keys: Mapping[int, _PartitionKey]
+) -> dict[int, LeafBound]:
+    """The bounds of one table's leaves."""
+    siblings: defaultdict[int, list[int]] = defaultdict(list)
+    for oid, partition in tree.items():
+        siblings[partition.parent].append(oid)
+    bounds: dict[int, LeafBound | None] = {}
+    for parent, children in siblings.items():
+        bounds.update(_bounds_below(keys.get(parent), {oid: tree[oid].bound for oid in children}))
+    complete = {}
+    for oid, partition in tree.items():
+        if not partition.is_leaf:
+            continue
+        path = [bounds[oid]]
+        while (above := tree.get(partition.parent)) is not None:
+            path.append(bounds[partition.parent])
+            partition = above
+        known = [bound for bound in path if bound is not None]
+        if len(known) == len(path):
+            complete[oid] = _all_of(known)
+    return complete
+
+
+def _all_of(bounds: Sequence[LeafBound]) -> LeafBound:
+    if len(bounds) == 1:
+        return bounds[0]
+    condition = " AND ".join(f"({bound.condition})" for bound in bounds)
+    return LeafBound(condition, frozenset[str]().union(*(bound.columns for bound in bounds)))
+
+
+def _bounds_below(
+    key: _PartitionKey | None, texts: Mapping[int, str]
+) -> dict[int, LeafBound | None]:
+    """The bounds of the partitions of one table, as its own key decides.
+
+    Args:
+        texts: partition -> its bound, as the server prints it.
+    """
+    if key is None or None in key.columns or key.strategy not in "rl":
+        return dict.fromkeys(texts)
+    columns = [column for column in key.columns if column is not None]
+    names = [quote_identifier(column) for column in columns]
+    others = {oid: _condition(names, text) for oid, text in texts.items() if text != "DEFAULT"}
+    conditions = dict(others)
+    for oid, text in texts.items():
+        if text == "DEFAULT":
+            known = [condition for condition in others.values() if condition is not None]
+            is_known = known and len(known) == len(others)
+            conditions[oid] = f"NOT ({' OR '.join(f'({each})' for each in known)})" * bool(is_known)
+    return {
+        oid: LeafBound(condition, frozenset(columns)) if condition else None
+        for oid, condition in conditions.items()
+    }
+
+
+_TOKEN = re.compile(r"\s*('(?:[^']|'')*'|[(),]|[^\s(),']+)")
+
+
+def _condition(names: Sequence[str], text: str) -> str | None:
+    """A bound as a condition on quoted columns; None: it cannot be said."""
+    tokens = _TOKEN.findall(text)
+    if _TOKEN.sub("", text).strip() or "\\" in text:
+        return None
+    lists = list(_lists(tokens))
+    match [token for token in tokens if token.isupper()][:3]:
+        case ["FOR", "VALUES", "FROM"] if [len(each) for each in lists] == [len(names)] * 2:
+            lower, upper = lists
+            sides = [_side(names, lower, ">", "MAXVALUE"), _side(names, upper, "<", "MINVALUE")]
+            return " AND ".join(f"({side})" for side in sides if side) or None
+        case ["FOR", "VALUES", "IN"] if len(lists) == len(names) == 1 and "NULL" not in lists[0]:
+            return f"{names[0]} IN ({', '.join(lists[0])})"
+    return None
+
+
+def _lists(tokens: Sequence[str]) -> Iterator[list[str]]:
+    """The values of each pair of parentheses."""
+    values: list[str] = []
+    for token in tokens:
+        match token:
+            case "(":
+                values = []
+            case ")":
+                yield values
+                values = []
+            case ",":
+                continue
+            case _:
+                values.append(token)
+
+
+def _side(names: Sequence[str], values: Sequence[str], operator: str, nothing: str) -> str:
+    """The rows on one side of a bound; empty: all of them.
+
+    Args:
+        operator: ``>`` above a lower bound, which belongs to the range; ``<`` below an upper one,
+            which does not.
+        nothing: the value that no row is on this side of.
+    """
+    name, value = names[0], values[0]
+    if value == nothing:
+        return "false"
+    if value in ("MINVALUE", "MAXVALUE"):
+        return ""
+    if len(names) == 1:
+        return f"{name} {operator}{'=' * (operator == '>')} {value}"
+    rest = _side(names[1:], values[1:], operator, nothing)
+    if not rest:
+        return f"{name} {operator}= {value}"
+    return f"{name} {operator} {value} OR ({name} = {value} AND ({rest}))"

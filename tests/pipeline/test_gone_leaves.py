@@ -1,0 +1,107 @@
+"""Partitions that go with their rows: only these are removed, and the others stay as they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from tests.support.databases import Database, MakeDatabase
+from tests.support.local_spark import use_local_spark
+from tests.support.pipeline import MakePipeline, Pipeline
+
+from pgsluice.spool import find_record
+
+
+class Case(NamedTuple):
+    """A partitioned table that loses partitions.
+
+    Attributes:
+        columns: of the table; ``id`` is its key, with the columns of ``key``.
+        by: how it is partitioned.
+        partitions: its partitions: name -> bound.
+        value: of the partition column, for each number from 0 to 299.
+        change: what takes partitions away, in one look.
+        is_copied: the table is copied again.
+    """
+
+    columns: str
+    by: str
+    partitions: dict[str, str]
+    value: str
+    change: tuple[str, ...]
+    is_copied: bool = False
+
+
+INTS = {
+    "{t}_0": "FROM (MINVALUE) TO (100)",
+    "{t}_1": "FROM (100) TO (200)",
+    "{t}_2": "FROM (200) TO (MAXVALUE)",
+}
+DROP = ("DROP TABLE {t}_1",)
+DETACH = ("ALTER TABLE {t} DETACH PARTITION {t}_1",)
+DETACH_SLOWLY = ("ALTER TABLE {t} DETACH PARTITION {t}_1 CONCURRENTLY",)
+CASES = {
+    "dropped": Case("k int", "RANGE (k)", INTS, "i", DROP),
+    "detached": Case("k bigint", "RANGE (k)", INTS, "i", DETACH),
+    "detached_slowly": Case("k int", "RANGE (k)", INTS, "i", DETACH_SLOWLY),
+    "made_again": Case(
+        "k int", "RANGE (k)", INTS, "i",
+        (*DROP, "CREATE TABLE {t}_1 PARTITION OF {t} FOR VALUES FROM (120) TO (190)",
+         "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i",
+         "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0", "DELETE FROM {t} WHERE k % 10 = 0"),
+    ),
+}  # fmt: skip
+
+
+def _make(shop: Database, name: str, case: Case) -> None:
+    shop.execute(
+        f"CREATE TABLE {name} (id int, {case.columns}, v text, PRIMARY KEY (id, k)) "
+        f"PARTITION BY {case.by}",
+        *(
+            f"CREATE TABLE {part.format(t=name)} PARTITION OF {name} "
+            + (bound if bound == "DEFAULT" else f"FOR VALUES {bound}")
+            for part, bound in case.partitions.items()
+        ),
+        f"INSERT INTO {name} SELECT i, {case.value}, 'first' FROM generate_series(0, 299) i",
+    )
+
+
+def _change(shop: Database, name: str, statements: tuple[str, ...]) -> None:
+    with shop.connect() as connection:
+        connection.autocommit = True
+        for statement in statements:
+            connection.execute(statement.format(t=name).encode())
+
+
+def _are_copied(one: Pipeline) -> bool:
+    """Whether all tables are active. Each question is a commit: an idle source's position stands
+    still for seconds."""
+    one.database.execute("SELECT pg_logical_emit_message(true, 'test', '')")
+    return all(one.table(name).is_active for name in CASES)
+
+
+def test_rows_of_partitions_that_are_gone_are_removed(
+    database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_local_spark(monkeypatch)
+    one = pipeline(shop := database())
+    for name, case in CASES.items():
+        _make(shop, name, case)
+    with one.live():
+        one.wait_until(lambda: find_record(one.spool, "lake") is not None)
+        one.wait_until(lambda: len(one.record().tables) == len(CASES) and _are_copied(one))
+        before = {name: one.table(name) for name in CASES}
+        for name, case in CASES.items():
+            _change(shop, name, case.change)
+
+        def is_seen(name: str) -> bool:
+            return one.table(name).fingerprint != before[name].fingerprint
+
+        one.wait_until(lambda: all(map(is_seen, CASES)) and _are_copied(one))
+        for name in CASES:
+            shop.execute(f"UPDATE {name} SET v = 'later' WHERE id % 50 = 1")
+        one.wait_applied()
+        after = {name: one.table(name) for name in CASES}
+    one.assert_equal(*CASES)
+    copied = {name for name in CASES if after[name].copy_number != before[name].copy_number}
+    assert copied == {name for name, case in CASES.items() if case.is_copied}
