@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgsluice.copy import CopyTurns
+from pgsluice.copy import CopyPace, CopyTurns
 from pgsluice.copy.turns import CopyTurn
 
 
@@ -70,3 +70,28 @@ def test_nobody_waits_for_a_round_whose_subscription_allows_no_more() -> None:
     large, small = turn(turns, "a", 4), turn(turns, "b", 1)
     assert begun(small, 10) == 1
     assert begun(large, 1000) == 3
+
+
+def read_at(pace: CopyPace, now: list[float], until: float) -> int:
+    """How many tasks of 130 bytes begin until then, if somebody asks every half second."""
+    count = 0
+    while now[0] < until:
+        while pace.may_begin():
+            pace.begin(130)
+            count += 1
+        now[0] += 0.5
+    return count
+
+
+def test_copies_read_at_their_rate_however_seldom_they_ask() -> None:
+    now = [1000.0]
+    pace = CopyPace(100, clock=lambda: now[0])
+    assert read_at(pace, now, until=2300.0) == 1000
+    now[0] += 3600
+    assert read_at(pace, now, until=now[0] + 13) <= 11, "a pause is no reason to read faster"
+
+
+def test_without_a_rate_tasks_begin_at_once() -> None:
+    pace = CopyPace(None)
+    pace.begin(2**60)
+    assert pace.may_begin()

@@ -20,6 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 
+_LATE_S = 1.0
+"""By how much a task that begins late may have been meant to begin earlier."""
+
 
 class CopyTurns:
     """The rounds of a run; any thread may ask.
@@ -135,24 +138,31 @@ class CopyTurn:
 
 
 class CopyPace:
-    """Keeps what is read below a rate: no task begins before the earlier ones have had their time.
+    """Keeps what is read at a rate: no task begins before the earlier ones have had their time.
+
+    Whoever asks does so only now and then, so a task may begin late. The next one then may begin as
+    soon as if it had not.
 
     Args:
         bytes_per_s: None for no limit.
+        clock: the time in seconds, from anywhere on.
     """
 
-    def __init__(self, bytes_per_s: float | None) -> None:
+    def __init__(
+        self, bytes_per_s: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._bytes_per_s = bytes_per_s
+        self._clock = clock
         self._lock = Lock()
-        self._free_at = 0.0
+        self._free_at = clock()
 
     def may_begin(self) -> bool:
         """Whether the rate allows another task now."""
-        return time.monotonic() >= self._free_at
+        return self._clock() >= self._free_at
 
     def begin(self, size_bytes: int) -> None:
         """Count a task that begins."""
         if self._bytes_per_s is not None:
             with self._lock:
-                now = max(time.monotonic(), self._free_at)
-                self._free_at = now + size_bytes / self._bytes_per_s
+                began_at = max(self._clock() - _LATE_S, self._free_at)
+                self._free_at = began_at + size_bytes / self._bytes_per_s
