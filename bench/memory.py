@@ -54,7 +54,8 @@ def _note(pid: int, peaks: Peaks) -> None:
 
 def _kind(process: psutil.Process) -> str:
     command = " ".join(process.cmdline())
-    if "java" in process.name():
+    # Not its name: a process that the JVM has just forked has the name of a thread.
+    if Path(process.exe()).name == "java":
         return "JVM"
     if "pgsluice.capture" in command or " capture " in command:
         return "capture"
