@@ -12,6 +12,11 @@ import shlex
 from pgsluice.shown import shown
 
 CONFIG = "CONFIG"
+COPY_ALL_AGAIN = (
+    f"`pgsluice drop {CONFIG}`, move the targets' tables away, then start again: every table is "
+    "copied anew"
+)
+"""What is left when changes are gone: a new spool does not write the tables of an old one."""
 _COMMAND = re.compile(rf"\b(pgsluice [a-z]+) {CONFIG}\b")
 
 

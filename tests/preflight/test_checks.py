@@ -260,7 +260,7 @@ def test_a_refused_replication_connection_points_at_hba_and_poolers() -> None:
         (_SLOT, Lsn(200), Level.OK, "holds 100 B"),
         (replace(_SLOT, active_pid=7), Lsn(200), Level.OK, "in use by process 7"),
         (_SLOT, None, Level.WARNING, "has never used it"),
-        (_SLOT, Lsn(199), Level.ERROR, "moved to 0/C8, past the spool's 0/C7"),
+        (_SLOT, Lsn(199), Level.ERROR, "stands at 0/C8, past the spool's frontier 0/C7"),
         (replace(_SLOT, plugin=None), None, Level.ERROR, "a physical slot"),
         (replace(_SLOT, plugin="wal2json"), None, Level.ERROR, "a slot of plugin wal2json"),
         (replace(_SLOT, database="other"), None, Level.ERROR, "in database other"),
@@ -274,11 +274,25 @@ def test_a_refused_replication_connection_points_at_hba_and_poolers() -> None:
         (replace(_SLOT, wal_status="unreserved"), Lsn(200), Level.WARNING, "may remove it soon"),
     ],
 )
-def test_slots(slot: SlotInfo | None, frontier: Lsn | None, level: Level, text: str) -> None:
+def test_a_slot_is_judged_as_capture_does(
+    slot: SlotInfo | None, frontier: Lsn | None, level: Level, text: str
+) -> None:
     spool = _SPOOL if frontier is None else _received(frontier)
     (finding,) = check_slot(replace(_SOURCE, slot=slot, spool=spool))
     assert finding.level is level
     assert text in finding.what
+
+
+def test_missing_files_of_the_spool_are_named_as_the_cause() -> None:
+    without_frontier = replace(_received(Lsn(199)), has_frontier=False)
+    (finding,) = check_slot(replace(_SOURCE, slot=_SLOT, spool=without_frontier))
+    assert "frontier.json is missing" in finding.what
+    assert "restore the file" in (finding.todo or "")
+    unreadable = replace(_SPOOL, unreadable="identity.json is missing", way_out="restore the file")
+    (finding,) = check_slot(replace(_SOURCE, slot=_SLOT, spool=unreadable))
+    assert finding.level is Level.OK, "nothing says that the slot is somebody else's"
+    (finding,) = check_spool(replace(_LOCAL, spool=unreadable))
+    assert (finding.level, finding.todo) == (Level.ERROR, "restore the file")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from pgsluice.capture.slot import check_slot_kind
-from pgsluice.capture.timeline import COPY_AGAIN, check_slot_is_there
+from pgsluice.capture.timeline import check_slot_is_there
 from pgsluice.catalog import (
     PublicationReport,
     SlotInfo,
@@ -30,6 +30,7 @@ from pgsluice.errors import (
     SourceRefused,
     SourceUnreachable,
 )
+from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool.layout import FRONTIER
@@ -176,23 +177,39 @@ def check_slot(
         ForeignSource: it is another's, or the server was restored from an older state.
         SourceUnreachable: the server is a standby that is behind the frontier.
     """
-    slot = source.slot
+    refuse_slot(source.slot, database, frontier, two_phase=two_phase, has_frontier=has_frontier)
+    if frontier > source.flush_lsn:
+        problem = f"the server's WAL ends at {source.flush_lsn}, before the spool's {frontier}"
+        if source.is_standby:
+            raise SourceUnreachable(f"{problem}: the standby is behind")
+        raise ForeignSource(f"{problem}: it was restored from an older state", hint=COPY_ALL_AGAIN)
+
+
+def refuse_slot(
+    slot: SlotInfo, database: str, frontier: Lsn | None, *, two_phase: bool, has_frontier: bool
+) -> None:
+    """Refuse a slot that is not ours, or that does not have what follows the spool's frontier.
+
+    Args:
+        frontier: None: there is no spool yet.
+
+    Raises:
+        SlotLost, Gap, SourceRefused: see :func:`check_slot`.
+    """
     check_slot_kind(slot, database, two_phase=two_phase)
     if slot.is_lost:
         reason = slot.invalidation_reason or "its WAL was removed"
         raise SlotLost(
             f"slot {slot.name!r} is lost: {reason}",
-            hint=f"raise max_slot_wal_keep_size, then {COPY_AGAIN}",
+            hint=f"raise max_slot_wal_keep_size, then {COPY_ALL_AGAIN}",
         )
-    if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > frontier:
+    if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
         stands = f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's"
-        cause, hint = "somebody else read from it", f"the changes between are gone: {COPY_AGAIN}"
+        cause, hint = (
+            "somebody else read from it",
+            f"the changes between are gone: {COPY_ALL_AGAIN}",
+        )
         if not has_frontier:
             cause += f", or the spool's {FRONTIER} is missing"
             hint = f"restore the file if there was one; else {hint}"
         raise Gap(f"{stands} frontier {frontier}: {cause}", hint=hint, lsn=frontier)
-    if frontier > source.flush_lsn:
-        problem = f"the server's WAL ends at {source.flush_lsn}, before the spool's {frontier}"
-        if source.is_standby:
-            raise SourceUnreachable(f"{problem}: the standby is behind")
-        raise ForeignSource(f"{problem}: it was restored from an older state", hint=COPY_AGAIN)

@@ -26,13 +26,10 @@ from dataclasses import dataclass
 
 from pgsluice.catalog import ServerInfo, SlotInfo
 from pgsluice.errors import ForeignSource, SlotLost, SourceRefused, SourceUnreachable
+from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.replication import TimelineSwitch
 
-COPY_AGAIN = (
-    "`pgsluice drop CONFIG`, move the targets' tables away, then start again: every table is "
-    "copied anew"
-)
 _END_OF_WAL = Lsn(2**63 - 1)
 
 
@@ -120,7 +117,7 @@ def start_on(spool: Received, server: History) -> Lsn:
             f"{fork_lsn} only; the spool goes on to {spool.last} on timeline {known.timeline}: "
             "the lake has data that this server lacks",
             hint=f"connect to the server that the spool follows; if this one is the source from "
-            f"now on, {COPY_AGAIN}. To keep a standby from falling behind: docs/failover.md",
+            f"now on, {COPY_ALL_AGAIN}. To keep a standby from falling behind: docs/failover.md",
             timeline=server.timeline,
             switch_point=fork_lsn,
             position=spool.last,
@@ -149,7 +146,7 @@ def check_slot_is_there(slot: SlotInfo | None, name: str, server: ServerInfo) ->
             f"slot {name!r} is not there any more",
             hint="dropped, or this server was promoted without it: slots stay behind unless "
             "they are synchronised (17+, docs/failover.md). What was committed since cannot "
-            f"be had: {COPY_AGAIN}",
+            f"be had: {COPY_ALL_AGAIN}",
             slot=name,
         )
     if slot.is_synced and (server.is_standby or slot.is_temporary):

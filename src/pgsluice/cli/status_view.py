@@ -38,14 +38,15 @@ def show(status: Status, console: Console, config: str) -> None:
         config: the configuration's path, for commands in hints.
     """
     console.print(_source_line(status.source), soft_wrap=True, highlight=False)
-    console.print(_spool_line(status.spool), soft_wrap=True, highlight=False)
+    console.print(_spool_line(status.spool, config), soft_wrap=True, highlight=False)
     if (held := held_line(status.spool.held)) is not None:
         console.print(held, soft_wrap=True, highlight=False)
     if (capture := _capture_line(status.capture, config)) is not None:
         console.print(capture, soft_wrap=True, highlight=False)
     for subscription in status.subscriptions:
         console.print()
-        console.print(_subscription_line(subscription), soft_wrap=True, highlight=False)
+        line = _subscription_line(subscription, is_known=status.spool.error is None)
+        console.print(line, soft_wrap=True, highlight=False)
         if (copies := _copies_line(subscription.copies)) is not None:
             console.print(copies, soft_wrap=True, highlight=False)
         if subscription.tables or subscription.former:
@@ -91,10 +92,10 @@ def _source_line(source: SourceStatus) -> Text:
     return text
 
 
-def _spool_line(spool: SpoolStatus) -> Text:
+def _spool_line(spool: SpoolStatus, config: str) -> Text:
     text = Text("spool   ", style="bold")
     if spool.error is not None:
-        return text.append(shown(spool.error), style="red")
+        return text.append(shown_lines(with_config(spool.error, config)), style="red")
     if spool.frontier is None:
         return text.append("does not exist yet", style="yellow")
     segments = "1 segment" if spool.segments == 1 else f"{format_count(spool.segments)} segments"
@@ -132,7 +133,7 @@ def _capture_line(capture: CaptureStatus, config: str) -> Text | None:
     return text.append(message, style="yellow" if capture.is_running else "red")
 
 
-def _subscription_line(subscription: SubscriptionStatus) -> Text:
+def _subscription_line(subscription: SubscriptionStatus, *, is_known: bool) -> Text:
     text = Text(shown(subscription.name), style="bold")
     text.append(shown(f"  {subscription.mode} → {subscription.sink}"), style="default")
     if not subscription.is_configured:
@@ -140,7 +141,8 @@ def _subscription_line(subscription: SubscriptionStatus) -> Text:
     if not subscription.is_enabled:
         text.append("  disabled", style="yellow")
     if subscription.position is None:
-        return text.append("  not started yet", style="yellow")
+        words = "not started yet" if is_known else "unknown, since the spool cannot be read"
+        return text.append(f"  {words}", style="yellow")
     text.append(f"  at {subscription.position}, ", style="default")
     if subscription.lag_bytes is None:
         return text.append("lag unknown", style="yellow")

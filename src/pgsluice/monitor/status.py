@@ -210,7 +210,7 @@ def read_status(config: Config, *, patience_s: float = 0.0) -> Status:
         lags = _Lags(source, spool, reader, capture.server_end)
         subscriptions = _subscriptions(config, records, lags)
     except PgsluiceError as error:
-        return Status(source, SpoolStatus(error=error.what), _unstarted(config), capture)
+        return Status(source, SpoolStatus(error=str(error)), _unstarted(config), capture)
     return Status(source, spool, subscriptions, capture)
 
 

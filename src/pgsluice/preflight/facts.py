@@ -124,7 +124,9 @@ class SpoolFacts:
         free_bytes: free space of its file system.
         identity: whose changes the spool holds; None without a spool.
         received: what the spool holds; None before its first run.
+        has_frontier: it has the file of its frontier.
         unreadable: why the spool cannot be read; None if it can, or if there is none.
+        way_out: what to do about that.
     """
 
     path: str
@@ -133,7 +135,9 @@ class SpoolFacts:
     free_bytes: int
     identity: SpoolIdentity | None = None
     received: Received | None = None
+    has_frontier: bool = True
     unreadable: str | None = None
+    way_out: str | None = None
 
     @property
     def frontier(self) -> Lsn | None:

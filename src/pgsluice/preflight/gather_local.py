@@ -20,7 +20,7 @@ from pgsluice.spool import Spool, SpoolReader, SubscriptionRecord
 
 def gather_spool(path: Path) -> SpoolFacts:
     """Look at the spool's folder and at the spool in it; never raises for what is there."""
-    identity, received, unreadable = None, None, None
+    identity, received, has_frontier, problem = None, None, True, None
     try:
         if Spool.exists(path):
             identity = Spool.open(path).identity
@@ -28,8 +28,9 @@ def gather_spool(path: Path) -> SpoolFacts:
             reader = SpoolReader(path)
             history = History(reader.identity().timeline, reader.identity().history)
             received = Received(history, reader.position(), reader.frontier())
+            has_frontier = reader.spool.has_frontier_file()
     except PgsluiceError as error:
-        unreadable = error.what
+        problem = error
     return SpoolFacts(
         path=str(path),
         problem=folder_problem(path),
@@ -37,7 +38,9 @@ def gather_spool(path: Path) -> SpoolFacts:
         free_bytes=shutil.disk_usage(_nearest_existing(path)).free,
         identity=identity,
         received=received,
-        unreadable=unreadable,
+        has_frontier=has_frontier,
+        unreadable=None if problem is None else problem.what,
+        way_out=None if problem is None else problem.hint,
     )
 
 

@@ -25,7 +25,7 @@ def check_spool(facts: LocalFacts) -> Iterator[Finding]:
         yield error(
             "spool",
             f"{spool.path} has a spool that cannot be read: {spool.unreadable}",
-            "name another path in [spool]",
+            spool.way_out or "name another path in [spool]",
         )
     elif other_source is not None:
         yield error(

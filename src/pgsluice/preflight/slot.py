@@ -4,60 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgsluice.capture.slot import check_slot_kind
+from pgsluice.capture.source_state import refuse_slot
 from pgsluice.capture.timeline import History, start_on
 from pgsluice.catalog import SlotInfo
 from pgsluice.errors import SourceRefused
-from pgsluice.lsn import Lsn
+from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.monitor.wording import format_bytes
-from pgsluice.preflight.facts import SourceFacts
+from pgsluice.preflight.facts import SourceFacts, SpoolFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 
 _OTHER_SLOT = "name another slot in [source]"
-_COPY_AGAIN = "pgsluice drop CONFIG, then pgsluice run CONFIG copies all tables again"
 
 
 def check_slot(facts: SourceFacts) -> Iterator[Finding]:
     """Whether the slot exists, is ours, and still has what the spool lacks."""
     slot, frontier = facts.slot, facts.spool.frontier
     if slot is not None:
-        two_phase = facts.config.source.two_phase
-        problem = _unusable(slot, facts.server.database, frontier, two_phase=two_phase)
-        finding = problem or _usable(slot, frontier)
+        finding = _unusable(facts, slot) or _usable(facts.spool, slot)
     elif frontier is not None:
         finding = error(
             "slot",
             f"it is gone, and the spool ends at {frontier}: changes since then are lost",
-            _COPY_AGAIN,
+            COPY_ALL_AGAIN,
         )
     else:
         finding = ok("slot", "it does not exist yet: the first run creates it")
     yield finding
 
 
-def _unusable(
-    slot: SlotInfo, database: str, frontier: Lsn | None, *, two_phase: bool
-) -> Finding | None:
-    """Why the slot cannot be used; None if it can."""
+def _unusable(facts: SourceFacts, slot: SlotInfo) -> Finding | None:
+    """Why capture would refuse the slot; None if it would not."""
     try:
-        check_slot_kind(slot, database, two_phase=two_phase)
+        refuse_slot(
+            slot,
+            facts.server.database,
+            facts.spool.frontier,
+            two_phase=facts.config.source.two_phase,
+            has_frontier=facts.spool.has_frontier,
+        )
     except SourceRefused as refusal:
         return error("slot", refusal.what, refusal.hint)
-    if slot.is_lost:
-        return error(
-            "slot", f"{slot.name} is lost: the server removed WAL that it needs", _COPY_AGAIN
-        )
-    if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
-        return error(
-            "slot",
-            f"{slot.name} moved to {slot.confirmed_flush_lsn}, past the spool's {frontier}: "
-            "another reader received the changes in between",
-            _COPY_AGAIN,
-        )
     return None
 
 
-def _usable(slot: SlotInfo, frontier: Lsn | None) -> Finding:
+def _usable(spool: SpoolFacts, slot: SlotInfo) -> Finding:
     held = f"{slot.name} holds {format_bytes(slot.retained_bytes)} of WAL"
     if slot.wal_status == "unreserved":
         return warning(
@@ -67,7 +57,9 @@ def _usable(slot: SlotInfo, frontier: Lsn | None) -> Finding:
         )
     if slot.active_pid is not None:
         return ok("slot", f"{held}, in use by process {slot.active_pid}")
-    if frontier is None:
+    if spool.unreadable is not None:  # which is an error of its own
+        return ok("slot", held)
+    if spool.frontier is None:
         return warning(
             "slot",
             f"{slot.name} exists, but this spool has never used it: it may be somebody else's",

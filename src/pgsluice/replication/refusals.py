@@ -27,6 +27,7 @@ from pgsluice.errors import (
     SourceRefused,
     SourceUnreachable,
 )
+from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.sql import quote_identifier
 
 # An answer of the server in libpq's words: "FATAL:  text", the severity in its language.
@@ -149,7 +150,7 @@ def _is_broken(sqlstate: str | None) -> bool:
     return not sqlstate or sqlstate.startswith(("08", "57P"))
 
 
-_COPY_AGAIN = "the changes are gone from the server: `pgsluice drop CONFIG`, then copy again"
+_COPY_AGAIN = f"the changes are gone from the server: {COPY_ALL_AGAIN}"
 
 
 def refused_result(doing: str, result: pq.abc.PGresult) -> PgsluiceError:

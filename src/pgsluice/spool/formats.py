@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pgsluice.errors import ForeignSpool, SpoolError
+from pgsluice.hints import COPY_ALL_AGAIN
 
 FORMAT = 3
 """The format that is written. FORMAT and FORMAT - 1 are read.
@@ -22,10 +23,7 @@ FORMAT = 3
 _FIRST_WITH_CHECKSUMS = 3
 
 RESTORE_OBJECT = "restore the file; without it the tables have to be copied again"
-RESTORE_STATE = (
-    "restore the file; without it, `pgsluice drop CONFIG` and start again: all tables are copied "
-    "again"
-)
+RESTORE_STATE = f"restore the file; without it, {COPY_ALL_AGAIN}"
 _CHECKSUM = b',"crc32":'
 
 
