@@ -156,6 +156,15 @@ def test_a_table_that_is_copied_or_given_up_waits_for_nothing(copies: Copies) ->
     assert not (subscription_folder(copies.spool, "lake") / COPY_STATUS).exists()
 
 
+def test_a_copy_that_waits_does_not_have_the_totals_of_one_that_has_ended(copies: Copies) -> None:
+    big = of(BIG, 100)
+    copies.counts.begin([big])
+    copies.stage(big, 0, rows=5)
+    copies.counts.committed(big)
+    copies.counts.wait([BIG], "its snapshot")
+    assert copies.last() == CopiesProgress("lake", 0, 0, CopyAmount(), ("its snapshot",))
+
+
 def test_a_run_that_has_ended_copies_at_no_rate(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:

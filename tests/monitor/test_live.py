@@ -159,6 +159,14 @@ def test_lines_say_every_ten_seconds_how_far_copies_are(lines: Lines) -> None:
     ]
 
 
+def test_of_copies_that_are_not_planned_only_what_they_wait_for_is_said(lines: Lines) -> None:
+    waiting = CopiesProgress("lake", 0, 0, CopyAmount(), ("its snapshot",))
+    assert lines(waiting, 10, waiting) == ["lake: tables wait for its snapshot"]
+    drawn = _drawn(waiting)
+    assert "tables wait for its snapshot" in drawn
+    assert "0 of 0" not in drawn
+
+
 def test_the_reason_of_a_parked_table_is_printed_once(lines: Lines) -> None:
     parked = TableStateChanged("lake", "public", "t", "p", "no [key] here")
     assert lines(parked, parked) == ["lake: public.t parked: no [key] here"]

@@ -117,6 +117,7 @@ class CopyCounts:
             waits_for: what they wait for, for people; empty: for nothing any more.
         """
         with self._lock:
+            self._forget_ended()
             before = dict(self._waits_for)
             self._set_waiting(oids, waits_for)
             if self._waits_for != before:
@@ -126,9 +127,7 @@ class CopyCounts:
         """Tables are about to be copied."""
         with self._lock:
             now = self._clock()
-            if not self._tables:
-                self._all, self._done, self._all_tables = _Count(since=now), 0, 0
-                self._ended_at = now
+            self._forget_ended()
             for copy in copies:
                 oid = copy.work.facts.oid
                 if (earlier := self._tables.get(oid)) is not None:
@@ -182,6 +181,12 @@ class CopyCounts:
         with self._lock:
             if self._is_due(now := self._clock()):
                 self._save(now)
+
+    def _forget_ended(self) -> None:
+        """The totals are of the copies that run now, and of those that ended meanwhile."""
+        if not self._tables:
+            now = self._ended_at = self._clock()
+            self._all, self._done, self._all_tables = _Count(since=now), 0, 0
 
     def _of(self, copy: TableCopy) -> _Count | None:
         """None: the table is not copied any more, or by a later round."""

@@ -243,8 +243,9 @@ class LiveView(Display):
         if name not in self._view.copies:
             self._progress_at[name] = self._clock()
         elif self._is_progress_due(name):
-            tables = f"{format_count(event.tables)} of {tables_of(event.all_tables)}"
-            self._line(f"{shown(name)}: copies, {tables}, {format_amount(event.amount)}")
+            if event.all_tables:
+                tables = f"{format_count(event.tables)} of {tables_of(event.all_tables)}"
+                self._line(f"{shown(name)}: copies, {tables}, {format_amount(event.amount)}")
             for waits_for in event.waits_for:
                 self._line(f"{shown(name)}: tables wait for {waits_for}")
         self._view.copies[name] = event

@@ -129,8 +129,9 @@ def _reason(key: TableName, why: str, style: str) -> Text:
 def _copies(view: RunView) -> Iterator[RenderableType]:
     """A bar for all copies of a subscription, and one for each copy that runs."""
     for name, copies in view.copies.items():
-        title = f"copies of {name}, {format_count(copies.tables)} of {tables_of(copies.all_tables)}"
-        yield _bar(title, copies.amount)
+        if copies.all_tables:
+            tables = f"{format_count(copies.tables)} of {tables_of(copies.all_tables)}"
+            yield _bar(f"copies of {name}, {tables}", copies.amount)
         for waits_for in copies.waits_for:
             yield Text(shown(f"  tables wait for {waits_for}"), style="yellow")
     for key, table in view.tables.items():
