@@ -61,11 +61,15 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
         one.assert_equal("locked", "free")
 
 
-def test_status_says_that_a_copy_waits_for_its_rate(
-    database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+def test_a_copy_that_waits_for_its_rate_says_so_and_warns_of_its_snapshot(
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The second range would begin after a minute: the run is stopped before."""
     use_local_spark(monkeypatch)
+    monkeypatch.setattr(copy_round, "_WARN_AFTER_S", 0)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
     one = pipeline(shop := database(), extra='copy_rate = "1 KiB"')
     shop.execute(
@@ -80,3 +84,4 @@ def test_status_says_that_a_copy_waits_for_its_rate(
 
     with one.live():
         one.wait_until(lambda: waits_for() == "the rate that copy_rate allows")
+    assert any("VACUUM does not remove rows" in message for message in caplog.messages)
