@@ -84,8 +84,8 @@ class CaptureReporter:
         message = "the spool is at its size limit; nothing more is acknowledged"
         if retained.waiting_bytes:
             message += (
-                f". {retained.waiting_bytes} bytes of it are transactions in progress, whose end "
-                "cannot be read: raise spool.max_bytes if nothing else makes room"
+                f". {retained.waiting_bytes / 2**20:.1f} MiB of it are open transactions, whose "
+                "end cannot be received now: raise spool.max_bytes if nothing else makes room"
             )
         if retained.problem:
             message += f". {retained.problem}"

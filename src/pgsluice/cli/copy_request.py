@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from pgsluice.cli.table_names import nearest_table
 from pgsluice.config import Config
+from pgsluice.config.table_names import nearest_table
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy
 from pgsluice.shown import shown
 from pgsluice.spool import RecordStore, find_record

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable, source_catalog
-from pgsluice.cli.table_names import nearest_table
 from pgsluice.config import Config
+from pgsluice.config.table_names import nearest_table
 from pgsluice.errors import ConfigError
 from pgsluice.publication import (
     OwnedPublication,

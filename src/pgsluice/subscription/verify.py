@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.config.table_names import nearest_table
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy, TablesUnfinished
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
@@ -153,7 +154,7 @@ def _check(config: Config, subscription: SubscriptionConfig, titles: Collection[
     if unknown := sorted(set(titles) - known):
         raise ConfigError(
             f"the subscription {subscription.name} has no table {unknown[0]}",
-            hint=f"it has: {', '.join(sorted(known)) or 'none yet'}",
+            hint=nearest_table(unknown[0], known),
         )
 
 
