@@ -18,7 +18,8 @@ class Case(NamedTuple):
     Attributes:
         columns: of the table; ``id`` is its key, with the columns of ``key``.
         by: how it is partitioned.
-        partitions: its partitions: name -> bound.
+        partitions: its partitions: name -> bound; of one below another partition, its parent comes
+            before the name.
         value: of the partition column, for each number from 0 to 299.
         change: what takes partitions away, in one look.
         is_copied: the table is copied again.
@@ -50,6 +51,48 @@ CASES = {
          "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i",
          "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0", "DELETE FROM {t} WHERE k % 10 = 0"),
     ),
+    "listed": Case(
+        "k text", "LIST (k)", {"{t}_0": "IN ('a')", "{t}_1": "IN ('it''s', 'c')"},
+        """('{a,"it''s",c}'::text[])[1 + i % 3]""", DROP,
+    ),
+    "dated": Case(
+        "k date", "RANGE (k)",
+        {"{t}_0": "FROM ('2024-01-01') TO ('2024-03-01')",
+         "{t}_1": "FROM ('2024-03-01') TO ('2024-05-01')",
+         "{t}_2": "FROM ('2024-05-01') TO ('2025-01-01')"},
+        "date '2024-01-01' + i", DROP,
+    ),
+    "timed": Case(
+        "k timestamptz", "RANGE (k)",
+        {"{t}_0": "FROM ('2024-01-01') TO ('2024-01-05')",
+         "{t}_1": "FROM ('2024-01-05') TO (MAXVALUE)"},
+        "timestamptz '2024-01-01' + i * interval '1 hour'", DROP,
+    ),
+    "with_rest": Case(
+        "k numeric(8,2)", "RANGE (k)", {"{t}_1": "FROM (100.5) TO (200)", "{t}_rest": "DEFAULT"},
+        "i",
+        (*DROP, "INSERT INTO {t} SELECT i, i, 'rest' FROM generate_series(150, 199, 7) i"),
+    ),
+    "without_rest": Case(
+        "k int", "RANGE (k)", {"{t}_0": "FROM (100) TO (200)", "{t}_1": "DEFAULT"}, "i", DROP
+    ),
+    "with_levels": Case(
+        "k int", "RANGE (k)",
+        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
+         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
+        "i", ("DROP TABLE {t}_2", "UPDATE {t} SET v = 'changed' WHERE id < 130"),
+    ),
+    "with_level": Case(
+        "k int", "RANGE (k)",
+        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
+         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
+        "i", DROP,
+    ),
+    "hashed": Case(
+        "k int", "HASH (k)",
+        {f"{{t}}_{n}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}, "i",
+        ("ALTER TABLE {t} DETACH PARTITION {t}_1", "DELETE FROM {t} WHERE id < 9"), is_copied=True,
+    ),
 }  # fmt: skip
 
 
@@ -57,13 +100,15 @@ def _make(shop: Database, name: str, case: Case) -> None:
     shop.execute(
         f"CREATE TABLE {name} (id int, {case.columns}, v text, PRIMARY KEY (id, k)) "
         f"PARTITION BY {case.by}",
-        *(
-            f"CREATE TABLE {part.format(t=name)} PARTITION OF {name} "
-            + (bound if bound == "DEFAULT" else f"FOR VALUES {bound}")
-            for part, bound in case.partitions.items()
-        ),
+        *(_partition(part.format(t=name), name, bound) for part, bound in case.partitions.items()),
         f"INSERT INTO {name} SELECT i, {case.value}, 'first' FROM generate_series(0, 299) i",
     )
+
+
+def _partition(names: str, table: str, bound: str) -> str:
+    *above, name = names.split()
+    of = "DEFAULT" if bound == "DEFAULT" else f"FOR VALUES {bound}"
+    return f"CREATE TABLE {name} PARTITION OF {above[0] if above else table} {of}"
 
 
 def _change(shop: Database, name: str, statements: tuple[str, ...]) -> None:

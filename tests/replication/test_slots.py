@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 
@@ -109,7 +110,9 @@ def test_a_creation_that_waits_names_who_it_waits_for(
             walsender.create_slot(name, snapshot="export", timeout_s=0.3)
         said = str(caught.value)
         assert f"pid {writer.info.backend_pid} (nightly)" in said
+        assert re.search(r"\(nightly\) in .*, its last query began at 2\d{3}-", said)
         assert "prepared transaction 'a transfer'" in said
+        assert "INSERT" not in said, "the query's text may have values"
         assert len(caught.value.facts["blockers"]) == 2
         # The connection and the name are free again.
         writer.rollback()

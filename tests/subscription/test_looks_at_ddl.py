@@ -20,6 +20,7 @@ FITS = {
     Outcome.ADDED: {Outcome.NOTHING},
     Outcome.IN_PLACE: {Outcome.NOTHING},
     Outcome.VERIFIED: {Outcome.VERIFIED},
+    Outcome.REPLACED: {Outcome.REPLACED},
     Outcome.COPIED: {Outcome.COPIED, Outcome.VERIFIED},
 }
 """Outcome of a row -> what looks may ask for; anything where the outcome is not here."""

@@ -69,9 +69,9 @@ BOTH_7 = {7: {"b": "7"}, 8: {"b": "7"}}
 def look(before: SourceFingerprint | None = None, **options: Any) -> Answer:
     """A look that finds what ``options`` name, fields of the fingerprint or of the look."""
     facts = {"server_version": 180000}
-    for name in ("server_version", "came_empty", "perhaps_empty", "has_some_leaves", "missing"):
-        if name in options:
-            facts[name] = options.pop(name)
+    of_look = {"server_version", "came_empty", "perhaps_empty", "has_some_leaves", "missing"}
+    for name in (of_look | {"fresh"}) & options.keys():
+        facts[name] = options.pop(name)
     return reconcile_source(Look("public.t", before or BEFORE, replace(BEFORE, **options), **facts))
 
 
@@ -369,6 +369,10 @@ def test_rows_of_partitions_that_are_gone_are_replaced_if_their_bounds_are_known
     came = {**now, "filenodes": {8: 100, 9: 1, 10: 1}}
     assert look(known, came_empty={10}, **came) == ReplacePartitions({9}, ("id < 9",))
     assert look(known, came_empty={9, 10}, **came) == ReplacePartitions(gone=("id < 9",))
+    truncated = {"key": ("id",), "filenodes": {7: 101, 8: 100}, "truncates": frozenset({8})}
+    assert look(known, fresh={7}, **truncated) == ReplacePartitions(gone=("id < 9",))
+    assert isinstance(look(known, **truncated), Verify)  # VACUUM FULL, more likely
+    assert look(known, key=("id",), filenodes={7: 100, 8: 101}, fresh={8}) == Same()  # it is sent
     for other in ({"rules": "f2"}, {"key": ()}, {"attachments": {7: 5, 8: 9}}):
         assert isinstance(look(known, **{**now, **other}), CopyAgain), other
 

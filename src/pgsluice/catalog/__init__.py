@@ -43,6 +43,7 @@ from pgsluice.catalog.tables import (
     partition_columns_of,
     readable_tables,
     tables_named,
+    tables_with_fresh_files,
     user_tables,
 )
 from pgsluice.catalog.visibility import counts_as_standby, sees_transaction
@@ -97,6 +98,7 @@ __all__ = [
     "server_info",
     "slot_info",
     "tables_named",
+    "tables_with_fresh_files",
     "user_tables",
     "wal_timeline",
 ]

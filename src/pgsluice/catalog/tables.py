@@ -214,6 +214,24 @@ def leaf_filenodes(connection: Connection, oids: Collection[int]) -> dict[int, d
     return filenodes
 
 
+_NEW_FILES = """
+SELECT c.oid FROM pg_catalog.pg_class c
+WHERE c.oid = ANY (%s::oid[]) AND (c.reltuples < 0 OR (c.relpages = 0 AND c.reltuples = 0))
+"""
+
+
+def tables_with_fresh_files(connection: Connection, oids: Collection[int]) -> frozenset[int]:
+    """Which tables have files whose rows the server has not counted: such is the file of a TRUNCATE
+    or of an ALTER TABLE, until ANALYZE or VACUUM counts. VACUUM FULL and CLUSTER count at once.
+
+    Source: RelationSetNewRelfilenumber() in relcache.c, copy_table_data() in cluster.c.
+    """
+    if not oids:
+        return frozenset()
+    rows = connection.execute(_NEW_FILES, [list(oids)]).fetchall()
+    return frozenset(int(oid) for (oid,) in rows)
+
+
 _PARTITION_COLUMNS = """
 WITH RECURSIVE below(root, oid) AS (
     SELECT oid, oid FROM unnest(%s::oid[]) AS oid

@@ -28,6 +28,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 
+from pgsluice.catalog.leaves import attached
+
 Connection = psycopg.Connection[Any]
 
 
@@ -136,6 +138,7 @@ _ATTACHMENTS = """
 SELECT i.inhrelid, i.inhparent, i.xmin::text::bigint
 FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition AND c.relkind IN ('r', 'p')
+    {attached}
 """
 _LISTINGS = """
 SELECT 'rel', r.prrelid, r.oid, r.xmin::text, p.oid, p.xmin::text
@@ -189,7 +192,8 @@ def fetch_witnesses(
     }
     parents: dict[int, tuple[int, int]] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
-    for child, parent, version in connection.execute(_ATTACHMENTS).fetchall():
+    attachments = _ATTACHMENTS.format(attached=attached(connection.info.server_version)).encode()
+    for child, parent, version in connection.execute(attachments).fetchall():
         parents[int(child)] = int(parent), version
         children[int(parent)].append(int(child))
     listings: defaultdict[tuple[str, int], list[_Listing]] = defaultdict(list)

@@ -82,7 +82,8 @@ def takes_failover(server_version: int, *, is_standby: bool, two_phase: bool) ->
 _BLOCKERS = """
 SELECT DISTINCT ON (l.virtualtransaction)
        l.pid, coalesce(a.application_name, ''), coalesce(a.datname, p.database, ''), p.gid,
-       coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)), 0)
+       coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)), 0),
+       pg_catalog.to_char(a.query_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
 FROM pg_catalog.pg_locks l
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
@@ -95,11 +96,12 @@ def name_blockers(connection: psycopg.Connection[Any]) -> list[str]:
     rows = connection.execute(_BLOCKERS).fetchall()
     rows.sort(key=lambda row: -float(row[4]))
     blockers = []
-    for pid, application, dbname, gid, age_s in rows:
+    for pid, application, dbname, gid, age_s, query_start in rows:
         who = f"prepared transaction {gid!r}" if pid is None else f"pid {pid}"
         program = f" ({application})" if application else ""
         where = f" in {dbname}" if dbname else ""
-        blockers.append(f"{who}{program}{where}, open for {float(age_s):.0f} s")
+        query = f", its last query began at {query_start} UTC" if query_start else ""
+        blockers.append(f"{who}{program}{where}, open for {float(age_s):.0f} s{query}")
     return blockers
 
 

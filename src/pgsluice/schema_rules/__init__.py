@@ -21,7 +21,12 @@ from pgsluice.schema_rules.known import (
     sent_leaves,
     with_former_names,
 )
-from pgsluice.schema_rules.source import Look, added_partitions, reconcile_source
+from pgsluice.schema_rules.source import (
+    Look,
+    added_partitions,
+    reconcile_source,
+    renewed_leaves,
+)
 from pgsluice.schema_rules.target import (
     copied_again,
     reconcile_column,
@@ -80,6 +85,7 @@ __all__ = [
     "reconcile_name",
     "reconcile_source",
     "reconcile_target",
+    "renewed_leaves",
     "sends_every_change",
     "sent_leaves",
     "with_former_names",

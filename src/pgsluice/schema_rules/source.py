@@ -97,6 +97,7 @@ class Look:
         perhaps_empty: those of which nobody knows.
         has_some_leaves: a publication of pgsluice gives the table some leaves of its root.
         missing: leaf -> column -> the value, as text, of rows from before the column was added.
+        fresh: leaves whose files have rows that the server has not counted yet.
     """
 
     table: str
@@ -107,6 +108,7 @@ class Look:
     perhaps_empty: Collection[int] = ()
     has_some_leaves: bool = False
     missing: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    fresh: Collection[int] = ()
 
 
 def added_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
@@ -168,19 +170,29 @@ def _may_be_rewritten(look: Look) -> bool:
     )
 
 
-def _may_be_truncated(look: Look) -> bool:
+def _perhaps_truncated(look: Look) -> set[int]:
+    """Leaves with a new file that may be that of a TRUNCATE which is not sent."""
     renewed = renewed_leaves(look.before, look.now)
     if look.server_version < FIRST_WITH_TRUNCATE:
-        return bool(renewed)
+        return renewed
     if look.before.truncates is None or look.now.truncates is None:
-        return False
-    return bool(renewed - (look.before.truncates & look.now.truncates))
+        return set()
+    return renewed - (look.before.truncates & look.now.truncates)
+
+
+def _may_be_truncated(look: Look) -> bool:
+    return bool(_perhaps_truncated(look))
+
+
+def _perhaps_unlogged(look: Look) -> set[int]:
+    """Leaves with a new file of which changes may not have been logged for a while."""
+    if look.before.kept_logged is None or look.now.kept_logged is None:
+        return set()
+    return _rewritable_leaves(look) - (look.before.kept_logged & look.now.kept_logged)
 
 
 def _may_be_unlogged(look: Look) -> bool:
-    if look.before.kept_logged is None or look.now.kept_logged is None:
-        return False
-    return bool(_rewritable_leaves(look) - (look.before.kept_logged & look.now.kept_logged))
+    return bool(_perhaps_unlogged(look))
 
 
 def _has_written_publications(look: Look) -> bool:
@@ -333,23 +345,27 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
 """The same, of what harmless statements also do."""
 
 _OF_PARTITIONS = frozenset({_has_lost_leaves, _has_filled_partitions, _may_have_filled_partitions})
+_OF_NEW_FILES = frozenset({_may_be_truncated, _may_be_unlogged})
 
 
 def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
-    """New leaves with rows, and leaves that are gone, if they are all that the stream does not
-    tell.
+    """New leaves with rows, and leaves whose rows are gone, if they are all that the stream does
+    not tell.
 
     Their rows are told apart from those of other leaves by the table's key.
     """
-    lost = _lost_leaves(look)
-    if not (lost or _has_filled_partitions(look)) or not look.now.key or _new_columns(look):
+    renewed = _perhaps_truncated(look) | _perhaps_unlogged(look)
+    is_fresh = renewed <= {*look.fresh}  # else it is more likely VACUUM FULL: a comparison tells
+    gone = _lost_leaves(look) | (renewed if is_fresh else set())
+    if not (gone or _has_filled_partitions(look)) or not look.now.key or _new_columns(look):
         return None
-    others = (applies for applies, _ in (*RULES, *SUSPICIONS) if applies not in _OF_PARTITIONS)
-    if not lost <= look.before.bounds.keys() or any(applies(look) for applies in others):
+    known = _OF_PARTITIONS | (_OF_NEW_FILES if is_fresh else frozenset())
+    others = (applies for applies, _ in (*RULES, *SUSPICIONS) if applies not in known)
+    if not gone <= look.before.bounds.keys() or any(applies(look) for applies in others):
         return None
     came = added_leaves(look.before, look.now) - {*look.came_empty}
-    gone = tuple(look.before.bounds[leaf] for leaf in sorted(lost))
-    return ReplacePartitions(frozenset(came), gone)
+    bounds = tuple(look.before.bounds[leaf] for leaf in sorted(gone))
+    return ReplacePartitions(frozenset(came), bounds)
 
 
 def reconcile_source(look: Look) -> SourceVerdict:

@@ -20,6 +20,7 @@ from pgsluice.catalog import (
     inspect_new_partitions,
     missing_values,
     readable_tables,
+    tables_with_fresh_files,
 )
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.lsn import Lsn
@@ -36,6 +37,7 @@ from pgsluice.schema_rules import (
     added_partitions,
     cause_of_copy,
     reconcile_source,
+    renewed_leaves,
 )
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, TableState
@@ -69,12 +71,14 @@ class _Differences:
     Attributes:
         partitions: what is known of the rows that new partitions came with.
         missing: of leaves of tables with a new column: column -> the value of older rows.
+        fresh: of leaves with other files, those whose rows the server has not counted yet.
         readable: of the tables that are parked because the role may not read them, those that it
             may read.
     """
 
     partitions: NewPartitions
     missing: Mapping[int, Mapping[str, str]]
+    fresh: frozenset[int]
     readable: frozenset[int]
 
 
@@ -196,6 +200,7 @@ class CatalogLook:
         added: set[int] = set()
         published_later: set[int] = set()
         leaves: set[int] = set()
+        renewed: set[int] = set()
         parked: defaultdict[str, set[int]] = defaultdict(set)
         for oid, table_record in known.items():
             if table_record.is_parked:
@@ -207,6 +212,7 @@ class CatalogLook:
                 continue
             new = added_partitions(before, table.fingerprint)
             added |= new
+            renewed |= renewed_leaves(before, table.fingerprint)
             if table.fingerprint.listings - before.listings:
                 published_later |= new
             if added_columns(before, table.fingerprint):
@@ -214,6 +220,7 @@ class CatalogLook:
         return _Differences(
             partitions=inspect_new_partitions(self._connection, added, published_later),
             missing=missing_values(self._connection, leaves),
+            fresh=tables_with_fresh_files(self._connection, renewed),
             readable=readable_tables(self._connection, parked[ParkReason.RIGHTS]),
         )
 
@@ -239,6 +246,7 @@ class CatalogLook:
             perhaps_empty=self._differences.partitions.unknown,
             has_some_leaves=bool(known.relations),
             missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
+            fresh=self._differences.fresh,
         )
         match self._unless_void(known, reconcile_source(look)):
             case CopyAgain(why):
@@ -249,7 +257,7 @@ class CatalogLook:
                 if known.is_active and came:
                     logger.info("%s got partitions that have rows: they are loaded", known.title)
                 if known.is_active and gone:
-                    logger.info("%s lost partitions: their rows are removed", known.title)
+                    logger.info("%s lost rows of partitions: these are replaced", known.title)
                 fingerprint = now.following(before).to_text()
                 return LookedLeaves(fingerprint, table.relations, *self._looked, came, gone)
             case Verify(why):

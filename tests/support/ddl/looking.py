@@ -48,22 +48,24 @@ class Looks:
     """Rows of one publisher in an empty database, and what looks say of their tables.
 
     Attributes:
-        copied, marked: titles of tables that a look, after the first one, asked to copy or
-            marked to be verified.
+        copied, replaced, marked: titles of tables that a look, after the first one, asked to copy,
+            asked to replace partitions of, or marked to be verified.
     """
 
     database: Database
     rows: Sequence[Row]
     store: _Store = field(default_factory=_Store)
     copied: set[str] = field(default_factory=set)
+    replaced: set[str] = field(default_factory=set)
     marked: set[str] = field(default_factory=set)
 
     def run(self, *, looks_between: bool) -> dict[str, Outcome]:
         """Execute everything; look at the end, or after each statement.
 
         Returns:
-            row -> ``COPIED`` if a look asked to copy a table of the row, else ``VERIFIED`` if one
-            marked it to be verified, else ``NOTHING``.
+            row -> ``COPIED`` if a look asked to copy a table of the row, else ``REPLACED`` if one
+            asked for partitions of it, else ``VERIFIED`` if one marked it to be verified, else
+            ``NOTHING``.
         """
         self._execute(lambda row: (row.setup,))
         self._look()
@@ -80,6 +82,8 @@ class Looks:
     def _outcome(self, titles: set[str]) -> Outcome:
         if self.copied & titles:
             return Outcome.COPIED
+        if self.replaced & titles:
+            return Outcome.REPLACED
         return Outcome.VERIFIED if self.marked & titles else Outcome.NOTHING
 
     def _titles(self, row: Row) -> set[str]:
@@ -114,7 +118,8 @@ class Looks:
         fingerprints = {table.facts.oid: table.fingerprint.to_text() for table in source}
         record = self.store.record
         waiting = {oid: table for oid, table in record.tables.items() if table.is_to_copy}
-        self.copied |= {table.title for table in waiting.values()}
+        for table in waiting.values():
+            (self.replaced if table.replaces_partitions else self.copied).add(table.title)
         self.marked |= {table.title for table in record.tables.values() if table.to_verify}
         copied = {
             oid: replace(
@@ -122,6 +127,8 @@ class Looks:
                 state=TableState.READY,
                 copy_number=table.copy_number + 1,
                 fingerprint=fingerprints[oid],
+                load_leaves=(),
+                gone_bounds=(),
             )
             for oid, table in waiting.items()
         }

@@ -49,6 +49,8 @@ class Outcome(Enum):
     """Nothing is copied."""
     VERIFIED = "verified"
     """Compared with the source, found equal, and not copied."""
+    REPLACED = "replaced"
+    """Only the rows of partitions that came or went are read again, if nothing else is to be."""
     COPIED = "copied"
     EQUAL = "equal"
     """By whatever means."""
