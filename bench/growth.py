@@ -72,10 +72,10 @@ def _table_sizes() -> _Measured:
             folder = Path(tempfile.mkdtemp())
             try:
                 copied = Copied(folder / "copied", rows)
-                cpu_s, _ = cost_of_batches(folder, way, copied, [CHANGED_KEYS])[0]
+                (cost,) = cost_of_batches(folder, way, copied, [CHANGED_KEYS])
             finally:
                 shutil.rmtree(folder)
-            points.append((rows, cpu_s))
+            points.append((rows, cost.cpu_s))
         curves.append(Curve(way, points))
     titles = (f"A batch of {CHANGED_KEYS} random keys", "rows of the table", "s of CPU")
     return titles, curves

@@ -80,27 +80,35 @@ class Copied:
         TableWriter(sink, _TABLE, _IDENTITY).commit_load([self._staged], Lsn(1))
 
 
-def _merges(figures: Mapping[Way, Sequence[tuple[float, float]]], rows: int) -> Iterator[Line]:
+@dataclass(frozen=True)
+class Cost:
+    """Of one batch: seconds of CPU and of time, and bytes written."""
+
+    cpu_s: float
+    took_s: float
+    size: float
+
+    def __str__(self) -> str:
+        return (
+            f"{1000 * self.cpu_s:.1f} ms of CPU in {1000 * self.took_s:.0f} ms, "
+            f"{self.size / 1e6:.2f} MB written"
+        )
+
+
+def _merges(figures: Mapping[Way, Sequence[Cost]], rows: int) -> Iterator[Line]:
     for place, changed in enumerate(CHANGED):
-        (own_s, own_bytes), (whole_s, whole_bytes), (merge_s, merge_bytes) = (
-            figures[way][place] for way in WAYS
-        )
+        read, whole, merge = (figures[way][place] for way in WAYS)
         what = f"{changed:,} random keys into {rows:,} rows, merged on"
-        against = f"MERGE: {1000 * merge_s:.0f} ms, {merge_bytes / 1e6:.1f} MB"
-        yield Line(
-            f"{merge_s / own_s:.0f} x less CPU",
-            _REACH.get((changed, rows), ""),
-            f"{what} read",
-            f"{1000 * own_s:.1f} ms, {own_bytes / 1e6:.2f} MB written",
-            against,
-        )
-        yield Line(
-            f"{merge_s / whole_s:.1f} x less CPU",
-            "",
-            f"{what} write",
-            f"{1000 * whole_s:.0f} ms, {whole_bytes / 1e6:.1f} MB written",
-            against,
-        )
+        reach = _REACH.get((changed, rows), "")
+        for cost, reached, way in ((read, reach, "read"), (whole, "", "write")):
+            times = merge.cpu_s / cost.cpu_s
+            yield Line(
+                f"{times:.{0 if times > 10 else 1}f} x less CPU",
+                reached,
+                f"{what} {way}",
+                str(cost),
+                f"MERGE: {merge}",
+            )
 
 
 @dataclass(frozen=True)
@@ -181,8 +189,8 @@ def _fastest(read: Callable[[str], object], *locations: str) -> list[float]:
 
 def cost_of_batches(
     folder: Path, way: Way, copied: Copied, numbers: Sequence[int] = CHANGED
-) -> list[tuple[float, float]]:
-    """For each number of changed keys: seconds of CPU and bytes written of one batch."""
+) -> list[Cost]:
+    """For each number of changed keys, what one batch costs; the first one does not count."""
     ours = DeltaSink(
         f"{folder}/{{table}}",
         merge="on_read" if way == "on_read" else "on_write",
@@ -193,15 +201,15 @@ def cost_of_batches(
     random = np.random.default_rng(7)
     position, figures = 1, []
     for changed in numbers:
-        used = []
+        costs = []
         for _ in range(_BATCHES + 1):
             position += 1
             net = _updates(random.choice(copied.rows, changed, replace=False).tolist(), position)
-            began = time.process_time()
+            began, used = time.perf_counter(), time.process_time()
             applied = TableWriter(sink, _TABLE, _IDENTITY).apply(net, Lsn(position))
-            used.append((time.process_time() - began, applied.bytes_written))
-        seconds, written = zip(*used[1:], strict=True)
-        figures.append((sum(seconds) / _BATCHES, sum(written) / _BATCHES))
+            used, took = time.process_time() - used, time.perf_counter() - began
+            costs.append((used, took, applied.bytes_written))
+        figures.append(Cost(*(sum(each) / _BATCHES for each in zip(*costs[1:], strict=True))))
     return figures
 
 

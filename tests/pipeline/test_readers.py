@@ -83,6 +83,10 @@ spark = (
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     .config("spark.sql.session.timeZone", "UTC")
     .config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "1")
+    .config("spark.databricks.delta.snapshotPartitions", "1")
+    # Otherwise a VACUUM has ten thousand tasks.
+    .config("spark.sql.sources.parallelPartitionDiscovery.parallelism", "1")
     .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     .getOrCreate()
 )
@@ -91,6 +95,7 @@ for path, out in zip(paths[::2], paths[1::2]):
     for name, kind in frame.dtypes:
         print("TYPE", path, name, kind, sep="\\t")
     pyarrow.feather.write_feather(frame.toArrow(), out, compression="uncompressed")
+spark.sql(f"VACUUM delta.`{path}`")  # of the last one, which is merged on read
 """
 
 

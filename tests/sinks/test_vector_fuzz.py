@@ -13,7 +13,6 @@ def test_random_steps_keep_table_and_model_equal(
     tmp_path: Path, seed: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pgsluice.sinks.delta.net_merge.LARGE_SHARE", 0.2)
-    monkeypatch.setattr("pgsluice.sinks.delta.deletion_vectors.INLINE_BYTES", 2048)
     monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 10)
     monkeypatch.setattr("pgsluice.sinks.delta.upkeep.FILES_OF_A_SIZE", 4)
     DeltaFuzz(tmp_path, seed, kind).run(60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -75,12 +76,6 @@ def _large_batches(large_share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pgsluice.sinks.delta.net_merge.LARGE_SHARE", large_share)
 
 
-@pytest.fixture
-def vectors_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short vectors, too."""
-    monkeypatch.setattr("pgsluice.sinks.delta.deletion_vectors.INLINE_BYTES", 0)
-
-
 class TestContract(SinkContract):
     @pytest.fixture
     def sink(self, tmp_path: Path) -> Sink:
@@ -92,7 +87,6 @@ class TestContract(SinkContract):
         return scan(sink.location(table.namespace, table.name)).to_pylist()
 
 
-@pytest.mark.usefixtures("vectors_in_files")
 @pytest.mark.parametrize("large_share", [LARGE_SHARE])
 class TestContractWithLargeBatches(TestContract):
     """Batches that rewrite files are right, too."""
@@ -187,10 +181,8 @@ class TestReaders:
 
     EXPECTED = (row(2, 20, "two"), row(3, 3, "three"))
 
-    @pytest.fixture(params=["in the log", "in a file"])
-    def table(self, sink: DeltaSink, request: pytest.FixtureRequest) -> DeltaTable:
-        if request.param == "in a file":
-            request.getfixturevalue("vectors_in_files")
+    @pytest.fixture
+    def table(self, sink: DeltaSink) -> DeltaTable:
         load(sink, row(1, 1, "one"), row(2, 2, "two"), row(3, 3, "three"))
         t = changes()
         t.update(row(2, 20, ABSENT))
@@ -238,13 +230,25 @@ def test_base_85_is_that_of_the_protocol(tmp_path: Path) -> None:
     assert descriptor.file(tmp_path) == tmp_path / "ab" / name
 
 
-def test_the_limit_of_vectors_in_the_log_is_one_of_bytes(tmp_path: Path) -> None:
-    vectors = [BitMap(range(0, 2 * count, 2)) for count in (1, 2, 3, 1000, 1100, 100_000)]
-    descriptors, _ = write_vectors(tmp_path, vectors)
-    assert [descriptor.storage for descriptor in descriptors] == ["i", "i", "i", "i", "u", "u"]
+def test_the_vectors_of_a_commit_share_a_file(tmp_path: Path) -> None:
+    vectors = [BitMap(range(0, 2 * count, 2)) for count in (1, 1000, 100_000)]
+    descriptors, size = write_vectors(tmp_path, vectors)
+    (file,) = {descriptor.file(tmp_path) for descriptor in descriptors}
+    assert file is not None
+    assert file.stat().st_size == size
     assert [read_vector(tmp_path, descriptor) for descriptor in descriptors] == vectors
+    assert write_vectors(tmp_path, []) == ([], 0)
+
+
+def test_a_vector_that_stands_in_the_log_can_be_read(tmp_path: Path) -> None:
+    """Others may write some."""
+    rows = BitMap([3, 4, 7, 11, 18, 29])
+    data = struct.pack("<IQI", 1681511377, 1, 0) + rows.serialize()
+    text = to_base85(data + bytes(-len(data) % 4))
+    descriptor = Descriptor("i", text, None, len(data), len(rows))
+    assert read_vector(tmp_path, descriptor) == rows
     with pytest.raises(PgsluiceError, match="no text in base 85"):
-        read_vector(tmp_path, replace(descriptors[0], path="~~~~~"))
+        read_vector(tmp_path, replace(descriptor, path="~~~~~"))
 
 
 class TestForeignCommits:
@@ -494,7 +498,6 @@ class TestPowerCut:
         version = apply(sink, update(2, 5), 110).version
         self._assert_synced(sink, synced, version)
 
-    @pytest.mark.usefixtures("vectors_in_files")
     def test_a_vector_s_commit_is_made_after_its_files_are_written_out(
         self, sink: DeltaSink, synced: list[Path]
     ) -> None:
@@ -569,7 +572,6 @@ class TestUpkeep:
         assert rows_of(sink) == [row(id_) for id_ in range(50, 100)]
         assert not _vectors_in_use(sink)
 
-    @pytest.mark.usefixtures("vectors_in_files")
     def test_files_that_no_kept_version_needs_are_deleted(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -588,7 +590,6 @@ class TestUpkeep:
         rows = pa.RecordBatchReader.from_stream(old.scan()).read_all().to_pylist()
         assert sorted(rows, key=lambda one: one["id"]) == expected
 
-    @pytest.mark.usefixtures("vectors_in_files")
     def test_what_killed_attempts_left_is_deleted_after_a_day(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -28,7 +28,7 @@ from pgsluice import failpoints
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, TargetTable
-from pgsluice.sinks.delta import deletion_vectors, key_index, log, maintenance, net_merge, upkeep
+from pgsluice.sinks.delta import key_index, log, maintenance, net_merge, upkeep
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
@@ -372,7 +372,6 @@ class DeltaFuzz:
 
     def _apply(self, net: NetChanges) -> None:
         net_merge.LARGE_SHARE = self.random.choice([0.2, 1.0])
-        deletion_vectors.INLINE_BYTES = self.random.choice([0, 2048])
         position = self._next_position()
         writer = self._writer()
         self._have_applied(writer, writer.apply(net, position), position)

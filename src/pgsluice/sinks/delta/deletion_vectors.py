@@ -1,9 +1,10 @@
 """Deletion vectors: which rows of a data file are dead.
 
-A vector is a set of row numbers. In the log it is a descriptor that has the set's bytes, if they
-are few, or says where they lie. The other vectors of one commit share a file. Our files lie in the
-folder ``_dv`` of the table, because a vacuum of deltalake deletes files of vectors that it finds
-elsewhere, also those in use.
+A vector is a set of row numbers. In the log it is a descriptor, which says where the set's bytes
+lie; those of one commit share a file. Our files lie in the folder ``_dv`` of the table, because a
+vacuum of deltalake deletes files of vectors that it finds elsewhere, also those in use. A
+descriptor may also have the bytes itself. We read such ones, but write none: VACUUM of Delta's jar
+fails where it finds one.
 
 Source: the Delta protocol, "Deletion Vectors" and "Deletion Vector Format".
 """
@@ -28,11 +29,6 @@ from pgsluice.failpoints import failpoint
 
 FOLDER = "_dv"
 """Where our vectors lie, inside of the table's folder."""
-
-INLINE_BYTES = 2048
-"""A vector of at most so many bytes stands in the log. A file would have to be written out, with
-its folder, before each commit; but a commit repeats the bytes, in what it removes and in what it
-adds."""
 
 _MAGIC = struct.pack("<I", 1681511377)
 _DIGITS = np.frombuffer(
@@ -134,7 +130,7 @@ def read_vector(folder: Path, descriptor: Descriptor) -> BitMap:
 
 
 def write_vectors(folder: Path, vectors: Sequence[BitMap]) -> tuple[list[Descriptor], int]:
-    """Describe the vectors of one commit; the bytes of those that are not short get a file.
+    """Write the vectors of one commit into one file.
 
     Args:
         folder: the table's.
@@ -143,27 +139,21 @@ def write_vectors(folder: Path, vectors: Sequence[BitMap]) -> tuple[list[Descrip
     Returns:
         their descriptors in the same order, and how many bytes they take.
     """
+    if not vectors:
+        return [], 0
     name = uuid.uuid4()
     place = FOLDER + to_base85(name.bytes)
     data = bytearray(b"\x01")
-    descriptors, inline_bytes = [], 0
+    descriptors = []
     for vector in vectors:
         encoded = _encoded(vector)
-        size = len(encoded)
-        if size <= INLINE_BYTES:
-            text = to_base85(encoded + bytes(-size % 4))
-            descriptors.append(Descriptor("i", text, None, size, len(vector)))
-            inline_bytes += len(text)
-            continue
-        descriptors.append(Descriptor("u", place, len(data), size, len(vector)))
-        data += struct.pack(">i", size) + encoded
+        descriptors.append(Descriptor("u", place, len(data), len(encoded), len(vector)))
+        data += struct.pack(">i", len(encoded)) + encoded
         data += struct.pack(">I", zlib.crc32(encoded))
-    if len(data) == 1:
-        return descriptors, inline_bytes
     (folder / FOLDER).mkdir(exist_ok=True)
     (folder / FOLDER / _file_name(name)).write_bytes(data)
     failpoint("delta.written")
-    return descriptors, inline_bytes + len(data)
+    return descriptors, len(data)
 
 
 def _file_name(name: uuid.UUID) -> str:
