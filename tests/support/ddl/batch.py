@@ -185,8 +185,7 @@ class Batch:
                 if has_lock:
                     self._after_the_lock(held, rows, copying)
                 else:
-                    self._each(lambda c, row: execute(c, row, row.before, *row.ddl), rows)
-                    held.release()
+                    self._before_the_lock(held, rows)
                 self._each(lambda connection, row: execute(connection, row, row.after), rows)
                 self.settling.await_settled()
 
@@ -208,6 +207,26 @@ class Batch:
             request_copy(self.one.spool / "subscriptions" / subscription, oid)
         self.one.wait_until(held.are_held, why="the copies are held")
         return {(name, oid): self.one.record(name).tables[oid].copy_number for name, oid in wanted}
+
+    def _before_the_lock(self, held: HeldCopies, rows: Sequence[Row]) -> None:
+        """All statements are executed, and then the copies read. A statement with CONCURRENTLY
+        waits for the snapshots of the copies, and ends behind them."""
+        waiting = [row for row in rows if _waits_for_snapshots(row)]
+        others = [row for row in rows if row not in waiting]
+        self._each(lambda c, row: execute(c, row, row.before, *row.ddl), others)
+        sessions = [self._beside_copies(row) for row in waiting if row.name not in self.failed]
+        try:
+            with self.database.connect() as connection:
+                self.one.wait_until(
+                    lambda: all(one.is_first_done or one.waits(connection) for one in sessions),
+                    why="the statements have ended or wait",
+                )
+        finally:
+            held.release()
+            for session in sessions:
+                session.go_on()
+            for session in sessions:
+                session.join()
 
     def _after_the_lock(
         self, held: HeldCopies, rows: Sequence[Row], copying: Mapping[tuple[str, int], int]
@@ -491,6 +510,10 @@ def _lake(row: Row) -> str:
 
 def _execute(connection: psycopg.Connection[Any], row: Row, statements: Sequence[str]) -> None:
     execute(connection, row, *statements)
+
+
+def _waits_for_snapshots(row: Row) -> bool:
+    return any("CONCURRENTLY" in statement for statement in row.ddl)
 
 
 def _execute_all(connection: psycopg.Connection[Any], row: Row) -> None:
