@@ -86,6 +86,14 @@ def test_many_rows_some_of_which_look_like_several(columns: int) -> None:
     assert follow(answer, *chance.sample(range(len(answer)), 20))[1] == rows
 
 
+def test_long_rows_among_short_ones() -> None:
+    chance = random.Random(7)
+    rows = [row(b"1", LIKE_A_ROW * chance.choice([0, 0, 1, 90, 20000])) for _ in range(300)]
+    answer = said(*rows)
+    assert follow(answer)[1] == rows
+    assert follow(answer, *chance.sample(range(len(answer)), 20))[1] == rows
+
+
 def test_no_rows() -> None:
     messages, rows = follow(said())
     assert (messages.is_over, rows) == (True, [])

@@ -133,6 +133,15 @@ def test_a_keeper_sees_a_reader_that_is_faster_than_it_looks(
     wait_until_none(shop, SESSIONS)
 
 
+def test_a_keeper_starts_without_numpy_and_arrow() -> None:
+    """A long copy waits until its keeper has started."""
+    program = (
+        "import sys, pgsluice.snapshots.keeper; print({'numpy', 'pyarrow'} & sys.modules.keys())"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert ran.stdout == b"set()\n"
+
+
 PLANNER = """
 from pgsluice.snapshots import keep_for_readers, temporary_snapshot
 with temporary_snapshot({dsn!r}, 60) as snapshot:

@@ -2,15 +2,25 @@
 
 The bytes of the stream pass through unread: :mod:`pgsluice.wire` decodes them, and
 :mod:`pgsluice.capture` makes them durable.
+
+What this package exports is imported when one of its names is first used: sessions for SQL do not
+need the stream.
 """
 
-from pgsluice.replication.commands import SystemIdentity
-from pgsluice.replication.connection import ReplicationConnection
-from pgsluice.replication.options import PgoutputOptions, newest_proto_version
-from pgsluice.replication.refusals import broken_sessions, source_errors
-from pgsluice.replication.session import connect_sql
-from pgsluice.replication.slots import takes_failover
-from pgsluice.replication.timeline import TimelineSwitch, parse_history
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgsluice.exports import on_demand
+
+if TYPE_CHECKING:
+    from pgsluice.replication.commands import SystemIdentity
+    from pgsluice.replication.connection import ReplicationConnection
+    from pgsluice.replication.options import PgoutputOptions, newest_proto_version
+    from pgsluice.replication.refusals import broken_sessions, source_errors
+    from pgsluice.replication.session import connect_sql
+    from pgsluice.replication.slots import takes_failover
+    from pgsluice.replication.timeline import TimelineSwitch, parse_history
 
 __all__ = [
     "PgoutputOptions",
@@ -24,3 +34,7 @@ __all__ = [
     "source_errors",
     "takes_failover",
 ]
+
+__getattr__ = on_demand(
+    __name__, ("commands", "connection", "options", "refusals", "session", "slots", "timeline")
+)

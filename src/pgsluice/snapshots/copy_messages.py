@@ -36,6 +36,8 @@ _IGNORED = b"cNSA"
 _READY = b"Z\0\0\0\5"
 _AT_ONCE = 256 * 1024
 """So many bytes are looked through at once: they stay in the processor's cache."""
+_LONG = 1024
+"""Rows that are longer are sooner followed one by one than looked for."""
 
 
 @dataclass(slots=True)
@@ -166,24 +168,36 @@ def unreadable() -> ProtocolError:
 def _rows(data: Bytes, begin: int, end: int, columns: int) -> tuple[Int64s, Int64s]:
     """Where messages begin and end that are rows; none if that at ``begin`` is not."""
     window = data[begin : min(end, begin + _AT_ONCE)]
-    high, low = divmod(columns, 256)
-    is_like_row = window[: -_ROW_HEAD.size + 1] == _ROW[0]
-    is_like_row &= window[_TAG_BYTES:-1] == high
-    is_like_row &= window[_TAG_BYTES + 1 :] == low
-    places = np.flatnonzero(is_like_row) + begin
+    places = None if message_bytes(window) > _LONG else _rows_by_look(window, columns)
+    if places is None:
+        places = _rows_one_by_one(window, columns)
+    places += begin
     ends = places + 1 + integers(data, places + 1, ">u4")
-    if len(places) and (places[0] != begin or (ends[:-1] != places[1:]).any()):
-        places = _rows_one_by_one(window.tobytes(), columns) + begin
-        ends = places + 1 + integers(data, places + 1, ">u4")
     whole = len(ends) - (1 if len(ends) and ends[-1] > end else 0)
     return places[:whole], ends[:whole]
 
 
-def _rows_one_by_one(window: bytes, columns: int) -> Int64s:
+def _rows_by_look(window: Bytes, columns: int) -> Int64s | None:
+    """Where messages begin that look like rows, the first one at 0; None if they are not all rows.
+
+    The last one may be cut off.
+    """
+    high, low = divmod(columns, 256)
+    is_like_row = window[: -_ROW_HEAD.size + 1] == _ROW[0]
+    is_like_row &= window[_TAG_BYTES:-1] == high
+    is_like_row &= window[_TAG_BYTES + 1 :] == low
+    places = np.flatnonzero(is_like_row)
+    ends = places + 1 + integers(window, places + 1, ">u4")
+    if len(places) and (places[0] != 0 or (ends[:-1] != places[1:]).any()):
+        return None
+    return places
+
+
+def _rows_one_by_one(window: Bytes, columns: int) -> Int64s:
     """Where messages begin that are rows, the first one at 0; the last one may be cut off."""
     places, place = [], 0
     while place + _ROW_HEAD.size <= len(window):
-        tag, length, count = _ROW_HEAD.unpack_from(window, place)
+        tag, length, count = _ROW_HEAD.unpack_from(window.data, place)
         if tag != _ROW or count != columns:
             break
         places.append(place)

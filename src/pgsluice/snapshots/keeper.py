@@ -32,7 +32,8 @@ import psycopg
 
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication.refusals import source_errors
+from pgsluice.replication.session import connect_sql
 from pgsluice.snapshots.snapshot import Snapshot, export_again
 
 KEPT_S = 600.0

@@ -14,7 +14,6 @@ from psycopg import sql
 
 from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.replication import ReplicationConnection
 
 _GONE = (
     "the snapshot for a copy is gone from the server: it was restarted, or it ended the connection "
@@ -105,6 +104,8 @@ def temporary_snapshot(
         SourceRefused: no free slot, or open transactions did not end in time.
         SourceUnreachable: no connection.
     """
+    from pgsluice.replication import ReplicationConnection  # a keeper does not need the stream
+
     connection = ReplicationConnection.connect(dsn)
     try:
         timeline = connection.identify_system().timeline

@@ -10,8 +10,9 @@ Arrow, and a run starts the JVM before it loads them.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pgsluice.exports import on_demand
 
 if TYPE_CHECKING:
     from pgsluice.spool.block import (
@@ -77,16 +78,7 @@ __all__ = [
     "relations_after",
 ]
 
-_MODULES = (
-    "block", "header", "identity", "reader", "record", "record_file", "scan", "spool", "writer",
-)  # fmt: skip
-"""Those that have the names of ``__all__``."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for module in _MODULES:
-        found = vars(importlib.import_module(f"{__name__}.{module}"))
-        globals().update({exported: found[exported] for exported in __all__ if exported in found})
-    return globals()[name]
+__getattr__ = on_demand(
+    __name__,
+    ("block", "header", "identity", "reader", "record", "record_file", "scan", "spool", "writer"),
+)
