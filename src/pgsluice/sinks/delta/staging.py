@@ -170,6 +170,7 @@ def _write_file(
     codec = "snappy" if row_bytes < _UNCOMPRESSED_BYTES else "none"
     path = f"part-{uuid.uuid4()}.{codec}.parquet"
     statistics = _Statistics(schema)
+    metadata: list[pq.FileMetaData] = []
     with (
         files.open_output_stream(path) as stream,
         pq.ParquetWriter(
@@ -178,6 +179,7 @@ def _write_file(
             compression=codec,
             use_dictionary=_repeating(following[0]),
             write_statistics=_short_columns(following[0]),
+            metadata_collector=metadata,
         ) as writer,
     ):
         is_full = False
@@ -190,7 +192,7 @@ def _write_file(
                 is_full = bool(following) and _bytes_of_one_row(following[0]) >= _HUGE_ROW_BYTES
         writer.close()
         size = stream.tell()
-    return {"path": path, "size": size, "stats": statistics.as_json()}
+    return {"path": path, "size": size, "stats": statistics.as_json(metadata[0])}
 
 
 def _bytes_of_one_row(batch: pa.RecordBatch) -> int:
@@ -242,44 +244,69 @@ def _is_short_column(values: pa.Array) -> bool:
 class _Statistics:
     """Delta's statistics of one file; smallest and largest values let readers skip it.
 
-    Recorded for whole numbers and short texts, whose order is the same in every engine.
+    Recorded for whole numbers and short texts, whose order is the same in every engine. Parquet's
+    writer has found these values already, for each group of rows.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._ordered = {
-            field.name
-            for field in schema
-            if pa.types.is_integer(field.type) or pa.types.is_string(field.type)
-        }
-        self._unbounded: set[str] = set()
+        self._ordered: dict[str, int] = {}
+        place = 0
+        for field in schema:
+            if pa.types.is_integer(field.type) or pa.types.is_string(field.type):
+                self._ordered[field.name] = place
+            place += _leaves(field.type)
         self._rows = 0
         self._nulls = {field.name: 0 for field in schema if not pa.types.is_nested(field.type)}
-        self._bounds: dict[str, list[Any]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch in."""
         self._rows += len(batch)
         for name in self._nulls:
             self._nulls[name] += batch.column(name).null_count
-        for name in self._ordered - self._unbounded:
-            if not _is_short_column(batch.column(name)):
-                self._unbounded.add(name)
-                self._bounds.pop(name, None)
-                continue
-            bounds = pc.min_max(batch.column(name)).as_py()
-            if bounds["min"] is not None:
-                self._bounds.setdefault(name, []).extend(bounds.values())
 
-    def as_json(self) -> dict[str, Any]:
-        """As Delta writes them."""
-        smallest = {name: min(values, key=_order) for name, values in self._bounds.items()}
-        largest = {name: max(values, key=_order) for name, values in self._bounds.items()}
+    def as_json(self, metadata: pq.FileMetaData) -> dict[str, Any]:
+        """As Delta writes them.
+
+        Args:
+            metadata: of the Parquet file.
+        """
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        smallest: dict[str, int | str] = {}
+        largest: dict[str, int | str] = {}
+        for name, place in self._ordered.items():
+            bounds = _bounds([group.column(place) for group in groups])
+            if bounds is not None:
+                smallest[name], largest[name] = bounds
         return {
             "numRecords": self._rows,
             "minValues": {name: value for name, value in smallest.items() if _is_short(value)},
             "maxValues": {name: value for name, value in largest.items() if _is_short(value)},
             "nullCount": self._nulls,
         }
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns of a Parquet file a column of a table is."""
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _bounds(chunks: list[pq.ColumnChunkMetaData]) -> tuple[Any, Any] | None:
+    """The smallest and the largest value of a column; None: it has none, or they are not known."""
+    smallest, largest = [], []
+    for chunk in chunks:
+        found = chunk.statistics
+        if found is None or not found.has_null_count:
+            return None
+        if found.has_min_max:
+            smallest.append(found.min)
+            largest.append(found.max)
+        elif found.null_count < chunk.num_values:
+            return None
+    if not smallest:
+        return None
+    return min(smallest, key=_order), max(largest, key=_order)
 
 
 def _order(value: int | str) -> int | bytes:

@@ -1,0 +1,102 @@
+"""The smallest and largest values and the NULLs that a file's statistics name are its own."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+import pytest
+
+from pgsluice.sinks.delta.staging import write_files
+
+LONG = "long " * 10
+HUGE = "x" * 10_000
+TYPES = {
+    "names": pa.list_(pa.string()),
+    "pair": pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]),
+    "number": pa.int64(),
+    "small": pa.int16(),
+    "attributes": pa.map_(pa.string(), pa.int64()),
+    "text": pa.string(),
+    "price": pa.decimal128(12, 2),
+    "other": pa.string(),
+    "is_paid": pa.bool_(),
+}
+SCHEMA = pa.schema(TYPES.items())
+
+
+def batch(**columns: list[Any]) -> pa.RecordBatch:
+    """A batch whose other columns are NULL."""
+    count = len(next(iter(columns.values())))
+    values = [pa.array(columns.get(name, [None] * count), kind) for name, kind in TYPES.items()]
+    return pa.RecordBatch.from_arrays(values, schema=SCHEMA)
+
+
+def statistics(folder: Path, *batches: pa.RecordBatch) -> dict[str, Any]:
+    (file,) = write_files(
+        pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem()), SCHEMA, batches
+    )
+    return file["stats"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "bounds"),
+    [
+        ([["b", "a"], ["c"]], ("a", "c")),
+        ([["b", None], [None], ["", "b"]], ("", "b")),
+        ([[None], [None]], (None, None)),
+        # By their bytes: as UTF-16, the second one would come first.
+        ([["\uffff", "\U00010000"]], ("\uffff", "\U00010000")),
+        ([["é"], ["z", "\U0010ffff"]], ("z", "\U0010ffff")),
+        ([["a"], [LONG]], ("a", None)),
+        ([[LONG], [LONG + "!"]], (None, None)),
+        ([["a", "b"], [HUGE]], (None, None)),
+        ([[HUGE], ["a"]], (None, None)),
+    ],
+)
+def test_bounds_of_texts(
+    tmp_path: Path, texts: list[list[str | None]], bounds: tuple[str | None, str | None]
+) -> None:
+    """A long one is not recorded, and a huge one keeps the other bound from being known."""
+    found = statistics(tmp_path, *(batch(text=part) for part in texts))
+    assert found["numRecords"] == sum(map(len, texts))
+    assert found["nullCount"]["text"] == sum(part.count(None) for part in texts)
+    smallest, largest = bounds
+    assert found["minValues"].get("text") == smallest
+    assert found["maxValues"].get("text") == largest
+
+
+def test_each_column_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also beside columns that are several in the file, and in several groups of rows."""
+    chance = random.Random(3)
+    monkeypatch.setattr(
+        "pgsluice.sinks.delta.staging.pq.ParquetWriter.write_batch",
+        lambda writer, rows: writer.write_table(pa.Table.from_batches([rows]), row_group_size=70),
+    )
+    numbers = [chance.choice([None, chance.randint(-(2**63), 2**63 - 1)]) for _ in range(500)]
+    smalls = [chance.randint(-(2**15), 2**15 - 1) for _ in range(500)]
+    names = [chance.choice([None, f"name {chance.random()}"]) for _ in range(500)]
+    found = statistics(
+        tmp_path,
+        batch(
+            number=numbers,
+            small=smalls,
+            other=names,
+            names=[["zz", "aa"]] * 500,
+            pair=[{"a": 1, "b": ["q"]}] * 500,
+            attributes=[[("k", 7)]] * 500,
+        ),
+    )
+    (path,) = tmp_path.glob("*.parquet")
+    assert pq.read_metadata(path).num_row_groups > 5
+    for name, values in (("number", numbers), ("small", smalls), ("other", names)):
+        there = [value for value in values if value is not None]
+        assert found["minValues"][name] == min(there)
+        assert found["maxValues"][name] == max(there)
+        assert found["nullCount"][name] == len(values) - len(there)
+    assert found["minValues"].keys() == found["maxValues"].keys() == {"number", "small", "other"}
+    assert found["nullCount"].keys() == TYPES.keys() - {"names", "pair", "attributes"}
