@@ -2,7 +2,8 @@
 
 With 1, 2 and 4 workers, for rows of a hundred bytes, of 200 columns, and with values of 10 kB; and
 with one and two workers of a standalone Spark cluster. A rate counts from the decision to copy to
-the Delta commit. Each is the best of some rounds.
+the Delta commit. Each is the best of some rounds. Larger tables show what a copy costs that does
+not depend on its rows.
 
 Spark JDBC writes Parquet. It needs PostgreSQL's driver: ``PGSLUICE_JDBC_JAR`` names the file, or it
 lies where Debian's ``libpostgresql-jdbc-java`` puts it. Without it these lines are left out.
@@ -69,7 +70,9 @@ def measure(stage: Stage) -> Iterator[Line]:
     """The lines of each table, and then those of a cluster."""
     tables = (
         Table("7 columns", 4 * stage.rows, WORKERS, _make_orders),
+        Table("7 columns, four times as many rows", 16 * stage.rows, (2,), _make_orders),
         Table("200 columns", stage.rows // 20, (2,), _make_wide),
+        Table("200 columns, four times as many rows", stage.rows // 5, (2,), _make_wide),
         Table("values of 10 kB", stage.rows // 20, (2,), _make_large),
     )
     for table in tables:
