@@ -54,6 +54,8 @@ FILTERS = (
     "amount > 99.99", "amount >= 99.99", "amount <> 99.99", "amount < 100", "amount = 'NaN'",
     "total * i > 12.5", "total - price < 0", "total + total = 200", "round(total) = 3",
     "amount * i > 5", "total * total > 1e12",
+    "n >> 22 > 5", "n >> 63 = 0", "n << 3 > 9", "i >> 31 = -1", "i >> 3 = 0", "i << 4 < 0",
+    "n & 7 = 7", "i | 2 > 5", "i # 5 = 0", "n & -8 < 0", "n >> i = 0", "i >> 33 = 2",
     "n > -9 AND abs(n) > 5", "i > -9 AND abs(i) > 4", "coalesce(i, 0) > 3", "kind IN ('ORD', 'X')",
     "email ILIKE 'a%'", "email NOT ILIKE '%EXAMPLE'", "lower(email) = 'admin@b.example'",
     "left(email, 3) = 'xxx'", "left(email, 0) = ''", "hashtext(email) % 3 = 0",

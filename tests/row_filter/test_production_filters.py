@@ -25,7 +25,17 @@ def _filters(name: str) -> list[str]:
 FILTERS = _filters("production_filters.txt")
 AWKWARD = _filters("awkward_filters.txt")
 #: pgsluice reads filters as PostgreSQL 18 does; older servers do not know these forms.
-NEWER = ("0x1F", "1_000.5", "0x2A", "0b101", "'infinity'", "'-infinity'", "age(", "crc32(raw)")
+NEWER = (
+    "uuid_extract",
+    "0x1F",
+    "1_000.5",
+    "0x2A",
+    "0b101",
+    "'infinity'",
+    "'-infinity'",
+    "age(",
+    "crc32(raw)",
+)
 #: How each database is made, and its server.
 DATABASES = {
     "unicode": (18, "LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8' ENCODING UTF8"),

@@ -10,6 +10,7 @@ from pgsluice.row_filter.kernels import (  # noqa: F401 - each registers its fun
     hashes,
     json_paths,
     jsonb,
+    moments,
     networks,
     numerics,
     patterns,

@@ -97,6 +97,8 @@ def _register_integers() -> None:
         register(f"{name}or{both}", operator.or_)
         register(f"{name}xor{both}", operator.xor)
         register(f"{name}not({name})", operator.invert)
+        register(f"{name}shl({name},int4)", _shift(name, operator.lshift))
+        register(f"{name}shr({name},int4)", _shift(name, operator.rshift))
         register(f"{name}up({name})", operator.pos)
         register(f"{name}um({name})", _negated(name))
         register(f"{name}abs({name})", _absolute(name))
@@ -104,6 +106,18 @@ def _register_integers() -> None:
     for name in ("int4", "int8"):
         register(f"gcd({name},{name})", _checked(name, math.gcd))
         register(f"lcm({name},{name})", _checked(name, math.lcm))
+
+
+def _shift(name: str, shift: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    """Of a count below zero or past the width, processors take the last bits (x86-64, ARM)."""
+    size = 2 * _RANGES[name][0].stop
+    counts = 63 if name == "int8" else 31
+
+    def run(number: int, by: int) -> int:
+        bits = shift(number, by & counts) % size
+        return bits - size if bits >= size // 2 else bits
+
+    return run
 
 
 def _negated(name: str) -> Callable[[int], int]:

@@ -237,6 +237,17 @@ def _remainder(a: Datum, b: Datum) -> Datum:
     return pc.subtract(a, pc.multiply(quotient, b))
 
 
+def _shift(compute: Compute) -> Compute:
+    def run(number: Datum, by: Datum) -> Datum:
+        if not isinstance(by, pa.Scalar) or not by.is_valid:
+            raise NoColumn
+        if not 0 <= by.as_py() < number.type.bit_width - 1:
+            raise NoColumn
+        return compute(number, by.cast(number.type))
+
+    return run
+
+
 def _cast(arrow_type: pa.DataType) -> Compute:
     return lambda value: value.cast(arrow_type)
 
@@ -287,6 +298,14 @@ def _register() -> dict[str, Compute]:
         kernels[f"{left}mod({left},{left})"] = _integers(_remainder, left_type)
         kernels[f"mod({left},{left})"] = kernels[f"{left}mod({left},{left})"]
         kernels[f"{left}um({left})"] = pc.negate_checked
+        for name, compute in (
+            ("and", pc.bit_wise_and),
+            ("or", pc.bit_wise_or),
+            ("xor", pc.bit_wise_xor),
+        ):
+            kernels[f"{left}{name}({left},{left})"] = _integers(compute, left_type)
+        kernels[f"{left}shl({left},int4)"] = _shift(pc.shift_left)
+        kernels[f"{left}shr({left},int4)"] = _shift(pc.shift_right)
         kernels[f"float8({left})"] = _cast(pa.float64()) if left != "int8" else _no_column
     return kernels | arrow_texts.KERNELS
 

@@ -300,6 +300,14 @@ def _get_byte(data: bytes, index: int) -> int:
     return data[index]
 
 
+@kernel("get_bit(bytea,int8)")
+def _get_bit(data: bytes, index: int) -> int:
+    if not 0 <= index < len(data) * 8:
+        message = f"index {index} out of valid range, 0..{len(data) * 8 - 1}"
+        raise SqlError("array_subscript_error", message)
+    return data[index // 8] >> index % 8 & 1
+
+
 # Casts
 
 
