@@ -89,6 +89,16 @@ def test_what_another_setting_would_gain_is_shown_with_its_table() -> None:
     assert "public.t: its last merge took 2.0 s" in text.getvalue()
 
 
+def test_a_stream_of_spark_has_no_target_and_is_no_mistake_of_the_configuration() -> None:
+    audit = SubscriptionStatus(
+        "audit", "changelog", "", Lsn(1), 0, 0, (), is_enabled=True, is_configured=False
+    )
+    text = StringIO()
+    shown = Status(SourceStatus("s"), SpoolStatus(), (audit,))
+    show(shown, Console(file=text, width=100), "pgsluice.toml")
+    assert "audit  a stream of Spark  at 0/1, no lag" in text.getvalue()
+
+
 class TestStatus:
     def test_json_has_the_documented_keys(self, pgsluice: Command, captured: Path) -> None:
         status = _status(pgsluice, captured)

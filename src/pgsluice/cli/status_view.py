@@ -135,8 +135,11 @@ def _capture_line(capture: CaptureStatus, config: str) -> Text | None:
 
 def _subscription_line(subscription: SubscriptionStatus, *, is_known: bool) -> Text:
     text = Text(shown(subscription.name), style="bold")
-    text.append(shown(f"  {subscription.mode} → {subscription.sink}"), style="default")
-    if not subscription.is_configured:
+    if subscription.sink:
+        text.append(shown(f"  {subscription.mode} → {subscription.sink}"), style="default")
+    else:
+        text.append("  a stream of Spark", style="default")
+    if subscription.sink and not subscription.is_configured:
         text.append("  not in the configuration", style="yellow")
     if not subscription.is_enabled:
         text.append("  disabled", style="yellow")

@@ -17,6 +17,7 @@ from pgsluice.catalog import (
     fetch_many,
     fetch_relation_facts,
     leaf_filenodes,
+    publications_of,
     relations_of,
     server_info,
 )
@@ -195,11 +196,16 @@ class TableSelection:
             own = published.get(facts.oid)
             mine = [own] if own is not None and own.sent_as == facts.oid else []
         names = ", ".join(self.publications)
+        if missing := set(self.publications) - set(publications_of(connection, self.publications)):
+            raise ConfigError(
+                f"the server has no publication {', '.join(sorted(missing))}",
+                hint="correct publication_names, or read the table without it",
+                option="publication_names",
+            )
         if not mine:
             raise ConfigError(
                 f"{self.table} is not sent by the publications {names}",
-                hint=f"ALTER PUBLICATION … ADD TABLE {self.table}; or read the table without "
-                "publication_names",
+                hint="add the table to one of them, or read it without publication_names",
                 option="publication_names",
             )
         if disagreement := disagreeing(mine):
