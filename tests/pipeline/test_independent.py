@@ -88,6 +88,8 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
         one.wait_until(lambda: holds("quick", "other", 1))
         # Tables of the same subscription are copied, get changes, and a new one is found.
         one.wait_until(lambda: holds("slow", "small", 1, 2))
+        offsets = one.spool / "subscriptions" / "slow" / "checkpoint" / "offsets"
+        one.wait_until(offsets.exists, why="the query runs")
         states = {table.name: table.state for table in one.record("slow").tables.values()}
         assert states["big"] is TableState.DATA_COPY
         shop.execute("CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)")

@@ -11,6 +11,7 @@ from tests.support.watched_imports import imported_by_threads, watching
 
 PROGRAM = """
 import sys
+import threading
 from pathlib import Path
 
 from pgsluice.spark.session import StartingSession
@@ -18,6 +19,7 @@ from pgsluice.spark.session import StartingSession
 settings = {"spark.master": "local[1]"}
 starting = StartingSession(settings, "t", Path(sys.argv[1]), owns_process=False)
 starting.wait_for_context(lambda: None)
+threading.Thread(target=starting.wait, args=[lambda: None], daemon=True).start()
 assert starting.is_alive()  # the session is still made
 starting.end()
 

@@ -200,6 +200,7 @@ def main() -> int:
     # capture's CPU.
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
+    gc.enable()
     try:
         run_capture(config, once="--once" in sys.argv[1:], stop=stop)
     except PgsluiceError as error:

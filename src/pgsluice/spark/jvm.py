@@ -65,9 +65,17 @@ class Launch:
         log: the file.
         is_quick: for a session on this machine whose process runs nothing but pgsluice. It does not
             know the data sources of installed packages by their names.
+        environment: of the JVM, besides this process's.
     """
 
-    def __init__(self, settings: Mapping[str, str], log: Path, *, is_quick: bool) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        log: Path,
+        *,
+        is_quick: bool,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES:
             log.replace(f"{log}.1")
         make_folder(log.parent)
@@ -82,7 +90,7 @@ class Launch:
                 _command(folder, spark, settings),
                 stdin=subprocess.PIPE,  # the JVM ends when it is closed
                 stderr=stderr,
-                env=_environment(folder, spark, self._connection),
+                env={**_environment(folder, spark, self._connection), **(environment or {})},
                 # Ctrl-C in a terminal is for this process, which ends the JVM; and all can be
                 # killed.
                 start_new_session=True,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
+from pgsluice.spark.daemon_ahead import DaemonAhead, can_be_ahead, environment_of, new_name
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.java import require_java
 from pgsluice.spark.jvm import Launch, LaunchEndedError, has_jvm
@@ -134,7 +135,8 @@ class StartingSession(threading.Thread):
 
     The JVM takes seconds to start and cannot be interrupted meanwhile: other work is done beside
     it, and the start can be abandoned. In a thread, PySpark also does not replace our handler of
-    SIGINT. The context, which is all that jobs of tasks need, is there before the session.
+    SIGINT. The context, which is all that jobs of tasks need, is made first, and the session when
+    somebody waits for it.
 
     Args:
         settings: as for :func:`build_session`.
@@ -142,16 +144,26 @@ class StartingSession(threading.Thread):
         log: the file for the stderr of the JVM and its Python workers, which would otherwise
             print stack traces on the user's terminal.
         owns_process: this process runs nothing but pgsluice.
+        daemon: the module of a worker daemon that can be loaded ahead of Spark's use of it
+            (:mod:`pgsluice.spark.daemon_ahead`); None: there is none.
     """
 
     def __init__(
-        self, settings: Mapping[str, str], app_name: str, log: Path, *, owns_process: bool
+        self,
+        settings: Mapping[str, str],
+        app_name: str,
+        log: Path,
+        *,
+        owns_process: bool,
+        daemon: str | None = None,
     ) -> None:
         super().__init__(name="pgsluice-spark", daemon=True)
         self._settings = settings
         self._app_name = app_name
         self._log = log
         self._owns_process = owns_process
+        self._daemon = daemon
+        self._daemon_ahead: DaemonAhead | None = None
         self._log_bytes = 0
         self._lock = threading.Lock()
         self._launch: Launch | None = None
@@ -159,6 +171,7 @@ class StartingSession(threading.Thread):
         self._has_ended = False
         self._context: SparkContext | None = None
         self._has_context, self._has_session = threading.Event(), threading.Event()
+        self._is_wanted = threading.Event()
         self._session: SparkSession | None = None
         self._error: BaseException | None = None
 
@@ -182,14 +195,28 @@ class StartingSession(threading.Thread):
     def _launch_jvm(self) -> None:
         _prepare()
         self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
-        if not has_jvm():
-            settings = merged_settings({"spark.app.name": self._app_name, **self._settings})
-            is_quick = self._owns_process and is_local(settings["spark.master"])
+        if has_jvm():
+            return
+        settings = merged_settings({"spark.app.name": self._app_name, **self._settings})
+        is_quick = self._owns_process and is_local(settings["spark.master"])
+        if not is_quick or self._daemon is None or not can_be_ahead():
             self._launch = Launch(settings, self._log, is_quick=is_quick)
+            return
+        name = new_name()
+        self._launch = Launch(settings, self._log, is_quick=True, environment=environment_of(name))
+        self._daemon_ahead = DaemonAhead(self._daemon, name, self._log)
+
+    def _close_daemon(self) -> None:
+        if self._daemon_ahead is not None:
+            self._daemon_ahead.close()
 
     def _fail(self, error: BaseException) -> None:
-        self._error = error
+        self._close_daemon()
         forget_session()
+        self._error = error
+        self._end_waits()
+
+    def _end_waits(self) -> None:
         self._has_context.set()
         self._has_session.set()
 
@@ -205,6 +232,7 @@ class StartingSession(threading.Thread):
             SparkFailed: the JVM ended before it had started.
             PgsluiceError: ``look`` raised it.
         """
+        self._is_wanted.set()
         self._wait(self._has_session, look)
         if self._session is None:
             self._raise_error()
@@ -239,14 +267,20 @@ class StartingSession(threading.Thread):
         if self._launch is not None:
             self._context = self._launch.context()
             self._has_context.set()
+            self._is_wanted.wait()
+            if self._has_ended:
+                if self._context is not None:
+                    self._context.stop()
+                self._error = PgsluiceError("the run ended before it had a Spark session")
+                self._end_waits()
+                return
         session = build_session(self._settings, self._app_name)
         with self._lock:
             self._context, self._session = session.sparkContext, session
             is_needed = not self._has_ended
         if not is_needed:
             session.stop()
-        self._has_context.set()
-        self._has_session.set()
+        self._end_waits()
 
     @property
     def has_ended(self) -> bool:
@@ -262,6 +296,8 @@ class StartingSession(threading.Thread):
             if self._has_ended:
                 return
             self._has_ended, session = True, self._session
+        self._is_wanted.set()  # the thread goes on, to its end
+        self._close_daemon()
         if session is not None:
             session.stop()
         elif self._context is not None and not self._owns_process:
@@ -271,6 +307,9 @@ class StartingSession(threading.Thread):
         """Let this process start another session after this one failed, and end its JVM."""
         with self._lock:
             has_begun, self._has_ended = self._has_begun, True
+            self._context = None  # its JVM ends, so nobody stops it
+        self._is_wanted.set()
+        self._close_daemon()
         if has_begun:
             forget_session(self._session)
             if self.is_alive():

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_DAEMON = "pgsluice.subscription.daemon"
 _SETTINGS = {
-    "spark.python.daemon.module": "pgsluice.subscription.daemon",
+    "spark.python.daemon.module": _DAEMON,
     # A batch's query reads no row: to compile it would take most of a second at the start.
     "spark.sql.codegen.wholeStage": "false",
 }
@@ -119,7 +120,14 @@ class RunSession:
 
     def _new(self) -> StartingSession:
         log = self._config.spool.path / SPARK_LOG
-        return StartingSession(self._settings, "pgsluice", log, owns_process=self._owns_process)
+        is_daemon_ours = self._settings["spark.python.daemon.module"] == _DAEMON
+        return StartingSession(
+            self._settings,
+            "pgsluice",
+            log,
+            owns_process=self._owns_process,
+            daemon=_DAEMON if is_daemon_ours else None,
+        )
 
 
 def restarting(

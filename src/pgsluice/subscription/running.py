@@ -32,6 +32,9 @@ TURN_S = 0.25
 _RETRY_S = 5.0
 """The pause after the source could not be asked for tables or copies."""
 _RESTARTS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_FIRST_COPIES_S = 10.0
+"""For how long the query is not started while the first copies are made. Spark takes as much CPU
+for it as for small tables, and changes are applied without it."""
 
 
 class RunningSubscription:
@@ -55,6 +58,9 @@ class RunningSubscription:
         """How often in a row the query was started again without finishing a batch."""
         self._restart_at = 0.0
         """When the query is started again, by the monotonic clock; 0: it runs."""
+        self._begins_by = 0.0
+        """By when the query is started for the first time, if tables are copied; 0: it was, or
+        nobody waits for it."""
         self._retry_at = 0.0
         """Until when the source is not asked again."""
 
@@ -83,7 +89,7 @@ class RunningSubscription:
         if follows:
             self._with_source(self.driver.looks.look)
             self.driver.copies.tend(self._ending, snapshot)
-            self.driver.query.begin()
+            self._begins_by = time.monotonic() + _FIRST_COPIES_S
         else:
             attempts = iter([snapshot])  # it ends with the connection that exported it
             self._with_source(lambda: self._look_and_copy(next(attempts, None)))
@@ -155,7 +161,11 @@ class RunningSubscription:
     def _turn(self) -> None:
         """Look after the query, requests, copies and deferred tables once."""
         driver = self.driver
-        if not driver.query.runs_or_begins():
+        if self._begins_by:
+            if not driver.copies.is_running or time.monotonic() >= self._begins_by:
+                self._begins_by = 0.0
+                driver.query.begin()
+        elif not driver.query.runs_or_begins():
             self._restart()
         elif self._restarts and driver.query.has_applied_batch():
             self._restarts = 0

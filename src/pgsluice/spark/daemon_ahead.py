@@ -1,0 +1,149 @@
+"""A worker daemon of Spark that is loaded while the JVM still starts.
+
+Spark starts its Python daemon when the first task needs a worker, and then the daemon imports for
+two seconds. So a run starts a process beside the JVM that imports the same, and waits. The daemon
+that Spark starts gives this process its pipes, arguments and environment, and from there on only
+waits for its end. If there is no such process, Spark's daemon does the work itself: after a kill,
+in another Python, and on systems other than Linux.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+WORKERS = "pyspark.worker"
+"""The argument by which Spark names the kind of workers that run tasks."""
+AHEAD = "ahead"
+"""The second argument of a process that is started ahead."""
+_NAME = "_PGSLUICE_DAEMON"
+_TAKEN = b"+"
+_PIPES = (0, 1, 2)
+
+
+def can_be_ahead() -> bool:
+    """Whether the system has sockets with names that are no files."""
+    return sys.platform == "linux"
+
+
+def new_name() -> str:
+    """A name by which Spark's daemon finds a process ahead."""
+    return secrets.token_hex()
+
+
+def environment_of(name: str) -> dict[str, str]:
+    """The JVM's environment, for its daemon to find the process ahead with this name."""
+    return {_NAME: name}
+
+
+class DaemonAhead:
+    """A process that imports what tasks need, and waits for Spark's daemon.
+
+    It ends when it is closed, or with this process, unless Spark's daemon has come.
+
+    Args:
+        module: the daemon's module, which calls :func:`wait_for_daemon` when it has imported.
+        name: by which Spark's daemon finds it.
+        log: the file for what it writes to stderr.
+
+    Attributes:
+        process: the process.
+    """
+
+    def __init__(self, module: str, name: str, log: Path) -> None:
+        with log.open("ab") as stderr, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(_address(name))
+            listener.listen(1)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, WORKERS, AHEAD, str(listener.fileno())],
+                stdin=subprocess.PIPE,  # closed when this process ends, however it ends
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=[listener.fileno()],
+                # Spark's scripts set this for the Python processes that the JVM starts.
+                env={**os.environ, "PYTHONHASHSEED": "0"},
+                process_group=0,  # Ctrl-C in a terminal is for this process
+            )
+
+    def close(self) -> None:
+        """End the process if Spark's daemon has not come."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+def wait_for_daemon(listener: int) -> None:
+    """Wait for Spark's daemon, and take its pipes, arguments and environment.
+
+    The process ends here if the one that started it ends first.
+
+    Args:
+        listener: the descriptor of the socket that :class:`DaemonAhead` has made.
+    """
+    with socket.socket(fileno=listener) as sockets:
+        ready, _, _ = select.select([sockets.fileno(), 0], [], [])
+        if sockets.fileno() not in ready:
+            sys.exit()
+        connection, _ = sockets.accept()
+    if _user_of(connection) != os.getuid():
+        sys.exit()
+    _, pipes, _, _ = socket.recv_fds(connection, 1, len(_PIPES))
+    with connection.makefile("rb") as lines:
+        given = json.loads(lines.readline())
+    if given["python"] != sys.executable:
+        sys.exit()
+    for pipe, number in zip(pipes, _PIPES, strict=True):
+        os.dup2(pipe, number)
+        os.close(pipe)
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    sys.argv[1:], sys.path[:] = given["arguments"], given["path"]
+    connection.sendall(_TAKEN)
+    # The process that gave all this sees the end of this one by the end of the connection.
+    os.register_at_fork(after_in_child=connection.close)
+
+
+def give_to_process_ahead() -> bool:
+    """Give what this process has from Spark to the one that was started ahead.
+
+    Returns:
+        whether it was taken; the other process has ended since. False: nobody has taken it.
+    """
+    name = os.environ.pop(_NAME, None)
+    if name is None:
+        return False
+    given = {
+        "python": sys.executable,
+        "arguments": sys.argv[1:],
+        "path": sys.path,
+        "environment": dict(os.environ),
+    }
+    is_taken = False
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(_address(name))
+        socket.send_fds(connection, [b"\0"], _PIPES)
+        connection.sendall(json.dumps(given).encode() + b"\n")
+        is_taken = connection.recv(1) == _TAKEN
+        connection.recv(1)
+    return is_taken
+
+
+def _address(name: str) -> bytes:
+    """A socket's address that is no file: it goes with its process."""
+    return b"\0pgsluice " + name.encode()
+
+
+def _user_of(connection: socket.socket) -> int:
+    """The user of the process at the other end."""
+    credentials = connection.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+    )
+    _, user, _ = struct.unpack("3i", credentials)
+    return int(user)
