@@ -10,7 +10,7 @@ import pytest
 from tests.support.capturing import await_that
 
 from pgsluice.spark import jvm
-from pgsluice.spark.session import _is_refusal
+from pgsluice.spark.starting_session import _is_refusal
 
 
 @pytest.fixture

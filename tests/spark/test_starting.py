@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from pgsluice.spark.session import StartingSession
+from pgsluice.spark.starting_session import StartingSession
 
 settings = {"spark.master": "local[1]"}
 starting = StartingSession(settings, "t", Path(sys.argv[1]), owns_process=False)

@@ -10,24 +10,19 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
-from pgsluice.spark.daemon_ahead import DaemonAhead, can_be_ahead, environment_of, new_name
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.java import require_java
-from pgsluice.spark.jvm import Launch, LaunchEndedError, has_jvm
-from pgsluice.spark.loading import load_pyspark
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 OLDEST_SPARK = (4, 2)
@@ -63,7 +58,6 @@ JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 The optimising compiler and G1 would use the cores that the tasks need: on two cores, a batch takes
 0.4 s without them and 0.6 s with them."""
 TASK_ATTEMPTS = 3
-_LOOK_INTERVAL_S = 0.1
 _JVM_END_S = 2.0
 """How long a JVM may need to end after the first call failed."""
 
@@ -113,7 +107,7 @@ def build_session(settings: Mapping[str, str], app_name: str) -> SparkSession:
     Raises:
         ConfigError: PySpark or Java is missing or too old.
     """
-    _prepare()
+    prepare()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name)
@@ -122,231 +116,17 @@ def build_session(settings: Mapping[str, str], app_name: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _prepare() -> None:
+def prepare() -> None:
+    """Check what a session needs, and have its workers use this Python.
+
+    Raises:
+        ConfigError: PySpark or Java is missing or too old.
+    """
     require_spark()
     require_java()
     # Otherwise the workers would be the python3 of PATH, which may lack pgsluice.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-
-
-class StartingSession(threading.Thread):
-    """A session that starts in a thread, from :meth:`begin` on.
-
-    The JVM takes seconds to start and cannot be interrupted meanwhile: other work is done beside
-    it, and the start can be abandoned. In a thread, PySpark also does not replace our handler of
-    SIGINT. The context, which is all that jobs of tasks need, is made first, and the session when
-    somebody waits for it.
-
-    Args:
-        settings: as for :func:`build_session`.
-        app_name: as for :func:`build_session`.
-        log: the file for the stderr of the JVM and its Python workers, which would otherwise
-            print stack traces on the user's terminal.
-        owns_process: this process runs nothing but pgsluice.
-        daemon: the module of a worker daemon that can be loaded ahead of Spark's use of it
-            (:mod:`pgsluice.spark.daemon_ahead`); None: there is none.
-    """
-
-    def __init__(
-        self,
-        settings: Mapping[str, str],
-        app_name: str,
-        log: Path,
-        *,
-        owns_process: bool,
-        daemon: str | None = None,
-    ) -> None:
-        super().__init__(name="pgsluice-spark", daemon=True)
-        self._settings = settings
-        self._app_name = app_name
-        self._log = log
-        self._owns_process = owns_process
-        self._daemon = daemon
-        self._daemon_ahead: DaemonAhead | None = None
-        self._log_bytes = 0
-        self._lock = threading.Lock()
-        self._launch: Launch | None = None
-        self._has_begun = False
-        self._has_ended = False
-        self._context: SparkContext | None = None
-        self._has_context, self._has_session = threading.Event(), threading.Event()
-        self._is_wanted = threading.Event()
-        self._session: SparkSession | None = None
-        self._error: BaseException | None = None
-
-    def begin(self) -> None:
-        """Start the session, if nobody has: first the JVM, and beside it PySpark is imported.
-
-        If that fails, those who wait for the session get the error.
-        """
-        with self._lock:
-            if self._has_begun:
-                return
-            self._has_begun = True
-        try:
-            self._launch_jvm()
-            load_pyspark(owns_process=self._owns_process)
-        except BaseException as error:
-            self._fail(error)
-        else:
-            self.start()
-
-    def _launch_jvm(self) -> None:
-        _prepare()
-        self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
-        if has_jvm():
-            return
-        settings = merged_settings({"spark.app.name": self._app_name, **self._settings})
-        is_quick = self._owns_process and is_local(settings["spark.master"])
-        if not is_quick or self._daemon is None or not can_be_ahead():
-            self._launch = Launch(settings, self._log, is_quick=is_quick)
-            return
-        name = new_name()
-        self._launch = Launch(settings, self._log, is_quick=True, environment=environment_of(name))
-        self._daemon_ahead = DaemonAhead(self._daemon, name, self._log)
-
-    def _close_daemon(self) -> None:
-        if self._daemon_ahead is not None:
-            self._daemon_ahead.close()
-
-    def _fail(self, error: BaseException) -> None:
-        self._close_daemon()
-        forget_session()
-        self._error = error
-        self._end_waits()
-
-    def _end_waits(self) -> None:
-        self._has_context.set()
-        self._has_session.set()
-
-    def wait(self, look: Callable[[], object]) -> SparkSession:
-        """The session once it has started.
-
-        Args:
-            look: called a few times per second meanwhile. If it raises, the wait ends, and the
-                session is stopped once it has started.
-
-        Raises:
-            ConfigError: PySpark or Java is missing or too old, or Spark refuses a setting.
-            SparkFailed: the JVM ended before it had started.
-            PgsluiceError: ``look`` raised it.
-        """
-        self._is_wanted.set()
-        self._wait(self._has_session, look)
-        if self._session is None:
-            self._raise_error()
-        assert self._session is not None
-        return self._session
-
-    def wait_for_context(self, look: Callable[[], object]) -> SparkContext:
-        """The context once it has started; arguments and errors as for :meth:`wait`."""
-        self._wait(self._has_context, look)
-        if self._context is None:
-            self._raise_error()
-        assert self._context is not None
-        return self._context
-
-    def _wait(self, event: threading.Event, look: Callable[[], object]) -> None:
-        self.begin()
-        while not event.is_set():
-            try:
-                look()
-            except BaseException:
-                self.end()
-                raise
-            event.wait(_LOOK_INTERVAL_S)
-
-    def run(self) -> None:
-        try:
-            self._start()
-        except BaseException as error:
-            self._fail(error)
-
-    def _start(self) -> None:
-        if self._launch is not None:
-            self._context = self._launch.context()
-            self._has_context.set()
-            self._is_wanted.wait()
-            if self._has_ended:
-                if self._context is not None:
-                    self._context.stop()
-                self._error = PgsluiceError("the run ended before it had a Spark session")
-                self._end_waits()
-                return
-        session = build_session(self._settings, self._app_name)
-        with self._lock:
-            self._context, self._session = session.sparkContext, session
-            is_needed = not self._has_ended
-        if not is_needed:
-            session.stop()
-        self._end_waits()
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it was ended, or forgotten."""
-        return self._has_ended
-
-    def end(self) -> None:
-        """Stop the session: now, or once it has started.
-
-        In a process of the user's, what comes next must not find a session that is about to end.
-        """
-        with self._lock:
-            if self._has_ended:
-                return
-            self._has_ended, session = True, self._session
-        self._is_wanted.set()  # the thread goes on, to its end
-        self._close_daemon()
-        if session is not None:
-            session.stop()
-        elif self._context is not None and not self._owns_process:
-            self.join()
-
-    def forget(self) -> None:
-        """Let this process start another session after this one failed, and end its JVM."""
-        with self._lock:
-            has_begun, self._has_ended = self._has_begun, True
-            self._context = None  # its JVM ends, so nobody stops it
-        self._is_wanted.set()
-        self._close_daemon()
-        if has_begun:
-            forget_session(self._session)
-            if self.is_alive():
-                self.join()  # what it waits for has ended with the JVM
-
-    def _raise_error(self) -> NoReturn:
-        if isinstance(self._error, PgsluiceError):
-            raise self._error
-        lines = self._logged().decode(errors="replace").strip().splitlines()
-        end = [f"the end of {self._log}:", *lines[-4:]] if lines else []
-        if _is_refusal(self._error, lines):
-            raise ConfigError("Spark did not start", hint="\n".join(end)) from self._error
-        killed = "start again: nothing is lost. Has something killed it?"
-        raise SparkFailed(
-            "Spark's JVM ended while it started", hint="\n".join([killed, *end])
-        ) from self._error
-
-    def _logged(self) -> bytes:
-        """What the JVM has written; a log that had grown too large was begun anew."""
-        logged = self._log.read_bytes() if self._log.exists() else b""
-        return logged[self._log_bytes if len(logged) >= self._log_bytes else 0 :]
-
-
-def _is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:
-    """Whether Spark itself refused to start, by an exception. A JVM that is killed has none.
-
-    Args:
-        error: what PySpark raised.
-        log: the lines that the JVM has written; some are warnings that it always writes.
-    """
-    from py4j.protocol import Py4JJavaError
-
-    if isinstance(error, LaunchEndedError) and error.is_kill:
-        return False
-    return isinstance(error, Py4JJavaError) or any(
-        line.startswith(("Exception in thread", "Error:")) for line in log
-    )
 
 
 def raise_if_ended(within_s: float = 0.0) -> None:

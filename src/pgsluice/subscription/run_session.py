@@ -13,7 +13,8 @@ from pgsluice.config import Config
 from pgsluice.errors import SparkFailed
 from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.spark.on_demand import SessionOnDemand
-from pgsluice.spark.session import StartingSession, build_session, refuse_spark_errors
+from pgsluice.spark.session import build_session, refuse_spark_errors
+from pgsluice.spark.starting_session import StartingSession
 from pgsluice.spool.layout import SPARK_LOG
 
 if TYPE_CHECKING:
