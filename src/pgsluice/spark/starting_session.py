@@ -95,7 +95,9 @@ class StartingSession(threading.Thread):
             return
         settings = merged_settings({"spark.app.name": self._app_name, **self._settings})
         is_quick = self._owns_process and is_local(settings["spark.master"])
-        if not is_quick or self._daemon is None or not can_be_ahead():
+        # Libraries read some variables while they are imported.
+        has_variables = any(name.startswith("spark.executorEnv.") for name in settings)
+        if not is_quick or self._daemon is None or has_variables or not can_be_ahead():
             self._launch = Launch(settings, self._log, is_quick=is_quick)
             return
         name = new_name()
