@@ -1,6 +1,6 @@
 """Rows of some partitions, which one commit replaces at their table's target.
 
-A task stages them as changes of the table's keys (ADR 0034, ADR 0037). Partitions that came bring
+A task stages them as changes of the table's keys (ADR 0034, ADR 0038). Partitions that came bring
 their rows. Where partitions are gone, the target may have any rows of their bounds, and the source
 other ones: of partitions with the same bounds that came since, or of a default partition. So all
 rows that the target has there are deleted, and all that the source has there are put instead. Which
