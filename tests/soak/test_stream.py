@@ -1,6 +1,7 @@
 """A stream that begins with the rows of its table, while its processes are killed.
 
-``PGSLUICE_STREAM_ROWS`` says how many rows the table has (2,000,000).
+``PGSLUICE_STREAM_ROWS`` says how many rows the table has (2,000,000), and ``PGSLUICE_STREAM_KILLS``
+how many kinds of process are killed while the rows are written and while they are delivered (6).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pgsluice.embedded import EmbeddedServer
 pytestmark = pytest.mark.soak
 
 ROWS = int(os.environ.get("PGSLUICE_STREAM_ROWS", "2000000"))
+KILLS = int(os.environ.get("PGSLUICE_STREAM_KILLS", "6"))
 _SETTINGS = {"fsync": "off", "max_wal_size": "8GB", "checkpoint_timeout": "30s"}
 _WHILE_WRITTEN = ("driver", "jvm", "worker", "snapshot", "capture", "server")
 """What is killed while tasks write the rows to the spool."""
@@ -192,7 +194,8 @@ def test_kills_while_a_stream_begins_with_rows(
             f" {', '.join(early)} while rows went to the spool, of {', '.join(late)} while they"
             f" were delivered; the program was started {len(query.processes)} times"
         )
-        assert set(early) == set(_WHILE_WRITTEN), f"the rows were written after {early}: take more"
+        expected = min(KILLS, len(_WHILE_WRITTEN))
+        assert len(early) == expected, f"the rows were written after {early}: take more rows"
         row["shown"] = check(query)
 
 
@@ -201,7 +204,7 @@ def kill_while(
 ) -> list[str]:
     """Kill each of these when the condition holds; returns who was killed in time."""
     killed = []
-    for victim in dice.sample(victims, len(victims)):
+    for victim in dice.sample(victims, min(KILLS, len(victims))):
         done = False
         while not done:
             query.counted = query.count()
