@@ -305,7 +305,9 @@ def spans(data: Bytes, starts: Int64s, ends: Int64s, null: Mask | None = None) -
     if not count:
         return pa.array([], pa.large_binary())
     if count == 1:  # it may have hundreds of megabytes
-        return large_binary(data, np.array([starts[0], ends[0]], np.int64), null)
+        # It begins at 0, as with more values: the spool's checksums are those of the buffers.
+        value = data[starts[0] : ends[0]]
+        return large_binary(value, np.array([0, len(value)], np.int64), null)
     offsets = np.empty(2 * count, np.int64)
     offsets[0::2], offsets[1::2] = starts, ends
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
