@@ -7,6 +7,7 @@ import signal
 import stat
 import threading
 
+import psutil
 import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.hostile_server import Action, Asked, HostileProxy
@@ -54,8 +55,17 @@ def test_while_spark_starts(pipeline: MakePipeline, database: MakeDatabase) -> N
     process = one.start()
     # The log is made right before the JVM is.
     one.wait_until((one.spool / "spark.log").exists, why="Spark starts")
+    started: list[psutil.Process] = []
+
+    def has_started() -> bool:
+        started[:] = psutil.Process(process.pid).children(recursive=True)
+        return bool(started)
+
+    one.wait_until(has_started, why="a script of Spark runs")
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 143
+    _, living = psutil.wait_procs(started, 10)
+    assert not living, "what starts the JVM has ended, and the JVM with it"
     assert "WARNING" not in one.log()
     assert "Traceback" not in one.log()
 

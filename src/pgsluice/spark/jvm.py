@@ -97,6 +97,14 @@ class Launch:
             )
             self._folder = stack.pop_all()
 
+    def end(self) -> None:
+        """End the JVM, to which nobody has connected yet.
+
+        It would end by itself when it has started, but not if the folder of this launch is gone
+        by then, into which it writes how it is reached.
+        """
+        _kill_all(self._process)
+
     def context(self) -> SparkContext:
         """Connect to the JVM once it has started, and make its Spark context.
 

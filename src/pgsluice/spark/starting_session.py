@@ -198,7 +198,10 @@ class StartingSession(threading.Thread):
         self._close_daemon()
         if session is not None:
             session.stop()
-        elif self._context is not None and not self._owns_process:
+        elif self._context is None:
+            if self._launch is not None:
+                self._launch.end()
+        elif not self._owns_process:
             self.join()
 
     def forget(self) -> None:
