@@ -77,7 +77,7 @@ def test_checkpoints_lost_and_restored_and_a_copy_that_was_cut_off(
     one.once()
     assert not checkpoint.exists(), "where nothing was received, no query starts"
     with monkeypatch.context() as patch:
-        patch.setattr("pgsluice.subscription.run.build_session", None)
+        patch.setattr("pgsluice.subscription.run_session.build_session", None)
         one.once()  # nothing is to do: Spark is not asked for
     shop.execute("UPDATE busy SET n = n + 1")
     one.once()

@@ -84,7 +84,7 @@ def test_while_a_look_and_a_copy_have_no_answer(
         extra='[[subscription]]\nname = "other"\nsink = { type = "delta", path = "other/{table}" }',
     )
     look = Asked("SET lock_timeout", Action.SILENCE, is_walsender=False)
-    copy = Asked("LOCK TABLE", Action.SILENCE, is_walsender=False)
+    copy = Asked("SELECT FROM ONLY", Action.SILENCE, is_walsender=False)
     with (
         HostileProxy(shop.server.port, copy) as behind,
         HostileProxy(behind.port, look) as proxy,

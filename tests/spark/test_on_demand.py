@@ -18,7 +18,7 @@ def test_it_starts_once_whoever_asks() -> None:
     asked = Barrier(3)
 
     def start() -> Any:
-        begun.append(object())
+        begun.append(SimpleNamespace(sparkContext=None))
         return begun[-1]
 
     session = SessionOnDemand(start)
