@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pgsluice.spark.daemon_ahead import DaemonAhead, environment_of
+from pgsluice.spark.daemon_ahead import DaemonAhead, address_of, environment_of
 
 NAME = f"a test {os.getpid()}"
 MODULE = """
@@ -97,6 +97,28 @@ def test_a_daemon_of_another_python_works_itself(tmp_path: Path, ahead: DaemonAh
     daemon = Daemon(tmp_path, str(other))
     assert daemon.fork() == f"Spark says pyspark.worker to {daemon.process.pid}"
     daemon.end()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_a_daemon_gives_nothing_to_another_user(tmp_path: Path, ahead: DaemonAhead) -> None:
+    """The name is seen by all users, and is free once the process ahead has ended."""
+    ahead.process.kill()
+    ahead.process.wait(30)
+    with socket.socket(socket.AF_UNIX) as listener:
+        os.seteuid(65534)
+        try:
+            listener.bind(address_of(NAME))
+            listener.listen(1)
+        finally:
+            os.seteuid(0)
+        listener.settimeout(30)
+        daemon = Daemon(tmp_path)
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(30)
+            assert connection.recv(1) == b""
+        assert daemon.fork() == f"Spark says pyspark.worker to {daemon.process.pid}"
+        daemon.end()
 
 
 def test_the_process_ahead_ends_with_its_run(ahead: DaemonAhead) -> None:

@@ -60,7 +60,7 @@ class DaemonAhead:
 
     def __init__(self, module: str, name: str, log: Path) -> None:
         with log.open("ab") as stderr, socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(_address(name))
+            listener.bind(address_of(name))
             listener.listen(1)
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, WORKERS, AHEAD, str(listener.fileno())],
@@ -127,7 +127,9 @@ def give_to_process_ahead() -> bool:
     }
     is_taken = False
     with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(_address(name))
+        connection.connect(address_of(name))
+        if _user_of(connection) != os.getuid():  # it has taken the name of one that has ended
+            return False
         socket.send_fds(connection, [b"\0"], _PIPES)
         connection.sendall(json.dumps(given).encode() + b"\n")
         is_taken = connection.recv(1) == _TAKEN
@@ -135,7 +137,7 @@ def give_to_process_ahead() -> bool:
     return is_taken
 
 
-def _address(name: str) -> bytes:
+def address_of(name: str) -> bytes:
     """A socket's address that is no file: it goes with its process."""
     return b"\0pgsluice " + name.encode()
 
