@@ -28,7 +28,7 @@ def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the copies of this process read small portions, under a kept snapshot."""
     use_local_spark(monkeypatch)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
-    monkeypatch.setattr("pgsluice.subscription.copy_round.KEPT_FROM_BYTES", 0)
+    monkeypatch.setattr("pgsluice.subscription.kept_copies.KEPT_FROM_BYTES", 0)
 
 
 def killed_at(one: Pipeline, failpoint: str) -> None:

@@ -9,7 +9,7 @@ from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spool import TableRecord, TableState
-from pgsluice.subscription.copy_round import copy_event
+from pgsluice.subscription.copy_results import copy_event
 from pgsluice.subscription.lifecycle import Attempts, next_state
 from pgsluice.subscription.table_events import COPY_ATTEMPTS
 

@@ -30,7 +30,7 @@ from pgsluice.spool import (
     find_record,
 )
 from pgsluice.subscription.catalog_look import CatalogLook
-from pgsluice.subscription.copy_round import copy_event
+from pgsluice.subscription.copy_results import copy_event
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import Attempts, Event, next_state
 from pgsluice.subscription.run import _registered

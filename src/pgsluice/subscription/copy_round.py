@@ -1,14 +1,10 @@
-"""The copies under one snapshot: what they read, and what becomes of each table.
-
-A long copy has its snapshot kept by a process of its own, and what it has staged is in a journal:
-a run that was killed goes on with it (ADR 0029).
-"""
+"""The copies under one snapshot: what they read, and what becomes of each table."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,14 +21,13 @@ from pgsluice.copy import (
     TableCopy,
     stage_tables,
 )
-from pgsluice.errors import Failure, Remedy, SourceUnreachable
+from pgsluice.errors import Failure, Remedy
 from pgsluice.failpoints import failpoint
-from pgsluice.lsn import Lsn
-from pgsluice.snapshots import Snapshot, SnapshotFile, SnapshotGone, TableLocked
-from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE
+from pgsluice.snapshots import Snapshot, SnapshotGone, TableLocked
+from pgsluice.snapshots.ranges import WHOLE
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import Spool, SpoolReader, TableRecord, TableState
-from pgsluice.spool.layout import copy_files, subscription_folder
+from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.copy_pauses import CopyPauses
 from pgsluice.subscription.copy_plan import (
     SourceTables,
@@ -41,21 +36,14 @@ from pgsluice.subscription.copy_plan import (
     copy_work,
     read_source,
 )
+from pgsluice.subscription.copy_results import copy_event, failed_event, is_planned
 from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.leaf_events import LeavesFailed, LeavesLoaded
-from pgsluice.subscription.leaf_plan import portions_of_partitions
-from pgsluice.subscription.lifecycle import Event, TableEvent
+from pgsluice.subscription.kept_copies import KeptCopies, are_worth_keeping
 from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.table_events import (
-    CopyBegun,
-    CopyFailed,
-    CopyFinished,
-    CopyPlanned,
-    CopySuperseded,
-    CopyWaits,
-)
+from pgsluice.subscription.partition_copies import CatchUp, bring_to, plan_partitions
+from pgsluice.subscription.table_events import CopyBegun, CopyPlanned, CopyWaits
 from pgsluice.subscription.tables import SubscriptionTables
 
 if TYPE_CHECKING:
@@ -63,15 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-KEPT_FROM_BYTES = 4 * PORTION_BYTES
-KEPT_FROM_S = 10.0
-"""Copies that are worth a keeper: what smaller ones have staged is soon staged again, and meanwhile
-their slot keeps little WAL. With ``copy_rate``, small ones may last, too."""
 _WARN_AFTER_S = 3600.0
-
-
-CatchUp = Callable[[Collection[int], Lsn, Callable[[], bool]], Mapping[int, Failure]]
-"""Applies to some tables what is committed up to a position, and says of which that failed."""
 
 
 class CopyRound:
@@ -127,25 +107,19 @@ class CopyRound:
         self._cores = cores
         self._is_stopping = is_stopping
         folder = subscription_folder(config.spool.path, subscription.name)
-        snapshot, journal = copy_files(number)
-        self._kept = SnapshotFile(folder / snapshot)
-        self._journal_path = folder / journal
+        self._kept = KeptCopies(folder, number)
         self._warn_at = time.monotonic() + _WARN_AFTER_S
 
     def copies(self, oid: int) -> bool:
         """Whether a table waits for this round, and for no other."""
         # Asked for each table that waits, ten times a second: nothing is read from the disk.
         work = self._works.get(oid)
-        return oid in self.claimed or (work is not None and self._is_planned(work))
+        return oid in self.claimed or (work is not None and is_planned(self._tables.get(oid), work))
 
     def begun_before(self) -> frozenset[int]:
         """The tables whose copies an earlier run has begun under a snapshot that it had kept."""
-        snapshot = self._kept.snapshot()
-        if snapshot is None:
-            return frozenset()
-        journal = CopyJournal(self._journal_path, snapshot)
-        journal.read()
-        return journal.tables
+        kept = self._kept.begun_before()
+        return frozenset() if kept is None else kept[1].tables
 
     def claim(self, oids: Collection[int]) -> None:
         """Take tables on; the caller holds the tables' lock."""
@@ -169,17 +143,16 @@ class CopyRound:
         Raises:
             SinkError: the target as a whole cannot be used.
         """
-        snapshot = self._kept.snapshot()
-        if snapshot is None:
+        kept = self._kept.begun_before()
+        if kept is None:
             return None
-        journal = CopyJournal(self._journal_path, snapshot)
-        journal.read()
+        snapshot, journal = kept
         task = self._task(snapshot)
         try:
             source, _ = read_source(self._config, self._looks, snapshot, ())
         except SnapshotGone as error:
             logger.info("copies begin again: %s", error.what)
-            self._release()
+            self._kept.release()
             return None
         copies = []
         with self._tables.changing():
@@ -210,7 +183,7 @@ class CopyRound:
             SinkError: the target as a whole cannot be used.
             SourceUnreachable: no connection.
         """
-        self._release()
+        self._kept.release()
         gone = {
             oid: table.gone_bounds
             for oid in self.claimed
@@ -218,12 +191,12 @@ class CopyRound:
         }
         source, snapshot = read_source(self._config, self._looks, snapshot, self.claimed, gone)
         copies = self._plan(source, self._task(snapshot))
-        kept = self._keep(snapshot, let_go) if self._is_long(copies) else None
-        journal = None
-        task = self._task(kept or snapshot)
-        if kept is not None:
-            journal = CopyJournal(self._journal_path, kept)
-            journal.begin()
+        journal: CopyJournal | None = None
+        if are_worth_keeping(copies, self._subscription.copy_rate):
+            kept = self._kept.keep(self._config.source.dsn, snapshot, let_go)
+            snapshot, journal = kept or (snapshot, None)
+        task = self._task(snapshot)
+        if journal is not None:
             for copy in copies:
                 if not copy.work.replaces_partitions:
                     journal.plan(task, copy)
@@ -231,30 +204,10 @@ class CopyRound:
         self._release_unless_stopping()
         return waiting
 
-    def _is_long(self, copies: Sequence[TableCopy]) -> bool:
-        """Whether the copies are worth a keeper."""
-        size, rate = sum(copy.size_bytes for copy in copies), self._subscription.copy_rate
-        return size >= KEPT_FROM_BYTES or (rate is not None and size >= KEPT_FROM_S * rate)
-
-    def _keep(self, snapshot: Snapshot, let_go: Callable[[], None]) -> Snapshot | None:
-        """Have the snapshot kept by a process of its own, if that can be."""
-        try:
-            kept = self._kept.keep(self._config.source.dsn, snapshot)
-        except SourceUnreachable as error:
-            logger.warning("%s: after an interruption, the copies begin again", error.what)
-            return None
-        let_go()
-        failpoint("copy.kept")
-        return kept
-
-    def _release(self) -> None:
-        self._kept.release()
-        self._journal_path.unlink(missing_ok=True)
-
     def _release_unless_stopping(self) -> None:
         """What is staged serves the next run, if it comes soon."""
         if not self._is_stopping():
-            self._release()
+            self._kept.release()
 
     def _task(self, snapshot: Snapshot) -> CopyTables:
         return CopyTables(
@@ -271,31 +224,15 @@ class CopyRound:
         works = {copy.work.facts.oid: copy.work for copy in copies}
         self._counts.wait(self.claimed, "")  # also those that are not copied now
         self._works, self.claimed = works, frozenset()
-        copies = self._caught_up(copies, task.snapshot.position)
+        position = task.snapshot.position
+        copies = bring_to(position, self._tables, copies, self._catch_up, self._is_stopping)
+        self._works = {copy.work.facts.oid: copy.work for copy in copies}
         self._counts.begin(copies)
         try:
             return self._stage_all(task, copies, journal)
         finally:
             if not self._is_stopping():
                 self._counts.given_up(copies)
-
-    def _caught_up(self, copies: Sequence[TableCopy], position: Lsn) -> Sequence[TableCopy]:
-        """Bring the targets that get partitions' rows to the snapshot's position.
-
-        Returns:
-            the copies, without those of tables of which that failed.
-        """
-        oids = [copy.work.facts.oid for copy in copies if copy.work.replaces_partitions]
-        if not oids:
-            return copies
-        failures = self._catch_up(oids, position, self._is_stopping)
-        with self._tables.changing():
-            for copy in copies:
-                failure = failures.get(copy.work.facts.oid)
-                if failure is not None and self._is_planned(copy.work):
-                    self._fail(copy.work.facts.oid, failure)
-                    self._works.pop(copy.work.facts.oid, None)
-        return [copy for copy in copies if copy.work.facts.oid not in failures]
 
     def _stage_all(
         self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
@@ -347,7 +284,7 @@ class CopyRound:
         why = None if copy.locked is None else copy.locked.message
         with self._tables.changing():
             table = self._tables.get(copy.work.facts.oid)
-            if table is not None and table.error != why and self._is_planned(copy.work):
+            if table is not None and table.error != why and is_planned(table, copy.work):
                 self._tables.apply(copy.work.facts.oid, CopyWaits(why))
 
     def _warn_of_age(self) -> None:
@@ -376,10 +313,12 @@ class CopyRound:
                 record = self._tables.get(oid)
                 if record is not None and record.state is TableState.DATA_COPY:
                     self._tables.apply(oid, NotSent())
-            for table, _ in list(self._waiting(source, source.locked)):
-                locked = TableLocked.by(source.locked[table.facts.oid])
+            for table, record in list(self._waiting(source, source.locked)):
+                locked = Failure.of(TableLocked.by(source.locked[table.facts.oid]))
                 self._pauses.for_lock(table.facts.oid)
-                self._fail(table.facts.oid, Failure.of(locked))
+                self._tables.apply(
+                    table.facts.oid, failed_event(locked, of_leaves=record.replaces_partitions)
+                )
             for table, record in list(self._waiting(source, self.claimed - source.locked.keys())):
                 if record.replaces_partitions:
                     is_gone = source.is_gone.get(table.facts.oid)
@@ -392,29 +331,7 @@ class CopyRound:
                 works.append(copy_work(table, self._tables.apply(table.facts.oid, planned).table))
                 self._looks.set_rules(table)
         copies = [copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
-        return [
-            copy
-            for copy in copies
-            if not copy.work.replaces_partitions or self._can_replace_partitions(copy, source)
-        ]
-
-    def _can_replace_partitions(self, copy: TableCopy, source: SourceTables) -> bool:
-        """Whether some partitions of a table can be replaced alone; else the table is copied."""
-        oid, record = copy.work.facts.oid, self._tables.get(copy.work.facts.oid)
-        known = "" if record is None else record.fingerprint
-        in_snapshot = source.fingerprints.get(oid)
-        portions = portions_of_partitions(copy.work, copy.portions, known, in_snapshot)
-        if portions is None:
-            self._tables.apply(oid, Event.LEAVES_GIVEN_UP)
-            return False
-        copy.portions = portions
-        return True
-
-    def _fail(self, oid: int, failure: Failure) -> None:
-        """Record why a table's copy, or the load of its partitions, cannot go on."""
-        record = self._tables.get(oid)
-        is_load = record is not None and record.replaces_partitions
-        self._tables.apply(oid, LeavesFailed(failure) if is_load else CopyFailed(failure))
+        return plan_partitions(self._tables, copies, source)
 
     def _finish(self, task: CopyTables, copy: TableCopy) -> CopyResult | Failure | None:
         """Commit a table whose portions are staged, and record what became of it.
@@ -463,41 +380,6 @@ class CopyRound:
         table = self._tables.get(work.facts.oid)
         return (
             table is not None
-            and self._is_planned(work)
+            and is_planned(table, work)
             and table.applied_through >= SpoolReader(self._config.spool.path).start()
         )
-
-    def _is_planned(self, work: CopyWork) -> bool:
-        """Whether a table's record still says that this copy is made.
-
-        A look may have found another name or that it is not sent any more; a user may have asked
-        for another copy.
-        """
-        table = self._tables.get(work.facts.oid)
-        return (
-            table is not None
-            and table.state is TableState.DATA_COPY
-            and table.copy_number == work.copy_number
-            and table.load_leaves == work.leaves
-            and table.gone_bounds == work.gone_bounds
-            and table.target_name == (work.namespace, work.name)
-        )
-
-
-def copy_event(
-    result: CopyResult | Failure, copy_number: int, snapshot: Snapshot, *, of_leaves: bool = False
-) -> TableEvent:
-    """The event of a copy's result.
-
-    Args:
-        copy_number: the number that the copy was given.
-        snapshot: under which it read.
-        of_leaves: only partitions were loaded.
-    """
-    if isinstance(result, Failure):
-        return LeavesFailed(result) if of_leaves else CopyFailed(result)
-    if of_leaves:
-        return LeavesLoaded(snapshot.position, snapshot.timeline, result.version, result.rows)
-    if result.copy_number > copy_number:
-        return CopySuperseded(result.copy_number)
-    return CopyFinished(snapshot.position, snapshot.timeline, result.version, result.rows)

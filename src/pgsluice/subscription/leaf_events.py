@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pgsluice.errors import Failure, Remedy
-from pgsluice.lsn import Lsn
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.lifecycle import Attempts, Event
 from pgsluice.subscription.look_events import LookedSame
-from pgsluice.subscription.table_events import COPY_ATTEMPTS, SimpleEvent
+from pgsluice.subscription.table_events import COPY_ATTEMPTS, CommittedUnderSnapshot
 
 
 @dataclass(frozen=True)
@@ -37,35 +36,13 @@ class LookedLeaves(LookedSame):
 
 
 @dataclass(frozen=True)
-class LeavesLoaded(SimpleEvent):
-    """The target has the partitions' rows, and all else up to the snapshot.
-
-    Attributes:
-        position, timeline: the snapshot's.
-        version: the target's.
-        rows: how many were loaded.
-    """
+class LeavesLoaded(CommittedUnderSnapshot):
+    """The rows of the partitions are replaced at the target, which has all else as well."""
 
     event = Event.LEAVES_LOADED
-    position: Lsn
-    timeline: int
-    version: int
-    rows: int
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(
-            table,
-            applied_through=self.position,
-            committed=self.position,
-            copied_at=self.position,
-            copied_on=self.timeline,
-            version=self.version,
-            rows=table.rows + self.rows,
-            load_leaves=(),
-            gone_bounds=(),
-            error=None,
-            deferred=False,
-        )
+        return replace(super().change(table, attempts), load_leaves=(), gone_bounds=())
 
 
 @dataclass(frozen=True)

@@ -130,14 +130,15 @@ class CopyPlanned(SimpleEvent):
 
 
 @dataclass(frozen=True)
-class CopyFinished(SimpleEvent):
-    """The copy is committed at the target.
+class CommittedUnderSnapshot(SimpleEvent):
+    """The target has what the source has under a snapshot.
 
     Attributes:
         position, timeline: the snapshot's.
+        version: the target's.
+        rows: how many were read.
     """
 
-    event = Event.COPY_FINISHED
     position: Lsn
     timeline: int
     version: int
@@ -145,15 +146,26 @@ class CopyFinished(SimpleEvent):
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(
-            table,
+            super().change(table, attempts),
             applied_through=self.position,
             committed=self.position,
             copied_at=self.position,
             copied_on=self.timeline,
             version=self.version,
+            rows=table.rows + self.rows,
+        )
+
+
+@dataclass(frozen=True)
+class CopyFinished(CommittedUnderSnapshot):
+    """The copy is committed at the target."""
+
+    event = Event.COPY_FINISHED
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            super().change(table, attempts),
             rows=self.rows,
-            error=None,
-            deferred=False,
             may_replace_foreign_target=False,
             predecessor_oids=(),
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
-from pgsluice.changes.net import NetChanges
+from pgsluice.changes.net import NetChanges, delete_rows
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, StagedChanges
@@ -15,6 +17,7 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_tests import (
     KEYLESS,
+    TABLE,
     SinkTests,
     changes,
     identity,
@@ -127,6 +130,34 @@ class StagedChangesContract(SinkTests):
         assert again.skipped
         assert again.version == first.version
         assert self.sorted_rows(sink) == [row(1), row(2)]
+
+    def test_keys_are_those_of_the_rows_before_the_changes_that_are_staged(
+        self, sink: Sink
+    ) -> None:
+        """They are read while a task stages, to find the rows that it deletes."""
+        assert self.writer(sink).keys(("id",)) is None, "the table does not exist yet"
+        self.loaded(sink, row(1), row(2, 2, "two"), row(3))
+        t = changes()
+        t.delete({"id": 1})
+        t.update(row(7, 7, ABSENT), old={"id": 2})
+        self.writer(sink).apply(net(t), Lsn(110))
+        writer = self.writer(sink)
+        batches = writer.keys(("big", "id"))
+        if batches is None:
+            pytest.skip("the keys of this sink's tables cannot be read")
+
+        def deleting() -> Iterator[NetChanges]:
+            yield net(inserted(4))
+            for batch in batches:
+                read.extend(batch.to_pylist())
+                keys = pa.Table.from_batches([batch.select(["id"])])
+                yield delete_rows(keys, TABLE.schema, TABLE.key)
+
+        read: list[dict[str, object]] = []
+        staged = writer.stage_changes(deleting())
+        writer.commit_changes([staged], Lsn(120))
+        assert sorted((each["id"], each["big"]) for each in read) == [(3, "big"), (7, "two")]
+        assert self.rows(sink) == [row(4)]
 
     def test_two_attempts_to_commit_at_once_are_one(self, sink: Sink) -> None:
         self.loaded(sink, row(1))

@@ -1,0 +1,91 @@
+"""What outlives the run that began some copies: their snapshot, and the journal of what is staged.
+
+A long copy has its snapshot kept by a process of its own, and what its tasks have staged is in a
+journal. So a run that was killed is followed by one that goes on with it (ADR 0029).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pgsluice.copy import CopyJournal, TableCopy
+from pgsluice.errors import SourceUnreachable
+from pgsluice.failpoints import failpoint
+from pgsluice.snapshots import Snapshot, SnapshotFile
+from pgsluice.snapshots.ranges import PORTION_BYTES
+from pgsluice.spool.layout import copy_files
+
+logger = logging.getLogger(__name__)
+
+KEPT_FROM_BYTES = 4 * PORTION_BYTES
+KEPT_FROM_S = 10.0
+"""Copies that are worth a keeper: what smaller ones have staged is soon staged again, and meanwhile
+their slot keeps little WAL. With ``copy_rate``, small ones may last, too."""
+
+Kept = tuple[Snapshot, CopyJournal]
+"""A snapshot, under the name that its keeper gave it, and the journal of its copies."""
+
+
+class KeptCopies:
+    """The kept snapshot and the journal of one round of copies.
+
+    Args:
+        folder: the subscription's.
+        number: of the round; it names the files.
+    """
+
+    def __init__(self, folder: Path, number: int) -> None:
+        snapshot, journal = copy_files(number)
+        self._file = SnapshotFile(folder / snapshot)
+        self._journal_path = folder / journal
+
+    def begun_before(self) -> Kept | None:
+        """What an earlier run has kept; None: nothing."""
+        snapshot = self._file.snapshot()
+        if snapshot is None:
+            return None
+        journal = CopyJournal(self._journal_path, snapshot)
+        journal.read()
+        return snapshot, journal
+
+    def keep(self, dsn: str, snapshot: Snapshot, let_go: Callable[[], None]) -> Kept | None:
+        """Have a snapshot kept by a process of its own, and begin its journal.
+
+        Args:
+            snapshot: which somebody else still holds.
+            let_go: ends what holds it.
+
+        Returns:
+            None: it cannot be kept.
+        """
+        try:
+            kept = self._file.keep(dsn, snapshot)
+        except SourceUnreachable as error:
+            logger.warning("%s: after an interruption, the copies begin again", error.what)
+            return None
+        let_go()
+        failpoint("copy.kept")
+        journal = CopyJournal(self._journal_path, kept)
+        journal.begin()
+        return kept, journal
+
+    def still_needed(self) -> None:
+        """Have the snapshot kept for another while."""
+        self._file.still_needed()
+
+    def release(self) -> None:
+        """Have the keeper end, and forget what is staged."""
+        self._file.release()
+        self._journal_path.unlink(missing_ok=True)
+
+
+def are_worth_keeping(copies: Sequence[TableCopy], copy_rate: float | None) -> bool:
+    """Whether copies are so long that their snapshot is kept.
+
+    Args:
+        copy_rate: how many bytes are read in a second, at most.
+    """
+    size = sum(copy.size_bytes for copy in copies)
+    return size >= KEPT_FROM_BYTES or (copy_rate is not None and size >= KEPT_FROM_S * copy_rate)

@@ -1,0 +1,66 @@
+"""Copies that replace rows of some partitions only, at targets that keep all other rows.
+
+Before such rows are read, the target is brought to the snapshot's position (ADR 0034).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from pgsluice.copy import TableCopy
+from pgsluice.errors import Failure
+from pgsluice.lsn import Lsn
+from pgsluice.subscription.copy_plan import SourceTables
+from pgsluice.subscription.copy_results import is_planned
+from pgsluice.subscription.leaf_events import LeavesFailed
+from pgsluice.subscription.leaf_plan import portions_of_partitions
+from pgsluice.subscription.lifecycle import Event
+from pgsluice.subscription.tables import SubscriptionTables
+
+CatchUp = Callable[[Collection[int], Lsn, Callable[[], bool]], Mapping[int, Failure]]
+"""Applies to some tables what is committed up to a position, and says of which that failed."""
+
+
+def plan_partitions(
+    tables: SubscriptionTables, copies: Sequence[TableCopy], source: SourceTables
+) -> list[TableCopy]:
+    """Have copies of partitions read only these; where that cannot be, the table is copied.
+
+    Returns:
+        the copies that are made now.
+    """
+    planned = []
+    for copy in copies:
+        if copy.work.replaces_partitions:
+            oid, record = copy.work.facts.oid, tables.get(copy.work.facts.oid)
+            known = "" if record is None else record.fingerprint
+            in_snapshot = source.fingerprints.get(oid)
+            portions = portions_of_partitions(copy.work, copy.portions, known, in_snapshot)
+            if portions is None:
+                tables.apply(oid, Event.LEAVES_GIVEN_UP)
+                continue
+            copy.portions = portions
+        planned.append(copy)
+    return planned
+
+
+def bring_to(
+    position: Lsn,
+    tables: SubscriptionTables,
+    copies: Sequence[TableCopy],
+    catch_up: CatchUp,
+    is_stopping: Callable[[], bool],
+) -> list[TableCopy]:
+    """Bring the targets that get partitions' rows to the snapshot's position.
+
+    Returns:
+        the copies that go on: not those of tables of which that failed.
+    """
+    oids = [copy.work.facts.oid for copy in copies if copy.work.replaces_partitions]
+    failures = catch_up(oids, position, is_stopping) if oids else {}
+    with tables.changing():
+        for copy in copies:
+            failure = failures.get(copy.work.facts.oid)
+            if failure is not None and is_planned(tables.get(copy.work.facts.oid), copy.work):
+                tables.apply(copy.work.facts.oid, LeavesFailed(failure))
+    return [copy for copy in copies if copy.work.facts.oid not in failures]
