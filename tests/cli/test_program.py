@@ -124,6 +124,25 @@ def test_help_is_whole_on_a_narrow_terminal(
     assert not [line for line in short.out.splitlines() if re.search(r"[^\]]\.\.\.$", line)]
 
 
+def test_usage_lines_have_the_usual_form(pgsluice: Command) -> None:
+    """A required argument by its name, others in brackets."""
+    usages = [pgsluice(command, "-h").out.partition("\n")[0] for command in sorted(COMMANDS)]
+    assert usages == [
+        "Usage: pgsluice capture [OPTIONS] CONFIG",
+        "Usage: pgsluice check [OPTIONS] CONFIG",
+        "Usage: pgsluice copy [OPTIONS] CONFIG TABLE",
+        "Usage: pgsluice decode [OPTIONS] FILE",
+        "Usage: pgsluice demo [OPTIONS]",
+        "Usage: pgsluice describe [OPTIONS] CONFIG [PUB]",
+        "Usage: pgsluice drop [OPTIONS] CONFIG",
+        "Usage: pgsluice explain [OPTIONS] CONFIG TABLE",
+        "Usage: pgsluice init [OPTIONS] [CONFIG]",
+        "Usage: pgsluice run [OPTIONS] CONFIG",
+        "Usage: pgsluice status [OPTIONS] CONFIG",
+        "Usage: pgsluice verify [OPTIONS] CONFIG [TABLE]...",
+    ]
+
+
 def test_the_module_can_be_run() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pgsluice", "--version"], capture_output=True, text=True, check=True

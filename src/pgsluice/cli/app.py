@@ -31,6 +31,7 @@ from pgsluice.cli import (
 )
 from pgsluice.cli.options import DebugOption, Invocation
 from pgsluice.cli.signals import INTERRUPTED, end_on_signals
+from pgsluice.cli.usage import Command
 from pgsluice.errors import PgsluiceError
 from pgsluice.hints import with_config
 from pgsluice.shown import log_to_stderr, shown_lines
@@ -68,18 +69,21 @@ def program(
         typer.echo(context.get_help())
 
 
-app.command()(init.init)
-app.command()(demo.demo)
-app.command()(check.check)
-app.command()(run.run)
-app.command()(capture.capture)
-app.command()(status.status)
-app.command()(describe.describe)
-app.command()(explain.explain)
-app.command()(decode.decode)
-app.command()(copy.copy)
-app.command()(verify.verify)
-app.command()(drop.drop)
+for _command in (
+    init.init,
+    demo.demo,
+    check.check,
+    run.run,
+    capture.capture,
+    status.status,
+    describe.describe,
+    explain.explain,
+    decode.decode,
+    copy.copy,
+    verify.verify,
+    drop.drop,
+):
+    app.command(cls=Command)(_command)
 
 
 def main() -> None:

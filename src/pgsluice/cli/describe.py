@@ -22,7 +22,7 @@ def describe(
     config: ConfigArgument,
     publication: Annotated[
         str | None,
-        typer.Argument(metavar="[PUB]", help="only this publication", show_default=False),
+        typer.Argument(metavar="PUB", help="only this publication", show_default=False),
     ] = None,
     debug: DebugOption = False,
 ) -> None:

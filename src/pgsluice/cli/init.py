@@ -25,7 +25,7 @@ _TARGET = "lake/{schema}/{table}"
 
 
 def init(
-    config: Annotated[Path, typer.Argument(metavar="[CONFIG]", help="the file to write")] = Path(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="the file to write")] = Path(
         "pgsluice.toml"
     ),
     dsn: Annotated[

@@ -25,7 +25,7 @@ def verify(
     config: ConfigArgument,
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="schema.table, or table in public; default: all"),
+        typer.Argument(metavar="TABLE", help="schema.table, or table in public; default: all"),
     ] = None,
     subscription: Annotated[
         str | None,
