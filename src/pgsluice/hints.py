@@ -25,6 +25,22 @@ def copy_again(title: str) -> str:
     return f"pgsluice copy {CONFIG} {shlex.quote(shown(title))}"
 
 
+def for_query(text: str, slot: str, spool: object) -> str:
+    """The text for the user of a Spark query, who has no configuration.
+
+    Args:
+        slot, spool: the query's slot, and the folder of its spool.
+    """
+    drop = f"drop the slot {slot} on the server and delete the folder {shown(str(spool))}"
+    return (
+        text.replace(COPY_ALL_AGAIN, f"{drop}, set another checkpointLocation, and start again")
+        .replace(f"`pgsluice drop {CONFIG}`", drop)
+        .replace(f"`pgsluice check {CONFIG}`", f"`pgsluice init` and `pgsluice check {CONFIG}`")
+        .replace("[source] publications", "the option publication_names")
+        .replace("publications of [source]", "publications of the option publication_names")
+    )
+
+
 def with_config(text: str, config: str) -> str:
     """The text with the configuration's file in each of its commands."""
     return _COMMAND.sub(lambda match: f"{match[1]} {shlex.quote(config)}", text)

@@ -150,6 +150,20 @@ def test_columns_that_differ_only_in_case(
     assert "error   column names: public.c: A and a differ only in case" in outcome.out
 
 
+def test_settings_that_name_tables_and_columns_which_are_not_sent(
+    shop: Database, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    path = write_config(shop.dsn)
+    path.write_text(
+        f'{path.read_text()}\nkey = {{ "public.logs" = ["id"], "public.t" = ["nr"] }}\n'
+    )
+    outcome = pgsluice("check", path)
+    assert outcome.code == 0
+    assert '"key" names the table public.logs, which is not sent: it has no effect' in outcome.out
+    assert "→ did you mean public.log?" in outcome.out
+    assert '"key" names nr, which is no column of public.t: it has no effect' in outcome.out
+
+
 def test_full_without_a_key(shop: Database, pgsluice: Command, write_config: WriteConfig) -> None:
     shop.execute("ALTER TABLE log REPLICA IDENTITY FULL")
     outcome = pgsluice("check", write_config(shop.dsn))

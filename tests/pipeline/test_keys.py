@@ -30,9 +30,15 @@ SHAPES = """
 
 @pytest.mark.pg(">= 18")
 def test_keys_of_many_types_and_shapes_of_tables(
-    database: MakeDatabase, pipeline: MakePipeline, capsys: pytest.CaptureFixture[str]
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Copied and streamed; also with the filters and lists of both sides, and a temporal key."""
+    """Copied and streamed; also with the filters and lists of both sides, and a temporal key.
+
+    A key for a table that is not sent is a warning.
+    """
     one = pipeline(shop := database())
     kinds = [kind for kind in KEY_TYPES if kind.name in KEYS]
     shop.execute(
@@ -46,7 +52,7 @@ def test_keys_of_many_types_and_shapes_of_tables(
     )
     decimals = 'types = { "public.decimals.k" = "decimal(38,10)" }\n'
     one.write(
-        f'{decimals}key = {{ "public.raw_documents" = ["k"] }}\n'
+        f'{decimals}key = {{ "public.raw_documents" = ["k"], "public.order" = ["id"] }}\n'
         '[publications]\nfile = "own.sql"\n'
         '[[subscription]]\nname = "filtered"\npublications = ["own"]\n'
         'sink = { type = "delta", path = "filtered/{schema}/{table}" }'
@@ -61,6 +67,9 @@ def test_keys_of_many_types_and_shapes_of_tables(
     changes = {kind.name: kind.random_changes(1, 20) for kind in kinds}
     shop.execute(*(one for transactions in changes.values() for one in transactions[:10]))
     one.once()
+    (said,) = (text for text in caplog.messages if "which is not sent" in text)
+    assert said.startswith('lake: "key" names the table public.order, which is not sent\n')
+    assert said.endswith("→ did you mean public.orders?")
 
     shop.execute(
         *(one for transactions in changes.values() for one in transactions[10:]),

@@ -71,6 +71,26 @@ def test_an_option_that_differs_from_the_spools_is_refused(name: str) -> None:
     )
 
 
+def test_the_slot_and_publications_of_the_spool() -> None:
+    """Another one that a query names would have no effect."""
+    spool = SpoolIdentity.new(
+        system_identifier="7", timeline=1, database="shop", slot="shop",
+        publications=("p", "p_insert", "q"),
+    )  # fmt: skip
+    refuse_other_options(SourceOptions.parse({"spool": "/data/spool"}), spool)
+    right = {"spool": "/data/spool", "slot": "shop", "publication_names": "q, p"}
+    refuse_other_options(SourceOptions.parse(right), spool)
+    with pytest.raises(ConfigError) as info:
+        refuse_other_options(SourceOptions.parse({**right, "slot": "shopp"}), spool)
+    assert info.value.what == "option slot is shopp; the spool /data/spool belongs to slot shop"
+    assert "configuration" not in info.value.hint
+    with pytest.raises(ConfigError) as info:
+        refuse_other_options(SourceOptions.parse({**right, "publication_names": "p"}), spool)
+    assert info.value.what == (
+        "option publication_names is p; the spool /data/spool is written with publications = p, q"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "namespace", "name"),
     [

@@ -367,12 +367,13 @@ def test_the_parts_of_a_large_transaction_are_tasks_of_their_own(
     assert shown == [(1, 0), (2, 0), (3, 1), (4, 2), (5, 3), (6, 4), (7, 0)]
 
 
-def test_tables_can_be_left_out(spool_maker: SpoolMaker) -> None:
+def test_tables_can_be_left_out(spool_maker: SpoolMaker, caplog: pytest.LogCaptureFixture) -> None:
+    """A name that no table has may be a typo, and is said."""
     other = relation(OID + 1, "other", [("id", INT4)])
     spool_maker.segment([*orders(1), other, Insert(OID + 1, TupleData.of("2"))])
     options = {"spool": str(spool_maker.path)}
     for excluded, expected in (
-        ('public.orders, public."Nothing"', ["other"]),
+        ("public.orders, public.othr", ["other"]),
         ("public.other", ["orders"]),
     ):
         source = PgoutputDataSource({**options, "exclude_tables": excluded})
@@ -380,6 +381,9 @@ def test_tables_can_be_left_out(spool_maker: SpoolMaker) -> None:
         (task,) = reader.partitions()
         tables = [name for batch in reader.read(task) for name in batch.column("table").to_pylist()]
         assert tables == expected
+    assert caplog.messages == [
+        "option exclude_tables: no table is called public.othr; did you mean public.other?"
+    ]
 
 
 def test_columns_that_are_not_asked_for_are_not_decoded(spool_maker: SpoolMaker) -> None:

@@ -138,9 +138,10 @@ def _ready(config: Config) -> PreparedSource | None:
     spool = Spool.open(config.spool.path)
     if spool.identity.slot != config.source.slot:
         raise ForeignSource(
-            f"the spool {spool.path} belongs to slot {spool.identity.slot!r}, the configuration "
-            f"names {config.source.slot!r}",
-            hint="one spool a slot: choose another path, or the spool's slot",
+            f"the spool {spool.path} belongs to slot {spool.identity.slot!r}, not to "
+            f"{config.source.slot!r}",
+            hint=f"each slot has a spool of its own: name another folder, or set slot = "
+            f"{spool.identity.slot}",
         )
     start = spool.chain_start()
     return None if start is None else PreparedSource(spool, start.registered)
@@ -325,7 +326,7 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
     if slot.two_phase != two_phase:
         was, asked = str(slot.two_phase).lower(), str(two_phase).lower()
         raise SourceRefused(
-            f"slot {slot.name!r} was made with two_phase = {was}, the configuration says {asked}",
+            f"slot {slot.name!r} was made with two_phase = {was}, and {asked} is asked for",
             hint=f"set two_phase = {was}: a slot keeps it for life; for the other, `pgsluice "
             "drop CONFIG` and start again",
         )

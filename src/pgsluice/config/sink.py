@@ -62,6 +62,13 @@ class SinkConfig(Section):
         """
         return ()
 
+    def table_names(self) -> tuple[str, ...]:
+        """The tables, as ``schema.table``, that settings of the sink name.
+
+        ``pgsluice check`` and ``run`` say which of them are not sent.
+        """
+        return ()
+
     def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
         """What another setting of the sink would gain for a table; None: nothing is known of that.
 

@@ -40,6 +40,7 @@ from pgsluice.preflight.server import (
 from pgsluice.preflight.slot import check_slot, check_timeline
 from pgsluice.preflight.tables import (
     check_column_names,
+    check_configured_names,
     check_privileges,
     check_replica_identity,
     check_row_security,
@@ -65,6 +66,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     check_replica_identity,
     check_column_names,
     check_table_names,
+    check_configured_names,
     check_binary,
     check_messages,
     check_own_publications,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pgsluice.catalog.rights import TableRights, grants
+from pgsluice.config.configured_names import unknown_names
 from pgsluice.preflight.facts import PublishedTable, SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.shown import shown
@@ -99,6 +100,22 @@ def check_table_names(facts: SourceFacts) -> Iterator[Finding]:
                 "on some file systems they share one folder",
                 _RENAME,
             )
+
+
+def check_configured_names(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether settings of subscriptions name tables and columns that are sent."""
+    relations = facts.catalog.tables
+    sent = {oid for oid in facts.sent if oid in relations}
+    sent |= {above for oid in sent for above in relations[oid].ancestors}
+    tables = {
+        f"{table.namespace}.{table.name}": [column.name for column in table.columns]
+        for oid, table in relations.items()
+        if oid in sent
+    }
+    for subscription in facts.config.subscriptions:
+        for unknown in unknown_names(subscription, tables):
+            what = f'subscription "{subscription.name}": {unknown.what}: it has no effect'
+            yield warning("configuration", what, unknown.hint)
 
 
 def _list_rights(tables: Sequence[TableRights]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pgsluice.errors import ConfigError
+from pgsluice.spark.lookup import warn_of_unknown_exclusions
 from pgsluice.spark.options import SourceOptions
 from pgsluice.spark.reading import ChangePartition, RowReader, plan
 from pgsluice.spark.walsender_options import refuse_other_options
@@ -44,6 +45,7 @@ class PgoutputReader(DataSourceReader):
 
         reader = SpoolReader(self._options.spool)
         refuse_other_options(self._options, reader.spool.identity)
+        warn_of_unknown_exclusions(self._options)
         start = self._options.starting_lsn
         if start is None:
             start = reader.start()

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from pgsluice.capture import CaptureProcess, read_health
 from pgsluice.config import Config
-from pgsluice.errors import SlotInUse, SpoolBusy, SpoolError
+from pgsluice.errors import PgsluiceError, SlotInUse, SpoolBusy, SpoolError
 from pgsluice.events import CapturePhase
-from pgsluice.spark.walsender_options import refuse_other_options
+from pgsluice.hints import for_query
+from pgsluice.spark.options import DEFAULT_PUBLICATIONS, DEFAULT_SLOT
+from pgsluice.spark.walsender_options import refuse_other_options, refuse_other_slot
 from pgsluice.spool import Owner, Spool
 
 if TYPE_CHECKING:
@@ -35,18 +37,26 @@ class CaptureKeeper:
     Args:
         options: the query's options, with a ``dsn``.
         once: capture up to the server's current position and then end.
+
+    Raises:
+        ConfigError: the spool belongs to another slot than the query names.
     """
 
     def __init__(self, options: SourceOptions, *, once: bool = False) -> None:
         assert options.dsn is not None
         self._path = options.spool
         self._options = options
+        slot = options.slot
+        if Spool.exists(options.spool):
+            identity = Spool.open(options.spool).identity
+            refuse_other_slot(options, identity)
+            slot = identity.slot
         self._config = Config.model_validate(
             {
                 "source": {
                     "dsn": options.dsn,
-                    "slot": options.slot,
-                    "publications": options.publication_names,
+                    "slot": slot or DEFAULT_SLOT,
+                    "publications": options.publication_names or DEFAULT_PUBLICATIONS,
                     **options.walsender,
                 },
                 "spool": {"path": str(options.spool)},
@@ -81,6 +91,10 @@ class CaptureKeeper:
             # Another capture started first. Ours starts when that one has ended.
             self.close()
             self._next_check_at = now + _RETRY_INTERVAL_S
+        except PgsluiceError as error:
+            if error.hint:
+                error.hint = for_query(error.hint, self._config.source.slot, self._path)
+            raise
 
     def wait_for_spool(self) -> None:
         """Wait until the spool has a start position, which it gets when the slot is created.

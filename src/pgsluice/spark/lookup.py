@@ -6,6 +6,7 @@ carry the OIDs of its leaves, whose facts name the root.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -15,13 +16,14 @@ from pgsluice.columnar.definitions import (
     definition_after,
     definition_before,
 )
-from pgsluice.errors import ConfigError
+from pgsluice.errors import ConfigError, PgsluiceError
 from pgsluice.facts import RelationFacts
 from pgsluice.spark.options import SourceOptions, TableName
 from pgsluice.spool import SegmentInfo, Spool, SpoolReader
 from pgsluice.spool.block import FACTS_TAG, SegmentView
 from pgsluice.types import TypeOptions, resolve_type
 
+_LOG = logging.getLogger("pgsluice.spark")
 NEWEST_SEGMENTS = 64
 """How many of the newest segments are searched for a table before the server is asked."""
 
@@ -94,6 +96,47 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
         for column in facts.columns
         if not column.generated
     ]
+
+
+def warn_of_unknown_exclusions(options: SourceOptions) -> None:
+    """Log the names in ``exclude_tables`` that no table has: they may be typos.
+
+    The server says which tables there are, and the newest segments of the spool which there were.
+    """
+    if not options.exclude_tables:
+        return
+    from pgsluice.config.table_names import nearest_table
+
+    titles = _titles_in(SpoolReader(options.spool))
+    if options.dsn is not None:
+        try:
+            titles |= _titles_at(options.dsn)
+        except PgsluiceError:
+            return  # what needs the server says so
+    unknown = {str(table) for table in options.exclude_tables} - titles
+    for title in sorted(unknown) if titles else ():
+        hint = nearest_table(title, titles)
+        _LOG.warning("option exclude_tables: no table is called %s; %s", title, hint)
+
+
+def _titles_in(reader: SpoolReader) -> set[str]:
+    titles = set()
+    for info in reader.segments(reader.start())[-NEWEST_SEGMENTS:]:
+        for definition in (each for view in reader.views(info) for each in _definitions(view)):
+            relation, facts = definition.relation, definition.facts
+            if relation is not None:
+                titles.add(f"{relation.schema}.{relation.name}")
+            if facts is not None:
+                titles.add(f"{facts.root_namespace}.{facts.root_name}")
+    return titles
+
+
+def _titles_at(dsn: str) -> set[str]:
+    from pgsluice.catalog import user_tables
+    from pgsluice.replication import connect_sql, source_errors
+
+    with connect_sql(dsn) as connection, source_errors("looking for the excluded tables"):
+        return {f"{table.namespace}.{table.name}" for table in user_tables(connection)}
 
 
 def _newest(

@@ -59,6 +59,7 @@ OF_A_SNAPSHOT = (
     "json",
 )
 """Options of a table's snapshot, for which no spool is needed."""
+DEFAULT_SLOT = "pgsluice"
 DEFAULT_PUBLICATIONS = ("pgsluice",)
 COPY_WORKERS = 8
 LATER = ("publications_sql",)
@@ -125,6 +126,8 @@ class SourceOptions:
         exclude_tables: tables that envelope rows leave out.
         dsn: the server, for its catalog and for the query's own capture; None: only the spool
             is read.
+        slot: the spool's; None: not given.
+        publication_names: what the query's own capture asks the server for; None: not given.
         max_rows_per_batch: rows after which a batch takes no further segment.
         max_bytes_per_batch: bytes after which a batch takes no further segment.
         change_column_prefix: what the change columns' names begin with.
@@ -146,8 +149,8 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     exclude_tables: tuple[TableName, ...] = ()
     dsn: str | None = None
-    slot: str = "pgsluice"
-    publication_names: tuple[str, ...] = DEFAULT_PUBLICATIONS
+    slot: str | None = None
+    publication_names: tuple[str, ...] | None = None
     max_rows_per_batch: int = 1_000_000
     max_bytes_per_batch: int = 256 * 1024 * 1024
     change_column_prefix: str = "_"

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
+from pgsluice.spark.lookup import warn_of_unknown_exclusions
 from pgsluice.spark.options import SourceOptions
 from pgsluice.spark.reading import ChangePartition, RowReader, plan
 from pgsluice.spark.registration import Registration, begins_with_rows, tag_of
@@ -170,6 +171,7 @@ class PgoutputStreamReader(SpoolStreamReader):
             lock = subscription_lock(self._path, self._subscription, _LOCK_S)
             lock.acquire()
             self._lock = lock
+            warn_of_unknown_exclusions(self._options)
 
     def _identity(self) -> SpoolIdentity:
         identity = read_identity(self._path)

@@ -10,6 +10,7 @@ is it known which of the looks before count.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ import psycopg
 
 from pgsluice.catalog import CatalogChanges, FilterTexts, insert_lsn, tables_named, wal_timeline
 from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.config.configured_names import UnknownName, unknown_names
 from pgsluice.errors import ParkReason
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sinks import make_sink
@@ -27,6 +29,8 @@ from pgsluice.subscription.discovery import ReplicatedTable, source_tables
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.tables import SubscriptionTables
+
+logger = logging.getLogger(__name__)
 
 _LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
 """A look must not wait behind a migration; the next poll looks again."""
@@ -59,6 +63,7 @@ class CatalogLooks:
         self._changes = CatalogChanges()
         self._filters = FilterTexts()
         self._looked_for: object = None
+        self._unknown_names: frozenset[UnknownName] = frozenset()
         self._rewritten: Mapping[int, Mapping[int, int]] = {}
 
     def look(self) -> None:
@@ -137,6 +142,7 @@ class CatalogLooks:
                 timeline=timeline,
                 settled=self._settled(source, known),
             )
+            self._warn_of_unknown_names(source)
             names = names_to_find(self._tables.durable, source)
             found = tables_named(connection, names)
         with self._tables.changing():
@@ -150,6 +156,17 @@ class CatalogLooks:
                 if now is not None and now.is_active:
                     self.set_rules(table)
         return True
+
+    def _warn_of_unknown_names(self, source: Sequence[ReplicatedTable]) -> None:
+        """Log the names in settings that no table has, each once for as long as it is so."""
+        tables = {
+            f"{table.facts.namespace}.{table.facts.name}": [c.name for c in table.facts.columns]
+            for table in source
+        }
+        unknown = frozenset(unknown_names(self._subscription, tables))
+        for name in sorted(unknown - self._unknown_names, key=str):
+            logger.warning("%s: %s", self._subscription.name, name)
+        self._unknown_names = unknown
 
     def _settled(
         self, source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]

@@ -61,6 +61,10 @@ class DeltaSinkConfig(SinkConfig):
         why = "Spark's tasks share large batches, and write the Delta tables themselves"
         return (f'engine = "spark" has no effect: {why}',)
 
+    def table_names(self) -> tuple[str, ...]:
+        """Those of ``merge_tables``."""
+        return tuple(self.merge_tables)
+
     def why_unreachable(self) -> str | None:
         """Why the object store does not answer, or why a folder cannot have Delta tables."""
         if "://" not in self.path:

@@ -1,0 +1,73 @@
+"""Names of tables and columns in a subscription's settings that no table has.
+
+Such a setting does nothing. It may be a typo, or be meant for a table that is made later: so it is
+a warning, by ``pgsluice check`` and at a run's looks at the catalog, and no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from pgsluice.config.model import SubscriptionConfig
+from pgsluice.config.table_names import nearest_table
+from pgsluice.config.validation_errors import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownName:
+    """A name in a setting that no table or column has.
+
+    Attributes:
+        what: a sentence: which setting has which name.
+        hint: the nearest name, or some of those that exist.
+    """
+
+    what: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  → {self.hint}"
+
+
+def unknown_names(
+    subscription: SubscriptionConfig, tables: Mapping[str, Collection[str]]
+) -> Iterator[UnknownName]:
+    """The names in ``key``, ``types`` and the sink's settings that no table or column has.
+
+    Args:
+        tables: ``schema.table`` of each table that is sent -> its columns. Without any, something
+            else is wrong, and nothing is unknown.
+    """
+    if not tables:
+        return
+    for setting, title, column in _named(subscription, tables):
+        if title not in tables:
+            what = f'"{setting}" names the table {title}, which is not sent'
+            yield UnknownName(what, nearest_table(title, tables))
+        elif column is not None and column not in tables[title]:
+            near = nearest(column, tables[title])
+            hint = f"did you mean {near}?" if near else f"there are: {', '.join(tables[title])}"
+            yield UnknownName(f'"{setting}" names {column}, which is no column of {title}', hint)
+
+
+def _named(
+    subscription: SubscriptionConfig, tables: Mapping[str, Collection[str]]
+) -> Iterator[tuple[str, str, str | None]]:
+    """Each name, once: the setting, the table, and the column if it names one."""
+    for title, columns in subscription.key.items():
+        for column in columns:
+            yield "key", title, column
+    for name in subscription.types:
+        yield "types", *_table_and_column(name, tables)
+    for title in subscription.sink.table_names():
+        yield "sink", title, None
+
+
+def _table_and_column(name: str, tables: Mapping[str, Collection[str]]) -> tuple[str, str]:
+    """Divide ``schema.table.column``; each of these names may have dots itself."""
+    places = [index for index, character in enumerate(name) if character == "."]
+    ways = [(name[:index], name[index + 1 :]) for index in places]
+    has_table = [way for way in ways if way[0] in tables]
+    fitting = [way for way in has_table if way[1] in tables[way[0]]]
+    return [*ways, *has_table, *fitting][-1]

@@ -1,0 +1,55 @@
+"""Names in settings that no table has: a warning with the nearest name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pgsluice.config import Config, parse_config
+from pgsluice.config.configured_names import unknown_names
+
+TABLES = {"public.orders": ["id", "Total"], "a.b": ["c"], "a.b.c": ["d"]}
+
+
+def configured(more: str, sink: str = "") -> Config:
+    text = f"""
+[source]
+dsn = "host=db"
+[spool]
+path = "spool"
+[[subscription]]
+name = "lake"
+sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{sink} }}
+"""
+    return parse_config(text + more, Path("/etc/pgsluice.toml"))
+
+
+def said(config: Config, tables: dict[str, list[str]] = TABLES) -> list[str]:
+    return [str(name) for name in unknown_names(config.subscriptions[0], tables)]
+
+
+def test_names_that_tables_have_are_not_mentioned() -> None:
+    config = configured(
+        'key = { "public.orders" = ["id"] }\n'
+        'types = { "public.orders.Total" = "double", "a.b.c.d" = "double", "a.b.c" = "string" }',
+        ', merge_tables = { "public.orders" = "on_read" }',
+    )
+    assert said(config) == []
+
+
+def test_each_setting_with_names_says_which_are_unknown() -> None:
+    config = configured(
+        'key = { "public.ordrs" = ["id"], "public.orders" = ["idd"] }\n'
+        'types = { "public.orders.total" = "double", "elsewhere.x.c" = "double" }',
+        ', merge_tables = { "public.order" = "on_read" }',
+    )
+    assert said(config, {title: TABLES[title] for title in ("public.orders", "a.b")}) == [
+        '"key" names the table public.ordrs, which is not sent\n  → did you mean public.orders?',
+        '"key" names idd, which is no column of public.orders\n  → did you mean id?',
+        '"types" names total, which is no column of public.orders\n  → did you mean Total?',
+        '"types" names the table elsewhere.x, which is not sent\n  → there are: a.b, public.orders',
+        '"sink" names the table public.order, which is not sent\n  → did you mean public.orders?',
+    ]
+
+
+def test_nothing_is_unknown_while_no_table_is_sent() -> None:
+    assert said(configured('key = { "public.t" = ["id"] }'), {}) == []
