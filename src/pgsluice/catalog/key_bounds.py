@@ -1,8 +1,10 @@
 """Divides a table's rows by its primary key, as the server's statistics know it.
 
 Statistics may be old: the ranges then have different numbers of rows, but together they still
-have each row once. Keys whose order depends on a collation are left out: an index may be damaged
-there by an update of the operating system, and would hide rows from a range.
+have each row once. Only keys of the types in :data:`_TYPES`, of domains over them, and of enums are
+divided. The order of others depends on a collation, also inside of a composite type or of jsonb: an
+update of the operating system may damage their index, which then hides rows from a range. Or the
+operators are an extension's, which the session's empty ``search_path`` does not find.
 """
 
 from __future__ import annotations
@@ -15,6 +17,13 @@ import psycopg
 
 from pgsluice.sql import quote_identifier, quote_literal
 
+# fmt: off
+_TYPES = [
+    "bool", "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "uuid", "bytea", "bit",
+    "varbit", "pg_lsn", "date", "time", "timetz", "timestamp", "timestamptz", "interval", "inet",
+    "macaddr", "macaddr8",
+]
+# fmt: on
 # The first column of the primary key.
 _BOUNDS = """
 SELECT c.oid, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod),
@@ -23,10 +32,13 @@ FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisprimary
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+JOIN pg_catalog.pg_type d ON d.oid = a.atttypid
+JOIN pg_catalog.pg_type t ON t.oid = CASE d.typtype WHEN 'd' THEN d.typbasetype ELSE d.oid END
 JOIN pg_catalog.pg_stats s
   ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname
-WHERE c.oid = ANY (%s::oid[]) AND a.attcollation = 0
-  AND s.histogram_bounds IS NOT NULL AND NOT s.inherited
+WHERE c.oid = ANY (%s::oid[]) AND s.histogram_bounds IS NOT NULL AND NOT s.inherited
+  AND (t.typtype = 'e'
+       OR t.typname = ANY (%s) AND t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace)
 """
 
 
@@ -41,7 +53,7 @@ def key_ranges(
     Returns:
         the conditions by leaf; leaves without statistics of a key are left out.
     """
-    rows = connection.execute(_BOUNDS, [list(counts)]).fetchall() if counts else []
+    rows = connection.execute(_BOUNDS, [list(counts), _TYPES]).fetchall() if counts else []
     return {
         int(oid): conditions
         for oid, column, type_name, bounds in rows
