@@ -331,6 +331,23 @@ def test_the_servers_filters_and_lists(database: MakeDatabase, tmp_path: Path) -
     assert {row["id"] for row in one.rows("root")} == set(range(1, 12))
 
 
+@pytest.mark.pg(">= 15")
+def test_rows_that_the_server_cannot_send(database: MakeDatabase, tmp_path: Path) -> None:
+    """Its message names the table, and no value of a row."""
+    one = copier(
+        database(),
+        tmp_path,
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        """INSERT INTO t VALUES (1, '5a'), (2, 'a "secret"')""",
+        f"CREATE PUBLICATION {PUBLICATION} FOR TABLE t WHERE (decode(v, 'hex') <> '')",
+    )
+    result = one.copy_all()["t"]
+    assert isinstance(result, Failure)
+    assert result.remedy is Remedy.RETRY
+    words = 'copying public.t: invalid hexadecimal digit: "…" (SQLSTATE 22023)'
+    assert result.message.startswith(words)
+
+
 @pytest.mark.pg(">= 13")
 def test_a_parent_between_root_and_leaves_is_published_with_its_leaves_rows(
     database: MakeDatabase, tmp_path: Path

@@ -22,10 +22,12 @@ from pgsluice.errors import (
     ForeignSource,
     PgsluiceError,
     PublicationMissing,
+    Remedy,
     SlotInUse,
     SlotLost,
     SourceRefused,
     SourceUnreachable,
+    TableError,
 )
 from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.sql import quote_identifier
@@ -145,6 +147,10 @@ def refused_command(
     return SourceRefused(text, hint=hint, sqlstate=sqlstate)
 
 
+_OF_VALUES = ("22", "23", "P0")
+"""Classes of SQLSTATE whose messages may quote a value: data, constraints, functions of users."""
+
+
 def _is_broken(sqlstate: str | None) -> bool:
     """Whether the error is that of a connection that broke, or that the server ended."""
     return not sqlstate or sqlstate.startswith(("08", "57P"))
@@ -184,21 +190,38 @@ def source_errors(doing: str) -> Iterator[None]:
 
 
 @contextmanager
-def broken_sessions(doing: str) -> Iterator[None]:
-    """Turn the errors of a session that broke inside the block into SourceUnreachable.
+def table_errors(doing: str, table: str) -> Iterator[None]:
+    """Turn the errors of a session that reads a table into errors of pgsluice.
 
-    Other errors of statements stay psycopg's: they may be those of one table.
+    A session that broke is one for all tables; any other error may be that of one table: damaged
+    pages, bytes that are not of the encoding, a row filter that fails for a row.
 
     Args:
-        doing: what the block does; begins the message.
+        doing: what the block does; begins the message: ``copying public.orders``.
+
+    Raises:
+        SourceUnreachable: the session broke.
+        TableError: the server refused a statement; it is tried again.
     """
     try:
         yield
     except psycopg.Error as error:
-        if not _is_broken(error.sqlstate):
-            raise
         message = error.diag.message_primary or _first_line(str(error))
-        raise SourceUnreachable(f"{doing}: {message}", sqlstate=error.sqlstate) from error
+        if _is_broken(error.sqlstate):
+            raise SourceUnreachable(f"{doing}: {message}", sqlstate=error.sqlstate) from error
+        raise TableError(
+            f"{doing}: {_without_values(message, error.sqlstate)} (SQLSTATE {error.sqlstate})",
+            hint="the server cannot send the table's rows; its log says more",
+            remedy=Remedy.RETRY,
+            table=table,
+        ) from error
+
+
+def _without_values(message: str, sqlstate: str | None) -> str:
+    """A server's message without what it quotes, if that may be a row's value."""
+    if sqlstate is not None and sqlstate.startswith(_OF_VALUES):
+        return re.sub(r'".*"', '"…"', message)
+    return message
 
 
 def _grant(message: str, user: str, dbname: str) -> str | None:

@@ -42,7 +42,7 @@ from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.hints import copy_again
-from pgsluice.replication import broken_sessions, connect_sql
+from pgsluice.replication import connect_sql, table_errors
 from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
 from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
@@ -214,7 +214,7 @@ def read_rows(
         SourceUnreachable: no connection, or it broke.
     """
     with (
-        broken_sessions(f"copying {query.table}"),
+        table_errors(f"copying {query.table}", query.table),
         connect_sql(dsn, application=f"copy {query.table}") as connection,
     ):
         _import_snapshot(connection, snapshot, query, portion, lock_timeout_s or LOCK_TIMEOUT_S)
