@@ -120,6 +120,8 @@ def test_a_partition_detached_and_attached(each_server: EmbeddedServer, database
     assert set(before.attachments) == {_oid(db, name) for name in ("m", "l", "k")}
     assert len(before.listings) == len(_of(db, "m").listings) == 1  # the leaf's
     assert _of(db, "k").listings == frozenset()
+    leaf = _of(db, "l").attachments
+    assert leaf == {o: before.attachments[o] for o in (_oid(db, "l"), _oid(db, "m"))}
     assert _of(db, "parent").attachments == {}  # inheritance is no partitioning
     db.execute("ALTER TABLE k ADD CHECK (a = 2)", "GRANT SELECT ON k TO PUBLIC")
     assert replace(_of(db, "r"), written=before.written) == before
@@ -128,6 +130,8 @@ def test_a_partition_detached_and_attached(each_server: EmbeddedServer, database
     now, m = _of(db, "r"), _oid(db, "m")
     assert now.attachments.keys() == before.attachments.keys()
     assert {o for o in now.attachments if now.attachments[o] != before.attachments[o]} == {m}
+    later = _of(db, "l").attachments
+    assert {o for o in later if later[o] != leaf[o]} == {m}
 
 
 @pytest.mark.parametrize(

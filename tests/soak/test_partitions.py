@@ -1,7 +1,10 @@
-"""Partitions that come with rows are loaded alone (ADR 0034), while processes are killed.
+"""Partitions that come and go with rows are replaced alone (ADR 0034, ADR 0038), while processes
+are killed.
 
 ``PGSLUICE_PARTITION_ROWS`` says how many ids a partition takes (100,000); half of
-them have a row.
+them have a row. ``PGSLUICE_PARTITION_SECONDS`` says for how long partitions come and go (180).
+With ``PGSLUICE_SOAK_ENGINE=local``, the tasks of the second test run in this process, and nothing
+is killed.
 """
 
 from __future__ import annotations
@@ -11,15 +14,27 @@ import random
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
 
 import psycopg
 import pytest
 from tests.soak.report import Report
 from tests.support.chaos.late_leaves import LateLeaves
+from tests.support.chaos.partition_watch import PartitionWatch
+from tests.support.chaos.partitions import (
+    PartitionSession,
+    RowSession,
+    finish_detaching,
+    make_last_partitions,
+    make_tables,
+)
+from tests.support.chaos.sessions import Journal
 from tests.support.databases import Database
 from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.settling import Settling
 from tests.support.threads import beside
 
 from pgsluice.embedded import EmbeddedServer
@@ -179,3 +194,195 @@ def test_kills_while_partitions_are_loaded(
             "equal, and loaded alone: by publications of the server via root and not, and by one of"
             " pgsluice via root; by one that is not, each partition is a target of its own"
         )
+
+
+SECONDS = int(os.environ.get("PGSLUICE_PARTITION_SECONDS", "180"))
+_EVERY_S = 15
+"""Seconds from one kill to the next."""
+_PAUSES_S = 0.3, 2.0
+_WRITERS = 3
+_IS_LOCAL = os.environ.get("PGSLUICE_SOAK_ENGINE") == "local"
+_ALL_VICTIMS = ("driver", "jvm", "worker", "capture", "server", "worker")
+
+
+class Setting(NamedTuple):
+    """Who publishes the tables, and how the second subscription has them.
+
+    Attributes:
+        statements: make publications.
+        publications: those that the configuration names; empty: pgsluice makes them.
+        of_roots: what the second subscription's own publication sends under the names of roots.
+    """
+
+    statements: Sequence[str] = ()
+    publications: Sequence[str] = ()
+    of_roots: Sequence[str] = ("by_int", "two_levels")
+
+
+_SETTINGS_OF = {
+    "server": Setting(
+        (
+            (
+                "CREATE PUBLICATION for_roots FOR TABLE by_int, by_text"
+                " WITH (publish_via_partition_root)"
+            ),
+            "CREATE PUBLICATION for_leaves FOR TABLE by_date, two_levels",
+        ),
+        ("for_roots", "for_leaves"),
+    ),
+    "pgsluice": Setting(),
+}
+PUBLISHERS = {"server": "the server's", "pgsluice": "pgsluice's"}
+_ALL_ROOTS = ("by_int", "by_date", "by_text", "two_levels")
+
+
+def set_up(one: Pipeline, setting: Setting) -> None:
+    """All tables for one subscription, merged on write; for another one, merged on read, some
+    tables and the partitions of a third."""
+    one.database.execute(*setting.statements)
+    (one.folder / "publications.sql").write_text(
+        f"CREATE PUBLICATION our_roots FOR TABLE {', '.join(setting.of_roots)}"
+        " WITH (publish_via_partition_root = true);"
+        "CREATE PUBLICATION our_leaves FOR TABLE by_date"
+        " WITH (publish_via_partition_root = false)"
+    )
+    path = "ours/{schema}/{table}"
+    one.sink_options = ', merge = "on_write"'
+    one.write(
+        '[[subscription]]\nname = "ours"\npublications = ["our_roots", "our_leaves"]\n'
+        f'sink = {{ type = "delta", path = "{path}", merge = "on_read" }}\n'
+        '[publications]\nfile = "publications.sql"'
+    )
+    if setting.publications:
+        text = one.path.read_text()
+        managed = f'publications = ["{one.database.name}"]\ncatalog'
+        assert managed in text
+        names = ", ".join(f'"{name}"' for name in setting.publications)
+        one.path.write_text(text.replace(managed, f"publications = [{names}]\ncatalog"))
+
+
+def is_copied(watch: PartitionWatch, setting: Setting) -> bool:
+    """Whether the first copies have ended."""
+    return not (watch.is_behind("lake", _ALL_ROOTS) or watch.is_behind("ours", setting.of_roots))
+
+
+def kill_at_random(one: Pipeline, seconds: float, dice: random.Random) -> Counter[str]:
+    """Kill a process, or crash the server, again and again, and start what has ended."""
+    killed: Counter[str] = Counter()
+    ends_at = time.monotonic() + seconds
+    victims: list[str] = []
+    while (left := ends_at - time.monotonic()) > 0:
+        await_until(time.monotonic() + min(left, dice.uniform(0.5, 1.5) * _EVERY_S))
+        start_again(one)
+        victims = victims or dice.sample(_ALL_VICTIMS, len(_ALL_VICTIMS))
+        victim = victims.pop()
+        if victim == "server":
+            one.database.server.restart("immediate")
+            killed[victim] += 1
+        else:
+            killed[victim] += kill(one, victim, dice)
+        start_again(one)
+    return killed
+
+
+def await_end(one: Pipeline, watch: PartitionWatch, setting: Setting) -> list[str]:
+    """Until everything is seen and applied.
+
+    Returns:
+        the partitions that are targets of their own.
+    """
+    finish_detaching(one.database)
+    make_last_partitions(one.database, WIDTH)
+    leaves = [
+        name
+        for (name,) in one.database.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits"
+            " WHERE inhparent = 'by_date'::regclass ORDER BY 1"
+        )
+    ]
+    behind = ""
+
+    def is_seen() -> bool:
+        nonlocal behind
+        if not _IS_LOCAL:
+            start_again(one)
+        behind = watch.is_behind("lake", _ALL_ROOTS) or watch.is_behind(
+            "ours", [*setting.of_roots, *leaves]
+        )
+        return not behind
+
+    try:
+        one.wait_until(is_seen, timeout_s=180, why="all partitions are seen")
+    except pytest.fail.Exception as failure:
+        pytest.fail(f"{behind}\n{failure}")
+    Settling(one).await_settled()
+    return leaves
+
+
+@pytest.mark.parametrize(
+    ("version", "publisher"),
+    [(18, "server"), (14, "server"), (18, "pgsluice"), (12, "pgsluice")],
+    ids="{}".format,
+)
+def test_partitions_come_and_go(
+    version: int,
+    publisher: str,
+    pipeline: MakePipeline,
+    request: pytest.FixtureRequest,
+    seed: int,
+    report: Report,
+) -> None:
+    setting = _SETTINGS_OF[publisher]
+    what = f"partitions come and go, {PUBLISHERS[publisher]} publications, PostgreSQL {version}"
+    with (
+        EmbeddedServer(version, settings=_SETTINGS) as server,
+        report.row(what, seed) as row,
+        ExitStack() as running,
+    ):
+        shop = Database(server, "postgres")
+        make_tables(shop, WIDTH)
+        one = pipeline(shop)
+        set_up(one, setting)
+        dice, journal = random.Random(seed), Journal()
+        watch = PartitionWatch(one, ("lake", "ours"))
+        running.enter_context(beside(watch.until))
+        if _IS_LOCAL:
+            request.getfixturevalue("local_spark")
+            running.enter_context(one.live())
+        else:
+            one.start()
+        one.wait_until(lambda: is_copied(watch, setting), timeout_s=240, why="all is copied")
+        ended = threading.Event()
+        rows = [RowSession(shop, WIDTH, seed, number, ended) for number in range(_WRITERS)]
+        partitions = PartitionSession(shop, WIDTH, seed, journal, ended, _PAUSES_S)
+        for session in (*rows, partitions):
+            session.start()
+        try:
+            if _IS_LOCAL:
+                await_until(time.monotonic() + SECONDS)
+                killed = Counter[str]()
+            else:
+                killed = kill_at_random(one, SECONDS, dice)
+        finally:
+            ended.set()
+            for session in (*rows, partitions):
+                session.join()
+        (one.folder / "journal.txt").write_text("\n".join(journal.entries))
+        leaves = await_end(one, watch, setting)
+        one.assert_equal(*_ALL_ROOTS)
+        one.assert_equal(*setting.of_roots, *leaves, lake="ours")
+        row["figures"] = (
+            f"{SECONDS} s; {len(_ALL_ROOTS)} partitioned tables, {WIDTH:,} ids a partition;"
+            f" {sum(session.transactions for session in rows):,} transactions;"
+            f" partitions: {_counted(partitions.changes)}; SIGKILL to {_counted(killed)}"
+        )
+        replaced, copied = watch.replaced.total(), watch.copied.total()
+        assert replaced > copied, f"replaced alone: {watch.replaced}; copied: {watch.copied}"
+        row["shown"] = (
+            f"equal; rows of partitions alone were replaced {replaced}x, tables copied again"
+            f" {copied}x"
+        )
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}x" for name, count in sorted(counts.items()))

@@ -90,7 +90,7 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
         NONE,
         "- - - d d d -",
     ),
-    (Event.RENAMED_WITHOUT_TARGET, Renamed(("s", "n")), NONE, "- - - - i i -"),
+    (Event.RENAMED_WITHOUT_TARGET, Renamed(("s", "n")), NONE, "- - - i i i -"),
     (Event.NOT_SENT, NotSent(), NONE, "- - u u f r u"),
     (Event.UNPUBLISHED, Event.UNPUBLISHED, NONE, "- - u u u u u"),
     (Event.PUBLISHED_AGAIN, PublishedAgain(), NONE, "- i . . i i ."),
@@ -174,6 +174,24 @@ def test_every_state(event: Event, happening: TableEvent, attempts: Attempts, ce
             assert not after.table.deferred
         if after.table.state is not state or event is Event.BATCH_APPLIED:
             assert after.attempts == NONE, "a change of state begins the count anew"
+
+
+@pytest.mark.parametrize(
+    ("event", "happening", "attempts", "cells"),
+    EXPECTED,
+    ids=[event.name for event, *_ in EXPECTED],
+)
+def test_the_partitions_to_replace_are_forgotten_with_state_d(
+    event: Event, happening: TableEvent, attempts: Attempts, cells: str
+) -> None:
+    """Else the copy of the table would be taken for a load of them."""
+    state = TableState.DATA_COPY
+    if cells.split()[STATES.index(state)] not in "-.":
+        waiting = replace(table(state), load_leaves=(7,), gone_bounds=("id > 5",))
+        after = next_state(state, waiting, attempts, happening).table
+        if after.state is not state:
+            assert (after.load_leaves, after.gone_bounds) == ((), ())
+            assert not after.replaces_partitions
 
 
 @pytest.mark.parametrize("remedy", list(Remedy))

@@ -83,3 +83,37 @@ def test_when_a_copy_ends_the_last_look_counts_only_up_to_its_snapshot(maker: Sp
         tables.keep_look(Lsn(looked_through))
         assert tables.finish_copy(1, finished(SNAPSHOT)).state is TableState.COPIED
         assert tables.durable.looked_through == counts
+
+
+def test_a_table_that_is_renamed_while_its_partitions_are_replaced_is_copied(
+    maker: SpoolMaker, database: MakeDatabase
+) -> None:
+    """Nothing is at the target of the new name that rows of partitions could come to."""
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    with connect_sql(shop.dsn) as connection:
+        (seen,) = source_tables(connection, ["p"])
+        known = TableRecord(
+            "public",
+            "t",
+            TableState.DATA_COPY,
+            fingerprint=seen.fingerprint.to_text(),
+            version=3,
+            committed=SNAPSHOT,
+            load_leaves=(7,),
+        )
+        tables = subscription(maker, seen.facts.oid, known)
+        shop.execute("ALTER TABLE t RENAME TO u")
+        look = CatalogLook(
+            connection,
+            IDENTITY,
+            source_tables(connection, ["p"]),
+            tables.record.tables,
+            TableOptions(),
+            has_rules=False,
+            wal_end=SNAPSHOT,
+            timeline=1,
+        )
+        look.apply(tables, lambda table: TableRecord("public", table.facts.name), copy_data=True)
+    renamed = tables.record.tables[seen.facts.oid]
+    assert (renamed.name, renamed.state, renamed.load_leaves) == ("u", TableState.INITIALISE, ())

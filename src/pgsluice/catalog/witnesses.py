@@ -39,7 +39,8 @@ class TableWitnesses:
 
     Attributes:
         attnums: how many attnums its columns have been given so far, dropped columns included.
-        attachments: partitions below it, at any depth -> xmin of their rows in pg_inherits.
+        attachments: it and those above it that are partitions, and all below it -> xmin of their
+            rows in pg_inherits.
         listings: the rows that put it, its ancestors or its partitions into the publications,
             as ``catalog:OID:xmin``; without those of partitions that the same publications send
             anyway, since they list a table above.
@@ -91,10 +92,11 @@ class CatalogWitnesses:
             waiting += self._children.get(child, ())
         below = {oid, *attachments}
         relations = set(below)
-        ancestor = oid
-        while ancestor in self._parents:
-            ancestor = self._parents[ancestor][0]
-            relations.add(ancestor)
+        partition = oid
+        while partition in self._parents:
+            parent, attachments[partition] = self._parents[partition]
+            relations.add(parent)
+            partition = parent
         namespaces = {self._relations[one][1] for one in relations if one in self._relations}
         listed = [one for one in relations if not self._is_listed_above(one)]
         keys = [("all", 0), *(("rel", one) for one in listed)]

@@ -73,7 +73,8 @@ class SourceFingerprint:
         truncates: the leaves of which the stream has every TRUNCATE; None: not known.
         types: parts of the columns' types (labels, attributes) -> their versions.
         listings: the rows that put it into the server's publications.
-        attachments: partitions below it -> xmin of their row in pg_inherits.
+        attachments: it and those above it that are partitions, and all below it -> xmin of their
+            row in pg_inherits.
         publications: the rows of the publications that list it, as ``OID:xmin``.
         row_types: the rows of row types, as ``OID:xmin``, where a schema is published.
         kept_logged: the leaves that the server does not let become UNLOGGED; None: not known.

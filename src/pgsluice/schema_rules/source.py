@@ -328,7 +328,7 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_lost_listings, "was out of a publication for a while"),
     (_has_resumed_leaves, "has a partition that was not sent for a while"),
     (_has_lost_leaves, "lost a partition"),
-    (_has_attached_leaves, "has a partition that was detached for a while"),
+    (_has_attached_leaves, "is a partition that was detached for a while, or has one"),
     (_has_filled_partitions, "got a partition that has rows"),
     (_has_leaves_of_unknown_rows, "got a partition, some of whose rows may be missing"),
 )

@@ -170,7 +170,8 @@ class TableRecord:
     @property
     def replaces_partitions(self) -> bool:
         """Does it wait for rows of some partitions, while the target keeps all others?"""
-        return bool(self.load_leaves or self.gone_bounds)
+        is_begun = self.state is TableState.DATA_COPY
+        return is_begun and bool(self.load_leaves or self.gone_bounds)
 
     @property
     def is_active(self) -> bool:

@@ -333,10 +333,11 @@ def _renamed(
     old_target = known.old_target if known.state is TableState.DATA_COPY else None
     if known.is_active and known.version >= 0 and may_move:
         old_target = OldTarget(known.namespace, known.name, known.copy_number, known.version)
+    has_rows = known.is_active or known.replaces_partitions
     return Renamed(
         new.target_name,
         new.target,
         predecessors,
         old_target,
-        keeps_state=not known.is_active or is_unwritten,
+        keeps_state=not has_rows or is_unwritten,
     )

@@ -65,10 +65,10 @@ def portions_of_partitions(
     if before is None or in_snapshot is None or _columns(before) != _columns(in_snapshot):
         return None
     came = _of_leaves(portions, work.leaves) if work.leaves else ()
-    if work.leaves and not came:
+    if came is None:
         return None
     if not work.gone_bounds:
-        return came
+        return came or ((Read(None, "false", 0),),)
     gone = any_of(work.gone_bounds)
     if work.is_gone is None or gone is None:
         return None
@@ -80,11 +80,12 @@ def _columns(fingerprint: SourceFingerprint) -> dict[int, str]:
     return {number: column.name for number, column in fingerprint.columns.items()}
 
 
-def _of_leaves(portions: Sequence[Portion], leaves: Collection[int]) -> tuple[Portion, ...]:
-    """What of a table's portions reads these leaves; empty if that cannot be told."""
+def _of_leaves(portions: Sequence[Portion], leaves: Collection[int]) -> tuple[Portion, ...] | None:
+    """What of a table's portions reads these leaves, without those that are gone by now, which the
+    next look finds; None if that cannot be told."""
     reads = [read for portion in portions for read in portion]
     if any(read.leaf is None for read in reads):
-        return ()
+        return None
     of_leaves = (
         tuple(read for read in portion if read.leaf is not None and read.leaf.oid in leaves)
         for portion in portions

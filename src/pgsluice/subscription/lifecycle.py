@@ -207,6 +207,7 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
             Event.ASSESSED: (_D, None),
             Event.NAME_CHANGED: (_D, None),
             Event.RENAMED_WITH_TARGET: (_D, None),  # again, before its rows were copied
+            Event.RENAMED_WITHOUT_TARGET: (_I, None),  # while only partitions were to be replaced
             Event.OLD_TARGET_COPIED: (_F, Effect.LOOK),
             Event.OLD_TARGET_UNUSABLE: (_I, None),
             Event.COPY_BEGUN: (_D, None),  # again: the attempt before failed or was cut off
@@ -318,6 +319,8 @@ def next_state(
         changed = event.change(table, attempts)
         if changed.state is not next_:  # most events are those of thousands of tables at rest
             changed = replace(changed, state=next_)
+    if next_ is not _D and (changed.load_leaves or changed.gone_bounds):
+        changed = replace(changed, load_leaves=(), gone_bounds=())
     if next_ is not state or kind is Event.BATCH_APPLIED:
         attempts = Attempts()
     elif kind in (Event.BATCH_FAILED_RETRY, Event.COPY_FAILED_RETRY):

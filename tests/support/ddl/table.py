@@ -924,6 +924,11 @@ OURS = (
     ours("ours via root truncate a leaf and a new partition", EQUAL, "TRUNCATE {t}_low",
         "CREATE TABLE {t}_late PARTITION OF {t} FOR VALUES FROM (5000) TO (6000)",
         "INSERT INTO {t} (id) VALUES (5001)"),
+    ours("ours by leaf detach change and attach", COPIED,
+        "ALTER TABLE {t} DETACH PARTITION {t}_low", "UPDATE {t}_low SET b = 'apart' WHERE id > 5",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_low FOR VALUES FROM (0) TO (1000)",
+        tables=("{t}_low",), absent=("{t}",),
+        statement="CREATE PUBLICATION {t} FOR TABLE {t} WITH (publish_via_partition_root = false)"),
     ours("ours via root add a default", ADDED, "ALTER TABLE {t} ADD c int DEFAULT 7"),
 )  # fmt: skip
 

@@ -1,0 +1,105 @@
+"""What becomes of partitioned tables: which were copied, and which got rows of partitions alone."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.support.databases import Database
+from tests.support.pipeline import Pipeline
+
+from pgsluice.errors import SpoolError
+from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.spool import TableRecord, find_record
+
+_PAUSE_S = 0.05
+_PARTITIONS = """
+WITH RECURSIVE below(root, oid, attached) AS (
+    SELECT c.oid, c.oid, NULL::bigint FROM pg_class c
+    WHERE c.relname = ANY (%s) AND c.relnamespace = 'public'::regnamespace
+    UNION ALL
+    SELECT b.root, i.inhrelid, i.xmin::text::bigint
+    FROM below b JOIN pg_inherits i ON i.inhparent = b.oid
+)
+SELECT r.relname::text, b.oid::bigint, b.attached, c.relfilenode::bigint, c.relkind = 'r'
+FROM below b JOIN pg_class r ON r.oid = b.root JOIN pg_class c ON c.oid = b.oid
+"""
+
+
+class Partitions(NamedTuple):
+    """Those of a table: OID -> xmin of its row in pg_inherits, and leaf -> file."""
+
+    attachments: dict[int, int]
+    files: dict[int, int]
+
+
+@dataclass
+class PartitionWatch:
+    """Watches the records of a run's subscriptions.
+
+    Attributes:
+        replaced: subscription and table -> how often only rows of partitions were replaced.
+        copied: subscription and table -> how often it was copied after its first copy.
+    """
+
+    one: Pipeline
+    subscriptions: Collection[str]
+    replaced: Counter[tuple[str, str]] = field(default_factory=Counter)
+    copied: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _seen: dict[tuple[str, int], TableRecord] = field(default_factory=dict)
+
+    def until(self, ended: threading.Event) -> None:
+        """Watch until the event."""
+        while not ended.wait(_PAUSE_S):
+            self.look()
+
+    def look(self) -> None:
+        """Compare the records with those before."""
+        for subscription in self.subscriptions:
+            for oid, table in self.tables(subscription).items():
+                if not table.is_active:
+                    continue
+                before = self._seen.get((subscription, oid), table)
+                self._seen[subscription, oid] = table
+                name = subscription, table.name
+                if table.copy_number != before.copy_number:
+                    self.copied[name] += table.copy_number - before.copy_number
+                elif table.copied_at != before.copied_at:
+                    self.replaced[name] += 1
+
+    def tables(self, subscription: str) -> Mapping[int, TableRecord]:
+        """A subscription's tables by OID."""
+        with suppress(SpoolError, FileNotFoundError):
+            record = find_record(self.one.spool, subscription)
+            return {} if record is None else record.tables
+        return {}
+
+    def is_behind(self, subscription: str, tables: Collection[str]) -> str:
+        """Why the last look that counts for tables is not the last one that there is to be; empty:
+        it is, all are active, and none is to be verified."""
+        now = _partitions(self.one.database, tables)
+        known = {table.name: table for table in self.tables(subscription).values()}
+        for name in tables:
+            table = known.get(name)
+            if table is None or not table.is_active or table.to_verify:
+                return f"{subscription}: {name} is {table}"
+            seen = SourceFingerprint.parse(table.fingerprint)
+            if seen is None or Partitions(seen.attachments, seen.filenodes) != now[name]:
+                return f"{subscription}: {name} has {now[name]}, known is {seen}"
+        return ""
+
+
+def _partitions(shop: Database, tables: Collection[str]) -> dict[str, Partitions]:
+    found = {name: Partitions({}, {}) for name in tables}
+    with shop.connect() as connection:
+        rows = connection.execute(_PARTITIONS, [list(tables)]).fetchall()
+    for name, oid, attached, file, is_leaf in rows:
+        if attached is not None:
+            found[name].attachments[oid] = attached
+        if is_leaf:
+            found[name].files[oid] = file
+    return found
