@@ -213,7 +213,8 @@ class ForeignSpool(SpoolError):
 class TableError(PgsluiceError):
     """Only one table is affected: it is parked, and the others go on; fact: ``table``.
 
-    The fact ``reason``, a :class:`ParkReason`, has the table taken up again when it has ended.
+    The fact ``reason``, a :class:`ParkReason`, has the table taken up again when it has ended. The
+    fact ``leaves`` has the work tried again at once, with the bounds of these partitions.
     """
 
     remedy = Remedy.PARK
@@ -258,6 +259,7 @@ class Failure:
         reason: of a table that is parked, if it has one that a look can see end.
         details: a traceback for the log, where the error was not expected; None otherwise.
         is_of_target: it waits for the target's store.
+        leaves: the partitions whose bounds the task needs to go on.
     """
 
     remedy: Remedy
@@ -265,6 +267,7 @@ class Failure:
     details: str | None = None
     reason: str | None = None
     is_of_target: bool = False
+    leaves: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
@@ -275,8 +278,8 @@ class Failure:
         """
         if isinstance(error, PgsluiceError):
             is_of_target = isinstance(error, TargetUnreachable)
-            reason = error.facts.get("reason")
-            return cls(error.remedy, str(error), reason=reason, is_of_target=is_of_target)
+            reason, leaves = error.facts.get("reason"), error.facts.get("leaves", frozenset())
+            return cls(error.remedy, str(error), None, reason, is_of_target, leaves)
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             message = f"{type(error).__name__}: {one_line(str(error))}"
             return cls(Remedy.WAIT, message, is_of_target=True)

@@ -180,14 +180,16 @@ def test_a_truncate_of_all_leaves_empties_the_table(maker: SpoolMaker, lake: Pat
     end = maker.segment([*announced, Truncate(leaves, 0), row])  # type: ignore[list-item]
     truncated = replace(work(end), oids=leaves)
 
-    def remedy(**known: Any) -> Remedy:
+    def failure(**known: Any) -> Failure:
         outcome = attempt(apply_tables(maker, lake).run, replace(truncated, **known))
         assert isinstance(outcome, Failure)
-        return outcome.remedy
+        return outcome
 
-    assert remedy(leaves=frozenset(leaves)) is Remedy.LOOK, "there may be a leaf since the look"
-    assert remedy(leaves=frozenset({*leaves, OID + 3}), looked_through=end) is Remedy.COPY
-    assert remedy(looked_through=end) is Remedy.COPY
+    looks = failure(leaves=frozenset(leaves))
+    assert (looks.remedy, looks.leaves) == (Remedy.LOOK, frozenset()), "a leaf may be new"
+    some = failure(leaves=frozenset({*leaves, OID + 3}), looked_through=end)
+    assert some.leaves == {*leaves}, "the bounds of the leaves are needed"
+    assert failure(looked_through=end).leaves == {*leaves}
     assert ids(lake) == [0]
     attempt(
         apply_tables(maker, lake).run,

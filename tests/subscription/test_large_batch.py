@@ -19,6 +19,7 @@ from tests.support.spools import INT4, OID, START, TEXT, SpoolMaker, relation
 from pgsluice.errors import Failure
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
+from pgsluice.row_filter import FilterColumn, FilterEvaluator, bind_row_filter, plan_filters
 from pgsluice.schema_rules import KnownColumns
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
@@ -62,6 +63,35 @@ def copied(task: ApplyTables) -> None:
     TableWriter(make_sink(task.sink), table, identity).load([batch], Lsn(START))
 
 
+LOW, HIGH = OID + 1, OID + 2
+BOUNDS = {LOW: f"id < {2 * COPIED}", HIGH: f"id >= {2 * COPIED}"}
+
+
+def announced_leaves() -> list[Any]:
+    """What the server sends before changes of two leaves of the table."""
+    columns = [("id", INT4), ("quantity", INT4), ("note", TEXT)]
+    messages: list[Any] = []
+    for oid in BOUNDS:
+        name = f"orders_{oid}"
+        messages.append(relation(oid, name, columns))
+        messages.append(FactsMessage(replace(FACTS, oid=oid, name=name)))
+    return messages
+
+
+def leaf_bounds() -> dict[int, FilterEvaluator]:
+    columns = [FilterColumn("id", INT4, -1, 0)]
+    return {leaf: plan_filters([bind_row_filter(text, columns)]) for leaf, text in BOUNDS.items()}
+
+
+def partitioned(work: TableWork) -> TableWork:
+    """The work of the table as the root of two leaves."""
+    leaves = frozenset(BOUNDS)
+    return replace(
+        work, oids=tuple(BOUNDS), leaves=leaves, looked_through=work.through,
+        leaf_bounds=leaf_bounds(),
+    )  # fmt: skip
+
+
 def work(through: Lsn) -> TableWork:
     start = Lsn(START)
     types = {column.name: (column.type_oid, column.typmod) for column in FACTS.columns}
@@ -71,9 +101,9 @@ def work(through: Lsn) -> TableWork:
     )  # fmt: skip
 
 
-def apply(task: ApplyTables, through: Lsn) -> TaskResult | Failure:
+def apply(task: ApplyTables, work: TableWork) -> TaskResult | Failure:
     """Apply the work, in a session of two cores."""
-    [(_, outcome)] = apply_works(lambda: cast("Any", LocalSession()), task, [work(through)])
+    [(_, outcome)] = apply_works(lambda: cast("Any", LocalSession()), task, [work])
     return outcome
 
 
@@ -124,9 +154,14 @@ def tasks(maker: SpoolMaker, folder: Path) -> list[ApplyTables]:
 
 
 class Shop:
-    """The source's rows, and random changes of them as the server sends them."""
+    """The source's rows, and random changes of them as the server sends them.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        is_partitioned: the table has two leaves.
+    """
+
+    def __init__(self, seed: int, *, is_partitioned: bool = False) -> None:
+        self.is_partitioned = is_partitioned
         self.random = random.Random(seed)
         self.moves = 4 * (seed % 2)
         self.live = set(range(COPIED))
@@ -137,26 +172,40 @@ class Shop:
 
     def _change(self) -> Message:
         self.sequence += 1
+        truncates = 1 if self.is_partitioned else 0
         kind = self.random.choices(
-            ["insert", "update", "unchanged", "move", "delete", "truncate"],
-            [5, 3, 4, self.moves, 3, 0.2],
+            ["insert", "update", "unchanged", "move", "delete", "truncate", "truncate leaf"],
+            [5, 3, 4, self.moves, 3, 0.2, truncates],
         )[0]
         if kind == "truncate":
             self.live.clear()
-            return Truncate((OID,), 0)
+            return Truncate(tuple(BOUNDS) if self.is_partitioned else (OID,), 0)
+        if kind == "truncate leaf":
+            leaf = self.random.choice([*BOUNDS])
+            self.live = {id_ for id_ in self.live if self._oid(id_) != leaf}
+            return Truncate((leaf,), 0)
         if kind == "insert" or not self.live:
-            return Insert(OID, self._row(self._free()))
+            id_ = self._free(range(4 * COPIED))
+            return Insert(self._oid(id_), self._row(id_))
         id_ = self.random.choice(sorted(self.live))
+        oid = self._oid(id_)
         if kind == "delete":
             self.live.discard(id_)
-            return Delete(OID, self._key(id_))
-        if kind == "move":
+            return Delete(oid, self._key(id_))
+        near = [i for i in range(4 * COPIED) if self._oid(i) == oid]
+        if kind == "move" and not self.live.issuperset(near):
             self.live.discard(id_)
-            return Update(OID, self._key(id_), self._row(self._free(), UNCHANGED))
-        return Update(OID, None, self._row(id_, UNCHANGED if kind == "unchanged" else None))
+            return Update(oid, self._key(id_), self._row(self._free(near), UNCHANGED))
+        return Update(oid, None, self._row(id_, UNCHANGED if kind == "unchanged" else None))
 
-    def _free(self) -> int:
-        id_ = self.random.choice([i for i in range(4 * COPIED) if i not in self.live])
+    def _oid(self, id_: int) -> int:
+        """The relation that has a row; an UPDATE does not take it to another leaf."""
+        if not self.is_partitioned:
+            return OID
+        return LOW if id_ < 2 * COPIED else HIGH
+
+    def _free(self, among: Sequence[int]) -> int:
+        id_ = self.random.choice([i for i in among if i not in self.live])
         self.live.add(id_)
         return id_
 
@@ -169,28 +218,33 @@ class Shop:
         )
 
 
+@pytest.mark.parametrize("is_partitioned", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_pieces_leave_what_the_whole_batch_leaves(
-    maker: SpoolMaker, tmp_path: Path, seed: int
+    maker: SpoolMaker, tmp_path: Path, seed: int, is_partitioned: bool
 ) -> None:
-    shop = Shop(seed)
+    """A TRUNCATE of one leaf takes only the rows of that leaf."""
+    shop = Shop(seed, is_partitioned=is_partitioned)
     announced: Sequence[Any] = [ORDERS, FactsMessage(FACTS)]
+    if is_partitioned:
+        announced = announced_leaves()
     maker.segment([*announced, *shop.changes(20)], shop.changes(5))
     end = maker.in_parts([[*announced, *shop.changes(15)], shop.changes(15)])
+    wanted = partitioned(work(end)) if is_partitioned else work(end)
     at_once, *in_pieces = tasks(maker, tmp_path)
     copied(at_once)
-    expected = apply(at_once, end)
+    expected = apply(at_once, wanted)
     assert isinstance(expected, TaskResult)
     rows = rows_of(at_once)
     assert {row["id"] for row in rows} == shop.live
     for task in in_pieces:
         copied(task)
-        done = apply(task, end)
+        done = apply(task, wanted)
         assert isinstance(done, TaskResult), done
         assert rows_of(task) == rows
         assert (done.committed, done.changes) == (expected.committed, expected.changes)
         assert done.version == expected.version, "it is one commit"
-        again = apply(task, end)
+        again = apply(task, wanted)
         assert isinstance(again, TaskResult)
         assert again.skipped
         assert not task.staging_path or not Path(task.staging_path).exists()

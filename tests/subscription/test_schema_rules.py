@@ -364,13 +364,15 @@ def test_rows_of_partitions_that_are_gone_are_replaced_if_their_bounds_are_known
     of_8 = frozenset({"8:update", "8:delete"})
     known = replace(BEFORE, key=("id",), bounds={7: "id < 9", 8: "id >= 9"})
     now: dict[str, Any] = {"filenodes": {8: 100}, "key": ("id",), "lacking": of_8}
-    assert look(known, **now) == ReplacePartitions(gone=("id < 9",))
-    assert look(known, **{**now, "filenodes": {}}) == ReplacePartitions(gone=("id < 9", "id >= 9"))
+    assert look(known, **now) == ReplacePartitions(gone={7: "id < 9"})
+    assert look(known, **{**now, "filenodes": {}}) == ReplacePartitions(
+        gone={7: "id < 9", 8: "id >= 9"}
+    )
     came = {**now, "filenodes": {8: 100, 9: 1, 10: 1}}
-    assert look(known, came_empty={10}, **came) == ReplacePartitions({9}, ("id < 9",))
-    assert look(known, came_empty={9, 10}, **came) == ReplacePartitions(gone=("id < 9",))
+    assert look(known, came_empty={10}, **came) == ReplacePartitions({9}, {7: "id < 9"})
+    assert look(known, came_empty={9, 10}, **came) == ReplacePartitions(gone={7: "id < 9"})
     truncated = {"key": ("id",), "filenodes": {7: 101, 8: 100}, "truncates": frozenset({8})}
-    assert look(known, fresh={7}, **truncated) == ReplacePartitions(gone=("id < 9",))
+    assert look(known, fresh={7}, **truncated) == ReplacePartitions(gone={7: "id < 9"})
     assert isinstance(look(known, **truncated), Verify)  # VACUUM FULL, more likely
     assert look(known, key=("id",), filenodes={7: 100, 8: 101}, fresh={8}) == Same()  # it is sent
     for other in ({"rules": "f2"}, {"key": ()}, {"attachments": {7: 5, 8: 9}}):

@@ -40,10 +40,13 @@ class LeafBound:
         condition: SQL that is true for these rows of the table, and for no other one, if none of
             its columns is NULL.
         columns: the names of the columns that the condition names.
+        is_fixed: no other partition that comes or goes changes the condition. That of a default
+            partition does change.
     """
 
     condition: str
     columns: frozenset[str]
+    is_fixed: bool = True
 
 
 class _Partition(NamedTuple):
@@ -129,7 +132,8 @@ def _all_of(bounds: Sequence[LeafBound]) -> LeafBound:
     if len(bounds) == 1:
         return bounds[0]
     condition = " AND ".join(f"({bound.condition})" for bound in bounds)
-    return LeafBound(condition, frozenset[str]().union(*(bound.columns for bound in bounds)))
+    columns = frozenset[str]().union(*(bound.columns for bound in bounds))
+    return LeafBound(condition, columns, all(bound.is_fixed for bound in bounds))
 
 
 def _bounds_below(
@@ -152,7 +156,7 @@ def _bounds_below(
             is_known = known and len(known) == len(others)
             conditions[oid] = f"NOT ({' OR '.join(f'({each})' for each in known)})" * bool(is_known)
     return {
-        oid: LeafBound(condition, frozenset(columns)) if condition else None
+        oid: LeafBound(condition, frozenset(columns), oid in others) if condition else None
         for oid, condition in conditions.items()
     }
 

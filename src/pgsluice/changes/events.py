@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgsluice.changes.truncates import Place, truncated_leaves
 from pgsluice.columnar.changes import (
     DELETE,
-    TRUNCATE,
     UPDATE,
     Bytes,
     Int64s,
@@ -34,9 +34,6 @@ from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.schema_rules import copied_again, raise_unless_possible, reconcile_target
 from pgsluice.sql import quote_title
-
-Place = tuple[int, int]
-"""A change's position and ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +169,6 @@ class _Part:
             _old_key(run, column_indexes[name], name, schema.field(name).type) for name in key
         ]
         return cls(columns, pool.new_rows, absent, old_keys, old_count)
-
-
-def truncated_leaves(runs: Iterable[RelationChanges]) -> dict[Place, set[int]]:
-    """Where leaves of a partitioned table were truncated -> which: all of one statement."""
-    truncated: dict[Place, set[int]] = {}
-    for run in runs:
-        if run.facts is None or run.facts.root_oid == run.relation.oid:
-            continue
-        for index in np.flatnonzero(run.actions == TRUNCATE).tolist():
-            place = int(run.positions[index]), int(run.ordinals[index])
-            truncated.setdefault(place, set()).add(run.relation.oid)
-    return truncated
 
 
 def _check_truncates(run: RelationChanges, truncates: Collection[Place]) -> None:

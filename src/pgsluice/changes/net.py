@@ -26,8 +26,9 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.events import Events, Place, first_places, join_runs
+from pgsluice.changes.events import Events, first_places, join_runs
 from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
+from pgsluice.changes.truncates import Place
 from pgsluice.columnar.changes import (
     DELETE,
     INSERT,

@@ -8,6 +8,7 @@ A table that was renamed is copied from the target that it had, without a snapsh
 
 from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
 from pgsluice.copy.journal import CopyJournal
+from pgsluice.copy.partition_rows import deletes_of_rows
 from pgsluice.copy.progress import CopyCounts
 from pgsluice.copy.renamed import CopyRenamed
 from pgsluice.copy.tasks import LOCK_PATIENCE_S, TableCopy, stage_tables
@@ -25,5 +26,6 @@ __all__ = [
     "CopyTurns",
     "CopyWork",
     "TableCopy",
+    "deletes_of_rows",
     "stage_tables",
 ]

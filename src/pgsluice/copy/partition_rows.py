@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges, delete_rows, put_rows
+from pgsluice.columnar.changes import Mask
 from pgsluice.errors import EvaluationError, Remedy, TableError
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetTable
@@ -54,40 +57,50 @@ def stage_partition_rows(
         raise _copied_again(table, "the target cannot take rows of a partition alone")
     pieces: Iterator[NetChanges] = (put_rows(batch, table.key) for batch in rows)
     if is_gone is not None:
-        pieces = _replacing(pieces, _gone_keys(writer, table, is_gone), table)
+        pieces = chain(deletes_of_rows(writer, table, [is_gone]), pieces)
     staged = writer.stage_changes(pieces)
     count = staged.rows_inserted + staged.rows_updated
     return StagedPartitionRows(count, staged.bytes_written, changes=staged)
 
 
-def _replacing(
-    puts: Iterator[NetChanges], gone: Iterator[pa.Table], table: TargetTable
+def deletes_of_rows(
+    writer: TableWriter, table: TargetTable, conditions: Sequence[FilterEvaluator]
 ) -> Iterator[NetChanges]:
-    yield from (delete_rows(keys, table.schema, table.key) for keys in gone)
-    yield from puts
+    """Net changes that delete the target's rows that one of some conditions is true for.
 
+    Args:
+        writer: of the target; the deletes have to be staged with it.
+        conditions: on columns of the table's key.
 
-def _gone_keys(
-    writer: TableWriter, table: TargetTable, is_gone: FilterEvaluator
-) -> Iterator[pa.Table]:
-    """The keys of the target's rows that a condition is true for."""
+    Raises:
+        TableError: these rows cannot be found, and the table has to be copied.
+    """
     batches = writer.keys(table.key)
     if batches is None:
         raise _copied_again(table, "the keys of the target cannot be read")
     held: list[pa.RecordBatch] = []
     for batch in batches:
-        columns = {name: batch.column(name) for name in is_gone.columns}
+        held.append(batch.filter(pa.array(_fulfilling(batch, table, conditions))))
+        if sum(map(len, held)) >= _DELETES:
+            yield delete_rows(_distinct(held), table.schema, table.key)
+            held = []
+    if any(map(len, held)):
+        yield delete_rows(_distinct(held), table.schema, table.key)
+
+
+def _fulfilling(
+    keys: pa.RecordBatch, table: TargetTable, conditions: Sequence[FilterEvaluator]
+) -> Mask:
+    """Which keys one of the conditions is true for."""
+    chosen = np.zeros(len(keys), np.bool_)
+    for condition in conditions:
+        columns = {name: keys.column(name) for name in condition.columns}
         try:
-            passing = is_gone.passing(columns, len(batch))
+            chosen |= condition.passing(columns, len(keys))
         except (EvaluationError, TypeError) as error:
             why = "which rows of the target a partition had cannot be computed"
             raise _copied_again(table, why) from error
-        held.append(batch.filter(pa.array(passing)))
-        if sum(map(len, held)) >= _DELETES:
-            yield _distinct(held)
-            held = []
-    if any(map(len, held)):
-        yield _distinct(held)
+    return chosen
 
 
 def _distinct(batches: Sequence[pa.RecordBatch]) -> pa.Table:

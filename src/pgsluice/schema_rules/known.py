@@ -50,7 +50,7 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
         ("actions", "lacking", "sent", "truncates", "listings", "publications", "row_types"),
         frozenset,
     ),
-    **dict.fromkeys(("kept_logged", "former_names"), frozenset),
+    **dict.fromkeys(("kept_logged", "former_names", "fixed"), frozenset),
 }
 """How JSON's values of fields are read that JSON has no type for; None stays None."""
 
@@ -81,6 +81,8 @@ class SourceFingerprint:
         toast_tables: leaf OID -> its TOAST table, of leaves that have one.
         bounds: leaf OID -> which rows of the table it may have, as SQL, of leaves whose bounds the
             key's columns decide (:mod:`pgsluice.catalog.leaf_bounds`).
+        fixed: those of ``bounds`` that do not depend on which other partitions there are; None: not
+            known.
         former_names: columns that were dropped since the copy; the target may have them.
         unnamed: columns that were added and dropped between two looks since the copy, so that
             nobody knows their names; the target may have them, too.
@@ -105,6 +107,7 @@ class SourceFingerprint:
     kept_logged: frozenset[int] | None = None
     toast_tables: Mapping[int, int] = field(default_factory=dict)
     bounds: Mapping[int, str] = field(default_factory=dict)
+    fixed: frozenset[int] | None = None
     former_names: frozenset[str] = frozenset()
     unnamed: int = 0
     key: tuple[str, ...] | None = None

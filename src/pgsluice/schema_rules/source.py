@@ -364,8 +364,7 @@ def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
     if not gone <= look.before.bounds.keys() or any(applies(look) for applies in others):
         return None
     came = added_leaves(look.before, look.now) - {*look.came_empty}
-    bounds = tuple(look.before.bounds[leaf] for leaf in sorted(gone))
-    return ReplacePartitions(frozenset(came), bounds)
+    return ReplacePartitions(frozenset(came), {leaf: look.before.bounds[leaf] for leaf in gone})
 
 
 def reconcile_source(look: Look) -> SourceVerdict:

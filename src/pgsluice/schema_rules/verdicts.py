@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -58,11 +58,11 @@ class ReplacePartitions:
 
     Attributes:
         came: the OIDs of those that came.
-        gone: which rows those may have had that went, as SQL.
+        gone: the OIDs of those that went -> which rows they may have had, as SQL.
     """
 
     came: frozenset[int] = frozenset()
-    gone: tuple[str, ...] = ()
+    gone: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ class TableRecord:
         gone_bounds: in state ``d``: only the rows that fulfil one of these SQL conditions are
             replaced, since partitions with such rows are gone. Without these and ``load_leaves``
             the whole table is copied.
+        gone_leaves: these partitions; their changes do not count any more.
         incomplete: what its target does not get, although the table is not parked, for people.
         copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
             they are not known.
@@ -142,6 +143,7 @@ class TableRecord:
     incomplete: tuple[str, ...] = ()
     load_leaves: tuple[int, ...] = ()
     gone_bounds: tuple[str, ...] = ()
+    gone_leaves: tuple[int, ...] = ()
 
     def at(self, position: Lsn) -> TableRecord:
         """The same, applied through another position.

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from pgsluice.subscription.large_batch import LARGE_BYTES, PIECE_BYTES, Outline,
 from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.subscription.table_changes import TableChanges
 from pgsluice.subscription.target_columns import TargetColumns, columns_of, due_columns
+from pgsluice.subscription.truncated_leaves import deletes_of_truncated
 
 _SMALL_BYTES = 1 << 20
 _KEEP_BYTES = 64 << 20
@@ -186,13 +188,18 @@ class ApplyTables:
         columns = columns_of(work, runs, writer.schema(), self.options)
         if columns.through is not None:
             runs = changes.all(after, columns.through)
+        truncates = changes.truncates(runs)
+        deletes = deletes_of_truncated(work, truncates, writer, columns.table)
         writer.alter(columns.added, columns.widened)
-        net = changes.net(runs, columns)
+        net = changes.net(runs, columns, truncates)
         decode_s = time.monotonic() - started
         last = Lsn(max(int(run.positions[-1]) for run in runs))
         # Through the writer that was asked for the position: should another attempt of this
         # task have moved the target since, it is seen.
-        applied = writer.apply(net, last)
+        if deletes is None:
+            applied = writer.apply(net, last)
+        else:
+            applied = writer.commit_changes([writer.stage_changes(chain(deletes, [net]))], last)
         return columns, _result(applied, last, sum(map(len, runs)), decode_s, columns)
 
     def _apply_in_pieces(
@@ -206,12 +213,14 @@ class ApplyTables:
         columns = columns_of(work, outline.runs, writer.schema(), self.options)
         if columns.through is not None:
             outline = Outline.between(changes, after, columns.through)
+        deletes = deletes_of_truncated(work, outline.truncates, writer, columns.table)
         decode_s = time.monotonic() - started
         if writer.schema() is None:
             self.prepare(work, columns, after)
             writer = self._writer(work)
         writer.alter(columns.added, columns.widened)
-        staged = writer.stage_changes(net_pieces(changes, outline, columns, after))
+        pieces = net_pieces(changes, outline, columns, after)
+        staged = writer.stage_changes(chain(deletes or (), pieces))
         applied = writer.commit_changes([staged], outline.last)
         return columns, _result(applied, outline.last, outline.changes, decode_s, columns)
 

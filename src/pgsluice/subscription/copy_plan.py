@@ -17,7 +17,7 @@ from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.leaf_plan import conditions_of_gone
+from pgsluice.subscription.leaf_plan import evaluators_of
 from pgsluice.subscription.looks import CatalogLooks
 
 
@@ -70,7 +70,9 @@ def read_source(
         locked = locked_tables(connection, to_divide)
         wanted = [now[oid].facts for oid in to_divide if oid in now and oid not in locked]
         portions = plan_portions(connection, wanted)
-        is_gone = conditions_of_gone(connection, gone_bounds)
+        is_gone = evaluators_of(
+            connection, {oid: (oid, bounds) for oid, bounds in gone_bounds.items()}
+        )
         return SourceTables(now, fingerprints, portions, locked, is_gone), seen
 
 

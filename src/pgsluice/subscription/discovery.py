@@ -171,6 +171,7 @@ def _table(
         or keyed.primary_key
         or keyed.identity_key
     )
+    keyed_bounds = {leaf: each for leaf, each in bounds.items() if each.columns <= {*key}}
     source_fingerprint = SourceFingerprint(
         filenodes={leaf: file.in_snapshot for leaf, file in files.items()},
         toast_tables={leaf: file.toast_table for leaf, file in files.items() if file.toast_table},
@@ -185,7 +186,8 @@ def _table(
         ),
         truncates=_truncates(relations, mine),
         key=key,
-        bounds={leaf: each.condition for leaf, each in bounds.items() if each.columns <= {*key}},
+        bounds={leaf: each.condition for leaf, each in keyed_bounds.items()},
+        fixed=frozenset(leaf for leaf, each in keyed_bounds.items() if each.is_fixed),
         **_witnesses_of(facts, witnesses),
     )
     has_changes = not source_fingerprint.actions.isdisjoint({"update", "delete"})

@@ -17,7 +17,7 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -49,13 +49,14 @@ from pgsluice.subscription.batch_work import apply_works
 from pgsluice.subscription.cadence import kept_versions
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.planning import TableWork, plan_alterations, plan_tables
+from pgsluice.subscription.planning import Outcome, TableWork, plan_alterations, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.query import SubscriptionQuery
 from pgsluice.subscription.suspicious_tables import SuspiciousTables
 from pgsluice.subscription.table_copies import TableCopies
 from pgsluice.subscription.table_events import BATCH_ATTEMPTS, HoldReleased
 from pgsluice.subscription.tables import SubscriptionTables
+from pgsluice.subscription.truncated_leaves import apply_truncated
 
 if TYPE_CHECKING:
     from pgsluice.spark.on_demand import SessionOnDemand
@@ -182,8 +183,15 @@ class SubscriptionDriver:
             self._apply(end)
 
     def _apply_works(self, works: Sequence[TableWork], end: Lsn, started: float) -> None:
-        outcomes = apply_works(self._spark.context, self._task(works), works)
-        self._results.record(end, outcomes, started)
+        self._results.record(end, self._outcomes(works, self.tables.record.tables), started)
+
+    def _outcomes(
+        self, works: Sequence[TableWork], tables: Mapping[int, TableRecord]
+    ) -> list[Outcome]:
+        def apply(works: Sequence[TableWork]) -> list[Outcome]:
+            return apply_works(self._spark.context, self._task(works), works)
+
+        return apply_truncated(self._config.source.dsn, tables, apply(works), apply)
 
     def _task(self, works: Sequence[TableWork]) -> ApplyTables:
         """What applies these tables' work. It travels to each task, so it knows no other tables."""
@@ -248,7 +256,8 @@ class SubscriptionDriver:
         }
         record = replace(record, tables={**record.tables, **held})
         works = plan_tables(self._reader, record, position, with_deferred=True, among=held)
-        outcomes = apply_works(self._spark.context, self._task(works), works)
+        works = [_without_gone_leaves(work, held[work.relation_oid]) for work in works]
+        outcomes = self._outcomes(works, held)
         return {
             work.relation_oid: result for work, result in outcomes if isinstance(result, Failure)
         }
@@ -358,3 +367,14 @@ class SubscriptionDriver:
         if message is not None and message != self._logged:
             logger.warning("%s: %s", self.subscription.name, message)
         self._logged = message
+
+
+def _without_gone_leaves(work: TableWork, table: TableRecord) -> TableWork:
+    """The work of a table in state ``d``, of which rows of partitions are replaced.
+
+    Changes of partitions that went do not count: what the source has in their bounds is put there.
+    No look has found the leaves that came since the table's last one. So no TRUNCATE is known to
+    have emptied the table.
+    """
+    oids = tuple(oid for oid in work.oids if oid not in table.gone_leaves)
+    return replace(work, oids=oids, leaves=frozenset())

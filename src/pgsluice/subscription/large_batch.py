@@ -13,6 +13,7 @@ import numpy as np
 
 from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges
+from pgsluice.changes.truncates import Truncates
 from pgsluice.columnar import RelationChanges
 from pgsluice.lsn import Lsn
 from pgsluice.subscription.table_changes import Chunk, TableChanges
@@ -33,11 +34,13 @@ class Outline:
             and the last.
         changes: how many there are.
         last: position of the last one; 0: there are none.
+        truncates: those of the table's leaves.
     """
 
     runs: tuple[RelationChanges, ...]
     changes: int
     last: Lsn
+    truncates: Truncates
 
     @classmethod
     def of(cls, changes: TableChanges, runs: Sequence[RelationChanges]) -> Outline:
@@ -46,12 +49,12 @@ class Outline:
         Raises:
             TableError: the changes cannot be applied.
         """
-        changes.whole_truncates(runs)
         looked_through = changes.work.looked_through
         return cls(
             tuple(_outlined(run, looked_through) for run in runs),
             sum(map(len, runs)),
             Lsn(max(int(run.positions[-1]) for run in runs)),
+            changes.truncates(runs),
         )
 
     @classmethod
@@ -59,11 +62,13 @@ class Outline:
         """The outlines of pieces as one."""
         runs: list[RelationChanges] = []
         changes, last = 0, Lsn(0)
+        outlines = list(outlines)
         for outline in outlines:
             runs += outline.runs
             changes += outline.changes
             last = max(last, outline.last)
-        return cls(tuple(runs), changes, last)
+        truncates = Truncates.joined(outline.truncates for outline in outlines)
+        return cls(tuple(runs), changes, last, truncates)
 
     @classmethod
     def between(cls, changes: TableChanges, after: Lsn, through: Lsn) -> Outline:
@@ -85,7 +90,7 @@ def net_pieces(
     """
     begins = first_places(outline.runs, columns.missing)
     for runs in changes.pieces(Chunk(after, outline.last)):
-        yield changes.net(runs, columns, begins)
+        yield changes.net(runs, columns, outline.truncates, begins)
 
 
 def _outlined(run: RelationChanges, looked_through: Lsn) -> RelationChanges:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.spool import TableRecord
@@ -18,18 +19,19 @@ class LookedLeaves(LookedSame):
 
     Attributes:
         leaves: the OIDs of those that came.
-        gone_bounds: the conditions on rows of those that went.
+        gone: the OIDs of those that went -> the conditions on their rows.
     """
 
     event = Event.LOOK_LEAVES
     leaves: frozenset[int] = frozenset()
-    gone_bounds: tuple[str, ...] = ()
+    gone: Mapping[int, str] = field(default_factory=dict)
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(
             self._looked(table),
             load_leaves=tuple(sorted(self.leaves)),
-            gone_bounds=self.gone_bounds,
+            gone_bounds=tuple(self.gone[leaf] for leaf in sorted(self.gone)),
+            gone_leaves=tuple(sorted(self.gone)),
             error=None,
             deferred=False,
         )
@@ -42,7 +44,9 @@ class LeavesLoaded(CommittedUnderSnapshot):
     event = Event.LEAVES_LOADED
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(super().change(table, attempts), load_leaves=(), gone_bounds=())
+        return replace(
+            super().change(table, attempts), load_leaves=(), gone_bounds=(), gone_leaves=()
+        )
 
 
 @dataclass(frozen=True)
@@ -64,5 +68,5 @@ class LeavesFailed:
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         if self.kind(attempts) is Event.LEAVES_GIVEN_UP:
-            return replace(table, load_leaves=(), gone_bounds=(), error=None)
+            return replace(table, error=None)
         return replace(table, error=self.failure.message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -20,28 +20,30 @@ from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, Read
 from pgsluice.sql import SqlRefused, any_of
 
+T = TypeVar("T", int, tuple[int, int])
 
-def conditions_of_gone(
-    connection: psycopg.Connection[Any], bounds: Mapping[int, tuple[str, ...]]
-) -> dict[int, FilterEvaluator]:
-    """What finds the rows of partitions that are gone, by table.
+
+def evaluators_of(
+    connection: psycopg.Connection[Any], wanted: Mapping[T, tuple[int, Sequence[str]]]
+) -> dict[T, FilterEvaluator]:
+    """What finds the rows of partitions.
 
     Args:
         connection: to the source.
-        bounds: table -> the conditions on its rows.
+        wanted: anything -> a table, and conditions on its rows, of which one has to be true.
 
     Returns:
-        without the tables of which these cannot be computed exactly.
+        by the same keys, without those whose conditions cannot be computed exactly.
     """
-    evaluators: dict[int, FilterEvaluator] = {}
-    catalog = source_catalog(connection) if bounds else None
-    for oid, conditions in bounds.items():
+    evaluators: dict[T, FilterEvaluator] = {}
+    catalog = source_catalog(connection) if wanted else None
+    for name, (oid, conditions) in wanted.items():
         table = catalog.tables.get(oid) if catalog is not None else None
         if catalog is None or table is None:
             continue
         try:
             bound = [bind_filter(text, table, catalog.text_rules) for text in conditions]
-            evaluators[oid] = plan_filters(bound)
+            evaluators[name] = plan_filters(bound)
         except SqlRefused:
             continue
     return evaluators

@@ -320,7 +320,7 @@ def next_state(
         if changed.state is not next_:  # most events are those of thousands of tables at rest
             changed = replace(changed, state=next_)
     if next_ is not _D and (changed.load_leaves or changed.gone_bounds):
-        changed = replace(changed, load_leaves=(), gone_bounds=())
+        changed = replace(changed, load_leaves=(), gone_bounds=(), gone_leaves=())
     if next_ is not state or kind is Event.BATCH_APPLIED:
         attempts = Attempts()
     elif kind in (Event.BATCH_FAILED_RETRY, Event.COPY_FAILED_RETRY):

@@ -32,7 +32,7 @@ from pgsluice.subscription.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
 
-_LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
+LOOK_LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
 """A look must not wait behind a migration; the next poll looks again."""
 
 
@@ -79,7 +79,7 @@ class CatalogLooks:
             connect_sql(self._config.source.dsn, application="look") as connection,
             source_errors("looking for tables"),
         ):
-            connection.execute(_LIMITS)
+            connection.execute(LOOK_LIMITS)
             identity = Spool.open(self._config.spool.path).identity
             has_changed = self._changes.have_come(connection)
             is_another = self._looked_for != self._subject(identity)

@@ -8,10 +8,11 @@ a lost or restored checkpoint changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pgsluice.errors import Failure
 from pgsluice.lsn import Lsn
+from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change, sent_leaves
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
 
@@ -35,6 +36,8 @@ class TableWork:
         alter_facts: the target gets the columns of these facts, JSON; empty: none are due.
         size_bytes: of the changes, at most: the segments may have some that are applied.
         merge_s: how long the table's last merge took; 0: it has not been merged yet.
+        leaf_bounds: what finds the rows of single leaves; of those that were truncated, as far as
+            it is known.
     """
 
     relation_oid: int
@@ -52,6 +55,9 @@ class TableWork:
     leaves: frozenset[int] = frozenset()
     size_bytes: int = 0
     merge_s: float = 0.0
+    leaf_bounds: Mapping[int, FilterEvaluator] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def title(self) -> str:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from pgsluice.changes.buckets import linked
-from pgsluice.changes.events import Place, first_places
+from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges
+from pgsluice.changes.truncates import Place, Truncates
 from pgsluice.columnar import RelationChanges
 from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.failpoints import failpoint
@@ -73,13 +74,14 @@ class _Share:
 
     Attributes:
         after: the position that the target has to have.
-        begins: see :func:`pgsluice.changes.net.net_changes`.
+        truncates, begins: see :meth:`pgsluice.subscription.table_changes.TableChanges.net`.
         pieces: of all changes, in commit order.
         buckets: those that are this task's.
     """
 
     after: Lsn
     columns: TargetColumns
+    truncates: Truncates
     begins: Mapping[str, Place]
     pieces: tuple[SlicedPiece, ...]
     buckets: tuple[int, ...]
@@ -143,7 +145,7 @@ class SharedBatch:
         outline = Outline.joined([each.outline for each in sliced])
         if not outline.runs:
             return begun.done_before
-        if not self._has_one_key(outline):
+        if not self._has_one_key(outline) or outline.truncates.of_leaves:
             return None
         columns = columns_of(self.work, outline.runs, begun.schema, self.task.options)
         if columns.through is not None:
@@ -154,7 +156,7 @@ class SharedBatch:
         pieces = tuple(piece for each in sliced for piece in each.pieces)
         begins = first_places(outline.runs, columns.missing)
         shares = [
-            _Share(begun.after, columns, begins, pieces, tuple(buckets))
+            _Share(begun.after, columns, outline.truncates, begins, pieces, tuple(buckets))
             for buckets in _divided(pieces, tasks_at_once(spark))
         ]
         staged = _each(spark, self._stage, shares)
@@ -211,10 +213,10 @@ class SharedBatch:
             runs += piece.read(share.buckets)
             size += piece.size(share.buckets)
             if size > self.task.piece_bytes:
-                yield changes.net(runs, share.columns, share.begins)
+                yield changes.net(runs, share.columns, share.truncates, share.begins)
                 runs, size = [], 0
         if runs:
-            yield changes.net(runs, share.columns, share.begins)
+            yield changes.net(runs, share.columns, share.truncates, share.begins)
 
     def _commit(self, wanted: tuple[Sequence[StagedChanges], Outline]) -> TaskResult:
         staged, outline = wanted

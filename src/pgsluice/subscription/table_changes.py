@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from pgsluice.changes.events import Place, truncated_leaves
 from pgsluice.changes.net import NetChanges, net_changes
+from pgsluice.changes.truncates import Place, Truncates, truncated_leaves
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
@@ -97,14 +97,16 @@ class TableChanges:
         self,
         runs: Sequence[RelationChanges],
         columns: TargetColumns,
+        truncates: Truncates,
         begins: Mapping[str, Place] | None = None,
     ) -> NetChanges:
         """What runs leave of each key, for a target with these columns.
 
         Args:
+            truncates: those of all changes that one commit takes.
             begins: see :func:`pgsluice.changes.net.net_changes`.
         """
-        runs = [run.without(columns.left_out) for run in runs]
+        runs = [run.without(columns.left_out) for run in truncates.remaining(runs)]
         return net_changes(
             runs,
             schema=columns.table.schema,
@@ -112,28 +114,28 @@ class TableChanges:
             is_complete=self.work.is_complete and self.sends_all_origins,
             missing=columns.missing,
             begins=begins,
-            truncates=self.whole_truncates(runs),
+            truncates=truncates.whole,
         )
 
-    def whole_truncates(self, runs: Sequence[RelationChanges]) -> list[Place]:
-        """Where all leaves were truncated that may have rows at the target.
-
-        A leaf that no look has found may have sent rows, too.
+    def truncates(self, runs: Sequence[RelationChanges]) -> Truncates:
+        """The TRUNCATEs of the table's leaves.
 
         Raises:
-            TableError: leaves were truncated after the last look.
+            TableError: all leaves that the last look has found were truncated after it. One that it
+                has not found may have sent rows, too.
         """
         work, truncated = self.work, truncated_leaves(runs)
-        if any(position > work.looked_through for position, _ in truncated):
+        whole = [
+            place for place, leaves in truncated.items() if work.leaves and work.leaves <= leaves
+        ]
+        if any(position > work.looked_through for position, _ in whole):
             raise TableError(
                 f"{work.title}: partitions were truncated, and a look has to find all that there"
                 " are",
                 table=work.title,
                 remedy=Remedy.LOOK,
             )
-        return [
-            place for place, leaves in truncated.items() if work.leaves and work.leaves <= leaves
-        ]
+        return Truncates.of(truncated, whole)
 
     def _views(self, chunk: Chunk) -> Iterator[SegmentView]:
         return self.reader.views_between(chunk.after, chunk.through, chunk.parts)

@@ -98,6 +98,7 @@ class CopyBegun(SimpleEvent):
             old_target=None,
             load_leaves=(),
             gone_bounds=(),
+            gone_leaves=(),
         )
 
 
