@@ -43,11 +43,6 @@ class LeavesLoaded(CommittedUnderSnapshot):
 
     event = Event.LEAVES_LOADED
 
-    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(
-            super().change(table, attempts), load_leaves=(), gone_bounds=(), gone_leaves=()
-        )
-
 
 @dataclass(frozen=True)
 class LeavesFailed:
