@@ -223,7 +223,7 @@ CASES: dict[str, Case] = {
     "connect: an error without a code": Case(Connecting(message(b"E", b"Mno\0\0"), CLOSE), ": no"),
     "connect: shutting down": Case(
         Connecting(error("57P03", "the database system is shutting down", "FATAL"), CLOSE),
-        "cannot be reached: the database system is shutting down",
+        "refuses the connection for now: the database system is shutting down",
     ),
     # IDENTIFY_SYSTEM
     "identity: no row": Case(identity(), NO_ROW + "the server answered with 0 rows"),

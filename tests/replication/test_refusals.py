@@ -25,7 +25,8 @@ AT = 'connection failed: connection to server at "10.0.0.5", port 5432 failed: '
     [
         (AT + "Connection refused\n\tIs the server running?", SourceUnreachable, "refused"),
         (AT + "FATAL:  the database system is starting up", SourceUnreachable, "starting up"),
-        (AT + "FATAL:  sorry, too many clients already", SourceUnreachable, "too many clients"),
+        (AT + "FATAL:  sorry, too many clients already", SourceUnreachable, "raise max_conn"),
+        (AT + 'FATAL:  too many connections for role "r"', SourceUnreachable, "copy_workers"),
         ("connection timeout expired", SourceUnreachable, "timeout"),
         ("[Errno -2] Name or service not known", SourceUnreachable, "not known"),
         (AT + "server closed the connection unexpectedly", SourceUnreachable, "unexpectedly"),

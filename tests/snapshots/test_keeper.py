@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -102,6 +105,32 @@ def test_a_server_that_the_keeper_cannot_reach(tmp_path: Path) -> None:
     with pytest.raises(SourceUnreachable, match="cannot be kept"):
         file.keep("host=/nowhere", Snapshot("00000003-1", position=1))
     assert file.snapshot() is None
+
+
+def test_a_keeper_that_does_not_answer_in_time_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the server answers, it would take the place of the next keeper."""
+    monkeypatch.setattr("pgsluice.snapshots.keeper._START_S", 0.5)
+    monkeypatch.setenv("PGAPPNAME", str(tmp_path))
+    file = SnapshotFile(tmp_path / "copies.snapshot")
+    with socket.create_server(("localhost", 0)) as silent:
+        dsn = f"host={','.join(['localhost'] * 9)} port={silent.getsockname()[1]}"  # 30 s each
+        with pytest.raises(SourceUnreachable, match="it did not answer"):
+            file.keep(dsn, Snapshot("00000003-1", position=1))
+        psutil.wait_procs(left := keepers_named(str(tmp_path)), 60)
+        assert not keepers_named(str(tmp_path)), left
+    assert file.snapshot() is None
+
+
+def keepers_named(application: str) -> list[psutil.Process]:
+    """The processes that were started with PGAPPNAME; zombies have no environment."""
+    named = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get("PGAPPNAME") == application:
+                named.append(process)
+    return named
 
 
 def test_a_keeper_for_readers_ends_after_the_last_of_them(

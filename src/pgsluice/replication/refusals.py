@@ -34,9 +34,10 @@ from pgsluice.sql import quote_identifier
 
 # An answer of the server in libpq's words: "FATAL:  text", the severity in its language.
 _ANSWER = re.compile(r"(?:^|failed: |\n)\w+:  (?P<message>[^\n]*)")
+_FULL = r"too many (clients|connections)|connection slots are reserved"
 _TEMPORARY = re.compile(
     r"starting up|shutting down|recovery mode|not yet accepting|not accepting connections"
-    r"|too many (clients|connections)|connection slots are reserved|terminating connection",
+    rf"|terminating connection|{_FULL}",
     re.IGNORECASE,
 )
 _CLIENT_REFUSALS = re.compile(
@@ -63,6 +64,10 @@ _HINTS = (
         _MAY_NOT_REPLICATE,
         "ALTER ROLE … REPLICATION (on a managed service its own replication role)",
     ),
+    (
+        _FULL,
+        "raise max_connections or the CONNECTION LIMIT that is named, or lower copy_workers",
+    ),
     (r"max_wal_senders", "raise max_wal_senders on the server, or end another walsender"),
     (r"database .* does not exist", "check dbname in the dsn"),
 )
@@ -86,6 +91,9 @@ def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceE
         return SourceRefused(f"the server refuses the connection: {message}", hint=hint)
     if not answer and _CLIENT_REFUSALS.search(text):
         return SourceRefused(f"the connection was refused: {message}", hint=_hint(message))
+    if answer:
+        what = f"the server refuses the connection for now: {message}"
+        return SourceUnreachable(what, hint=_hint(message))
     return SourceUnreachable(
         f"the server cannot be reached: {message}",
         hint="check that it runs and that host and port in the dsn are right",

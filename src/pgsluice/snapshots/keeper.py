@@ -20,6 +20,7 @@ import json
 import os
 import secrets
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -138,6 +139,9 @@ def _keep(dsn: str, snapshot: Snapshot, until: dict[str, Any]) -> Snapshot:
             pipe.write(json.dumps(asked).encode() + b"\n")
         ready, _, _ = select.select([answers], [], [], _START_S)
         answer = answers.readline() if ready else b""
+        if not answer:
+            with suppress(ProcessLookupError):  # else it might hold a snapshot for nobody, later
+                os.killpg(process.pid, signal.SIGKILL)
     process.wait()  # the keeper is a child of this one
     with suppress(ValueError, KeyError, TypeError):
         return _snapshot(json.loads(answer))
