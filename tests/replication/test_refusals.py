@@ -13,8 +13,9 @@ from pgsluice.errors import (
     SlotLost,
     SourceRefused,
     SourceUnreachable,
+    TableError,
 )
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql, source_errors, table_errors
 from pgsluice.replication.refusals import refused_command, refused_connection
 
 AT = 'connection failed: connection to server at "10.0.0.5", port 5432 failed: '
@@ -69,18 +70,30 @@ def test_what_is_missing_is_told_in_any_language(
     assert type(refused_command("receiving", "42704", message, "", function)) is kind
 
 
-def test_a_statement_that_fails_keeps_the_values_to_itself(server: EmbeddedServer) -> None:
-    with (
-        connect_sql(server.dsn()) as connection,
-        pytest.raises(SourceRefused, match="copying t: duplicate key value") as caught,
-        source_errors("copying t"),
-    ):
-        connection.execute(
-            "CREATE TEMP TABLE t (id text PRIMARY KEY); INSERT INTO t VALUES ('secret'), ('secret')"
-        )
-    assert "secret" not in str(caught.value)
-    assert caught.value.facts["sqlstate"] == "23505"
-    assert isinstance(caught.value.__cause__, psycopg.errors.UniqueViolation)
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("SELECT 'secret'::int", "invalid_text_representation (SQLSTATE 22P02;"),
+        ("DO $$BEGIN RAISE 'secret'; END$$", "raise_exception (SQLSTATE P0001;"),
+        ("DO $$BEGIN RAISE 'secret' USING ERRCODE = '42501'; END$$", "(SQLSTATE 42501;"),
+        ("DO $$BEGIN RAISE 'secret' USING ERRCODE = 'WALK1'; END$$", "error (SQLSTATE WALK1;"),
+        ("SELECT 1 / 0", "division_by_zero (SQLSTATE 22012; the server's log says more)"),
+        ("SELECT * FROM nowhere", 'relation "nowhere" does not exist'),
+    ],
+)
+def test_a_statement_that_fails_keeps_the_values_to_itself(
+    server: EmbeddedServer, statement: str, words: str
+) -> None:
+    with connect_sql(server.dsn()) as connection:
+        with pytest.raises(SourceRefused) as caught, source_errors("copying t"):
+            connection.execute(statement.encode())
+        with pytest.raises(TableError) as of_table, table_errors("copying t", "public.t"):
+            connection.execute(statement.encode())
+    for error in (caught.value, of_table.value):
+        assert error.what.startswith("copying t: ")
+        assert words in error.what
+        assert "secret" not in str(error)
+    assert isinstance(caught.value.__cause__, psycopg.Error)
 
 
 def test_a_session_that_is_ended_from_behind(server: EmbeddedServer) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pgsluice.replication.commands import SystemIdentity
     from pgsluice.replication.connection import ReplicationConnection
     from pgsluice.replication.options import PgoutputOptions, newest_proto_version
-    from pgsluice.replication.refusals import source_errors, table_errors
+    from pgsluice.replication.refusals import server_message, source_errors, table_errors
     from pgsluice.replication.session import connect_sql
     from pgsluice.replication.slots import takes_failover
     from pgsluice.replication.timeline import TimelineSwitch, parse_history
@@ -30,6 +30,7 @@ __all__ = [
     "connect_sql",
     "newest_proto_version",
     "parse_history",
+    "server_message",
     "source_errors",
     "table_errors",
     "takes_failover",

@@ -4,8 +4,9 @@ The SQLSTATE decides which error it is. libpq has no SQLSTATE for a connection t
 text shows whether the server answered, and whether its answer is temporary (starting up, shutting
 down, too many clients).
 
-Only the primary message is kept, because DETAIL and CONTEXT may hold a row's values. Source: the
-manual, appendix "PostgreSQL Error Codes"; src/backend/replication/slot.c and logical.c.
+Only the primary message is kept, because DETAIL and CONTEXT may hold a row's values, and not that
+if it may quote a value. Source: the manual, appendix "PostgreSQL Error Codes";
+src/backend/replication/slot.c and logical.c.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def refused_command(
     """
     if _is_broken(sqlstate):
         return SourceUnreachable(f"{doing}: {message}", sqlstate=sqlstate)
-    text = f"{doing}: {message}"
+    text = f"{doing}: {_said(sqlstate, message, function)}"
     match sqlstate:
         case "55006":
             return SlotInUse(
@@ -156,7 +157,10 @@ def refused_command(
 
 
 _OF_VALUES = ("22", "23", "P0")
-"""Classes of SQLSTATE whose messages may quote a value: data, constraints, functions of users."""
+"""Classes of SQLSTATE whose messages may quote a value, in any language and with any quotes: data,
+constraints, and PL/pgSQL."""
+_RAISE = "exec_stmt_raise"
+"""The server's function of a user's RAISE, which says what the user wants with any SQLSTATE."""
 
 
 def _is_broken(sqlstate: str | None) -> bool:
@@ -214,22 +218,33 @@ def table_errors(doing: str, table: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        message = error.diag.message_primary or _first_line(str(error))
+        what = f"{doing}: {server_message(error)}"
         if _is_broken(error.sqlstate):
-            raise SourceUnreachable(f"{doing}: {message}", sqlstate=error.sqlstate) from error
+            raise SourceUnreachable(what, sqlstate=error.sqlstate) from error
         raise TableError(
-            f"{doing}: {_without_values(message, error.sqlstate)} (SQLSTATE {error.sqlstate})",
-            hint="the server cannot send the table's rows; its log says more",
+            what,
+            hint="the server cannot send the rows; a query of all of them there fails as well",
             remedy=Remedy.RETRY,
             table=table,
         ) from error
 
 
-def _without_values(message: str, sqlstate: str | None) -> str:
-    """A server's message without what it quotes, if that may be a row's value."""
-    if sqlstate is not None and sqlstate.startswith(_OF_VALUES):
-        return re.sub(r'".*"', '"…"', message)
-    return message
+def server_message(error: psycopg.Error) -> str:
+    """What the server said of a statement, without what may be a row's value."""
+    function = error.diag.source_function or ""
+    return _said(error.sqlstate, error.diag.message_primary or _first_line(str(error)), function)
+
+
+def _said(sqlstate: str | None, message: str, function: str) -> str:
+    """A server's primary message; of one that may quote a value, the name of its SQLSTATE."""
+    if not sqlstate or not (sqlstate.startswith(_OF_VALUES) or function == _RAISE):
+        return message
+    try:
+        name = psycopg.errors.lookup(sqlstate).__name__
+    except KeyError:
+        name = "Error"
+    words = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return f"{words} (SQLSTATE {sqlstate}; the server's log says more)"
 
 
 def _grant(message: str, user: str, dbname: str) -> str | None:

@@ -23,7 +23,7 @@ from psycopg import sql
 from pgsluice.catalog import has_name, leaf_filenodes, lock_for_reading
 from pgsluice.errors import Failure, PgsluiceError, SourceRefused
 from pgsluice.lsn import Lsn
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql, server_message, source_errors
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.snapshots import import_snapshot, temporary_snapshot
 from pgsluice.subscription.barrier import HOLD_S, BarrierAnswer, BarrierOwner
@@ -157,7 +157,7 @@ def compare_standing(
 def failure_reason(error: Exception) -> str:
     """Why a table could not be compared, for people."""
     if isinstance(error, psycopg.Error):
-        return f"the source cannot be read: {error.diag.message_primary or error}"
+        return f"the source cannot be read: {server_message(error)}"
     return Failure.of(error).message
 
 
