@@ -13,13 +13,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.support.capturing import await_that, running
 from tests.support.children import CHILDREN
 from tests.support.databases import Database
 from tests.support.spool_changes import changes, inserted
 
-from pgsluice.capture import run_capture
+from pgsluice.capture import read_health, run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.errors import SourceRefused
+from pgsluice.events import CapturePhase
 from pgsluice.failpoints import arm
 from pgsluice.spool import SpoolReader
 
@@ -39,12 +41,14 @@ def db(database) -> Database:
 
 @pytest.fixture
 def configure(db, tmp_path) -> Configure:
-    def make(segment_bytes: int = 16 * 2**20, **source) -> Config:
+    def make(segment_bytes: int = 16 * 2**20, max_bytes: int | None = None, **source) -> Config:
         return Config(
             source=SourceConfig(
                 dsn=f"{db.dsn} options='-c logical_decoding_work_mem=64kB'", slot=db.name, **source
             ),
-            spool=SpoolConfig(path=tmp_path / "spool", segment_bytes=segment_bytes),
+            spool=SpoolConfig(
+                path=tmp_path / "spool", segment_bytes=segment_bytes, max_bytes=max_bytes
+            ),
         )
 
     return make
@@ -425,3 +429,88 @@ def test_a_message_of_what_was_rolled_back_is_not_there(db, configure):
     messages = [view.block.message(i) for i in (view.block.tags == ord("M")).nonzero()[0]]
     assert [one[-4:] for one in messages] == [b"kept"]
     assert inserted(path) == [*range(1, 1001)]
+
+
+def fills(config: Config, xid: int, why: str) -> bool:
+    """Whether capture says that the spool is full of a transaction."""
+    health = read_health(config.spool.path)
+    if health is None or health.phase is not CapturePhase.WAITING:
+        return False
+    return f"MiB are transaction {xid}, which {why}" in (health.message or "")
+
+
+def xid_of(connection: psycopg.Connection) -> int:
+    ((xid,),) = connection.execute("SELECT txid_current() % 4294967296").fetchall()
+    return int(xid)
+
+
+FULL_BYTES = 2**20
+MANY = 20_000
+"""Rows that are larger than a spool of this size."""
+
+
+def test_a_spool_that_is_full_of_an_open_transaction_has_room_after_its_rollback(db, configure):
+    """Of a savepoint, and of the whole: capture goes on by itself."""
+    config = configure(64 * 1024, max_bytes=FULL_BYTES)
+    once(config)
+    with running(config), db.connect() as open_one:
+        open_one.execute("BEGIN")
+        xid = xid_of(open_one)
+        open_one.execute(rows(1, 5))
+        open_one.execute("SAVEPOINT a")
+        open_one.execute(rows(6, MANY))
+        await_that(lambda: fills(config, xid, "is open"))
+        db.execute(rows(1, 3, "u"))
+        open_one.execute("ROLLBACK TO a")
+        open_one.execute(rows(-4, 0))
+        open_one.execute("COMMIT")
+        await_that(lambda: inserted(config.spool.path) == [1, 2, 3, *range(1, 6), *range(-4, 1)])
+
+        open_one.execute("BEGIN")
+        xid = xid_of(open_one)
+        open_one.execute(rows(6, MANY))
+        await_that(lambda: fills(config, xid, "is open"))
+        open_one.execute("ROLLBACK")
+        open_one.execute(rows(4, 6, "u"))
+        await_that(lambda: inserted(config.spool.path)[-3:] == [4, 5, 6])
+        health = read_health(config.spool.path)
+        assert health is not None
+        assert (health.phase, health.message) == (CapturePhase.STREAMING, None)
+    assert not list(config.spool.path.glob("parts/*/*"))
+
+
+@pytest.mark.pg(">= 15")  # two_phase
+def test_a_spool_that_is_full_of_prepared_transactions_has_room_after_their_rollback(db, configure):
+    config = configure(64 * 1024, max_bytes=FULL_BYTES, two_phase=True)
+    once(config)
+    with running(config), db.connect() as one:
+        for gid, first, last in (("kept", 1, 3000), ("full", 10_000, 10_000 + MANY)):
+            one.execute("BEGIN")
+            xid = xid_of(one)
+            one.execute(rows(first, last))
+            one.execute(f"PREPARE TRANSACTION '{db.name}_{gid}'")
+            if gid == "kept":
+                await_that(lambda: len(list(config.spool.path.glob("prepared/*/*"))) == 1)
+        await_that(lambda: fills(config, xid, "is open"))
+        one.execute(f"ROLLBACK PREPARED '{db.name}_full'")
+        one.execute(f"COMMIT PREPARED '{db.name}_kept'")
+        await_that(lambda: inserted(config.spool.path) == [*range(1, 3001)])
+
+
+def test_a_transaction_that_commits_and_does_not_fit_is_named(db, configure):
+    """Without streaming, too: then one that is rolled back is never sent."""
+    config = configure(64 * 1024, max_bytes=FULL_BYTES, streaming="off")
+    once(config)
+    with running(config), db.connect() as one:
+        one.execute("BEGIN")
+        one.execute(rows(1, MANY))
+        one.execute("ROLLBACK")
+        one.execute(rows(1, 3, "u"))
+        await_that(lambda: inserted(config.spool.path) == [1, 2, 3])
+        one.execute("BEGIN")
+        xid = xid_of(one)
+        one.execute(rows(1, MANY))
+        one.execute("COMMIT")
+        await_that(lambda: fills(config, xid, "has committed and needs more room"))
+    larger = configure(64 * 1024, max_bytes=16 * FULL_BYTES, streaming="off")
+    assert inserted(once(larger))[-MANY:] == [*range(1, MANY + 1)]

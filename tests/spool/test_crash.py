@@ -33,8 +33,8 @@ def write_all(spool: Spool) -> None:
                 writer.append(raw(tx(end, [relation(5), insert(5, b"%d" % end)])))
         if position < 5000:
             head = [(0, begin(5000)), (0, relation(5)), (0, insert(5, b"5000"))]
-            writer.parts.append("k", RawMessages.from_messages(head))
-            writer.parts.append("k", RawMessages.from_messages([(0, commit(5000))]))
+            writer.parts.append("k", RawMessages.from_messages(head), xid=7)
+            writer.parts.append("k", RawMessages.from_messages([(0, commit(5000))]), xid=7)
             writer.parts.commit("k", position=Lsn(5000), commit_timestamp=1, xid=7)
         writer.advance_frontier(Lsn(5500))
         writer.release(Lsn(2000))

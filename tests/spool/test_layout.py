@@ -78,7 +78,7 @@ def full_spool(path: Path) -> Spool:
         writer.append(raw(transaction(2000, [relation(5), insert(5)])))
         writer.append(raw(transaction(3000, [insert(5)])))
         for key in ("committed", "prepared", "open"):
-            writer.parts.append(key, begun)
+            writer.parts.append(key, begun, xid=7)
         writer.parts.commit("committed", position=Lsn(4000), commit_timestamp=1, xid=7)
         writer.parts.prepare("prepared", gid="g", xid=8, prepare_lsn=Lsn(4100))
         writer.advance_frontier(Lsn(5000))

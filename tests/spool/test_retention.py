@@ -222,8 +222,8 @@ def test_the_size_limit_drops_disabled_subscriptions_next_and_then_the_spool_is_
 def test_parts_of_unfinished_transactions_count_and_stay(writer):
     """The parts of open and prepared transactions can be deleted only after their end."""
     before = writer.size_bytes()
-    writer.parts.append("open", raw([(10500, insert(5))]))
-    writer.parts.append("kept", raw([(10500, insert(5))]))
+    writer.parts.append("open", raw([(10500, insert(5))]), xid=7)
+    writer.parts.append("kept", raw([(10500, insert(5))]), xid=7)
     writer.parts.prepare("kept", gid="g", xid=7, prepare_lsn=Lsn(10500))
     RecordStore.create(writer.spool.path, record("a", 11000))
     state, _ = step(writer, configured={"a": True}, max_bytes=before // 10)

@@ -202,12 +202,16 @@ def test_a_reader_sees_each_new_segment(spool):
 
 def parts(writer, key="k", end=5000):
     writer.parts.append(
-        key, RawMessages.from_messages([(0, begin(end)), (0, relation(5)), (0, insert(5, b"1"))])
+        key,
+        RawMessages.from_messages([(0, begin(end)), (0, relation(5)), (0, insert(5, b"1"))]),
+        xid=7,
     )
     writer.parts.append(
-        key, RawMessages.from_messages([(0, insert(5, b"2")), (0, insert(5, b"3"))])
+        key, RawMessages.from_messages([(0, insert(5, b"2")), (0, insert(5, b"3"))]), xid=7
     )
-    writer.parts.append(key, RawMessages.from_messages([(0, insert(5, b"4")), (0, commit(end))]))
+    writer.parts.append(
+        key, RawMessages.from_messages([(0, insert(5, b"4")), (0, commit(end))]), xid=7
+    )
 
 
 def test_parts_have_the_position_of_their_commit_and_a_view_each(spool):

@@ -55,7 +55,7 @@ def _append_parts(writer: SpoolWriter, key: str, end: int) -> None:
     first = [begin(end), insert(5, b"%d a" % end)]
     last = [insert(5, b"%d b" % end), commit(end)]
     for messages in (first, last):
-        writer.parts.append(key, RawMessages.from_messages([(end, m) for m in messages]))
+        writer.parts.append(key, RawMessages.from_messages([(end, m) for m in messages]), xid=7)
 
 
 def _write_record(spool: Spool, name: str) -> None:

@@ -103,7 +103,7 @@ class SpoolMaker:
         whole = [[Begin(begin, 0, xid)], *parts, [Commit(0, begin, end, 0)]]
         for messages in whole:
             raw = RawMessages.from_messages([(int(begin), each.encode()) for each in messages])
-            self.writer.parts.append("key", raw)
+            self.writer.parts.append("key", raw, xid=xid)
         self.writer.parts.commit("key", position=end, commit_timestamp=1, xid=xid)
         self.at, self.xid = int(end), xid
         return end

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pgsluice.capture.commands import Command, to_parts, to_writer
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.flush_limit import FlushLimit
 from pgsluice.capture.frames import Chunk, FrameChunks
+from pgsluice.capture.open_transaction import OpenTransaction
 from pgsluice.errors import ProtocolError
 from pgsluice.spool import SpoolWriter
 from pgsluice.spool.parts_writer import Facts, PartsWriter
@@ -52,27 +53,6 @@ _AWAITED_S = 0.2
 """For how long a commit is held up that waits for capture itself."""
 _NOT_KEPT = frozenset("SEcAbPKrp")
 """Tags that are not stored: they bound, end or abort a streamed or prepared transaction."""
-
-
-@dataclass(slots=True)
-class _OpenTransaction:
-    """The bytes of a transaction that has not ended.
-
-    Attributes:
-        xid: its top-level xid.
-        in_stream: whether its messages carry an xid.
-        key: names its parts; empty before the first.
-        frames: those that are not in parts yet.
-        in_parts: how many messages are in parts.
-        announced: of a stream, the last R of each relation.
-    """
-
-    xid: int
-    in_stream: bool
-    key: str = ""
-    frames: FrameChunks = field(default_factory=FrameChunks)
-    in_parts: int = 0
-    announced: dict[int, Relation] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -118,9 +98,9 @@ class TransactionAssembler:
         self._limit = limit
         self._machine = TransactionMachine(parallel=parallel)
         self._whole = FrameChunks()
-        self._plain = _OpenTransaction(0, in_stream=False)
+        self._plain = OpenTransaction(0, in_stream=False)
         self._current = self._plain
-        self._streams: dict[int, _OpenTransaction] = {}
+        self._streams: dict[int, OpenTransaction] = {}
         self._keys = 0
         self.whole_since: float | None = None
 
@@ -174,6 +154,30 @@ class TransactionAssembler:
             largest = max(waiting.values(), key=lambda each: each.frames.size_bytes)
             yield from self._write_part(largest)
 
+    def open_xids(self) -> set[int]:
+        """Of the transactions that have not ended, and of their subtransactions."""
+        return {xid for each in self._open() for xid in self._machine.first_messages(each.xid)}
+
+    def drop_rolled_back(self, aborted: Collection[int]) -> Iterator[Command]:
+        """Drop what was rolled back at the server, whose word about it was not received yet.
+
+        What follows in the stream until then is not kept either.
+
+        Args:
+            aborted: xids of transactions and subtransactions.
+        """
+        for transaction in self._open():
+            first = self._machine.first_messages(transaction.xid)
+            starts = [index for xid, index in first.items() if xid in aborted]
+            if starts:
+                yield from self._in_order(transaction.drop_rolled_back(min(starts)))
+
+    def _open(self) -> list[OpenTransaction]:
+        """The transactions that may still be rolled back: the streams, and one that is prepared."""
+        current = self._current
+        is_prepared = current is not self._plain and current.xid not in self._streams
+        return [*self._streams.values(), *([current] if is_prepared else [])]
+
     def _keep(self, cursor: _Cursor, end: int) -> None:
         """Put the frames up to ``end`` where they belong."""
         first = cursor.kept
@@ -183,7 +187,7 @@ class TransactionAssembler:
             first = cursor.whole_end
             if self.whole_since is None:
                 self.whole_since = cursor.now
-        self._current.frames.add(*cursor.chunk.cut(first, end))
+        self._current.add(*cursor.chunk.cut(first, end))
         cursor.kept = end
 
     def _keep_own(self, cursor: _Cursor, end: int, message: bytes) -> None:
@@ -191,22 +195,17 @@ class TransactionAssembler:
         self._keep(cursor, end)
         self._current.frames.add_message(message)
 
-    def _write_part(self, transaction: _OpenTransaction) -> Iterator[Command]:
+    def _write_part(self, transaction: OpenTransaction) -> Iterator[Command]:
         """Write what is in memory of an open transaction."""
-        if not transaction.key:
-            self._keys += 1
-            # A key is unique by its xid: on another connection the numbers begin anew.
-            transaction.key = f"{transaction.xid:08X}-{self._keys:08X}"
-        if transaction.frames.count:
-            transaction.in_parts += transaction.frames.count
-            messages, in_stream = transaction.frames.take(), transaction.in_stream
-            part = to_parts(PartsWriter.append, transaction.key, messages, in_stream=in_stream)
-            yield from self._in_order(part)
+        self._keys += not transaction.key
+        # A key is unique by its xid: on another connection the numbers begin anew.
+        yield from self._in_order(transaction.write_part(f"{transaction.xid:08X}-{self._keys:08X}"))
 
-    def _in_order(self, command: Command) -> Iterator[Command]:
+    def _in_order(self, command: Command | None) -> Iterator[Command]:
         """First the whole transactions that wait: the spool has commits in their order."""
-        yield from self.take_whole()
-        yield command
+        if command is not None:
+            yield from self.take_whole()
+            yield command
 
     # ── what each message does ──────────────────────────────────────────────────────────────
 
@@ -268,12 +267,12 @@ class TransactionAssembler:
                 cursor.whole_end = index + 1
             case StreamStart(xid):
                 if step.event is Event.OPENED:
-                    self._streams[xid] = _OpenTransaction(xid, in_stream=True)
+                    self._streams[xid] = OpenTransaction(xid, in_stream=True)
                 self._current = self._streams[xid]
             case StreamStop():
                 self._current = self._plain
             case BeginPrepare():
-                self._current = _OpenTransaction(message.xid, in_stream=False)
+                self._current = OpenTransaction(message.xid, in_stream=False)
             case Prepare():
                 prepared, self._current = self._current, self._plain
                 yield from self._keep_prepared(prepared, message)
@@ -330,7 +329,7 @@ class TransactionAssembler:
             commit_timestamp=commit.commit_timestamp + POSTGRES_EPOCH_US,
             xid=plain.xid,
         )
-        self._plain = self._current = _OpenTransaction(0, in_stream=False)
+        self._plain = self._current = OpenTransaction(0, in_stream=False)
 
     def _abort(self, step: Step) -> Iterator[Command]:
         """Drop a stream, or what follows the first message of one of its subtransactions."""
@@ -339,20 +338,15 @@ class TransactionAssembler:
         stream = self._streams[step.xid]
         if step.event is Event.ABORTED:
             del self._streams[step.xid]
-            if stream.in_parts:
-                yield from self._in_order(to_parts(PartsWriter.abandon, stream.key))
-        elif step.length >= stream.in_parts:
-            stream.frames.truncate(step.length - stream.in_parts)
+            yield from self._in_order(stream.abandon())
         else:
-            stream.frames.clear()
-            stream.in_parts = step.length
-            truncate = to_parts(PartsWriter.truncate, stream.key, step.length)
-            yield from self._in_order(truncate)
+            yield from self._in_order(stream.abort(step.length))
 
     def _commit_stream(
-        self, stream: _OpenTransaction, commit: StreamCommit, step: Step
+        self, stream: OpenTransaction, commit: StreamCommit, step: Step
     ) -> Iterator[Command | None]:
         self._limit.check(commit.end_lsn)
+        stream.check_end()
         yield from self._write_part(stream)
         if stream.in_parts:
             facts = yield from self._facts_at_commit(
@@ -370,8 +364,12 @@ class TransactionAssembler:
             yield from self._in_order(command)
 
     def _keep_prepared(
-        self, transaction: _OpenTransaction, prepare: Prepare | StreamPrepare
+        self, transaction: OpenTransaction, prepare: Prepare | StreamPrepare
     ) -> Iterator[Command]:
+        if transaction.rolled_back_from == 0:  # by ROLLBACK PREPARED, which comes later
+            yield from self._in_order(transaction.abandon())
+            return
+        transaction.check_end()
         yield from self._write_part(transaction)
         command = to_parts(
             PartsWriter.prepare,

@@ -20,10 +20,12 @@ import psycopg
 
 from pgsluice.catalog import (
     CatalogChanges,
+    TransactionStatus,
     counts_as_standby,
     fetch_many,
     flush_lsn,
     sees_transaction,
+    transaction_statuses,
 )
 from pgsluice.errors import PgsluiceError
 from pgsluice.facts import RelationFacts
@@ -75,6 +77,15 @@ class FactsSource:
         """
         with source_errors("asking for the server's snapshot"):
             return sees_transaction(self._connected(), xid)
+
+    def statuses(self, xids: Collection[int]) -> dict[int, TransactionStatus]:
+        """How transactions and subtransactions ended; without those that are too long ago.
+
+        Raises:
+            SourceUnreachable, SourceRefused: it could not be asked.
+        """
+        with source_errors("asking how transactions ended"):
+            return transaction_statuses(self._connected(), xids)
 
     def may_be_awaited(self) -> bool:
         """Whether a commit may wait until capture acknowledges it, because the server takes the

@@ -26,6 +26,7 @@ from pgsluice.capture.flush_limit import FlushLimit
 from pgsluice.capture.frames import Chunk
 from pgsluice.capture.segment_pace import SegmentPace
 from pgsluice.capture.store import Store
+from pgsluice.capture.unfinished import Unfinished, UnfinishedTransactions
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
@@ -42,9 +43,11 @@ _SEEN_POLL_S = 0.01
 _STORE_WAIT_S = 0.2
 _POSITION_REQUEST_S = 0.5
 """How often the server is asked for its position while one is waited for."""
+_ENDS_REQUEST_S = 1.0
+"""How often it is asked, while the spool is full, how open transactions ended."""
 
 
-def _ignore(server_end: Lsn, retained: RetentionState | None) -> None:
+def _ignore(server_end: Lsn, retained: RetentionState | None, largest: Unfinished | None) -> None:
     pass
 
 
@@ -75,7 +78,8 @@ class Receiver:
         parallel: ``streaming 'parallel'`` was asked for.
         until: end when the durable frontier has reached it.
         on_progress: called about once a second, and when the spool is full or has room again,
-            with the end of the server's WAL and with what the spool holds.
+            with the end of the server's WAL, with what the spool holds, and with the largest
+            transaction in it whose end was not received when the spool was full.
         on_held: called while the catalog does not show a transaction that was received, with the
             seconds since it came; then with 0.
     """
@@ -90,9 +94,7 @@ class Receiver:
         parallel: bool = False,
         stop: threading.Event,
         until: Lsn | None = None,
-        on_progress: Callable[[Lsn, RetentionState | None], None] = lambda server_end, retained: (
-            None
-        ),
+        on_progress: Callable[[Lsn, RetentionState | None, Unfinished | None], None] = _ignore,
         on_held: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._connection = connection
@@ -107,6 +109,7 @@ class Receiver:
         self._assembler = TransactionAssembler(
             facts, store.prepared_relations, self._limit, parallel=parallel
         )
+        self._unfinished = UnfinishedTransactions(self._assembler, store, facts)
         self._segments = SegmentPace(pace.segment_bytes, pace.segment_s, time.monotonic())
         self._policy = AckPolicy(store.durable, status_s=pace.status_s, is_eager=until is not None)
         self._progress_at = 0.0
@@ -290,15 +293,20 @@ class Receiver:
             return
         self._hand_over_all(self._assembler.take_whole())
         self._report_progress()
+        asked_at = -_ENDS_REQUEST_S
         while self._store.is_full and not self._stop.wait(_ROOM_POLL_S):
             now = time.monotonic()
             self._store.raise_error()
+            if now - asked_at >= _ENDS_REQUEST_S:
+                asked_at = now
+                self._hand_over_all(self._unfinished.drop_rolled_back())
+                self._report_progress()
             if self._policy.status_due(now, self._store.durable):
                 self._send_status(now)
         self._report_progress()
 
     def _report_progress(self) -> None:
-        self._on_progress(self._server_end, self._store.retained)
+        self._on_progress(self._server_end, self._store.retained, self._unfinished.largest)
 
     def _due_in(self, now: float) -> float:
         """How long to wait for the socket."""

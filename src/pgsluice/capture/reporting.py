@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pgsluice.capture.health import CaptureHealth, error_facts, write_health
+from pgsluice.capture.unfinished import Unfinished
+from pgsluice.catalog import TransactionStatus
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
 from pgsluice.spool.retention import RetentionState
+from pgsluice.sql import quote_literal
 
 _HELD_S = 1.0
 """For how long a commit may wait for a standby without a word about it."""
@@ -48,6 +51,7 @@ class CaptureReporter:
         self, config: Config, writer: SpoolWriter, send: Callable[[MetricsEvent], None]
     ) -> None:
         self._path = config.spool.path
+        self._has_no_limit = config.spool.max_bytes is None
         self._writer = writer
         self._send = send
         self._health = CaptureHealth(os.getpid(), CapturePhase.STARTING, time.time())
@@ -68,12 +72,15 @@ class CaptureReporter:
         """
         self._held = _HELD if seconds >= _HELD_S else None
 
-    def report_progress(self, server_end: Lsn, retained: RetentionState | None) -> None:
+    def report_progress(
+        self, server_end: Lsn, retained: RetentionState | None, largest: Unfinished | None = None
+    ) -> None:
         """Report that changes are received, or that the spool has no room for them.
 
         Args:
             server_end: how far the server's WAL was when it last said so.
             retained: what the spool holds; None before it was measured.
+            largest: of the transactions in the spool whose end was not received.
         """
         self._server_end = server_end
         if retained is not None:
@@ -84,12 +91,36 @@ class CaptureReporter:
         message = "the spool is at its size limit; nothing more is acknowledged"
         if retained.waiting_bytes:
             message += (
-                f". {retained.waiting_bytes / 2**20:.1f} MiB of it are open transactions, whose "
-                "end cannot be received now: raise spool.max_bytes if nothing else makes room"
+                f". {retained.waiting_bytes / 2**20:.1f} MiB of it are transactions whose end was "
+                "not received"
             )
+            if largest is not None:
+                message += f". {self._about(largest)}"
         if retained.problem:
             message += f". {retained.problem}"
         self.report(CapturePhase.WAITING, message)
+
+    def _about(self, largest: Unfinished) -> str:
+        """Which transaction it is, and what makes room."""
+        transaction = largest.transaction
+        xid, mebibytes = transaction.xid, transaction.size_bytes / 2**20
+        name = f"{mebibytes:.1f} MiB are transaction {xid}"
+        more = "make room on the disk" if self._has_no_limit else "raise spool.max_bytes"
+        match largest.status:
+            case TransactionStatus.IN_PROGRESS if transaction.gid is not None:
+                gid = quote_literal(transaction.gid)
+                return f"{name}, which is prepared: ROLLBACK PREPARED {gid} frees it, or {more}"
+            case TransactionStatus.IN_PROGRESS:
+                return (
+                    f"{name}, which is open (its session has this backend_xid in pg_stat_activity):"
+                    f" its rollback frees it; if it is to commit, {more}"
+                )
+            case TransactionStatus.ABORTED:
+                return f"{name}, which was rolled back: it is dropped now"
+            case TransactionStatus.COMMITTED:
+                return f"{name}, which has committed and needs more room: {more}, and start again"
+            case None:
+                return f"{name}, of which the server does not know any more how it ended: {more}"
 
     def report(
         self, phase: CapturePhase, message: str | None = None, error: PgsluiceError | None = None

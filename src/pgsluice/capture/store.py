@@ -16,6 +16,7 @@ from pgsluice.capture.commands import Command
 from pgsluice.errors import PgsluiceError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
+from pgsluice.spool.parts_writer import WaitingTransaction
 from pgsluice.spool.retention import Retention, RetentionState
 
 _DEPTH = 2
@@ -181,6 +182,11 @@ class Store:
         with self._changed:
             self._error = error
             self._changed.notify_all()
+
+    def waiting_transactions(self) -> tuple[WaitingTransaction, ...]:
+        """The open and prepared transactions in the spool, when all handed over is durable."""
+        self.drain()
+        return self._writer.parts.waiting()
 
     def prepared_relations(self, gid: str, xid: int) -> tuple[int, ...]:
         """OIDs of what a prepared transaction changes, when all handed over is durable."""

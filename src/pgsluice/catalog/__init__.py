@@ -46,7 +46,12 @@ from pgsluice.catalog.tables import (
     tables_with_fresh_files,
     user_tables,
 )
-from pgsluice.catalog.visibility import counts_as_standby, sees_transaction
+from pgsluice.catalog.visibility import (
+    TransactionStatus,
+    counts_as_standby,
+    sees_transaction,
+    transaction_statuses,
+)
 from pgsluice.catalog.witnesses import (
     CatalogWitnesses,
     fetch_witnesses,
@@ -67,6 +72,7 @@ __all__ = [
     "PublishedRelation",
     "ServerInfo",
     "SlotInfo",
+    "TransactionStatus",
     "UserTable",
     "counts_as_standby",
     "drop_publications",
@@ -99,6 +105,7 @@ __all__ = [
     "slot_info",
     "tables_named",
     "tables_with_fresh_files",
+    "transaction_statuses",
     "user_tables",
     "wal_timeline",
 ]

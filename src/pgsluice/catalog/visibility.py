@@ -8,6 +8,8 @@ synchronous standby. Until then the catalog is that of the time before the trans
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from enum import StrEnum
 from typing import Any
 
 import psycopg
@@ -19,6 +21,15 @@ _NUMBER = re.compile(r"^\s*(?:(?:FIRST|ANY)\s+)?\d+\s*(?=\()", re.IGNORECASE)
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,()"]+)')
 
 
+class TransactionStatus(StrEnum):
+    """How a transaction or subtransaction ended, in the words of ``txid_status``."""
+
+    IN_PROGRESS = "in progress"
+    """It is open, or prepared."""
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
 def sees_transaction(connection: psycopg.Connection[Any], xid: int) -> bool:
     """Whether queries from now on see what a transaction did, if it has committed.
 
@@ -26,11 +37,44 @@ def sees_transaction(connection: psycopg.Connection[Any], xid: int) -> bool:
         connection: in autocommit mode.
         xid: of the top-level transaction, 32 bits; not more than 2^31 transactions ago.
     """
+    xmax, running = _snapshot(connection)
+    whole = _whole_xid(xid, xmax)
+    return whole < xmax and str(whole) not in running
+
+
+def transaction_statuses(
+    connection: psycopg.Connection[Any], xids: Collection[int]
+) -> dict[int, TransactionStatus]:
+    """How transactions and subtransactions ended.
+
+    Args:
+        connection: in autocommit mode.
+        xids: 32 bits; not more than 2^31 transactions ago.
+
+    Returns:
+        the status by xid; without those that the server does not know any more.
+    """
+    xmax, _ = _snapshot(connection)
+    whole = {_whole_xid(xid, xmax): xid for xid in xids}
+    later = {whole[xid]: TransactionStatus.IN_PROGRESS for xid in whole if xid >= xmax}
+    rows = connection.execute(
+        "SELECT xid, pg_catalog.txid_status(xid) FROM pg_catalog.unnest(%s::bigint[]) AS xid",
+        [[xid for xid in whole if xid < xmax]],
+    )
+    known = {whole[xid]: TransactionStatus(status) for xid, status in rows if status is not None}
+    return {**later, **known}
+
+
+def _snapshot(connection: psycopg.Connection[Any]) -> tuple[int, list[str]]:
+    """The first ID past all that had ended when a snapshot was taken, and those that ran."""
     ((snapshot,),) = connection.execute(_SNAPSHOT).fetchall()
     _, xmax, running = snapshot.split(":")
-    # The nearest 64-bit ID.
-    distance = (xid - int(xmax) + _XIDS // 2) % _XIDS - _XIDS // 2
-    return distance < 0 and str(int(xmax) + distance) not in running.split(",")
+    return int(xmax), running.split(",")
+
+
+def _whole_xid(xid: int, xmax: int) -> int:
+    """The 64-bit ID of a transaction: the one that is nearest to ``xmax``."""
+    return xmax + (xid - xmax + _XIDS // 2) % _XIDS - _XIDS // 2
 
 
 def counts_as_standby(connection: psycopg.Connection[Any], application: str) -> bool:

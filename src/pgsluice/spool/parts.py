@@ -42,10 +42,12 @@ class TransactionInParts:
     """An open transaction and its parts.
 
     Attributes:
+        xid: its top-level xid.
         in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
         sequence: the next part's number.
     """
 
+    xid: int
     in_stream: bool
     parts: list[WrittenPart] = field(default_factory=list)
     sequence: int = 0

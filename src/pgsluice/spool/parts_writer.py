@@ -8,7 +8,7 @@ Between PREPARE and the end of a prepared transaction, a file of its own names i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pgsluice.errors import SpoolError
 from pgsluice.facts import RelationFacts
@@ -23,6 +23,21 @@ from pgsluice.spool.reader import SegmentInfo, relations_after, roots_of
 from pgsluice.spool.scan import Counts, RawMessages, count_changes, part_block
 
 Facts = Mapping[int, RelationFacts | None]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTransaction:
+    """A transaction in parts whose end was not received.
+
+    Attributes:
+        xid: its top-level xid, 32 bits.
+        size_bytes: of its parts.
+        gid: of a prepared one.
+    """
+
+    xid: int
+    size_bytes: int
+    gid: str | None = None
 
 
 class PartsWriter:
@@ -48,26 +63,36 @@ class PartsWriter:
         """The transactions that are prepared and have not ended."""
         return self._prepared
 
-    @property
-    def waiting_bytes(self) -> int:
-        """The size of the parts of open and prepared transactions."""
+    def waiting(self) -> tuple[WaitingTransaction, ...]:
+        """The open and prepared transactions."""
         with self._chain.mutex:
-            of_open = (part.size_bytes for state in self._open.values() for part in state.parts)
-            of_prepared = (part.size_bytes for header in self._prepared for part in header.parts)
-            return sum(of_open) + sum(of_prepared)
+            of_open = (
+                WaitingTransaction(state.xid, sum(part.size_bytes for part in state.parts))
+                for state in self._open.values()
+            )
+            of_prepared = (
+                WaitingTransaction(
+                    header.xid, sum(part.size_bytes for part in header.parts), header.gid
+                )
+                for header in self._prepared
+            )
+            return (*of_open, *of_prepared)
 
     def abandon_all(self) -> None:
         """Delete the parts of all open transactions: the server will resend them."""
         for transaction in list(self._open):
             self.abandon(transaction)
 
-    def append(self, transaction: str, messages: RawMessages, *, in_stream: bool = False) -> None:
+    def append(
+        self, transaction: str, messages: RawMessages, *, xid: int, in_stream: bool = False
+    ) -> None:
         """Make a piece of an open transaction durable.
 
         Args:
             transaction: the transaction's key, unique among the open ones; letters, digits
                 and ``-``.
             messages: those since its last part.
+            xid: the top-level transaction's.
             in_stream: do the messages carry an xid? Then the relations that they announce are
                 the transaction's own until it commits, else the connection's.
 
@@ -76,7 +101,7 @@ class PartsWriter:
         """
         chain = self._chain
         with chain.mutex:
-            state = self._open.setdefault(transaction, TransactionInParts(in_stream))
+            state = self._open.setdefault(transaction, TransactionInParts(xid, in_stream))
             before = state.in_force if in_stream else chain.in_force
             counts, in_force = _measure(messages, in_stream, before)
             # The number counts the parts of all transactions, because a transaction that is
@@ -190,7 +215,7 @@ class PartsWriter:
             SpoolFull, SpoolError: it could not be written; nothing changed.
         """
         with self._chain.mutex:
-            state = self._open.get(transaction) or TransactionInParts(in_stream=False)
+            state = self._open.get(transaction) or TransactionInParts(xid, in_stream=False)
             header = PreparedHeader(
                 self._chain.origin(),
                 state.counts(),

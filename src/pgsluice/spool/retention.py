@@ -181,8 +181,7 @@ class RetentionState:
     Attributes:
         size_bytes: the size of all segments and parts.
         is_full: the spool is at its size limit, and no hold is left that may be dropped.
-        waiting_bytes: how much of the size belongs to open and prepared transactions. It is
-            freed only when they end, and a full spool receives no commit or abort.
+        waiting_bytes: how much of the size belongs to open and prepared transactions.
         lowest: the hold with the lowest LSN; None without any.
         problem: why nothing can be deleted; None: nothing is wrong.
     """
@@ -259,7 +258,7 @@ class Retention:
             self._writer.size_bytes(),
             self._is_full,
             lowest,
-            self._writer.parts.waiting_bytes,
+            sum(transaction.size_bytes for transaction in self._writer.parts.waiting()),
             "; ".join(f"nothing is deleted: {error.what}" for error in errors.values()) or None,
         )
 

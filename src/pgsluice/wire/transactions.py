@@ -110,6 +110,11 @@ class TransactionMachine:
         """The top-level xids of the transactions in progress."""
         return frozenset(self._streams)
 
+    def first_messages(self, xid: int) -> dict[int, int]:
+        """An open transaction and its subtransactions, each with the index of its first message."""
+        stream = self._streams.get(xid)
+        return {xid: 0, **(stream.first_index if stream is not None else {})}
+
     @property
     def position(self) -> Lsn:
         """The last position on this connection; 0/0 before the first."""

@@ -1,0 +1,97 @@
+"""The bytes of a transaction that has not ended, in memory and in parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pgsluice.capture.commands import Command, to_parts
+from pgsluice.capture.frames import FrameChunks
+from pgsluice.errors import ProtocolError
+from pgsluice.spool.block import Int64s
+from pgsluice.spool.parts_writer import PartsWriter
+from pgsluice.wire import Relation
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """A transaction that has not ended.
+
+    Commands come in the order in which the store has to execute them.
+
+    Attributes:
+        xid: its top-level xid.
+        in_stream: whether its messages carry an xid.
+        key: names its parts; empty before the first.
+        frames: those that are not in parts yet.
+        in_parts: how many messages are in parts.
+        announced: of a stream, the last R of each relation.
+        rolled_back_from: what begins with this message was rolled back, as the server's catalog
+            says; the message about it was not received yet. It is not kept. None: all is kept.
+    """
+
+    xid: int
+    in_stream: bool
+    key: str = ""
+    frames: FrameChunks = field(default_factory=FrameChunks)
+    in_parts: int = 0
+    announced: dict[int, Relation] = field(default_factory=dict)
+    rolled_back_from: int | None = None
+
+    def add(self, joined: bytes | memoryview, lengths: Int64s) -> None:
+        """Append frames, unless they belong to what was rolled back."""
+        if self.rolled_back_from is None:
+            self.frames.add(joined, lengths)
+
+    def write_part(self, key: str) -> Command | None:
+        """Write what is in memory, if something is.
+
+        Args:
+            key: names its parts, if it has none yet.
+        """
+        self.key = self.key or key
+        if not self.frames.count:
+            return None
+        self.in_parts += self.frames.count
+        messages = self.frames.take()
+        return to_parts(
+            PartsWriter.append, self.key, messages, xid=self.xid, in_stream=self.in_stream
+        )
+
+    def drop_rolled_back(self, start: int) -> Command | None:
+        """Drop what begins with a message, because the catalog says that it was rolled back."""
+        if self.rolled_back_from is not None and self.rolled_back_from <= start:
+            return None
+        self.rolled_back_from = start
+        return self._keep_first(start)
+
+    def abort(self, length: int) -> Command | None:
+        """Keep the first messages: the server has sent that the others were rolled back."""
+        if self.rolled_back_from is not None and self.rolled_back_from < length:
+            return None  # a part of what is dropped
+        self.rolled_back_from = None
+        return self._keep_first(length)
+
+    def _keep_first(self, length: int) -> Command | None:
+        if length >= self.in_parts:
+            self.frames.truncate(length - self.in_parts)
+            return None
+        self.frames.clear()
+        self.in_parts = length
+        return to_parts(PartsWriter.truncate, self.key, length)
+
+    def abandon(self) -> Command | None:
+        """Drop all of it."""
+        return to_parts(PartsWriter.abandon, self.key) if self.key else None
+
+    def check_end(self) -> None:
+        """See that nothing of what ends now was rolled back.
+
+        Raises:
+            ProtocolError: the server said that some of it was, and not in the stream.
+        """
+        if self.rolled_back_from is not None:
+            raise ProtocolError(
+                f"the server ends transaction {self.xid} as if nothing of it had been rolled back, "
+                "but its catalog says otherwise",
+                xid=self.xid,
+            )
