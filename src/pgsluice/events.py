@@ -110,6 +110,11 @@ class TableStateChanged:
     incomplete: tuple[str, ...] = ()
 
 
+_TELLING_BYTES = 64 * 2**20
+_TELLING_SHARE = 0.05
+"""After so much of a copy, its rate tells how long the rest takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class CopyAmount:
     """How much is copied, of one table or of several.
@@ -118,7 +123,8 @@ class CopyAmount:
         ranges, all_ranges: how many ranges are copied, and in all: a task copies one range.
         rows: copied so far.
         bytes, all_bytes: about how much of the source is read, and is to be read.
-        rows_per_s, bytes_per_s: over the last half minute; 0 if no range ended in it.
+        rows_per_s, bytes_per_s: over the last half minute, or the last ranges if these took longer;
+            0 if none has ended.
     """
 
     ranges: int = 0
@@ -131,10 +137,12 @@ class CopyAmount:
 
     @property
     def left_s(self) -> float | None:
-        """How long the rest takes at this rate; None: it is not known."""
+        """How long the rest takes at this rate; None: it is not known, also because small tables
+        come first, and their rate is not that of the large ones."""
         if self.ranges >= self.all_ranges:
             return 0.0
-        if not self.bytes_per_s:
+        enough_bytes = min(_TELLING_BYTES, self.all_bytes * _TELLING_SHARE)
+        if not self.bytes_per_s or self.bytes < enough_bytes:
             return None
         return max(self.all_bytes - self.bytes, 0) / self.bytes_per_s
 

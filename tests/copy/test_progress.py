@@ -26,9 +26,12 @@ class Copies:
         self.spool = spool
         self.now = 100.0
         self.events: list[MetricsEvent] = []
-        folder = subscription_folder(spool, "lake")
-        folder.mkdir(parents=True)
-        self.counts = CopyCounts("lake", folder, self.events.append, lambda: self.now)
+        self.folder = subscription_folder(spool, "lake")
+        self.folder.mkdir(parents=True)
+        self.counts = CopyCounts("lake", self.folder, self.events.append, self.clock)
+
+    def clock(self) -> float:
+        return self.now
 
     def stage(self, copy: TableCopy, number: int, rows: int) -> None:
         copy.staged[number] = StagedRows(rows=rows)
@@ -87,8 +90,38 @@ def test_the_rate_is_that_of_the_last_half_minute(copies: Copies) -> None:
     assert amount.left_s == 2100 / 20
     copies.now += 60
     copies.counts.tend()
-    assert copies.file().amount.bytes_per_s == 0
-    assert copies.file().amount.left_s is None
+    assert copies.file().amount.bytes_per_s == 600 / 90, "the last two ranges, if they are older"
+    copies.stage(big, 3, rows=30)
+    assert copies.file().amount.bytes_per_s == 600 / 80
+
+
+def test_a_copy_that_is_held_to_a_rate_is_not_said_to_be_faster(copies: Copies) -> None:
+    """Each range is read at once, and the next one waits."""
+    rate = 5
+    copies.counts = CopyCounts("lake", copies.folder, copies.events.append, copies.clock, rate)
+    big = of(BIG, *[300] * 10)
+    copies.counts.begin([big])
+    for number in range(4):
+        copies.now += 1
+        copies.stage(big, number, rows=30)
+        for _ in range(6):
+            amount = copies.file().amount
+            assert 5 * 2 / 3 - 0.1 < amount.bytes_per_s <= 5, (number, amount)
+            copies.now += 9.5
+            copies.counts.tend()
+        copies.now += 2
+
+
+def test_small_tables_do_not_tell_how_long_large_ones_take(copies: Copies) -> None:
+    small, big = of(SMALL, 300), of(BIG, 300_000, 300_000)
+    copies.counts.begin([small, big])
+    copies.now += 10
+    copies.stage(small, 0, rows=1)
+    assert copies.last().amount.bytes_per_s == 30
+    assert copies.last().amount.left_s is None, "not five hours"
+    copies.now += 1
+    copies.stage(big, 0, rows=1)
+    assert copies.file().amount.left_s == 300_000 / (300_300 / 11)
 
 
 def test_the_rate_of_a_table_does_not_count_the_time_in_which_it_waited(copies: Copies) -> None:

@@ -12,6 +12,7 @@ import pytest
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import PgsluiceError, SlotInUse, SlotLost, SourceRefused
 from pgsluice.replication import PgoutputOptions, ReplicationConnection, connect_sql
+from pgsluice.replication.slots import name_blockers
 
 
 def _slots(dsn: str) -> set[str]:
@@ -118,6 +119,19 @@ def test_a_creation_that_waits_names_who_it_waits_for(
         writer.rollback()
         preparer.tpc_rollback()
         assert walsender.create_slot(name).name == name
+
+
+def test_a_role_that_does_not_see_since_when_others_wait(database) -> None:
+    db = database()
+    role = f"{db.name}_plain"
+    db.execute("CREATE TABLE t (a int)", f"CREATE ROLE {role}")
+    try:
+        with psycopg.connect(db.dsn) as writer, db.connect() as plain:
+            writer.execute("INSERT INTO t VALUES (1)")
+            plain.execute(f"SET ROLE {role}")
+            assert name_blockers(plain) == [f"pid {writer.info.backend_pid} in {db.name}"]
+    finally:
+        db.execute(f"DROP ROLE {role}")
 
 
 def test_a_creation_that_waits_is_given_up_when_asked(database) -> None:

@@ -7,6 +7,7 @@ else once a second.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -20,6 +21,9 @@ from pgsluice.snapshots.ranges import size_bytes
 from pgsluice.spool.copy_status import CopyStatus, remove_copy_status, write_copy_status
 
 _RATE_OVER_S = 30.0
+_RATE_OVER_RANGES = 2
+"""A rate is that of the last half minute, or of the last two ranges if these took longer: a slow
+disk or ``copy_rate`` may need minutes for each."""
 _SAVE_EVERY_S = 1.0
 
 
@@ -29,7 +33,8 @@ class _Count:
 
     Attributes:
         copy: of which table; None for all tables.
-        since: when the first range that counts for the rate was begun, at the latest.
+        since: when the first range that counts for the rate was begun, at the latest: when the one
+            before it ended.
         recent: when a range ended, with its rows and bytes.
     """
 
@@ -65,19 +70,21 @@ class _Count:
         self.bytes -= other.bytes
         self.all_bytes -= other.all_bytes
 
-    def amount(self, now: float) -> CopyAmount:
+    def amount(self, now: float, most_bytes_per_s: float) -> CopyAmount:
         """As it is shown."""
-        while self.recent and self.recent[0][0] <= now - _RATE_OVER_S:
-            self.recent.popleft()
-        seconds = max(min(now - self.since, _RATE_OVER_S), 1e-3)
+        old = now - _RATE_OVER_S
+        while len(self.recent) > _RATE_OVER_RANGES and self.recent[0][0] <= old:
+            self.since, _, _ = self.recent.popleft()
+        rows, bytes_ = (sum(each) for each in list(zip(*self.recent, strict=True))[1:] or [(), ()])
+        seconds = max(now - self.since, bytes_ / most_bytes_per_s, 1e-3)
         return CopyAmount(
             self.ranges,
             self.all_ranges,
             self.rows,
             self.bytes,
             self.all_bytes,
-            sum(rows for _, rows, _ in self.recent) / seconds,
-            sum(bytes_ for _, _, bytes_ in self.recent) / seconds,
+            rows / seconds,
+            bytes_ / seconds,
         )
 
 
@@ -88,6 +95,7 @@ class CopyCounts:
         folder: the subscription's.
         report: takes events.
         clock: monotonic seconds.
+        most_bytes_per_s: the rate that copies are held to, though each range is read faster.
     """
 
     def __init__(
@@ -96,8 +104,10 @@ class CopyCounts:
         folder: Path,
         report: Callable[[MetricsEvent], None],
         clock: Callable[[], float] = time.monotonic,
+        most_bytes_per_s: float | None = None,
     ) -> None:
         self._subscription = subscription
+        self._most_bytes_per_s = most_bytes_per_s or math.inf
         self._folder = folder
         self._report = report
         self._clock = clock
@@ -151,7 +161,7 @@ class CopyCounts:
             self._ended_at = now
             count.add(rows, bytes_, now)
             self._all.add(rows, bytes_, now)
-            amount = count.amount(now)
+            amount = self._amount(count, now)
             if count.all_ranges > 1 or self._is_due(now):
                 self._save(now)
         if amount.ranges < amount.all_ranges:
@@ -164,7 +174,7 @@ class CopyCounts:
                 return
             self._done += 1
             self._remove(copy)
-            amount = count.amount(self._clock())
+            amount = self._amount(count, self._clock())
         self._report_table(copy, amount, is_done=True)
 
     def given_up(self, copies: Iterable[TableCopy]) -> None:
@@ -187,6 +197,9 @@ class CopyCounts:
         if not self._tables:
             now = self._ended_at = self._clock()
             self._all, self._done, self._all_tables = _Count(since=now), 0, 0
+
+    def _amount(self, count: _Count, now: float) -> CopyAmount:
+        return count.amount(now, self._most_bytes_per_s)
 
     def _of(self, copy: TableCopy) -> _Count | None:
         """None: the table is not copied any more, or by a later round."""
@@ -219,8 +232,8 @@ class CopyCounts:
 
     def _save(self, now: float) -> None:
         self._saved_at = now
-        amount = self._all.amount(now)
-        tables = {oid: count.amount(now) for oid, count in self._tables.items()}
+        amount = self._amount(self._all, now)
+        tables = {oid: self._amount(count, now) for oid, count in self._tables.items()}
         if tables or self._waits_for:
             waits_for = dict(self._waits_for)
             status = CopyStatus(tables, waits_for, self._done, self._all_tables, amount)

@@ -257,7 +257,8 @@ class Walsender:
             two_phase=two_phase,
             failover=failover,
         )
-        doing = f"creating slot {name!r}"
+        # Names of temporary slots are random: messages that come again would differ by them.
+        doing = "creating a temporary slot" if temporary else f"creating slot {name!r}"
         warn_at = time.monotonic() + _LOG_BLOCKERS_AFTER_S
 
         def log_once_and_ask() -> bool:
@@ -277,7 +278,7 @@ class Walsender:
                 raise PgsluiceError(f"{doing}: asked to stop") from None
             blockers = self._blockers()
             self._cancel(doing)
-            raise refuse_waiting(name, timeout_s, blockers) from None
+            raise refuse_waiting(name, doing, timeout_s, blockers) from None
         names = ("consistent_point", *(("snapshot_name",) if snapshot == "export" else ()))
         row = only_row(doing, rows, *names)
         try:

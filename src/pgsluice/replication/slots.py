@@ -82,7 +82,7 @@ def takes_failover(server_version: int, *, is_standby: bool, two_phase: bool) ->
 _BLOCKERS = """
 SELECT DISTINCT ON (l.virtualtransaction)
        l.pid, coalesce(a.application_name, ''), coalesce(a.datname, p.database, ''), p.gid,
-       coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)), 0),
+       extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)),
        pg_catalog.to_char(a.query_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
 FROM pg_catalog.pg_locks l
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
@@ -92,25 +92,29 @@ WHERE l.locktype = 'transactionid' AND l.granted AND l.pid IS DISTINCT FROM pg_b
 
 
 def name_blockers(connection: psycopg.Connection[Any]) -> list[str]:
-    """The open transactions that have written, oldest first, each in a few words."""
+    """The open transactions that have written, oldest first, each in a few words.
+
+    A role that is no member of pg_read_all_stats does not see since when others are open.
+    """
     rows = connection.execute(_BLOCKERS).fetchall()
-    rows.sort(key=lambda row: -float(row[4]))
+    rows.sort(key=lambda row: -float(row[4] or 0))
     blockers = []
     for pid, application, dbname, gid, age_s, query_start in rows:
         who = f"prepared transaction {gid!r}" if pid is None else f"pid {pid}"
         program = f" ({application})" if application else ""
         where = f" in {dbname}" if dbname else ""
         query = f", its last query began at {query_start} UTC" if query_start else ""
-        blockers.append(f"{who}{program}{where}, open for {float(age_s):.0f} s{query}")
+        age = "" if age_s is None else f", open for {float(age_s):.0f} s"
+        blockers.append(f"{who}{program}{where}{age}{query}")
     return blockers
 
 
-def refuse_waiting(name: str, timeout_s: float, blockers: list[str]) -> SourceRefused:
-    """The error for a creation that did not end in time."""
+def refuse_waiting(name: str, doing: str, timeout_s: float, blockers: list[str]) -> SourceRefused:
+    """The error for a creation of a slot that did not end in time."""
     listed = "; ".join(blockers) or "none is open any more"
     return SourceRefused(
-        f"slot {name!r} was not made within {timeout_s:g} s: the server waits for the end of "
-        f"every open writing transaction: {listed}",
+        f"{doing} did not end within {timeout_s:g} s: the server waits for the end of every "
+        f"open writing transaction: {listed}",
         hint="end them (commit, or pg_terminate_backend(pid), ROLLBACK PREPARED), and try again",
         slot=name,
         blockers=tuple(blockers),

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from pgsluice.catalog import locked_tables
 from pgsluice.config import Config
-from pgsluice.copy import CopyTables, CopyWork, TableCopy
+from pgsluice.copy import CopyCounts, CopyTables, CopyWork, TableCopy
+from pgsluice.errors import SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import SourceFingerprint
-from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions
+from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, temporary_snapshot
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.tasks import attempt
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.leaf_plan import evaluators_of
 from pgsluice.subscription.looks import CatalogLooks
+
+_SNAPSHOT_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,33 @@ class SourceTables:
     portions: Mapping[int, tuple[Portion, ...]]
     locked: Mapping[int, str]
     is_gone: Mapping[int, FilterEvaluator]
+
+
+@contextmanager
+def new_snapshot(
+    dsn: str, counts: CopyCounts, oids: Collection[int], is_stopping: Callable[[], bool]
+) -> Iterator[Snapshot]:
+    """A snapshot for as long as the block lasts; meanwhile the counts say what tables wait for.
+
+    Args:
+        oids: the tables that it is for.
+
+    Raises:
+        SourceRefused, SourceUnreachable: as :func:`pgsluice.snapshots.temporary_snapshot`.
+    """
+    counts.wait(oids, "a snapshot, which follows the transactions open now")
+
+    def tend() -> bool:
+        counts.tend()  # or what is said would be taken for old
+        return is_stopping()
+
+    with ExitStack() as held:
+        try:
+            snapshot = held.enter_context(temporary_snapshot(dsn, _SNAPSHOT_TIMEOUT_S, tend))
+        except (SourceRefused, SourceUnreachable) as error:
+            counts.wait(oids, f"a snapshot; the last try failed: {error.what}")
+            raise
+        yield snapshot
 
 
 def read_source(

@@ -131,7 +131,6 @@ class CopyRound:
             for oid, table in self._tables.record.tables.items():
                 if oid in self.claimed and awaits_copy(table) and not table.replaces_partitions:
                     self._tables.apply(oid, CopyBegun(self._tables.position))
-        self._counts.wait(self.claimed, "a snapshot, which follows the transactions open now")
 
     def resume(self) -> Failure | None:
         """Go on with what an earlier run has staged of the tables that are claimed, if its snapshot

@@ -27,12 +27,12 @@ from pgsluice.events import MetricsEvent
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import Snapshot, TableLocked, temporary_snapshot
+from pgsluice.snapshots import Snapshot, TableLocked
 from pgsluice.spark.tasks import run_tasks, tasks_at_once
 from pgsluice.spool import Spool, TableState
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.copy_pauses import CopyPauses
-from pgsluice.subscription.copy_plan import awaits_copy
+from pgsluice.subscription.copy_plan import awaits_copy, new_snapshot
 from pgsluice.subscription.copy_round import CopyRound
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.looks import CatalogLooks
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SNAPSHOT_TIMEOUT_S = 300.0
 _POLL_S = 0.5
 _CAPTURE_S = 60.0
 """How long capture may need to come to a snapshot's position."""
@@ -92,7 +91,9 @@ class TableCopies:
         self._pauses = CopyPauses()
         self._waits_until = 0.0
         folder = subscription_folder(config.spool.path, subscription.name)
-        self._counts = CopyCounts(subscription.name, folder, report)
+        self._counts = CopyCounts(
+            subscription.name, folder, report, most_bytes_per_s=subscription.copy_rate
+        )
         self._running: list[_CopyThread] = []
         turns.streams.append(self._is_streaming)
 
@@ -249,8 +250,9 @@ class TableCopies:
                     return
                 round_.begin()
             with ExitStack() as held:
+                dsn, counts = self._config.source.dsn, self._counts
                 snapshot = first or held.enter_context(
-                    temporary_snapshot(self._config.source.dsn, SNAPSHOT_TIMEOUT_S, is_stopping)
+                    new_snapshot(dsn, counts, round_.claimed, is_stopping)
                 )
                 failure = round_.run(snapshot, partial(let_go, held))
                 let_go(held)
