@@ -119,6 +119,7 @@ def test_a_partition_detached_and_attached(each_server: EmbeddedServer, database
     before = _of(db, "r")
     assert set(before.attachments) == {_oid(db, name) for name in ("m", "l", "k")}
     assert len(before.listings) == len(_of(db, "m").listings) == 1  # the leaf's
+    assert before.of_partitions == {_oid(db, "l"): tuple(before.listings)}
     assert _of(db, "k").listings == frozenset()
     leaf = _of(db, "l").attachments
     assert leaf == {o: before.attachments[o] for o in (_oid(db, "l"), _oid(db, "m"))}

@@ -58,6 +58,20 @@ CASES = {
          "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i",
          "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0", "DELETE FROM {t} WHERE k % 10 = 0"),
     ),
+    "attached_again": Case(
+        "k int", "RANGE (k)", INTS, "i",
+        (*DETACH, "UPDATE {t}_1 SET v = 'apart' WHERE k % 2 = 0", "DELETE FROM {t}_1 WHERE k < 120",
+         "INSERT INTO {t}_1 VALUES (1000, 150, 'apart')",
+         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (100) TO (200)",
+         "UPDATE {t} SET id = id + 2000 WHERE k = 151"),
+    ),
+    "attached_at_once": Case(
+        "k int", "RANGE (k)", {"{t}_0": "FROM (0) TO (300)"}, "i",
+        (("BEGIN; CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL);"
+          "INSERT INTO {t}_1 SELECT i, i, 'late' FROM generate_series(300, 309) i;"
+          "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400); COMMIT"),
+         "UPDATE {t} SET v = 'changed' WHERE k > 305"),
+    ),
     "listed": Case(
         "k text", "LIST (k)", {"{t}_0": "IN ('a')", "{t}_1": "IN ('it''s', 'c')"},
         """('{a,"it''s",c}'::text[])[1 + i % 3]""", DROP,

@@ -335,6 +335,11 @@ def test_a_new_partition_of_which_nobody_knows_whether_it_came_with_rows() -> No
     more = {**BEFORE.filenodes, 9: 1, 10: 1}
     assert isinstance(look(filenodes=more, came_empty={9}, perhaps_empty={10}), Verify)
     assert isinstance(look(filenodes=more, perhaps_empty={10}), CopyAgain)
+    keyed = replace(BEFORE, key=("id",))
+    loaded = look(keyed, filenodes=more, key=("id",), came_empty={9}, perhaps_empty={10})
+    assert loaded == ReplacePartitions(frozenset({10}))
+    below = {**BELOW_NEW, "key": ("id",), "came_empty": {9}}
+    assert look(keyed, **below) == ReplacePartitions(frozenset({9})), "the table above came later"
     columns = {**COLUMNS, 3: ColumnState("b", 9)}
     now = {"filenodes": more, "columns": columns, "attnums": 3, "missing": BOTH_7}
     assert isinstance(look(came_empty={9}, perhaps_empty={10}, **now), CopyAgain)
@@ -377,6 +382,27 @@ def test_rows_of_partitions_that_are_gone_are_replaced_if_their_bounds_are_known
     assert look(known, key=("id",), filenodes={7: 100, 8: 101}, fresh={8}) == Same()  # it is sent
     for other in ({"rules": "f2"}, {"key": ()}, {"attachments": {7: 5, 8: 9}}):
         assert isinstance(look(known, **{**now, **other}), CopyAgain), other
+
+
+def test_rows_of_a_partition_that_was_detached_for_a_while_are_replaced() -> None:
+    known = replace(BEFORE, key=("id",), bounds={7: "id < 9", 8: "id >= 9"})
+    now: dict[str, Any] = {"key": ("id",), "bounds": known.bounds, "attachments": {7: 5, 8: 9}}
+    assert look(known, **now) == ReplacePartitions(gone={8: "id >= 9"})
+    elsewhere = {**now, "bounds": {7: "id < 9", 8: "id >= 99"}}
+    assert isinstance(look(known, **elsewhere), CopyAgain)
+
+
+def test_what_lists_a_partition_goes_with_it() -> None:
+    gone: dict[str, Any] = {
+        "key": ("id",), "filenodes": {8: 100}, "lacking": frozenset({"8:update", "8:delete"}),
+        "attachments": {8: 5}, "listings": frozenset(), "row_types": frozenset(),
+    }  # fmt: skip
+    known = replace(BEFORE, key=("id",), bounds={7: "id < 9"})
+    assert isinstance(look(known, **gone), CopyAgain), "it listed the whole table, or another leaf"
+    of_7 = replace(known, of_partitions={7: ("rel:60:5", "80:5")})
+    assert look(of_7, **gone) == ReplacePartitions(gone={7: "id < 9"})
+    still = {**gone, "attachments": {7: 5, 8: 5}, "filenodes": {7: 100, 8: 100}}
+    assert isinstance(look(of_7, **still), CopyAgain), "it was out of the publication"
 
 
 def test_a_column_that_is_sent_from_now_on() -> None:

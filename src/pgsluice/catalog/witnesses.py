@@ -44,6 +44,8 @@ class TableWitnesses:
         listings: the rows that put it, its ancestors or its partitions into the publications,
             as ``catalog:OID:xmin``; without those of partitions that the same publications send
             anyway, since they list a table above.
+        of_partitions: partitions below it -> those of ``listings`` and ``row_types`` that are gone
+            with the partition.
         publications: the rows of these publications, as ``OID:xmin``.
         row_types: the rows of the row types of it, its ancestors and its partitions, as
             ``OID:xmin``, of those whose schema is published.
@@ -56,6 +58,7 @@ class TableWitnesses:
     attnums: int
     attachments: Mapping[int, int]
     listings: frozenset[str]
+    of_partitions: Mapping[int, tuple[str, ...]]
     publications: frozenset[str]
     row_types: frozenset[str]
     listed: frozenset[int]
@@ -90,7 +93,8 @@ class CatalogWitnesses:
             child = waiting.pop()
             attachments[child] = self._parents[child][1]
             waiting += self._children.get(child, ())
-        below = {oid, *attachments}
+        partitions = [*attachments]
+        below = {oid, *partitions}
         relations = set(below)
         partition = oid
         while partition in self._parents:
@@ -106,6 +110,7 @@ class CatalogWitnesses:
             attnums=self._relations[oid][0] if oid in self._relations else 0,
             attachments=attachments,
             listings=frozenset(listing.row for listing in listings),
+            of_partitions={one: rows for one in partitions if (rows := self._own_rows(one))},
             publications=frozenset(listing.publication for listing in listings),
             row_types=frozenset(
                 self._row_types[one] for one in relations if one in self._row_types
@@ -115,6 +120,11 @@ class CatalogWitnesses:
                 f"{one} {self._relations[one][2]}" for one in below if one in self._relations
             ),
         )
+
+    def _own_rows(self, oid: int) -> tuple[str, ...]:
+        """The rows that list one relation and nothing else, and that of its row type."""
+        listed = [listing.row for listing in self._listings.get(("rel", oid), ())]
+        return (*listed, *(self._row_types[one] for one in (oid,) if one in self._row_types))
 
     def _is_listed_above(self, oid: int) -> bool:
         """Whether each publication that lists a partition lists a table above it, too."""

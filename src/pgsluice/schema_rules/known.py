@@ -35,6 +35,10 @@ def _bounds(raw: Mapping[str, str]) -> dict[int, str]:
     return {int(number): condition for number, condition in raw.items()}
 
 
+def _rows(raw: Mapping[str, list[str]]) -> dict[int, tuple[str, ...]]:
+    return {int(number): tuple(rows) for number, rows in raw.items()}
+
+
 def _columns(raw: Mapping[str, list[Any]]) -> dict[int, ColumnState]:
     return {int(number): ColumnState(*state) for number, state in raw.items()}
 
@@ -44,6 +48,7 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "attachments": _by_number,
     "toast_tables": _by_number,
     "bounds": _bounds,
+    "of_partitions": _rows,
     "columns": _columns,
     "key": tuple,
     **dict.fromkeys(
@@ -73,6 +78,8 @@ class SourceFingerprint:
         truncates: the leaves of which the stream has every TRUNCATE; None: not known.
         types: parts of the columns' types (labels, attributes) -> their versions.
         listings: the rows that put it into the server's publications.
+        of_partitions: partitions below it -> those of ``listings`` and ``row_types`` that are gone
+            with the partition.
         attachments: it and those above it that are partitions, and all below it -> xmin of their
             row in pg_inherits.
         publications: the rows of the publications that list it, as ``OID:xmin``.
@@ -101,6 +108,7 @@ class SourceFingerprint:
     truncates: frozenset[int] | None = None
     types: Mapping[str, str] = field(default_factory=dict)
     listings: frozenset[str] = frozenset()
+    of_partitions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     attachments: Mapping[int, int] = field(default_factory=dict)
     publications: frozenset[str] = frozenset()
     row_types: frozenset[str] = frozenset()

@@ -34,9 +34,9 @@ a new leaf of a table that has some     its first rows may be another table's
 leaves of its root
 ======================================  =======================================================
 
-Where partitions that came with rows, or went with theirs, are all that a look finds, and the table
-has a key, only these rows are replaced at the target. Those of a partition that is gone have to be
-known by its bound.
+Where partitions that may have come with rows, went with theirs, or were detached for a while are
+all that a look finds, and the table has a key, only these rows are replaced at the target. Those of
+a partition that is gone, or was detached, have to be known by its bound.
 
 What harmless statements also do is only suspicious. Then :data:`SUSPICIONS` says why the table is
 compared with its target, and it is copied only if it differs:
@@ -199,8 +199,15 @@ def _has_written_publications(look: Look) -> bool:
     return bool(look.before.publications - look.now.publications)
 
 
+def _gone_with_partitions(look: Look) -> set[str]:
+    """The rows of the catalog that went with partitions."""
+    gone = look.before.attachments.keys() - look.now.attachments.keys()
+    return {row for partition in gone for row in look.before.of_partitions.get(partition, ())}
+
+
 def _has_written_row_types(look: Look) -> bool:
-    return bool(look.before.row_types - look.now.row_types)
+    written = look.before.row_types - look.now.row_types
+    return bool(written - _gone_with_partitions(look))
 
 
 def _has_renamed_column(look: Look) -> bool:
@@ -280,7 +287,8 @@ def _has_other_publication_rules(look: Look) -> bool:
 
 
 def _has_lost_listings(look: Look) -> bool:
-    return bool(look.before.listings - look.now.listings)
+    lost = look.before.listings - look.now.listings
+    return bool(lost - _gone_with_partitions(look))
 
 
 def _has_resumed_leaves(look: Look) -> bool:
@@ -297,8 +305,12 @@ def _has_lost_leaves(look: Look) -> bool:
 
 
 def _has_attached_leaves(look: Look) -> bool:
+    return bool(_attached_anew(look))
+
+
+def _attached_anew(look: Look) -> set[int]:
     before, now = look.before.attachments, look.now.attachments
-    return any(before[leaf] != now[leaf] for leaf in before.keys() & now.keys())
+    return {oid for oid in before.keys() & now.keys() if before[oid] != now[oid]}
 
 
 def _has_filled_partitions(look: Look) -> bool:
@@ -344,26 +356,39 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
 )
 """The same, of what harmless statements also do."""
 
-_OF_PARTITIONS = frozenset({_has_lost_leaves, _has_filled_partitions, _may_have_filled_partitions})
+_OF_PARTITIONS = frozenset(
+    {
+        _has_lost_leaves,
+        _has_attached_leaves,
+        _has_filled_partitions,
+        _may_have_filled_partitions,
+    }
+)
 _OF_NEW_FILES = frozenset({_may_be_truncated, _may_be_unlogged})
 
 
 def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
-    """New leaves with rows, and leaves whose rows are gone, if they are all that the stream does
-    not tell.
+    """New leaves that may have rows, and leaves whose rows are gone or may be others, if they are
+    all that the stream does not tell.
 
     Their rows are told apart from those of other leaves by the table's key.
     """
     renewed = _perhaps_truncated(look) | _perhaps_unlogged(look)
     is_fresh = renewed <= {*look.fresh}  # else it is more likely VACUUM FULL: a comparison tells
-    gone = _lost_leaves(look) | (renewed if is_fresh else set())
-    if not (gone or _has_filled_partitions(look)) or not look.now.key or _new_columns(look):
+    anew = _attached_anew(look)
+    gone = _lost_leaves(look) | anew | (renewed if is_fresh else set())
+    if not (gone or _may_have_filled_partitions(look)) or not look.now.key or _new_columns(look):
+        return None
+    if any(look.before.bounds.get(leaf) != look.now.bounds.get(leaf) for leaf in anew):
         return None
     known = _OF_PARTITIONS | (_OF_NEW_FILES if is_fresh else frozenset())
     others = (applies for applies, _ in (*RULES, *SUSPICIONS) if applies not in known)
     if not gone <= look.before.bounds.keys() or any(applies(look) for applies in others):
         return None
-    came = added_leaves(look.before, look.now) - {*look.came_empty}
+    came = added_leaves(look.before, look.now)
+    above = added_partitions(look.before, look.now) - came
+    if above <= {*look.came_empty}:  # else leaves may have had rows before a table above them came
+        came -= {*look.came_empty}
     return ReplacePartitions(frozenset(came), {leaf: look.before.bounds[leaf] for leaf in gone})
 
 

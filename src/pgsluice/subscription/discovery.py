@@ -295,6 +295,7 @@ def _witnesses_of(facts: RelationFacts, witnesses: CatalogWitnesses) -> dict[str
         },
         "written": table.written,
         "listings": table.listings,
+        "of_partitions": table.of_partitions,
         "attachments": table.attachments,
         "publications": table.publications,
         "row_types": table.row_types,
