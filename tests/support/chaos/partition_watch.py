@@ -19,7 +19,8 @@ from pgsluice.spool import TableRecord, find_record
 _PAUSE_S = 0.05
 _PARTITIONS = """
 WITH RECURSIVE below(root, oid, attached) AS (
-    SELECT c.oid, c.oid, NULL::bigint FROM pg_class c
+    SELECT c.oid, c.oid, i.xmin::text::bigint
+    FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
     WHERE c.relname = ANY (%s) AND c.relnamespace = 'public'::regnamespace
     UNION ALL
     SELECT b.root, i.inhrelid, i.xmin::text::bigint
@@ -31,7 +32,8 @@ FROM below b JOIN pg_class r ON r.oid = b.root JOIN pg_class c ON c.oid = b.oid
 
 
 class Partitions(NamedTuple):
-    """Those of a table: OID -> xmin of its row in pg_inherits, and leaf -> file."""
+    """A table's: it, if it is one, and those below it -> xmin of their row in pg_inherits; and
+    leaf -> file."""
 
     attachments: dict[int, int]
     files: dict[int, int]
