@@ -101,7 +101,6 @@ def test_rows(
     "moment", sorted(DURING_COPIES, key=list(Moment).index), ids=lambda moment: moment.name.lower()
 )
 @pytest.mark.parametrize("publisher", PUBLISHERS)
-@pytest.mark.usefixtures("local_spark")
 def test_rows_during_copies(
     publisher: str,
     moment: Moment,
@@ -110,10 +109,15 @@ def test_rows_during_copies(
     database: MakeDatabase,
     pipeline: MakePipeline,
     report: Report,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """Only tasks in this process can be held."""
-    without_spark = Report(report.area, report.page, WITHOUT_SPARK)
-    check(publisher, moment, version, database(servers(version)), pipeline, without_spark)
+    """Only tasks in this process can be held when they have a lock."""
+    if moment is Moment.AFTER_LOCK:
+        request.getfixturevalue("local_spark")
+        report = Report(report.area, report.page, WITHOUT_SPARK)
+    else:
+        request.getfixturevalue("engine")
+    check(publisher, moment, version, database(servers(version)), pipeline, report)
 
 
 def check(

@@ -199,7 +199,7 @@ def test_kills_while_partitions_are_loaded(
 SECONDS = int(os.environ.get("PGSLUICE_PARTITION_SECONDS", "180"))
 _EVERY_S = 15
 """Seconds from one kill to the next."""
-_PAUSES_S = 0.3, 2.0
+_PAUSES_S = 0.5, 4.0
 _WRITERS = 3
 _IS_LOCAL = os.environ.get("PGSLUICE_SOAK_ENGINE") == "local"
 _ALL_VICTIMS = ("driver", "jvm", "worker", "capture", "server", "worker")

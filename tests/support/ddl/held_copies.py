@@ -1,8 +1,8 @@
 """Copies that stand still until the table of DDL has executed statements.
 
-Only copies whose tasks run in this process can be held (:mod:`tests.support.local_spark`). Each
-leaf is read in two ranges, whatever its size, so that one can be read before a statement and one
-after it.
+Copies whose tasks Spark runs are held before the first task. Those whose tasks run in this process
+(:mod:`tests.support.local_spark`) can also be held when a range has its lock: each leaf is read in
+two ranges, whatever its size, so that one can be read before a statement and one after it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from pgsluice.copy import TableCopy, tasks
 from pgsluice.snapshots import Portion, Snapshot, TableQuery, reader
 
 _MOST_TASKS = 500
@@ -27,19 +28,15 @@ SELECT pid FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND (wait_event = 'relation' OR NOT %s) AND pid = %s
 """
 
+_stage_tables = tasks.stage_tables
 _read_portion = reader.read_portion
 _import_snapshot = reader._import_snapshot
 
 
 class HeldCopies:
-    """Holds the copies of some tables.
+    """Holds the copies of some tables."""
 
-    Args:
-        has_lock: each table's first range has its lock when it is held; else no range is begun.
-    """
-
-    def __init__(self, *, has_lock: bool) -> None:
-        self._has_lock = has_lock
+    def __init__(self) -> None:
         self._oids: frozenset[int] = frozenset()
         self._begun: set[int] = set()
         self._held: set[int] = set()
@@ -69,14 +66,28 @@ class HeldCopies:
         self._firsts.set()
         self._rest.set()
 
+    def stage_tables(
+        self,
+        context: Callable[[], Any],
+        stage: Any,
+        copies: Sequence[TableCopy],
+        *more: Any,
+        **named: Any,
+    ) -> Iterator[TableCopy]:
+        """In place of the tasks'."""
+        oids = {copy.work.facts.oid for copy in copies} & self._oids
+        self._note(oids)
+        if oids:
+            assert self._rest.wait(_LONGEST_S)
+        yield from _stage_tables(context, stage, copies, *more, **named)
+
     def read_portion(
         self, dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """In place of the reader's."""
         oid = query.facts.oid
-        has_lock = self._has_lock and self._is_first(oid)
+        has_lock = self._is_first(oid)
         if oid in self._oids and not has_lock:
-            self._note(oid, unless=self._has_lock)
             assert self._rest.wait(_LONGEST_S)
         with nullcontext() if has_lock else self._connections:
             yield from _read_portion(dsn, snapshot, query, portion, schema)
@@ -90,8 +101,8 @@ class HeldCopies:
     ) -> None:
         """In place of the reader's, which ends with the lock."""
         _import_snapshot(connection, snapshot, query, *more)
-        if self._has_lock and query.facts.oid in self._oids:
-            self._note(query.facts.oid)
+        if query.facts.oid in self._oids:
+            self._note({query.facts.oid})
             assert self._firsts.wait(_LONGEST_S)
 
     def _is_first(self, oid: int) -> bool:
@@ -100,26 +111,33 @@ class HeldCopies:
             self._begun.add(oid)
             return is_first
 
-    def _note(self, oid: int, *, unless: bool = False) -> None:
-        if not unless:
-            with self._guard:
-                self._held.add(oid)
+    def _note(self, oids: Collection[int]) -> None:
+        with self._guard:
+            self._held.update(oids)
 
 
 @contextmanager
 def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
-    """A block in which copies can be held."""
-    held = HeldCopies(has_lock=has_lock)
+    """A block in which copies can be held.
+
+    Args:
+        has_lock: each table's first range has its lock when it is held, for which tasks have to run
+            in this process; else no task is begun.
+    """
+    held = HeldCopies()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pgsluice.copy.job.read_portion", held.read_portion)
-        patch.setattr("pgsluice.snapshots.reader._import_snapshot", held.import_snapshot)
         patch.setattr("pgsluice.snapshots.ranges._page_ranges", _two_ranges)
         patch.setattr("pgsluice.snapshots.plan.finds_pages", lambda _: True)
         patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
-        patch.setattr("pgsluice.copy.tasks._MOST_JOBS", _MOST_TASKS)
-        # As many tasks as there are: the held ones would be in the way of the others.
-        patch.setattr("pgsluice.copy.turns.CopyTurns._may_begin", lambda *_: True)
-        patch.setattr("pgsluice.copy.turns.CopyTurn.look", lambda _: _MOST_TASKS)
+        if has_lock:
+            patch.setattr("pgsluice.copy.job.read_portion", held.read_portion)
+            patch.setattr("pgsluice.snapshots.reader._import_snapshot", held.import_snapshot)
+            patch.setattr("pgsluice.copy.tasks._MOST_JOBS", _MOST_TASKS)
+            # As many tasks as there are: the held ones would be in the way of the others.
+            patch.setattr("pgsluice.copy.turns.CopyTurns._may_begin", lambda *_: True)
+            patch.setattr("pgsluice.copy.turns.CopyTurn.look", lambda _: _MOST_TASKS)
+        else:
+            patch.setattr("pgsluice.subscription.copy_round.stage_tables", held.stage_tables)
         try:
             yield held
         finally:
