@@ -9,17 +9,21 @@ import psycopg
 import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.local_spark import use_local_spark
-from tests.support.pipeline import MakePipeline
+from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.config import load_config
 from pgsluice.monitor.status import read_status
 from pgsluice.spool import TableState, find_record
-from pgsluice.subscription import copy_pauses, copy_round
+from pgsluice.subscription import copy_pauses, copy_round, table_copies
+from pgsluice.subscription.copy_plan import new_snapshot
+from pgsluice.subscription.requests import request_copy
 
 
 def test_a_table_that_is_locked_waits_and_the_others_are_copied(
     database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Then one is renamed before the snapshot of its copy, and no look has found the new name yet:
+    what is written under that name does not belong to the target of the old one."""
     use_local_spark(monkeypatch)
     monkeypatch.setattr(copy_pauses, "LOCK_POLL_S", 0.1)
     one = pipeline(shop := database())
@@ -58,7 +62,25 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
             migration.execute("ROLLBACK")
             one.wait_until(lambda: one.table("locked").is_active)
             assert one.table("locked").error is None
-        one.assert_equal("locked", "free")
+            _copy_renamed(one, monkeypatch)
+    one.assert_equal("locked", "renamed")
+    assert sorted(one.delta("free").to_pyarrow_table().column("id").to_pylist()) == [1, 2]
+
+
+def _copy_renamed(one: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a table copied that is renamed when its snapshot is about to be taken."""
+    (free,) = (oid for oid, table in one.record().tables.items() if table.name == "free")
+
+    def renaming(*arguments: Any) -> Any:
+        monkeypatch.setattr(table_copies, "new_snapshot", new_snapshot)
+        rename = "ALTER TABLE free RENAME TO renamed"
+        one.database.execute(rename, "INSERT INTO renamed VALUES (3)")
+        return new_snapshot(*arguments)
+
+    monkeypatch.setattr(table_copies, "new_snapshot", renaming)
+    request_copy(one.spool / "subscriptions" / "lake", free)
+    one.wait_until(lambda: one.record().tables[free].name == "renamed")
+    one.wait_until(lambda: one.record().tables[free].is_active)
 
 
 def test_a_copy_that_waits_for_its_rate_says_so_and_warns_of_its_snapshot(

@@ -17,7 +17,7 @@ from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, temporary_snapshot
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.tasks import attempt
-from pgsluice.spool import TableRecord
+from pgsluice.spool import TableRecord, TargetName
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.leaf_plan import evaluators_of
 from pgsluice.subscription.looks import CatalogLooks
@@ -31,7 +31,7 @@ class SourceTables:
 
     Attributes:
         now: the tables by OID.
-        fingerprints: those of the tables that a copy's snapshot has.
+        fingerprints, names: those of the tables that a copy's snapshot has.
         portions: of the tables to copy, in that snapshot.
         locked: those of them that another session keeps us from reading, with who does.
         is_gone: of the tables that lost partitions, what finds these partitions' rows; tables of
@@ -40,9 +40,18 @@ class SourceTables:
 
     now: Mapping[int, ReplicatedTable]
     fingerprints: Mapping[int, SourceFingerprint]
+    names: Mapping[int, TargetName]
     portions: Mapping[int, tuple[Portion, ...]]
     locked: Mapping[int, str]
     is_gone: Mapping[int, FilterEvaluator]
+
+    def awaits_look(self, oid: int, record: TableRecord) -> bool:
+        """Whether a table has a name, now and in the snapshot, that no look has found yet: what it
+        has under that name does not belong to the target of the old one."""
+        now, in_snapshot = self.now.get(oid), self.names.get(oid)
+        if now is None or in_snapshot is None:
+            return False
+        return record.target_name not in (in_snapshot, (now.facts.namespace, now.facts.name))
 
 
 @contextmanager
@@ -95,16 +104,16 @@ def read_source(
         now = {table.facts.oid: table for table in looks.source_tables(connection)}
         # What changes after the snapshot has to be seen by the next look.
         seen = import_snapshot(connection, snapshot)
-        fingerprints = {
-            table.facts.oid: table.fingerprint for table in looks.source_tables(connection)
-        }
+        in_snapshot = {table.facts.oid: table for table in looks.source_tables(connection)}
+        fingerprints = {oid: table.fingerprint for oid, table in in_snapshot.items()}
+        names = {oid: (t.facts.namespace, t.facts.name) for oid, t in in_snapshot.items()}
         locked = locked_tables(connection, to_divide)
         wanted = [now[oid].facts for oid in to_divide if oid in now and oid not in locked]
         portions = plan_portions(connection, wanted)
         is_gone = evaluators_of(
             connection, {oid: (oid, bounds) for oid, bounds in gone_bounds.items()}
         )
-        return SourceTables(now, fingerprints, portions, locked, is_gone), seen
+        return SourceTables(now, fingerprints, names, portions, locked, is_gone), seen
 
 
 def copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) -> TableCopy:

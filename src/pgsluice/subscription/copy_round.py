@@ -189,6 +189,9 @@ class CopyRound:
             if (table := self._tables.get(oid)) is not None and table.gone_bounds
         }
         source, snapshot = read_source(self._config, self._looks, snapshot, self.claimed, gone)
+        known = self._tables.durable.tables
+        if any(source.awaits_look(oid, known[oid]) for oid in self.claimed & known.keys()):
+            self._looks.look()
         copies = self._plan(source, self._task(snapshot))
         journal: CopyJournal | None = None
         if are_worth_keeping(copies, self._subscription.copy_rate):
@@ -298,10 +301,11 @@ class CopyRound:
     def _waiting(
         self, source: SourceTables, oids: Collection[int]
     ) -> Iterator[tuple[ReplicatedTable, TableRecord]]:
-        """Of these tables, those whose copy was begun, and that are sent."""
+        """Of these tables, those whose copy was begun, and that are sent under a known name."""
         for oid, record in self._tables.record.tables.items():
             is_begun = record.state is TableState.DATA_COPY and awaits_copy(record)
-            if is_begun and oid in oids and oid in source.now:
+            is_known = oid in source.now and not source.awaits_look(oid, record)
+            if is_begun and oid in oids and is_known:
                 yield source.now[oid], record
 
     def _plan(self, source: SourceTables, task: CopyTables) -> list[TableCopy]:

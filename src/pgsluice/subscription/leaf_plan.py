@@ -17,7 +17,7 @@ from pgsluice.copy import CopyWork
 from pgsluice.publication import bind_filter
 from pgsluice.row_filter import FilterEvaluator, plan_filters
 from pgsluice.schema_rules import SourceFingerprint
-from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, Read
+from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.sql import SqlRefused, any_of
 
 T = TypeVar("T", int, tuple[int, int])
@@ -75,7 +75,8 @@ def portions_of_partitions(
     if work.is_gone is None or gone is None:
         return None
     others = tuple(tuple(_outside(read, gone) for read in portion) for portion in came)
-    return (*others, (Read(None, gone, PORTION_BYTES, is_of_gone=True),))
+    # Most often the source has nothing there.
+    return (*others, (Read(None, gone, 0, is_of_gone=True),))
 
 
 def _columns(fingerprint: SourceFingerprint) -> dict[int, str]:

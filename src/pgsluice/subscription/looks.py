@@ -11,6 +11,7 @@ is it known which of the looks before count.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ _UNSEEN = frozenset({ParkReason.RIGHTS, ParkReason.REWRITTEN})
 
 
 class CatalogLooks:
-    """The looks of one subscription.
+    """The looks of one subscription; any of its threads may look.
 
     Args:
         config: the whole configuration.
@@ -60,6 +61,7 @@ class CatalogLooks:
         self._subscription = subscription
         self._tables = tables
         self._rules = rules
+        self._lock = threading.Lock()  # of all that is kept from look to look
         self._changes = CatalogChanges()
         self._filters = FilterTexts()
         self._looked_for: object = None
@@ -75,6 +77,7 @@ class CatalogLooks:
             ConfigError, TableError: see :func:`source_tables`.
         """
         with (
+            self._lock,
             self._tables.looking() as is_needed,
             connect_sql(self._config.source.dsn, application="look") as connection,
             source_errors("looking for tables"),

@@ -14,13 +14,8 @@ from tests.support.ddl.row import UNDONE, Fault, Moment
 GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
     # A batch waits for a look that finds all leaves, but not for longer than two seconds.
     "truncate the root": Fault.COPIED,
-    # A copy that begins between the rename and the look that finds it still goes to the target of
-    # the old name. The table's own target is right; the old one has a few rows too many.
-    "swap with a table that is not published": {Moment.BEFORE_LOCK: Fault.DIFFERS},
 }
-SOMETIMES: frozenset[str] = frozenset(
-    {"truncate the root", "swap with a table that is not published"}
-)
+SOMETIMES: frozenset[str] = frozenset({"truncate the root"})
 
 
 def known_gap(row: str, moment: Moment) -> tuple[Fault | None, bool]:
