@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 from tests.support.capturing import await_that
 
+from pgsluice.errors import SparkFailed
 from pgsluice.spark import jvm
-from pgsluice.spark.starting_session import _is_refusal
+from pgsluice.spark.starting_session import StartingSession, _is_refusal
 
 
 @pytest.fixture
@@ -99,8 +103,71 @@ def test_a_script_that_is_killed_is_no_refusal_and_leaves_nothing(
 
 
 def has_ended(child: Path) -> bool:
-    """Whether the process has ended; perhaps nobody has waited for it yet."""
+    """Whether the processes have ended; perhaps nobody has waited for them yet."""
+    return all(is_gone(int(pid)) for pid in child.read_text().split())
+
+
+def is_gone(pid: int) -> bool:
     try:
-        return psutil.Process(int(child.read_text())).status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+SLOW_SCRIPT = """#!/bin/sh
+echo $$ > {child}
+(while :; do sleep 1; done) &
+echo $! >> {child}
+wait
+"""
+LAUNCHING = """
+import sys
+from pathlib import Path
+from pgsluice.spark import jvm
+
+jvm._spark_of_pyspark = lambda: Path(sys.argv[1])
+launch = jvm.Launch({}, Path(sys.argv[2]), is_quick=True)
+print(flush=True)
+launch.context()
+"""
+
+
+def test_a_driver_that_is_killed_while_its_jvm_starts_leaves_no_process(
+    spark_folder: Path, tmp_path: Path
+) -> None:
+    """Also when the folder of the launch is deleted at once, by the next start or by a drop."""
+    log, child = tmp_path / "spark.log", tmp_path / "child"
+    script = spark_folder / "bin" / "spark-submit"
+    script.write_text(SLOW_SCRIPT.format(child=child))
+    script.chmod(0o755)
+    with subprocess.Popen(
+        [sys.executable, "-c", LAUNCHING, spark_folder, log], stdout=subprocess.PIPE
+    ) as driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        await_that(lambda: child.exists() and len(child.read_text().split()) == 2)
+        driver.kill()
+        shutil.rmtree(tmp_path / f"spark.log.{driver.pid}")
+    await_that(lambda: has_ended(child))
+
+
+def starting(spark: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> StartingSession:
+    monkeypatch.setattr(jvm, "_spark_of_pyspark", lambda: spark)
+    return StartingSession({"spark.master": "local"}, "t", log, owns_process=True)
+
+
+def test_a_jvm_that_cannot_be_started_is_no_jvm_that_ended(
+    spark_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "spark.log"
+    script = spark_folder / "bin" / "spark-submit"
+    script.write_text("#!/bin/no-such-shell\n")
+    script.chmod(0o755)
+    with pytest.raises(SparkFailed) as caught:
+        starting(spark_folder, log, monkeypatch).wait(lambda: None)
+    assert caught.value.what == "Spark's JVM could not be started"
+    assert "bin/spark-submit: " in caught.value.hint
+    monkeypatch.setenv("LONG", "x" * 200_000)  # longer than Linux lets a variable be
+    with pytest.raises(SparkFailed) as caught:
+        starting(spark_folder, log, monkeypatch).wait(lambda: None)
+    assert caught.value.what == "Spark's JVM could not be started: Argument list too long"

@@ -27,8 +27,9 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _POLL_S = 0.01
 _SIGNAL_OF_SHELL = 128
 """A shell adds this to the number of a signal that ended what it has started."""
+_NOT_RUN = (126, 127)
+"""The exit codes of a shell that cannot run a program, or does not find it."""
 _SCRIPT_FLAGS = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _FIRST_JARS = (
     "spark-catalyst_", "scala-library-", "spark-core_", "scala-reflect-", "spark-sql-api_",
@@ -86,15 +89,18 @@ class Launch:
             folder = stack.enter_context(_folder_of_launch(log))
             stderr = stack.enter_context(log.open("ab"))
             self._connection = folder / "connection"
+            guard = stack.enter_context(_guard())
             self._process = subprocess.Popen(
-                _command(folder, spark, settings),
+                guard.command(_command(folder, spark, settings)),
                 stdin=subprocess.PIPE,  # the JVM ends when it is closed
                 stderr=stderr,
                 env={**_environment(folder, spark, self._connection), **(environment or {})},
+                pass_fds=[guard.end],
                 # Ctrl-C in a terminal is for this process, which ends the JVM; and all can be
                 # killed.
                 start_new_session=True,
             )
+            self._guard = guard
             self._folder = stack.pop_all()
 
     def end(self) -> None:
@@ -120,6 +126,7 @@ class Launch:
                         raise LaunchEndedError(self._process.returncode)
                     time.sleep(_POLL_S)
                 gateway = _connected(*_port_and_secret(self._connection.read_bytes()))
+                self._guard.dismiss()
             except BaseException:
                 _kill_all(self._process)
                 raise
@@ -169,9 +176,52 @@ class LaunchEndedError(Exception):
         self.exit_code = exit_code
 
     @property
+    def has_started(self) -> bool:
+        """Whether Spark's script could be run at all."""
+        return self.exit_code not in _NOT_RUN
+
+    @property
     def is_kill(self) -> bool:
         """Whether a signal ended it, or what a script of Spark had started."""
         return self.exit_code < 0 or self.exit_code > _SIGNAL_OF_SHELL
+
+
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """Ends what a launch has started if this process is killed meanwhile.
+
+    A JVM that runs ends when its stdin is closed. One that still starts would not notice that, and
+    not find the folder into which it writes how it is reached: it would stay for ever. So a shell
+    beside it waits for the end of a pipe that only this process has open for writing.
+
+    Attributes:
+        end: the pipe's end for reading, which the shell inherits.
+        ours: its end for writing.
+    """
+
+    end: int
+    ours: int
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """The command with the guard beside it, in the same process group."""
+        # Started by a subshell that ends, so that the JVM is not the parent of a dead process.
+        guard = f"( (read -r _ <&{self.end} || kill -KILL 0) </dev/null >/dev/null 2>&1 & )"
+        return ["bash", "-c", f'{guard}; exec {self.end}<&- "$@"', "bash", *command]
+
+    def dismiss(self) -> None:
+        """Let the guard end, and nothing else."""
+        with suppress(BrokenPipeError):
+            os.write(self.ours, b"\n")
+
+
+@contextmanager
+def _guard() -> Iterator[_Guard]:
+    end, ours = os.pipe()
+    try:
+        yield _Guard(end, ours)
+    finally:
+        os.close(end)
+        os.close(ours)
 
 
 def _kill_all(process: subprocess.Popen[bytes]) -> None:

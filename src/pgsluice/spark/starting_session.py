@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_INTERVAL_S = 0.1
+_START_HINTS = {
+    errno.EAGAIN: "the system lets this user start no more processes (ulimit -u, or the container's"
+    " limit of processes): raise the limit, or end others",
+    errno.ENOMEM: "the machine has no memory left: end other programs, or give it more",
+    errno.E2BIG: "the environment, or a setting in [spark], is longer than the system lets it be",
+    errno.ENOSPC: "make room on the disk of the spool, where Spark's log is written",
+    errno.EDQUOT: "raise the quota on the disk of the spool, where Spark's log is written",
+    errno.EMFILE: "this process may open no more files: raise the limit (ulimit -n)",
+}
 
 
 class StartingSession(threading.Thread):
@@ -127,7 +137,7 @@ class StartingSession(threading.Thread):
 
         Raises:
             ConfigError: PySpark or Java is missing or too old, or Spark refuses a setting.
-            SparkFailed: the JVM ended before it had started.
+            SparkFailed: the JVM could not be started, or ended before it had started.
             PgsluiceError: ``look`` raised it.
         """
         self._is_wanted.set()
@@ -223,6 +233,13 @@ class StartingSession(threading.Thread):
         end = [f"the end of {self._log}:", *lines[-4:]] if lines else []
         if _is_refusal(self._error, lines):
             raise ConfigError("Spark did not start", hint="\n".join(end)) from self._error
+        if isinstance(self._error, OSError):
+            what = f"Spark's JVM could not be started: {self._error.strerror or self._error}"
+            raise SparkFailed(what, hint=_START_HINTS.get(self._error.errno or 0)) from self._error
+        if isinstance(self._error, LaunchEndedError) and not self._error.has_started:
+            raise SparkFailed(
+                "Spark's JVM could not be started", hint="\n".join(end)
+            ) from self._error
         killed = "start again: nothing is lost. Has something killed it?"
         raise SparkFailed(
             "Spark's JVM ended while it started", hint="\n".join([killed, *end])
