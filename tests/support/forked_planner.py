@@ -98,4 +98,5 @@ def _plan(environment: dict[str, str], descriptors: list[int]) -> None:
     take_over(environment, descriptors)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = [PLANNER]
+    del sys.modules[PLANNER]  # the fork server has imported it, and runpy would warn
     runpy.run_module(PLANNER, run_name="__main__", alter_sys=True)
