@@ -22,6 +22,7 @@ import operator
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -251,3 +252,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             session = build_session(settings, "pgsluice tests")
         yield session
         session.stop()
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[Path, str], None]]:
+    """``small_disk(path, size)``: a file system of that size there; again to resize it."""
+    mounted: list[Path] = []
+
+    def mount(path: Path, size: str) -> None:
+        what = f"remount,size={size}" if path in mounted else f"size={size}"
+        path.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", what, "tmpfs", str(path)]
+        if shutil.which("mount") is None or subprocess.run(command, check=False).returncode:
+            pytest.skip("mounting is not allowed here; other tests have the same errors")
+        if path not in mounted:
+            mounted.append(path)
+
+    yield mount
+    for path in reversed(mounted):
+        subprocess.run(["umount", "-l", str(path)], check=True)

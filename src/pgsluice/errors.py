@@ -40,6 +40,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from pgsluice.disk import disk_trouble
 from pgsluice.shown import one_line, shown
 
 
@@ -281,6 +282,9 @@ class Failure:
             reason, leaves = error.facts.get("reason"), error.facts.get("leaves", frozenset())
             return cls(error.remedy, str(error), None, reason, is_of_target, leaves)
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            trouble = disk_trouble(error)
+            if trouble is not None:
+                return cls.of(TargetUnreachable(trouble.what, hint=trouble.hint))
             message = f"{type(error).__name__}: {one_line(str(error))}"
             return cls(Remedy.WAIT, message, is_of_target=True)
         details = "".join(traceback.format_exception(error))

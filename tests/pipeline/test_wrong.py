@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -154,25 +153,6 @@ def test_a_table_without_a_usable_identity_that_is_updated(
     shop.execute("UPDATE bag SET b = 2", "INSERT INTO t VALUES (5)")
     refused(one, capfd, 1, r"public\.bag")
     one.assert_equal("t")
-
-
-@pytest.fixture
-def small_disk() -> Iterator[Callable[[Path, str], None]]:
-    """``small_disk(path, size)``: a file system of that size there; again to resize it."""
-    mounted: list[Path] = []
-
-    def mount(path: Path, size: str) -> None:
-        what = f"remount,size={size}" if path in mounted else f"size={size}"
-        path.mkdir(exist_ok=True)
-        command = ["mount", "-t", "tmpfs", "-o", what, "tmpfs", str(path)]
-        if shutil.which("mount") is None or subprocess.run(command, check=False).returncode:
-            pytest.skip("mounting is not allowed here; the failpoint's test has the same error")
-        if path not in mounted:
-            mounted.append(path)
-
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 def test_a_disk_that_is_really_full(

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.children import Child
 
+from pgsluice.errors import TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.delta.sink import DeltaSink
@@ -107,3 +108,21 @@ def test_a_huge_row_has_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
     codecs = [file.row_group(0).column(1).compression for file in metadata]
     assert codecs == ["SNAPPY", "SNAPPY", "UNCOMPRESSED", "SNAPPY"]
     assert [file.split(".")[1] for file in files] == ["snappy", "snappy", "none", "snappy"]
+
+
+def test_a_full_disk_is_said_with_the_table_and_the_folder(
+    tmp_path: Path, small_disk: Callable[[Path, str], None]
+) -> None:
+    """That of the target, and that of ``cache_dir``; with room again the same work is done."""
+    lake = tmp_path / "lake"
+    small_disk(lake, "1m")
+    with pytest.raises(TargetUnreachable) as caught:
+        staged(lake, large_rows(4, MIB))
+    assert caught.value.what == f"public.t: no room is left on the disk of {lake}/t"
+    assert caught.value.hint.startswith("make room there; nothing is lost, and it is tried again")
+    small_disk(lake, "16m")
+    small_disk(lake / "cache", "64k")
+    with pytest.raises(TargetUnreachable, match=rf"public\.t: no room .* of {lake}/cache"):
+        staged(lake, many_rows(256 * 1024))
+    small_disk(lake / "cache", "16m")
+    assert staged(lake, many_rows(256 * 1024)).rows == 256 * 1024

@@ -23,7 +23,7 @@ from pyroaring import BitMap
 
 from pgsluice import failpoints
 from pgsluice.config import parse_sink
-from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
+from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.advice import advice_on_merges
@@ -504,7 +504,7 @@ class TestPowerCut:
         load(sink, row(1), row(2), row(3))
         synced.clear()
         failpoints.arm("delta.before_commit=eio")
-        with pytest.raises(OSError, match="failpoint"):
+        with pytest.raises(TargetUnreachable, match="failpoint"):
             apply(sink, update(2, 5), 110)
         failpoints.arm("")
         folder = Path(location(sink))
@@ -597,7 +597,7 @@ class TestUpkeep:
         monkeypatch.setattr("pgsluice.sinks.delta.maintenance.ORPHANS_EVERY", 1)
         load(sink, row(1), row(2), row(3))
         failpoints.arm("delta.before_commit=eio")
-        with pytest.raises(OSError, match="failpoint"):
+        with pytest.raises(TargetUnreachable, match="failpoint"):
             apply(sink, update(1, 5), 110)
         failpoints.arm("")
         left = [path for path in Path(location(sink)).rglob("*.*") if path.is_file()]

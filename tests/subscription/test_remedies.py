@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
+from pathlib import Path
 
 import pytest
 
+from pgsluice.disk import naming
 from pgsluice.errors import (
     EvaluationError,
     Failure,
@@ -54,6 +57,18 @@ def test_an_error_of_another_library_is_tried_again_and_leaves_a_traceback() -> 
     assert (failure.remedy, failure.message) == (Remedy.RETRY, "ValueError: no such thing")
     assert failure.details is not None
     assert "Traceback" in failure.details
+
+
+def test_an_error_of_a_disk_is_said_in_words(tmp_path: Path) -> None:
+    full = Failure.of(OSError(errno.ENOSPC, "Error writing bytes to file"))
+    assert full.message == (
+        "no room is left on the disk of a folder of pgsluice\n  → make room there"
+    )
+    assert (full.remedy, full.is_of_target, full.details) == (Remedy.WAIT, True, None)
+    with pytest.raises(OSError, match="Quota") as caught, naming(tmp_path):
+        raise OSError(errno.EDQUOT, "Quota exceeded")
+    quota = Failure.of(caught.value).message
+    assert quota.startswith(f"the quota on the disk of {tmp_path} is used up\n")
 
 
 @pytest.mark.parametrize("error", [OSError("no room"), TimeoutError("no answer")])

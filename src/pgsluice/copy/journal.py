@@ -23,6 +23,7 @@ from pgsluice.copy.tasks import TableCopy
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.snapshots.snapshot import Snapshot
+from pgsluice.spool.storage import spool_error
 
 
 class CopyJournal:
@@ -101,12 +102,15 @@ class CopyJournal:
 
     def _write(self, line: dict[str, Any]) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o600)
         try:
-            os.write(descriptor, b"\n" + json.dumps(line).encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(self._path, flags, 0o600)
+            try:
+                os.write(descriptor, b"\n" + json.dumps(line).encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise spool_error(error, self._path) from error
 
 
 def _identity(task: CopyTables, work: CopyWork) -> str:

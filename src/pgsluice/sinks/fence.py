@@ -165,7 +165,9 @@ class TableWriter:
 
     def maintain(self, keep_versions: Iterable[int]) -> None:
         """Compact and vacuum when enough has been written since the last time."""
-        if self._opened.handle.maintain(keep_versions):
+        with self._opened.writing():
+            has_changed = self._opened.handle.maintain(keep_versions)
+        if has_changed:
             self._opened.close()
 
     # A copy in two halves: staged in tasks, committed once in the driver.
@@ -188,7 +190,8 @@ class TableWriter:
         self._skip_load(position)  # refuses another source's table before anything is written
         handle = self._opened.handle
         assert isinstance(handle, StagingHandle)
-        return handle.stage_load(rows)
+        with self._opened.writing():
+            return handle.stage_load(rows)
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         """The driver's half: replace the whole content by the staged rows, once.
@@ -245,7 +248,8 @@ class TableWriter:
         self._opened.refuse_another_start()
         handle = self._opened.handle
         assert isinstance(handle, ChangesStagingHandle)
-        return handle.stage_changes(map(self._fitting, pieces))
+        with self._opened.writing():
+            return handle.stage_changes(map(self._fitting, pieces))
 
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         """The half of the commit's author: take what all tasks have staged, once.

@@ -6,9 +6,11 @@ from the handle through which the write goes, so that another commit in between 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
+from pgsluice.disk import disk_trouble
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.hints import copy_again
 from pgsluice.sinks.contract import (
@@ -19,6 +21,7 @@ from pgsluice.sinks.contract import (
     TargetIdentity,
     TargetTable,
 )
+from pgsluice.sinks.target_trouble import target_trouble
 
 
 class OpenedTable:
@@ -45,6 +48,21 @@ class OpenedTable:
         if self._handle is None:
             self._handle = self._sink.open(self._table, self._identity)
         return self._handle
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Say which table is written, and where, if its disk fails meanwhile.
+
+        Raises:
+            TargetUnreachable: there is no room, no right to write, or another trouble.
+        """
+        try:
+            yield
+        except OSError as error:
+            location = self._sink.location(self._table.namespace, self._table.name)
+            if (trouble := disk_trouble(error, location)) is None:
+                raise
+            raise target_trouble(trouble, self._table.title) from error
 
     def close(self) -> None:
         """Open the table anew at its next use."""
@@ -108,7 +126,8 @@ class OpenedTable:
     def write(self, write: Callable[[TableHandle], Applied]) -> Applied:
         """Write through the handle whose marker was read; it is discarded after an error."""
         try:
-            applied = write(self.handle)
+            with self.writing():
+                applied = write(self.handle)
         except BaseException:
             self.close()
             raise

@@ -22,6 +22,7 @@ from operator import is_
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from pgsluice.disk import disk_trouble
 from pgsluice.errors import SpoolError, SpoolFull
 from pgsluice.failpoints import failpoint
 
@@ -215,6 +216,9 @@ def spool_error(error: OSError, path: Path | str) -> SpoolError:
             "keeps what was not acknowledged",
             path=str(path),
         )
+    trouble = disk_trouble(error, str(path))
+    if trouble is not None:
+        return SpoolError(trouble.what, hint=trouble.hint, path=str(path))
     return SpoolError(f"{path}: {error.strerror or error}", path=str(path))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from pgsluice.changes.buckets import EVERY_BUCKET, place
 from pgsluice.columnar import RelationChanges
+from pgsluice.disk import naming
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class SlicedPiece:
                 by_bucket.setdefault(bucket, []).append(run.take(chosen))
         slices: dict[int, tuple[int, int]] = {}
         path = folder / f"{uuid.uuid4()}.changes"
-        with path.open("wb") as file:
+        with naming(folder), path.open("wb") as file:
             for bucket, chosen_runs in by_bucket.items():
                 begin = file.tell()
                 pickle.dump(chosen_runs, file, pickle.HIGHEST_PROTOCOL)

@@ -284,7 +284,7 @@ class DeltaHandle:
                 raise Overtaken(
                     f"another commit came first in {self._table.title}", table=self._table.title
                 ) from None
-            raise _without_rows(error, self._table.title) from None
+            raise _without_rows(error, self._table.title, self._uri) from None
         self._sync()
 
     def _sync(self) -> None:
@@ -310,7 +310,7 @@ class DeltaHandle:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise store_error(error, self._table.title) or error from None
+            raise store_error(error, self._table.title, self._uri) or error from None
 
 
 def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
@@ -340,9 +340,9 @@ def content_of(
     return TargetContent(marker, schema, columns.rows(delta, schema))
 
 
-def _without_rows(error: Exception, table: str) -> Exception:
+def _without_rows(error: Exception, table: str, uri: str) -> Exception:
     """An error of deltalake without the rows that its text may show."""
-    if (unreachable := store_error(error, table)) is not None:
+    if (unreachable := store_error(error, table, uri)) is not None:
         return unreachable
     text = str(error)
     if "failed validation check" in text or "Invalid data found" in text:

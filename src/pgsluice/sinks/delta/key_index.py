@@ -22,6 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pgsluice.changes.key_numbers import numbers_of
+from pgsluice.disk import naming
 from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.delta.key_entries import Hits, KeyEntries, Wanted
@@ -135,12 +136,13 @@ class KeyIndex:
         with pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
         data = sink.getvalue()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        written = self._folder / f"{uuid.uuid4()}.tmp"
-        with written.open("wb") as file:
-            file.write(data)
-            file.write(zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big"))
-        written.replace(self._path(name))
+        with naming(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            written = self._folder / f"{uuid.uuid4()}.tmp"
+            with written.open("wb") as file:
+                file.write(data)
+                file.write(zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big"))
+            written.replace(self._path(name))
         failpoint("delta.written")
 
 

@@ -170,7 +170,6 @@ def _write_file(
     codec = "snappy" if row_bytes < _UNCOMPRESSED_BYTES else "none"
     path = f"part-{uuid.uuid4()}.{codec}.parquet"
     statistics = _Statistics(schema)
-    metadata: list[pq.FileMetaData] = []
     with (
         files.open_output_stream(path) as stream,
         pq.ParquetWriter(
@@ -179,7 +178,6 @@ def _write_file(
             compression=codec,
             use_dictionary=_repeating(following[0]),
             write_statistics=_short_columns(following[0]),
-            metadata_collector=metadata,
         ) as writer,
     ):
         is_full = False
@@ -192,7 +190,9 @@ def _write_file(
                 is_full = bool(following) and _bytes_of_one_row(following[0]) >= _HUGE_ROW_BYTES
         writer.close()
         size = stream.tell()
-    return {"path": path, "size": size, "stats": statistics.as_json(metadata[0])}
+        # A metadata_collector would raise an error of its own in the place of a disk's.
+        metadata = writer.writer.metadata
+    return {"path": path, "size": size, "stats": statistics.as_json(metadata)}
 
 
 def _bytes_of_one_row(batch: pa.RecordBatch) -> int:

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import re
 
+from pgsluice.disk import disk_trouble
 from pgsluice.errors import TargetUnreachable
+from pgsluice.sinks.target_trouble import target_trouble
 
 _STORE = re.compile(
     r"Generic (?!DeltaTable\b)\w+ error|lacked (the necessary privileges|valid authentication)"
 )
 _MISSING = "not found"
+_NUMBER = re.compile(r"\(os error (\d+)\)")
 _DECORATION = re.compile(r"\x1b\[[0-9;]*m|[\s↳]+")
 
 
-def store_error(error: Exception, table: str) -> TargetUnreachable | None:
+def store_error(error: Exception, table: str, place: str) -> TargetUnreachable | None:
     """The error if it is one of the store, which passes; None if it is one of the table.
 
     Args:
         error: of deltalake. A file that is missing is the table's error.
-        table: its name, for the message.
+        table, place: its name and its path, for the message.
     """
     text = str(error)
+    number = _NUMBER.search(text)
+    if number is not None and (trouble := disk_trouble(OSError(int(number[1]), ""), place)):
+        return target_trouble(trouble, table)
     is_of_store = isinstance(error, OSError) or _STORE.search(text) is not None
     if not is_of_store or _MISSING in text:
         return None

@@ -1,0 +1,62 @@
+"""Errors of disks in words: what is wrong with which folder, and what ends it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from typing import NamedTuple
+
+
+class DiskTrouble(NamedTuple):
+    """An error of a disk.
+
+    Attributes:
+        what: a sentence.
+        hint: what ends it.
+    """
+
+    what: str
+    hint: str
+
+
+_MAKE_ROOM = "make room there"
+_TROUBLES = {
+    errno.ENOSPC: ("no room is left on the disk of {}", _MAKE_ROOM),
+    errno.EDQUOT: ("the quota on the disk of {} is used up", f"raise it, or {_MAKE_ROOM}"),
+    errno.EACCES: ("{} may not be read or written", "give pgsluice's user the right to do so"),
+    errno.EPERM: ("{} may not be read or written", "give pgsluice's user the right to do so"),
+    errno.EROFS: ("the disk of {} is mounted read-only", "mount it for writing"),
+    errno.EIO: ("the disk of {} fails", "look at the machine's log, and mend the disk"),
+    errno.EFBIG: ("a file in {} is larger than allowed", "raise the limit (ulimit -f)"),
+    errno.EMFILE: ("too many files are open for one more in {}", "raise the limit (ulimit -n)"),
+    errno.ENFILE: ("the machine has too many open files for one more in {}", "raise fs.file-max"),
+}
+
+
+def disk_trouble(error: OSError, place: str | None = None) -> DiskTrouble | None:
+    """What an error of the operating system says about a disk; None: it is about none.
+
+    Args:
+        place: the folder that was read or written, if the error has no name itself.
+    """
+    trouble = _TROUBLES.get(error.errno or 0)
+    if trouble is None:
+        return None
+    what, hint = trouble
+    return DiskTrouble(what.format(error.filename or place or "a folder of pgsluice"), hint)
+
+
+@contextmanager
+def naming(place: PathLike[str] | str) -> Iterator[None]:
+    """Give errors of the operating system the name of a folder, if they have no name.
+
+    Errors of files that are written, and those of Arrow, have none.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(place)
+        raise

@@ -1,0 +1,15 @@
+"""The error of a target whose disk has no room, or cannot be written for another reason."""
+
+from __future__ import annotations
+
+from pgsluice.disk import DiskTrouble
+from pgsluice.errors import TargetUnreachable
+
+
+def target_trouble(trouble: DiskTrouble, table: str) -> TargetUnreachable:
+    """The error, with the table that is written."""
+    return TargetUnreachable(
+        f"{table}: {trouble.what}",
+        hint=f"{trouble.hint}; nothing is lost, and it is tried again until it works",
+        table=table,
+    )
