@@ -37,6 +37,8 @@ ALLOWED = {
     "spool/storage.py": "names by the hour, and whether a folder's time may still change",
     "subscription/batch_results.py": "the lag in seconds",
     "subscription/cadence.py": "where the steady clock begins",
+    "snapshots/snapshot.py": "when a snapshot was taken, for people",
+    "subscription/kept_copies.py": "how long a snapshot has been held, for people",
     "subscription/table_copies.py": "when a copy is begun again, for people",
 }
 

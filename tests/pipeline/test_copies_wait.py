@@ -14,7 +14,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from pgsluice.config import load_config
 from pgsluice.monitor.status import read_status
 from pgsluice.spool import TableState, find_record
-from pgsluice.subscription import copy_pauses, copy_round, table_copies
+from pgsluice.subscription import copy_pauses, copy_round, kept_copies, table_copies
 from pgsluice.subscription.copy_plan import new_snapshot
 from pgsluice.subscription.requests import request_copy
 
@@ -91,7 +91,7 @@ def test_a_copy_that_waits_for_its_rate_says_so_and_warns_of_its_snapshot(
 ) -> None:
     """The second range would begin after a minute: the run is stopped before."""
     use_local_spark(monkeypatch)
-    monkeypatch.setattr(copy_round, "_WARN_AFTER_S", 0)
+    monkeypatch.setattr(kept_copies, "WARN_EVERY_S", 0)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
     one = pipeline(shop := database(), extra='copy_rate = "1 KiB"')
     shop.execute(

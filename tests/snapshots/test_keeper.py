@@ -57,8 +57,10 @@ def test_the_snapshot_outlives_its_slot_until_it_is_released(
     shop: Database, tmp_path: Path
 ) -> None:
     file = SnapshotFile(tmp_path / "copies.snapshot")
+    begun_at = time.time()
     snapshot = kept(shop, file)
-    assert snapshot == file.snapshot()
+    assert begun_at <= snapshot.taken_at <= time.time()
+    assert snapshot == file.snapshot(), "a later run knows how old it is"
     assert shop.execute("SELECT count(*) FROM pg_replication_slots") == [(0,)]
     for _ in range(2):
         with connect_sql(shop.dsn) as connection:

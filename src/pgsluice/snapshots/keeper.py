@@ -183,7 +183,8 @@ def hold(asked: dict[str, Any], say: int) -> None:
 
 def _snapshot(raw: dict[str, Any]) -> Snapshot:
     position, timeline = Lsn(int(raw["position"])), int(raw["timeline"])
-    return Snapshot(str(raw["name"]), position, timeline, str(raw["sees"]))
+    taken_at = float(raw.get("taken_at", 0.0))  # the files of earlier versions do not have it
+    return Snapshot(str(raw["name"]), position, timeline, str(raw["sees"]), taken_at)
 
 
 class _Needed:

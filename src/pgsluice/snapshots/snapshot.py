@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ class Snapshot:
         timeline: of the position; 0 when it is not known.
         sees: the transactions that it sees, as txid_current_snapshot() has them; empty before it
             was first imported.
+        taken_at: when it was first imported, in seconds since 1970; 0: it was not yet.
         readers: the advisory lock that each session shares that has imported it, so that its
             keeper knows of them; the negative number is that of a second one. 0: none.
     """
@@ -44,6 +46,7 @@ class Snapshot:
     position: Lsn
     timeline: int = 0
     sees: str = ""
+    taken_at: float = 0.0
     readers: int = 0
 
 
@@ -54,7 +57,7 @@ def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> 
     sees is compared.
 
     Returns:
-        the snapshot, with what it sees.
+        the snapshot, with what it sees and when it was first imported.
 
     Raises:
         SnapshotGone: with the connection that exported it.
@@ -73,7 +76,7 @@ def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> 
         # each first reader, however fast that reads.
         for lock in (snapshot.readers, -snapshot.readers):
             connection.execute("SELECT pg_catalog.pg_advisory_lock_shared(%s)", [lock])
-    return replace(snapshot, sees=sees)
+    return replace(snapshot, sees=sees, taken_at=snapshot.taken_at or time.time())
 
 
 def export_again(connection: psycopg.Connection[Any], snapshot: Snapshot) -> Snapshot:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -38,7 +37,7 @@ from pgsluice.subscription.copy_plan import (
 )
 from pgsluice.subscription.copy_results import copy_event, failed_event, is_planned
 from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.kept_copies import KeptCopies, are_worth_keeping
+from pgsluice.subscription.kept_copies import KeptCopies, SnapshotAge, are_worth_keeping
 from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 logger = logging.getLogger(__name__)
-
-_WARN_AFTER_S = 3600.0
 
 
 class CopyRound:
@@ -108,7 +105,6 @@ class CopyRound:
         self._is_stopping = is_stopping
         folder = subscription_folder(config.spool.path, subscription.name)
         self._kept = KeptCopies(folder, number)
-        self._warn_at = time.monotonic() + _WARN_AFTER_S
 
     def copies(self, oid: int) -> bool:
         """Whether a table waits for this round, and for no other."""
@@ -239,6 +235,7 @@ class CopyRound:
     def _stage_all(
         self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
     ) -> Failure | None:
+        age = SnapshotAge(self._subscription.name, task.snapshot.taken_at)
 
         def report(copy: TableCopy, number: int) -> None:
             self._say_waits(copy)
@@ -252,7 +249,7 @@ class CopyRound:
         def cores() -> int:
             if journal is not None:
                 self._kept.still_needed()
-            self._warn_of_age()
+            age.look()
             self._counts.wait(self._works, "" if turn.running else self._waits_for_now(turn))
             self._counts.tend()
             return self._cores()
@@ -288,15 +285,6 @@ class CopyRound:
             table = self._tables.get(copy.work.facts.oid)
             if table is not None and table.error != why and is_planned(table, copy.work):
                 self._tables.apply(copy.work.facts.oid, CopyWaits(why))
-
-    def _warn_of_age(self) -> None:
-        if time.monotonic() >= self._warn_at:
-            logger.warning(
-                "the snapshot of the copies of %s is held for more than an hour: meanwhile VACUUM "
-                "does not remove rows that are deleted or updated",
-                self._subscription.name,
-            )
-            self._warn_at = time.monotonic() + _WARN_AFTER_S
 
     def _waiting(
         self, source: SourceTables, oids: Collection[int]

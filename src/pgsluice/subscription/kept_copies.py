@@ -7,6 +7,7 @@ journal. So a run that was killed is followed by one that goes on with it (ADR 0
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,6 +24,8 @@ KEPT_FROM_BYTES = 4 * PORTION_BYTES
 KEPT_FROM_S = 10.0
 """Copies that are worth a keeper: what smaller ones have staged is soon staged again, and meanwhile
 their slot keeps little WAL. With ``copy_rate``, small ones may last, too."""
+
+WARN_EVERY_S = 3600.0
 
 Kept = tuple[Snapshot, CopyJournal]
 """A snapshot, under the name that its keeper gave it, and the journal of its copies."""
@@ -89,3 +92,29 @@ def are_worth_keeping(copies: Sequence[TableCopy], copy_rate: float | None) -> b
     """
     size = sum(copy.size_bytes for copy in copies)
     return size >= KEPT_FROM_BYTES or (copy_rate is not None and size >= KEPT_FROM_S * copy_rate)
+
+
+class SnapshotAge:
+    """Warns each hour that the snapshot of some copies is held, of runs before as well.
+
+    Args:
+        subscription: its name.
+        taken_at: when the snapshot was first imported, in seconds since 1970; 0: it was not yet.
+    """
+
+    def __init__(self, subscription: str, taken_at: float) -> None:
+        self._subscription = subscription
+        self._taken_at = taken_at or time.time()
+        self._warned_after_s = 0.0
+
+    def look(self) -> None:
+        """Warn if another hour is over."""
+        held_s = time.time() - self._taken_at
+        if held_s >= self._warned_after_s + WARN_EVERY_S:
+            self._warned_after_s = held_s
+            logger.warning(
+                "the snapshot of the copies of %s has been held for more than %s: meanwhile VACUUM "
+                "does not remove rows that are deleted or updated",
+                self._subscription,
+                "an hour" if held_s < 2 * 3600 else f"{held_s // 3600:.0f} hours",
+            )
