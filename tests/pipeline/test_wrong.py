@@ -161,9 +161,19 @@ def test_a_disk_that_is_really_full(
     capfd: pytest.CaptureFixture[str],
     small_disk: Callable[[Path, str], None],
 ) -> None:
+    """Of the target, while a table is copied; and of the spool."""
+    shop.execute(
+        "CREATE TABLE large (id int PRIMARY KEY, v text)",
+        "INSERT INTO large SELECT i, md5(i::text) FROM generate_series(1, 60000) i",
+    )
     one = pipeline(shop)
     small_disk(one.spool, "3m")
+    small_disk(one.lake, "1m")
+    refused(one, capfd, 1, r"public\.large: no room is left on the disk of .*/lake/public/large")
+    assert "no room is left" in (one.table("large").error or "")
+    small_disk(one.lake, "64m")
     one.once()
+    one.assert_equal("t", "large")
     shop.execute(
         "INSERT INTO t SELECT i, i FROM generate_series(10, 100000) i",
         "INSERT INTO t VALUES (9, 9)",

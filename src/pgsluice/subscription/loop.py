@@ -202,8 +202,11 @@ class RunLoop:
         before: Lsn | None = None
         while not self._wait_for(reader, target):
             if before == reader.frontier():
+                health = self._capture.health()
+                said = None if health is None else health.message
                 raise SpoolFull(
                     "the spool is at its size limit, and nothing that could be applied makes room",
+                    details=[said] if said else [],
                     hint="raise spool.max_bytes: a transaction has to fit into it, and what slower "
                     "subscriptions still need",
                     path=str(self._config.spool.path),
