@@ -80,6 +80,17 @@ class PartitionWatch:
             return {} if record is None else record.tables
         return {}
 
+    def has_seen(self, table: str, leaves: Collection[int]) -> bool:
+        """Whether the last look that counts for a table has seen some leaves, in all subscriptions
+        that have the table: what comes and goes between two looks, none can see."""
+        for subscription in self.subscriptions:
+            for known in self.tables(subscription).values():
+                if known.name == table:
+                    seen = SourceFingerprint.parse(known.fingerprint)
+                    if seen is None or not seen.filenodes.keys() >= {*leaves}:
+                        return False
+        return True
+
     def is_behind(self, subscription: str, tables: Collection[str]) -> str:
         """Why the last look that counts for tables is not the last one that there is to be; empty:
         it is, all are active, and none is to be verified."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -215,6 +215,7 @@ class PartitionSession(threading.Thread):
 
     Args:
         pauses_s: the shortest and the longest time between two changes.
+        has_seen: whether a look has seen leaves of a table. What came with rows goes only then.
 
     Attributes:
         changes: how many were made, by their names.
@@ -228,6 +229,7 @@ class PartitionSession(threading.Thread):
         journal: Journal,
         ended: threading.Event,
         pauses_s: tuple[float, float],
+        has_seen: Callable[[str, Collection[int]], bool],
     ) -> None:
         super().__init__(name="partitions")
         self.changes: Counter[str] = Counter()
@@ -238,6 +240,7 @@ class PartitionSession(threading.Thread):
         self._journal = journal
         self._ended = ended
         self._pauses_s = pauses_s
+        self._has_seen = has_seen
 
     def run(self) -> None:
         for connection in _connections(self._shop, self._ended):
@@ -250,7 +253,7 @@ class PartitionSession(threading.Thread):
                     name, transactions = self._choose(connection, slot)
                     for statements in transactions:
                         self._execute(connection, statements)
-                    self.changes[name] += 1
+                    self.changes[name] += bool(transactions)
                     self._journal.note(slot.name, name)
                 except psycopg.Error as error:
                     first_line = str(error).partition("\n")[0]
@@ -267,6 +270,8 @@ class PartitionSession(threading.Thread):
             return "finalize", [
                 [f"ALTER TABLE {slot.kind.table} DETACH PARTITION {slot.name} FINALIZE"]
             ]
+        if state == "present" and not self._has_seen(slot.kind.table, _leaves(connection, slot)):
+            return "nothing", []
         name, transactions = dice.choice(list(getattr(self, f"_if_{state}")(slot)))
         return name, transactions
 
@@ -343,6 +348,15 @@ def _connections(shop: Database, ended: threading.Event) -> Iterator[psycopg.Con
                 yield connection
         except psycopg.OperationalError:
             ended.wait(0.2)
+
+
+def _leaves(connection: psycopg.Connection[Any], slot: Slot) -> list[int]:
+    """The OIDs of a partition's leaves."""
+    query = (
+        "SELECT c.oid::bigint FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid"
+        " WHERE c.relkind = 'r' AND to_regclass(%s)::oid IN (c.oid, i.inhparent)"
+    )
+    return [oid for (oid,) in connection.execute(query, [slot.name]).fetchall()]
 
 
 def _state(connection: psycopg.Connection[Any], slot: Slot) -> str:
