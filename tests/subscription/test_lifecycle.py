@@ -10,7 +10,7 @@ import pytest
 from pgsluice.errors import Failure, ParkReason, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.spool import OldTarget, TableRecord, TableState
-from pgsluice.subscription.leaf_events import LeavesFailed, LeavesLoaded, LookedLeaves
+from pgsluice.subscription.leaf_events import LeavesFailed, LeavesLoaded, LookedAside, LookedLeaves
 from pgsluice.subscription.lifecycle import (
     TRANSITIONS,
     Attempts,
@@ -100,6 +100,7 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.LOOK_SAME, LookedSame("new"), NONE, "- - . . f r ."),
     (Event.LOOK_COLUMNS, LookedColumns("new", (), Lsn(9), 1, "{}"), NONE, "- - . . f r ."),
     (Event.LOOK_LEAVES, LookedLeaves("new", leaves=frozenset({7})), NONE, "- - . . d d ."),
+    (Event.LOOK_ASIDE, LookedAside("new"), NONE, "- - . d - - ."),
     (Event.LOOK_COPY, Event.LOOK_COPY, NONE, "- - . . i i ."),
     (Event.LOOK_VERIFY, LookedSuspicious("new", why="why"), NONE, "- - . . f r ."),
     (Event.ASSESSED, Assessed(("why",)), NONE, "- - i d f r p"),

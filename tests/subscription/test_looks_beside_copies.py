@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import psycopg
 import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.spools import START, SpoolMaker
@@ -21,9 +23,11 @@ from pgsluice.spool import (
 )
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import source_tables
+from pgsluice.subscription.leaf_events import LeavesLoaded
 from pgsluice.subscription.table_events import CopyBegun, CopyFinished, CopyPlanned
 from pgsluice.subscription.tables import SubscriptionTables
 
+Connection = psycopg.Connection[Any]
 IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
 SNAPSHOT = Lsn(START + 100)
 
@@ -33,6 +37,21 @@ def subscription(maker: SpoolMaker, oid: int, table: TableRecord) -> Subscriptio
         "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), {oid: table}
     )
     return SubscriptionTables(RecordStore.create(maker.path, record), lambda _: None)
+
+
+def look_at(connection: Connection, tables: SubscriptionTables) -> None:
+    """A look at the tables of the publication ``p``."""
+    look = CatalogLook(
+        connection,
+        IDENTITY,
+        source_tables(connection, ["p"]),
+        tables.record.tables,
+        TableOptions(),
+        has_rules=False,
+        wal_end=SNAPSHOT,
+        timeline=1,
+    )
+    look.apply(tables, lambda table: TableRecord("public", table.facts.name), copy_data=True)
 
 
 def finished(position: Lsn) -> CopyFinished:
@@ -104,16 +123,45 @@ def test_a_table_that_is_renamed_while_its_partitions_are_replaced_is_copied(
         )
         tables = subscription(maker, seen.facts.oid, known)
         shop.execute("ALTER TABLE t RENAME TO u")
-        look = CatalogLook(
-            connection,
-            IDENTITY,
-            source_tables(connection, ["p"]),
-            tables.record.tables,
-            TableOptions(),
-            has_rules=False,
-            wal_end=SNAPSHOT,
-            timeline=1,
-        )
-        look.apply(tables, lambda table: TableRecord("public", table.facts.name), copy_data=True)
+        look_at(connection, tables)
     renamed = tables.record.tables[seen.facts.oid]
     assert (renamed.name, renamed.state, renamed.load_leaves) == ("u", TableState.INITIALISE, ())
+
+
+@pytest.mark.pg(">= 13")
+def test_partitions_that_come_while_others_are_replaced_are_replaced_next(
+    maker: SpoolMaker, database: MakeDatabase
+) -> None:
+    """They may go again, or be changed while they are detached: the target may have their rows."""
+    shop = database()
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (1) TO (2)",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    with connect_sql(shop.dsn) as connection:
+        (seen,) = source_tables(connection, ["p"])
+        oid = seen.facts.oid
+        known = TableRecord(
+            "public",
+            "t",
+            TableState.DATA_COPY,
+            fingerprint=seen.fingerprint.to_text(),
+            gone_bounds=("id > 9",),
+        )
+        tables = subscription(maker, oid, known)
+        shop.execute(
+            *(f"CREATE TABLE t_{n} PARTITION OF t FOR VALUES FROM ({n}) TO ({n + 1})"
+              for n in (2, 3))
+        )  # fmt: skip
+        ((kept, gone),) = shop.execute("SELECT 't_2'::regclass::oid, 't_3'::regclass::oid")
+        look_at(connection, tables)
+        waiting = tables.record.tables[oid]
+        assert replace(waiting, fingerprint="") == replace(known, fingerprint="")
+        shop.execute("DROP TABLE t_3")
+        look_at(connection, tables)
+        tables.apply(oid, LeavesLoaded(SNAPSHOT, timeline=1, version=0, rows=1))
+        look_at(connection, tables)
+        replaced = tables.record.tables[oid]
+    assert (replaced.state, replaced.load_leaves) == (TableState.DATA_COPY, ())
+    assert replaced.gone_leaves == (kept, gone)

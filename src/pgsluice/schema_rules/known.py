@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+_NEVER = 0
+"""The xmin of no row."""
 ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
 
 
@@ -139,6 +141,29 @@ class SourceFingerprint:
             former_names=before.former_names | names,
             unnamed=before.unnamed + unnamed_columns(before, self),
             added={**before.added, **(added or {})},
+        )
+
+    def with_leaves_of(self, later: SourceFingerprint) -> SourceFingerprint:
+        """The same, with the leaves that a later look has found besides, whose rows the target may
+        have or not. A look that is compared with it takes them for attached anew."""
+        leaves = later.filenodes.keys() - self.filenodes.keys()
+
+        def and_sets(ours: frozenset[int] | None, theirs: frozenset[int] | None) -> Any:
+            return None if ours is None or theirs is None else ours | (theirs & leaves)
+
+        def and_maps(ours: Mapping[int, Any], theirs: Mapping[int, Any]) -> Mapping[int, Any]:
+            return {**ours, **{leaf: theirs[leaf] for leaf in leaves & theirs.keys()}}
+
+        return replace(
+            self,
+            filenodes=and_maps(self.filenodes, later.filenodes),
+            attachments={**self.attachments, **dict.fromkeys(leaves, _NEVER)},
+            toast_tables=and_maps(self.toast_tables, later.toast_tables),
+            bounds=and_maps(self.bounds, later.bounds),
+            sent=and_sets(self.sent, later.sent),
+            truncates=and_sets(self.truncates, later.truncates),
+            kept_logged=and_sets(self.kept_logged, later.kept_logged),
+            fixed=and_sets(self.fixed, later.fixed),
         )
 
     def to_text(self) -> str:

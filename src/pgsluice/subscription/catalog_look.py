@@ -42,7 +42,7 @@ from pgsluice.schema_rules import (
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, TableState
 from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.leaf_events import LookedLeaves
+from pgsluice.subscription.leaf_events import LookedAside, LookedLeaves
 from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import (
     Discovered,
@@ -237,6 +237,8 @@ class CatalogLook:
         before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
         if before is None:
             return LookedSame("", known.relations, *self._looked)
+        if known.replaces_partitions and now.filenodes.keys() - before.filenodes.keys():
+            return LookedAside(before.with_leaves_of(now).to_text())
         look = Look(
             known.title,
             before,

@@ -9,7 +9,7 @@ from pgsluice.errors import Failure, Remedy
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.lifecycle import Attempts, Event
 from pgsluice.subscription.look_events import LookedSame
-from pgsluice.subscription.table_events import COPY_ATTEMPTS, CommittedUnderSnapshot
+from pgsluice.subscription.table_events import COPY_ATTEMPTS, CommittedUnderSnapshot, SimpleEvent
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,21 @@ class LookedLeaves(LookedSame):
             error=None,
             deferred=False,
         )
+
+
+@dataclass(frozen=True)
+class LookedAside(SimpleEvent):
+    """A look found more partitions while some are replaced.
+
+    Attributes:
+        fingerprint: what later looks are compared with.
+    """
+
+    event = Event.LOOK_ASIDE
+    fingerprint: str
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, fingerprint=self.fingerprint)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ pair that is not in it cannot happen, and is refused. In words:
   finds that the reason has ended, the table is copied, since changes may be missing.
 - A table that the server no longer sends is unpublished, but an active one stays active: what was
   sent before is applied.
-- Looks at the catalog concern active tables: before a copy there is nothing to compare with. A
+- Looks at the catalog concern active tables: before a copy there is nothing to compare with. While
+  partitions are replaced, looks only keep in mind which others came, in case these go again. A
   parked table is asked only whether its reason has ended.
 - A failure counts towards parking only while it repeats: a batch that is applied, and every
   change of state, begin the count anew.
@@ -72,6 +73,8 @@ class Event(StrEnum):
     LOOK_COLUMNS = "look: columns were added"
     LOOK_LEAVES = "look: load partitions"
     """Partitions came with rows, and the stream tells all else."""
+    LOOK_ASIDE = "look: more partitions"
+    """While some are replaced, others came: the next look needs to know of them."""
     LOOK_COPY = "look: copy again"
     """The look found what the stream does not tell."""
     LOOK_VERIFY = "look: verify"
@@ -137,6 +140,7 @@ _IGNORED_UNLESS_ACTIVE: Mapping[Event, Step | None] = dict.fromkeys(
         Event.LOOK_SAME,
         Event.LOOK_COLUMNS,
         Event.LOOK_LEAVES,
+        Event.LOOK_ASIDE,
         Event.LOOK_COPY,
         Event.LOOK_VERIFY,
         Event.VERIFIED_EQUAL,
@@ -210,6 +214,7 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
             Event.RENAMED_WITHOUT_TARGET: (_I, None),  # while only partitions were to be replaced
             Event.OLD_TARGET_COPIED: (_F, Effect.LOOK),
             Event.OLD_TARGET_UNUSABLE: (_I, None),
+            Event.LOOK_ASIDE: (_D, None),
             Event.COPY_BEGUN: (_D, None),  # again: the attempt before failed or was cut off
             Event.COPY_PLANNED: (_D, None),
             Event.COPY_WAITS: (_D, None),
