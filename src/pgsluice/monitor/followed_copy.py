@@ -62,8 +62,10 @@ def follow_copy(
 
 
 def _report_state(name: str, table: TableRecord, report: MetricsCallback) -> None:
+    # What the copy is to mend is not said of the table while it is copied.
+    incomplete = () if table.is_to_copy else table.incomplete
     event = TableStateChanged(
-        name, table.namespace, table.name, table.shown_state, table.error, table.incomplete
+        name, table.namespace, table.name, table.shown_state, table.error, incomplete
     )
     report(event)
 
