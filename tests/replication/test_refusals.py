@@ -8,8 +8,10 @@ import pytest
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import (
     ConfigError,
+    Failure,
     PgsluiceError,
     PublicationMissing,
+    Remedy,
     SlotLost,
     SourceRefused,
     SourceUnreachable,
@@ -48,6 +50,7 @@ def test_a_connection_that_fails(text: str, kind: type[PgsluiceError], said: str
     assert type(error) is kind
     assert said in str(error)
     assert "\t" not in str(error)
+    assert Failure.of(error).remedy is Remedy.WAIT, "it is the fault of no table"
 
 
 def test_several_addresses_are_told_apart_by_the_last() -> None:

@@ -75,7 +75,9 @@ _HINTS = (
 
 
 def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceError:
-    """The error for a connection that could not be made.
+    """The error for a connection that could not be made; no table is to blame for it.
+
+    Executors may be refused where the driver is not: by pg_hba.conf, or without its service file.
 
     Args:
         text: libpq's message.
@@ -84,14 +86,17 @@ def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceE
     """
     text = text.strip()
     if _BAD_CONNINFO.search(text):
-        return ConfigError(f"the source's dsn cannot be used: {_first_line(text)}")
+        what = f"the source's dsn cannot be used: {_first_line(text)}"
+        return ConfigError(what, remedy=Remedy.WAIT)
     answer = _ANSWER.search(text)
     message = answer["message"].strip() if answer else _last_line(text)
     if answer and not _TEMPORARY.search(message):
         hint = _grant(message, user, dbname) or _hint(message)
-        return SourceRefused(f"the server refuses the connection: {message}", hint=hint)
+        what = f"the server refuses the connection: {message}"
+        return SourceRefused(what, hint=hint, remedy=Remedy.WAIT)
     if not answer and _CLIENT_REFUSALS.search(text):
-        return SourceRefused(f"the connection was refused: {message}", hint=_hint(message))
+        what = f"the connection was refused: {message}"
+        return SourceRefused(what, hint=_hint(message), remedy=Remedy.WAIT)
     if answer:
         what = f"the server refuses the connection for now: {message}"
         return SourceUnreachable(what, hint=_hint(message))
