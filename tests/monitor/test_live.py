@@ -182,6 +182,8 @@ def test_the_display_on_a_terminal() -> None:
         view(CopyProgress("lake", "public", "empty", CopyAmount(1, 1), is_done=True))
         view(CopiesProgress("lake", 2, 3, _amount(3, 17, 2**19)))
         view(CopiesProgress("pond", 1, 1, _amount(4, 17)))
+        view(TableStateChanged("lake", "public", "again", "r"))
+        view(CopyProgress("lake", "public", "again", _amount(1, 10)))
         view(TableStateChanged("lake", "public", "t", "r"))
         view(TableApplied("lake", "public", "t", _AT, 1000, 0.5))
         view(TableApplied("lake", "public", "t", _AT, 234, 0.5))
@@ -198,6 +200,8 @@ def test_the_display_on_a_terminal() -> None:
     assert "public.odd: why" in text
     assert "copy public.big" in text
     assert re.search(r"copies of lake, 2 of 3 tables .* 3 of 4 ranges", text)
+    assert re.search(r"public\.again +copying ", text), "it was ready before"
+    assert re.search(r"public\.big +copying ", text)
     assert "copies of pond" not in text
     assert "copy public.done" not in text, "a bar goes when the copy has ended"
     assert re.search(r"public\.done +7 ", text), "and the rows that it copied are shown"

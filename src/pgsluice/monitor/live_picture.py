@@ -203,11 +203,16 @@ def _add_tables(table: Table, view: RunView, subscription: str, limit: int) -> i
 def _interest(entry: tuple[TableName, TableView]) -> tuple[bool, bool, int]:
     """Sorts first what a reader looks for: parked, not ready yet, changed last."""
     row = entry[1]
-    return row.state != "p", row.state == "r" and not row.incomplete, -row.changed
+    return row.state != "p", _state(row) == "r" and not row.incomplete, -row.changed
 
 
 def _words(row: TableView) -> str:
-    return state_words(row.state, is_incomplete=bool(row.incomplete))
+    return state_words(_state(row), is_incomplete=bool(row.incomplete))
+
+
+def _state(row: TableView) -> str:
+    """A run does not report the state of a table that is copied: its progress says it."""
+    return row.state if row.copy is None else "d"
 
 
 def _style(row: TableView) -> str:
