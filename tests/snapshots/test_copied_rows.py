@@ -14,7 +14,8 @@ from tests.support.tls_proxy import tls_proxy
 
 from pgsluice.errors import ProtocolError
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
+from pgsluice.snapshots.copied_rows import copied_blocks
+from pgsluice.snapshots.row_block import RowBlock
 
 Session = psycopg.Connection[tuple[object, ...]]
 BLOCK_BYTES = 100
@@ -49,7 +50,7 @@ def blocks_of(session: Session, query: str) -> Iterator[RowBlock]:
 
 def numbers_of(blocks: Iterable[RowBlock], columns: int) -> list[int]:
     """The first column's values."""
-    values = [next(block.columns(columns)).array().to_pylist() for block in blocks]
+    values = [next(block.columns([None] * columns)).array().to_pylist() for block in blocks]
     return [int.from_bytes(value) for of_block in values for value in of_block]
 
 
@@ -74,7 +75,7 @@ def test_a_row_that_is_larger_than_a_block_is_one_of_its_own(session: Session) -
     large = [block for block in blocks if (block.ends - block.starts).max() > BLOCK_BYTES]
     assert [numbers_of([block], 2) for block in large] == [[1], [4], [7]]
     for block in large:
-        *_, values = block.columns(2)
+        *_, values = block.columns([None, None])
         text = values.array()
         held = np.frombuffer(text.buffers()[2], np.uint8)
         assert np.shares_memory(held, block.data), "it is not copied"
@@ -113,10 +114,10 @@ def test_rows_with_other_columns_are_refused(session: Session) -> None:
     (block,) = blocks_of(session, "SELECT 1, 2")
     for count in (1, 3):
         with pytest.raises(ProtocolError):
-            list(block.columns(count))
+            list(block.columns([None] * count))
     cut_off = RowBlock(block.data, block.starts, block.ends - 2)
     with pytest.raises(ProtocolError):
-        list(cut_off.columns(2))
+        list(cut_off.columns([None] * 2))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from psycopg.pq import ExecStatus, Format
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.types import ENTRIES, ColumnType, TypeDefinition, TypeOptions, resolve_type
+from pgsluice.types.codec import Spans
 
 
 def binary_array(values: Sequence[str | bytes | None]) -> pa.Array:
@@ -175,6 +176,7 @@ def test_values_come_through_text_and_binary(oracle: Oracle, type_name: str) -> 
     assert decoded.values.null_count == 1
     assert oracle.printed(column.encode_text(decoded.values), type_name) == text.to_pylist()
     assert identical(column.decode_binary(binary).values, decoded.values)
+    assert identical(column.decode_spans(Spans.of(binary)).values, decoded.values)
 
 
 @pytest.mark.parametrize("type_name", UNFIT)
@@ -225,6 +227,7 @@ def test_numeric_without_precision_as_chosen(oracle: Oracle, numeric: str) -> No
     else:
         assert decoded.unfit.tolist() == [False, False, True, True, True, True, False]
     assert identical(column.decode_binary(binary).values, decoded.values)
+    assert identical(column.decode_spans(Spans.of(binary)).values, decoded.values)
 
 
 # A query of many random values for each type; the seed is set before it.
@@ -269,6 +272,7 @@ def test_many_random_values(oracle: Oracle, type_name: str) -> None:
     assert len(set(text.to_pylist())) > 1000
     assert decoded.unfit is None or type_name == "date"
     assert identical(column.decode_binary(binary).values, decoded.values)
+    assert identical(column.decode_spans(Spans.of(binary)).values, decoded.values)
     fits = pa.array(~decoded.unfit if decoded.unfit is not None else np.ones(len(text), bool))
     kept = column.encode_text(decoded.values.filter(fits))
     assert oracle.printed(kept, type_name) == text.filter(fits).to_pylist()

@@ -1,4 +1,4 @@
-"""The rows of a COPY in binary form: received in blocks, and split into columns of values.
+"""The rows of a COPY in binary form, received in blocks.
 
 libpq gives each row as an object of its own, which takes longer than to decode it. So it makes the
 session, with all that a connection string may ask for, and sends and receives all other
@@ -6,9 +6,7 @@ statements. While it waits for the next one, this module sends the COPY through 
 socket, and receives what the server answers into large blocks. A session that is encrypted cannot
 be read so; there, libpq is asked for each row.
 
-A block has whole rows, and is parsed by numpy, a column of all rows at a time.
-
-Source: the manual, "COPY", "Binary Format", and "Message Flow", "COPY Operations".
+Source: the manual, "Message Flow", "COPY Operations".
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import os
 import select
 from collections.abc import Generator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,9 +28,9 @@ from pgsluice.snapshots.copy_messages import (
     may_be_over,
     message_bytes,
     query_message,
-    unreadable,
 )
-from pgsluice.types.codec import Bytes, Int64s, Mask, Spans, integers
+from pgsluice.snapshots.row_block import RowBlock
+from pgsluice.types.codec import Bytes
 
 BLOCK_BYTES = 8 * 1024 * 1024
 """A block has so much, or a single row: one may be as large as 1 GB."""
@@ -43,52 +40,6 @@ _FIRST_WITH_GSSAPI = 120000
 _IS_PLAIN = """
 SELECT NOT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()
 """
-
-
-@dataclass(frozen=True, slots=True)
-class RowBlock:
-    """Whole rows.
-
-    Attributes:
-        data: bytes with the rows.
-        starts, ends: where each row begins and ends; they ascend, with a few bytes between rows.
-    """
-
-    data: Bytes
-    starts: Int64s
-    ends: Int64s
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def columns(self, count: int) -> Iterator[Spans]:
-        """The values of one column after the other; null for NULL.
-
-        Args:
-            count: how many columns each row has.
-
-        Raises:
-            ProtocolError: the rows are not of COPY's binary form, or have other columns.
-        """
-        try:
-            if (integers(self.data, self.starts, ">u2") != count).any():
-                raise unreadable()
-            places = self.starts + 2
-            for _ in range(count):
-                lengths = integers(self.data, places, ">i4")
-                begins = places + 4
-                null: Mask | None = None
-                if lengths.min() < 0:
-                    null = lengths < 0
-                    lengths[null] = 0
-                places = begins + lengths
-                if (places > self.ends).any():
-                    raise unreadable()
-                yield Spans(self.data, begins, lengths, null)
-        except IndexError:  # behind the end of the last row
-            raise unreadable() from None
-        if (places != self.ends).any():
-            raise unreadable()
 
 
 def copied_blocks(

@@ -43,8 +43,9 @@ from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.hints import copy_again
 from pgsluice.replication import connect_sql, table_errors
-from pgsluice.snapshots.copied_rows import RowBlock, copied_blocks
+from pgsluice.snapshots.copied_rows import copied_blocks
 from pgsluice.snapshots.ranges import Portion, Read
+from pgsluice.snapshots.row_block import RowBlock
 from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 from pgsluice.types import ColumnType, Decoded
 from pgsluice.types.codec import Mask
@@ -114,6 +115,11 @@ class TableQuery:
         if self.row_filter is None:
             return self.columns
         return tuple(column.name for column in self.facts.columns)
+
+    @property
+    def widths(self) -> tuple[int | None, ...]:
+        """For each column, how many bytes each value has that is sent; None: that varies."""
+        return tuple(each.binary_width if each.copies_binary else None for each in self.types)
 
     def copy_statement(self, read: Read) -> sql.Composed:
         """COPY of a query, since COPY of a partitioned table is an error up to 18."""
@@ -338,7 +344,7 @@ def _refuse_without_rights(
 def _decoded(block: RowBlock, query: TableQuery) -> ReadRows:
     columns: list[Decoded] = []
     sent: dict[int, pa.Array] = {}
-    values_of_columns = block.columns(len(query.columns))
+    values_of_columns = block.columns(query.widths)
     for number, (column_type, values) in enumerate(
         zip(query.types, values_of_columns, strict=True)
     ):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.types.codec import Decoded, Spans, large_binary, offsets_of
-from pgsluice.types.text import TextType
+from pgsluice.types.text import ComputedTextType
 
 _DAY_US: Final = 86_400_000_000
 _SHAPE: Final = np.frombuffer(b"00:00:00.000000", np.uint8)
@@ -27,15 +27,17 @@ _PLACES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class TimeType(TextType):
+class TimeType(ComputedTextType):
     """time without time zone, as ``HH:MM:SS[.ffffff]`` without trailing zeros; 24:00:00 is one."""
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        raw = Spans.of(values)
-        micros = raw.of_width(8, self.name).view(">i8")[:, 0].astype(np.int64)
-        raw.refuse((micros < 0) | (micros > _DAY_US), self.name)
+        return self.decode_spans(Spans.of(values))
+
+    def decode_spans(self, values: Spans) -> Decoded:
+        micros = values.of_width(self.binary_width, self.name).view(">i8")[:, 0].astype(np.int64)
+        values.refuse((micros < 0) | (micros > _DAY_US), self.name)
         micros = np.clip(micros, 0, _DAY_US)  # the bytes of a null are arbitrary
-        letters = np.tile(_SHAPE, (len(values), 1))
+        letters = np.tile(_SHAPE, (len(micros), 1))
         for place, (unit_us, wrap) in _PLACES.items():
             digits = micros // unit_us
             # Hours do not start again; their first digit is below 3.
@@ -46,4 +48,8 @@ class TimeType(TextType):
         keep[:, _POINT] = until_last[:, 0]
         keep[:, _POINT + 1 :] = until_last
         offsets = offsets_of(keep.sum(axis=1))
-        return self.decode_text(large_binary(letters[keep], offsets, raw.null))
+        return self.decode_text(large_binary(letters[keep], offsets, values.null))
+
+    @property
+    def binary_width(self) -> int:
+        return 8

@@ -110,6 +110,11 @@ class ColumnType(ABC):
         return True
 
     @property
+    def binary_width(self) -> int | None:
+        """How many bytes the binary form of each value has; None: that varies, or is not known."""
+        return None
+
+    @property
     def tells_values_apart(self) -> bool:
         """Whether values that are different at the source are different in the Arrow type."""
         return True
@@ -178,12 +183,14 @@ class Spans:
         starts: they ascend, and the values do not overlap.
         lengths: 0 where the value is null.
         null: true where the value is null; None when none is.
+        matrix: the bytes of all values, where they have one width and have been taken out already.
     """
 
     data: Bytes
     starts: Int64s
     lengths: Int64s
     null: Mask | None
+    matrix: Bytes | None = None
 
     @classmethod
     def of(cls, values: pa.Array) -> Spans:
@@ -196,12 +203,29 @@ class Spans:
         """The values as LargeBinary."""
         return spans(self.data, self.starts, self.starts + self.lengths, self.null)
 
+    def strings(self, type_name: str) -> pa.Array:
+        """The values as strings.
+
+        Raises:
+            ConversionError: a value is not UTF-8.
+        """
+        ends = self.starts + self.lengths
+        if len(self.starts) > 1 and len(self.data) < 2**31:
+            values = _every_other(pa.binary(), self.data, self.starts, ends, self.null)
+            try:
+                return values.view(pa.string()) if _is_ascii(values) else values.cast(pa.string())
+            except pa.ArrowInvalid:
+                pass  # below, the error names the row
+        return shrink(as_text(self.array(), type_name), pa.string(), type_name)
+
     def of_width(self, width: int, type_name: str) -> Bytes:
         """The bytes of values of one width: n rows, and zeros for a null.
 
         Raises:
             ConversionError: a value is of another width.
         """
+        if self.matrix is not None and self.matrix.shape[1] == width:
+            return self.matrix
         wrong = self.lengths != width
         if not wrong.any():
             if len(self.data) == len(wrong) * width:  # nothing lies between them
@@ -296,11 +320,7 @@ def ragged(counts: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def spans(data: Bytes, starts: Int64s, ends: Int64s, null: Mask | None = None) -> pa.Array:
-    """``data[starts[i]:ends[i]]`` as LargeBinary; the spans ascend and do not overlap.
-
-    The offsets alternate between the spans and the gaps between them, which makes a LargeBinary
-    array without copying; every second element of it is taken, without an object for each.
-    """
+    """``data[starts[i]:ends[i]]`` as LargeBinary; the spans ascend and do not overlap."""
     count = len(starts)
     if not count:
         return pa.array([], pa.large_binary())
@@ -308,10 +328,22 @@ def spans(data: Bytes, starts: Int64s, ends: Int64s, null: Mask | None = None) -
         # It begins at 0, as with more values: the spool's checksums are those of the buffers.
         value = data[starts[0] : ends[0]]
         return large_binary(value, np.array([0, len(value)], np.int64), null)
-    offsets = np.empty(2 * count, np.int64)
+    return _every_other(pa.large_binary(), data, starts, ends, null)
+
+
+def _every_other(
+    arrow_type: pa.DataType, data: Bytes, starts: Int64s, ends: Int64s, null: Mask | None
+) -> pa.Array:
+    """Spans as Binary or LargeBinary; there are at least two.
+
+    The offsets alternate between the spans and the gaps between them, which makes an array without
+    copying; every second element of it is taken, without an object for each.
+    """
+    count = len(starts)
+    offsets = np.empty(2 * count, np.int32 if pa.types.is_binary(arrow_type) else np.int64)
     offsets[0::2], offsets[1::2] = starts, ends
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
-    spaced = pa.Array.from_buffers(pa.large_binary(), 2 * count - 1, buffers)
+    spaced = pa.Array.from_buffers(arrow_type, 2 * count - 1, buffers)
     return spaced.take(fixed_width(np.arange(0, 2 * count, 2), pa.int64(), null))
 
 
@@ -362,13 +394,23 @@ def as_text(values: pa.Array, type_name: str) -> pa.Array:
     Raises:
         ConversionError: a value is not UTF-8.
     """
-    raw = RawValues.of(values).data
-    if not raw.size or raw.max() < _FIRST_NOT_ASCII:  # a third of the time of the cast
+    if _is_ascii(values):  # a third of the time of the cast
         return unchecked_text(values)
     try:
         return values.cast(pa.large_string())
     except pa.ArrowInvalid:
         raise malformed(type_name, _first_refused(values, pa.large_string())) from None
+
+
+def _is_ascii(values: pa.Array) -> bool:
+    """Whether the bytes of a Binary or LargeBinary array are all of ASCII, also those of nulls."""
+    _, offsets, data = values.buffers()
+    if data is None or not len(values):
+        return True
+    kind = np.int32 if pa.types.is_binary(values.type) else np.int64
+    bounds = np.frombuffer(offsets, kind, len(values) + 1, values.offset * np.dtype(kind).itemsize)
+    sent = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    return bool(not len(sent) or sent.max() < _FIRST_NOT_ASCII)
 
 
 def shrink(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Array:

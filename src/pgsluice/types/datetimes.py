@@ -138,7 +138,7 @@ class DatetimeType(ColumnType):
         return self.decode_spans(Spans.of(values))
 
     def decode_spans(self, values: Spans) -> Decoded:
-        matrix = values.of_width(np.dtype(self.wire).itemsize, self.name)
+        matrix = values.of_width(self.binary_width, self.name)
         numbers = matrix.view(self.wire)[:, 0]
         numbers = numbers.astype(numbers.dtype.newbyteorder("="))
         limits = np.iinfo(numbers.dtype)
@@ -151,6 +151,10 @@ class DatetimeType(ColumnType):
             numbers[unfit] = 0
         numbers += numbers.dtype.type(self.epoch)
         return Decoded(fixed_width(numbers, self.arrow_type, null), unfit)
+
+    @property
+    def binary_width(self) -> int:
+        return np.dtype(self.wire).itemsize
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         integers = array.cast(self._integer)

@@ -51,6 +51,10 @@ class BoolType(ColumnType):
         values.refuse(letters > 1, self.name)
         return self._decoded(letters == 1, values.null)
 
+    @property
+    def binary_width(self) -> int:
+        return 1
+
     def _decoded(self, is_true: Mask, null: Mask | None) -> Decoded:
         bits = np.packbits(is_true, bitorder="little")
         buffers = [validity_buffer(null), pa.py_buffer(bits)]
@@ -84,9 +88,13 @@ class IntegerType(ColumnType):
         return self.decode_spans(Spans.of(values))
 
     def decode_spans(self, values: Spans) -> Decoded:
-        matrix = values.of_width(np.dtype(self.wire).itemsize, self.name)
+        matrix = values.of_width(self.binary_width, self.name)
         native = matrix.view(self.wire)[:, 0].astype(self.arrow_type.to_pandas_dtype())
         return Decoded(fixed_width(native, self.arrow_type, values.null))
+
+    @property
+    def binary_width(self) -> int:
+        return np.dtype(self.wire).itemsize
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         return array.cast(pa.large_string())
@@ -129,6 +137,10 @@ class FloatType(ColumnType):
         native = native.astype(wire.newbyteorder("="))
         native[np.isnan(native)] = np.nan  # its other bits are not in the text form
         return Decoded(fixed_width(native, self.arrow_type, values.null))
+
+    @property
+    def binary_width(self) -> int | None:
+        return int(self.arrow_type.bit_width) // 8
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         text = array.cast(pa.large_string())

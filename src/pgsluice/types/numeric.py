@@ -30,7 +30,7 @@ from pgsluice.types.numeric_binary import (
     reads_decimals,
 )
 from pgsluice.types.options import MAX_PRECISION, TypeOptions
-from pgsluice.types.text import TextType
+from pgsluice.types.text import ComputedTextType
 
 _NUMBER: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _DOUBLE: Final = pa.float64()
@@ -130,7 +130,7 @@ class DecimalType(ColumnType):
 
 
 @dataclass(frozen=True, slots=True)
-class NumericTextType(TextType):
+class NumericTextType(ComputedTextType):
     """numeric as the server prints it."""
 
     name: str = "numeric"
@@ -147,7 +147,7 @@ class NumericTextType(TextType):
 
     def decode_binary(self, values: pa.Array) -> Decoded:
         # Our own output needs no check.
-        return TextType.decode_text(self, numeric_binary_to_text(values))
+        return ComputedTextType.decode_text(self, numeric_binary_to_text(values))
 
     @property
     def copies_binary(self) -> bool:
@@ -176,6 +176,10 @@ class NumericDoubleType(FloatType):
 
     def decode_spans(self, values: Spans) -> Decoded:
         return self.decode_binary(values.array())
+
+    @property
+    def binary_width(self) -> None:
+        return None
 
     @property
     def copies_binary(self) -> bool:

@@ -81,6 +81,9 @@ class TextType(PrintedType):
     def decode_binary(self, values: pa.Array) -> Decoded:
         return self.decode_text(values)
 
+    def decode_spans(self, values: Spans) -> Decoded:
+        return Decoded(values.strings(self.name))
+
     @property
     def reads_binary(self) -> bool:
         return True
@@ -88,6 +91,19 @@ class TextType(PrintedType):
     @property
     def copies_binary(self) -> bool:
         return self.name != "xml"  # its binary form names an encoding, its text does not
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedTextType(PrintedType):
+    """A type whose text is computed from its binary form, whole columns at a time."""
+
+    @property
+    def reads_binary(self) -> bool:
+        return True
+
+    @property
+    def copies_binary(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +122,11 @@ class JsonbType(TextType):
         values.refuse(versions != 1, self.name)
         starts[there] += 1
         lengths[there] -= 1
-        return self.decode_text(Spans(values.data, starts, lengths, values.null).array())
+        return Decoded(Spans(values.data, starts, lengths, values.null).strings(self.name))
 
 
 @dataclass(frozen=True, slots=True)
-class UuidType(TextType):
+class UuidType(ComputedTextType):
     """uuid, as 8-4-4-4-12 hexadecimal digits in lower case."""
 
     def decode_binary(self, values: pa.Array) -> Decoded:
