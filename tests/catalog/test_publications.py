@@ -45,6 +45,11 @@ def test_tables_go_by_their_identity(each_server: EmbeddedServer, database) -> N
         "ALTER TABLE silent REPLICA IDENTITY NOTHING",
         "CREATE UNLOGGED TABLE unlogged (id int PRIMARY KEY)",
         "CREATE VIEW v AS SELECT 1 AS a",
+        "CREATE MATERIALIZED VIEW m AS SELECT 1 AS a",
+        "CREATE SEQUENCE numbers",
+        "CREATE FOREIGN DATA WRAPPER nowhere",
+        "CREATE SERVER far FOREIGN DATA WRAPPER nowhere",
+        "CREATE FOREIGN TABLE far_away (id int) SERVER far",
         "CREATE SCHEMA pgsluice",
         "CREATE TABLE pgsluice.staging (id int PRIMARY KEY)",
     )

@@ -23,6 +23,11 @@ TABLES = (
     'CREATE TABLE s."Other one" (id int PRIMARY KEY)',
     "CREATE UNLOGGED TABLE unlogged (id int)",
     "CREATE VIEW v AS SELECT 1 AS a",
+    "CREATE MATERIALIZED VIEW m AS SELECT 1 AS a",
+    "CREATE SEQUENCE numbers",
+    "CREATE FOREIGN DATA WRAPPER nowhere",
+    "CREATE SERVER far FOREIGN DATA WRAPPER nowhere",
+    "CREATE FOREIGN TABLE s.far_away (id int) SERVER far",
     "CREATE TABLE parent (id int)",
     "CREATE TABLE child (b int) INHERITS (parent)",
     "CREATE TABLE dropped_column (a int, gone int, b int)",
@@ -33,6 +38,7 @@ TABLES = (
     "CREATE TABLE high PARTITION OF root FOR VALUES IN (2)",
     "CREATE TABLE s.root (a int) PARTITION BY LIST (a)",
     "CREATE TABLE leaf PARTITION OF s.root FOR VALUES IN (1)",
+    "CREATE FOREIGN TABLE s.far_leaf PARTITION OF s.mid FOR VALUES IN (2) SERVER far",
 )
 PUBLICATIONS = {
     10: (

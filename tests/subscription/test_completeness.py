@@ -53,6 +53,11 @@ def test_no_usable_identity(replica_identity: str, identity_key: tuple[str, ...]
     assert reasons(table(facts)) == []
 
 
+def test_foreign_partitions() -> None:
+    (why,) = reasons(replace(table(), foreign_partitions=("s.far", "s.farther")))
+    assert why.startswith("it does not get the rows of its foreign partitions s.far and s.farther:")
+
+
 def test_full_without_a_key() -> None:
     facts = replace(FACTS, replica_identity="f", identity_key=(), primary_key=())
     (why,) = reasons(table(facts))

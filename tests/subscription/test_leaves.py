@@ -6,7 +6,7 @@ import pytest
 from tests.support.databases import MakeDatabase
 
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.snapshots import import_snapshot, temporary_snapshot
+from pgsluice.snapshots import import_snapshot, plan_portions, temporary_snapshot
 from pgsluice.subscription.discovery import source_tables
 from pgsluice.subscription.leaf_keys import KeyProblem
 
@@ -33,6 +33,33 @@ def test_a_root_without_a_key_has_its_leaves_key(database: MakeDatabase) -> None
     assert key() == ("p", (), ()), "one of them would be wrong"
     shop.execute("ALTER TABLE high ADD PRIMARY KEY (a, b)")
     assert key() == ("p", ("b", "a"), ()), "the order does not matter"
+
+
+@pytest.mark.pg(">= 13")
+@pytest.mark.parametrize("options", ["", "WITH (publish_via_partition_root)"])
+def test_rows_of_foreign_partitions_are_left_out(options: str, database: MakeDatabase) -> None:
+    """They are in no WAL. A copy reads them as little as a verification counts them."""
+    shop = database()
+    shop.execute(
+        "CREATE FOREIGN DATA WRAPPER nowhere",
+        "CREATE SERVER far FOREIGN DATA WRAPPER nowhere",
+        "CREATE TABLE p (a int) PARTITION BY LIST (a)",
+        "CREATE TABLE near PARTITION OF p FOR VALUES IN (1)",
+        "CREATE TABLE mid PARTITION OF p FOR VALUES IN (2) PARTITION BY LIST (a)",
+        "CREATE FOREIGN TABLE far_away PARTITION OF mid FOR VALUES IN (2) SERVER far",
+        f"CREATE PUBLICATION pub FOR TABLE p {options}",
+    )
+    with shop.connect() as connection:
+        (table,) = source_tables(connection, ["pub"])
+        portions = plan_portions(connection, [table.facts])
+    oids = dict(
+        shop.execute("SELECT relname, oid::int FROM pg_class WHERE relname ~ '^(near|far)'")
+    )
+    assert table.foreign_partitions == ("public.far_away",)
+    assert table.row_filter == f"(tableoid NOT IN ({oids['far_away']}))"
+    assert table.fingerprint.sent == {oids["near"]}
+    reads = [read.leaf for portion in portions[table.facts.oid] for read in portion]
+    assert {leaf.oid for leaf in reads if leaf is not None} == {oids["near"]}
 
 
 def test_leaves_with_different_keys_are_named(database: MakeDatabase) -> None:

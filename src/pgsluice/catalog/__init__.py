@@ -36,6 +36,7 @@ from pgsluice.catalog.server import (
 from pgsluice.catalog.tables import (
     Filenode,
     UserTable,
+    foreign_partitions,
     has_columns_of_snapshot,
     has_name,
     is_in_snapshot,
@@ -83,6 +84,7 @@ __all__ = [
     "fetch_witnesses",
     "finds_pages",
     "flush_lsn",
+    "foreign_partitions",
     "has_columns_of_snapshot",
     "has_name",
     "insert_lsn",

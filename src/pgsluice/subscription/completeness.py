@@ -53,6 +53,12 @@ def why_incomplete(
             "it has REPLICA IDENTITY FULL and no key: its first update or delete parks it\n"
             f"  → ALTER TABLE {sql_name} ADD PRIMARY KEY (…), or name a `key` in the subscription"
         )
+    if table.foreign_partitions:
+        listed = _listed([shown(title) for title in table.foreign_partitions])
+        reasons.append(
+            f"it does not get the rows of its foreign partitions {listed}: no server sends them\n"
+            "  → keep the rows in a partition that is a table, if they are wanted"
+        )
     if table.unsent:
         reasons.append(
             f"its columns {_listed(table.unsent)} are published by pgsluice's publications, and "

@@ -22,6 +22,7 @@ from pgsluice.catalog import (
     PublishedRelation,
     fetch_many,
     fetch_witnesses,
+    foreign_partitions,
     leaf_bounds,
     leaf_filenodes,
     partition_columns_of,
@@ -52,6 +53,7 @@ class ReplicatedTable:
         key_problem: why no key holds for all leaves; None if one does, or if none is needed.
         unsent: columns that pgsluice's publications publish and the server does not send.
         relations: the relations whose changes are this table's; empty: all of its root.
+        foreign_partitions: its partitions that are foreign tables: their rows are not sent.
     """
 
     facts: RelationFacts
@@ -63,6 +65,7 @@ class ReplicatedTable:
     key_problem: KeyProblem | None = None
     unsent: tuple[str, ...] = ()
     relations: tuple[int, ...] = ()
+    foreign_partitions: tuple[str, ...] = ()
 
 
 def source_tables(
@@ -100,6 +103,7 @@ def source_tables(
     ]
     leaves = leaf_filenodes(connection, {*groups, *partitioned_relations})
     bounds = leaf_bounds(connection, groups)
+    foreign = foreign_partitions(connection, groups)
     keyless = [oid for oid in groups if oid in targets and not key_of(targets[oid])]
     partition_columns = partition_columns_of(connection, keyless)
     types = {
@@ -113,6 +117,7 @@ def source_tables(
             relations,
             leaves,
             bounds.get(oid, {}),
+            foreign.get(oid, {}),
             rules,
             witnesses,
             keys,
@@ -130,6 +135,7 @@ def _table(
     relations: Sequence[PublishedRelation],
     leaves: Mapping[int, Mapping[int, Filenode]],
     bounds: Mapping[int, LeafBound],
+    foreign: Mapping[int, str],
     rules: Mapping[int, Publisher] | None,
     witnesses: CatalogWitnesses,
     keys: Mapping[str, tuple[str, ...]],
@@ -158,14 +164,9 @@ def _table(
         if own.columns is not None or own.generated_columns == "stored":
             unsent = tuple(column for column in own.published_columns if column not in sent)
         keyed = facts.with_published_keys(columns)
-        rows = (
-            " AND ".join(
-                f"({condition})"
-                for condition in (any_of(own.copy_filters), rows)
-                if condition is not None
-            )
-            or None
-        )
+        rows = _all_of(any_of(own.copy_filters), rows)
+    if foreign:
+        rows = _all_of(rows, f"tableoid NOT IN ({', '.join(map(str, sorted(foreign)))})")
     key = (
         keys.get(f"{facts.root_namespace}.{facts.root_name}")
         or keyed.primary_key
@@ -182,7 +183,11 @@ def _table(
         ),
         rules=_rules_fingerprint(facts, relations, mine),
         sent=frozenset[int]().union(
-            *(leaves.get(relation.oid, (relation.oid,)) for relation in relations)
+            *(
+                leaves.get(relation.oid, (relation.oid,))
+                for relation in relations
+                if relation.kind != "f"
+            )
         ),
         truncates=_truncates(relations, mine),
         key=key,
@@ -202,7 +207,14 @@ def _table(
         key_problem,
         unsent,
         _relations(facts, published, mine),
+        tuple(foreign.values()),
     )
+
+
+def _all_of(*conditions: str | None) -> str | None:
+    """A condition that is true where all of them are; None: there are none."""
+    known = [condition for condition in conditions if condition is not None]
+    return " AND ".join(f"({condition})" for condition in known) or None
 
 
 def _relations(

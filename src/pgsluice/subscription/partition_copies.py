@@ -36,7 +36,9 @@ def plan_partitions(
             known = "" if record is None else record.fingerprint
             in_snapshot = source.fingerprints.get(oid)
             portions = portions_of_partitions(copy.work, copy.portions, known, in_snapshot)
-            if portions is None:
+            # Through the table, rows of foreign partitions would be read as well.
+            has_foreign = bool(source.now[oid].foreign_partitions)
+            if portions is None or (copy.work.gone_bounds and has_foreign):
                 tables.apply(oid, Event.LEAVES_GIVEN_UP)
                 continue
             copy.portions = portions
