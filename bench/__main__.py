@@ -1,4 +1,4 @@
-"""Run the benchmarks and print their table: ``python -m bench [--rows N] [--only NAME]``."""
+"""Run the benchmarks and print their table."""
 
 from __future__ import annotations
 
@@ -45,10 +45,21 @@ ALONE = ("beside",)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write if that was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        epilog=f"NAME: {', '.join(NAMES)}; and {', '.join(ALONE)}, which takes too long for a run of "
+        "everything.",
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each workload")
     parser.add_argument("--seconds", type=int, default=30, help="how long latency is measured")
-    parser.add_argument("--only", action="append", choices=(*NAMES, *ALONE), help="some of them")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        choices=(*NAMES, *ALONE),
+        help="only this; may be repeated",
+    )
     parser.add_argument("--write", action="store_true", help="put the table into the docs")
     parser.add_argument("--draw", action="store_true", help="put the growth curves into the docs")
     chosen = parser.parse_args(arguments)

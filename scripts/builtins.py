@@ -11,7 +11,7 @@ read from); ``row_filter/catalog.py`` and ``sql/keywords.py`` read them.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import psycopg
@@ -68,7 +68,11 @@ QUERIES = {
 
 
 def main() -> None:
-    version = int(sys.argv[1]) if len(sys.argv) > 1 else 18
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("version", nargs="?", type=int, default=18, help="of the server (18)")
+    version = parser.parse_args().version
     DATA.mkdir(exist_ok=True)
     with EmbeddedServer(version) as server, psycopg.connect(server.dsn()) as connection:
         for name, query in QUERIES.items():

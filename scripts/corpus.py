@@ -9,6 +9,7 @@ sends; the sets cover each pair of options that the server knows. What came is w
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import lzma
@@ -50,9 +51,13 @@ _NOWHERE = Lsn(0)
 Choice = dict[str, object]
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Capture for the versions named, or all."""
-    for version in [int(one) for one in arguments] or VERSIONS:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("versions", nargs="*", type=int, help="of servers; default: all")
+    for version in parser.parse_args().versions or VERSIONS:
         settings = SETTINGS | ({"logical_decoding_work_mem": "64kB"} if version >= 13 else {})
         folder = CORPUS / str(version)
         folder.mkdir(parents=True, exist_ok=True)
@@ -201,4 +206,4 @@ def write(folder: Path, server: str, choice: Choice, messages: list[Received]) -
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

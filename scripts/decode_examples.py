@@ -8,6 +8,7 @@ it stream a transaction that is small enough to be read.
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -35,6 +36,9 @@ Settle = Callable[[], None]
 
 def main() -> None:
     """Capture, and write the page's examples."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     immediate = {"debug_logical_replication_streaming": "immediate"}
     with EmbeddedServer(18, settings=SETTINGS) as server:
         capture(server, "transaction", transaction, PgoutputOptions(("shop",), proto_version=1))

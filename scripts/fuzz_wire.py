@@ -8,6 +8,7 @@ took longest.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from pathlib import Path
@@ -20,8 +21,13 @@ ROUND = 50_000
 
 
 def main() -> None:
-    count = int(sys.argv[1].replace(",", "").replace("_", "")) if len(sys.argv) > 1 else 1_000_000
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 2**32
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("count", nargs="?", type=_number, default=1_000_000)
+    parser.add_argument("seed", nargs="?", type=int, default=time.time_ns() % 2**32)
+    arguments = parser.parse_args()
+    count, seed = arguments.count, arguments.seed
     print(f"seed {seed}", flush=True)
     done = accepted = 0
     slowest = None
@@ -42,6 +48,10 @@ def main() -> None:
             f" in_stream={slowest.in_stream}, parallel={slowest.parallel}"
         )
         print(slowest.data.hex())
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
 
 
 if __name__ == "__main__":

@@ -91,7 +91,9 @@ Row = Mapping[str, Outcome]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the matrix; the exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/matrix.py", description="see the module")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("versions", nargs="*", help="10 to 18, 3.11 to 3.13; all by default")
     parser.add_argument(
         "--area", action="append", choices=AREAS, help="only these areas, and no Python"

@@ -32,7 +32,6 @@ KNOWN = (
     "table",
     "columns",
     "exclude_tables",
-    "publications_sql",
     "max_rows_per_batch",
     "max_bytes_per_batch",
     "change_column_prefix",
