@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__,
-        epilog=f"NAME: {', '.join(NAMES)}; and {', '.join(ALONE)}, which takes too long for a run of "
+        epilog=f"NAME: {', '.join(NAMES)}; and {', '.join(ALONE)}, which is not part of a run of "
         "everything.",
     )
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each workload")

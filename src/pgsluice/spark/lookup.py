@@ -24,6 +24,8 @@ from pgsluice.spool.block import FACTS_TAG, SegmentView
 from pgsluice.types import TypeOptions, resolve_type
 
 _LOG = logging.getLogger("pgsluice.spark")
+_FEW_SEGMENTS = 8
+"""How many of the newest segments are searched for names that may be typos."""
 NEWEST_SEGMENTS = 64
 """How many of the newest segments are searched for a table before the server is asked."""
 
@@ -107,28 +109,33 @@ def warn_of_unknown_exclusions(options: SourceOptions) -> None:
         return
     from pgsluice.config.table_names import nearest_table
 
-    titles = _titles_in(SpoolReader(options.spool))
+    titles: set[str] = set()
     if options.dsn is not None:
         try:
             titles |= _titles_at(options.dsn)
         except PgsluiceError:
             return  # what needs the server says so
-    unknown = {str(table) for table in options.exclude_tables} - titles
-    for title in sorted(unknown) if titles else ():
+    excluded = {str(table) for table in options.exclude_tables}
+    for found in _titles_in(SpoolReader(options.spool)) if excluded - titles else ():
+        titles |= found
+        if excluded <= titles:
+            break
+    for title in sorted(excluded - titles) if titles else ():
         hint = nearest_table(title, titles)
         _LOG.warning("option exclude_tables: no table is called %s; %s", title, hint)
 
 
-def _titles_in(reader: SpoolReader) -> set[str]:
-    titles = set()
-    for info in reader.segments(reader.start())[-NEWEST_SEGMENTS:]:
+def _titles_in(reader: SpoolReader) -> Iterator[set[str]]:
+    """The names of the tables in each of the newest segments, the newest first."""
+    for info in reader.segments(reader.start())[: -_FEW_SEGMENTS - 1 : -1]:
+        titles = set()
         for definition in (each for view in reader.views(info) for each in _definitions(view)):
             relation, facts = definition.relation, definition.facts
             if relation is not None:
                 titles.add(f"{relation.schema}.{relation.name}")
             if facts is not None:
                 titles.add(f"{facts.root_namespace}.{facts.root_name}")
-    return titles
+        yield titles
 
 
 def _titles_at(dsn: str) -> set[str]:
