@@ -199,7 +199,7 @@ def test_kills_while_partitions_are_loaded(
 SECONDS = int(os.environ.get("PGSLUICE_PARTITION_SECONDS", "180"))
 _EVERY_S = 15
 """Seconds from one kill to the next."""
-_PAUSES_S = 0.3, 2.5
+_PAUSES_S = 0.3, 2.0
 _WRITERS = 3
 _IS_LOCAL = os.environ.get("PGSLUICE_SOAK_ENGINE") == "local"
 _ALL_VICTIMS = ("driver", "jvm", "worker", "capture", "server", "worker")
@@ -354,7 +354,7 @@ def test_partitions_come_and_go(
         one.wait_until(lambda: is_copied(watch, setting), timeout_s=240, why="all is copied")
         ended = threading.Event()
         rows = [RowSession(shop, WIDTH, seed, number, ended) for number in range(_WRITERS)]
-        partitions = PartitionSession(shop, WIDTH, seed, journal, ended, _PAUSES_S, watch.has_seen)
+        partitions = PartitionSession(shop, WIDTH, seed, journal, ended, _PAUSES_S, watch)
         for session in (*rows, partitions):
             session.start()
         try:

@@ -356,6 +356,9 @@ class CopyRound:
             self._works.pop(work.facts.oid, None)
         if isinstance(result, Failure) and result.details is not None:
             logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
+        is_load = work.replaces_partitions
+        if is_load and isinstance(result, Failure) and table.state is TableState.INITIALISE:
+            logger.info("%s: the whole table is copied next", result.message)
         if table.state is TableState.COPIED:
             self._counts.committed(copy)
         else:

@@ -91,6 +91,14 @@ class PartitionWatch:
                         return False
         return True
 
+    def is_copying(self, table: str) -> bool:
+        """Whether a table waits for a copy, or for rows of partitions, in some subscription."""
+        return any(
+            known.name == table and known.is_to_copy
+            for subscription in self.subscriptions
+            for known in self.tables(subscription).values()
+        )
+
     def is_behind(self, subscription: str, tables: Collection[str]) -> str:
         """Why the last look that counts for tables is not the last one that there is to be; empty:
         it is, all are active, and none is to be verified."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
 import psycopg
+from tests.support.chaos.partition_watch import PartitionWatch
 from tests.support.chaos.sessions import Journal
 from tests.support.databases import Database
 
@@ -23,6 +24,8 @@ _FIRST_DAY = date(2024, 1, 1)
 _DAYS = 10
 """How many days a slot of dates has."""
 _LOCK_TIMEOUT = "3s"
+_SPARED = 0.8
+"""How often a table is left alone that waits for a copy."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,8 @@ class PartitionSession(threading.Thread):
 
     Args:
         pauses_s: the shortest and the longest time between two changes.
-        has_seen: whether a look has seen leaves of a table. What came with rows goes only then.
+        watch: of the run. A partition goes only after a look has seen it, and most changes are of
+            tables that do not wait for a copy: each change begins its copies anew.
 
     Attributes:
         changes: how many were made, by their names.
@@ -229,7 +233,7 @@ class PartitionSession(threading.Thread):
         journal: Journal,
         ended: threading.Event,
         pauses_s: tuple[float, float],
-        has_seen: Callable[[str, Collection[int]], bool],
+        watch: PartitionWatch,
     ) -> None:
         super().__init__(name="partitions")
         self.changes: Counter[str] = Counter()
@@ -240,7 +244,7 @@ class PartitionSession(threading.Thread):
         self._journal = journal
         self._ended = ended
         self._pauses_s = pauses_s
-        self._has_seen = has_seen
+        self._watch = watch
 
     def run(self) -> None:
         for connection in _connections(self._shop, self._ended):
@@ -270,7 +274,9 @@ class PartitionSession(threading.Thread):
             return "finalize", [
                 [f"ALTER TABLE {slot.kind.table} DETACH PARTITION {slot.name} FINALIZE"]
             ]
-        if state == "present" and not self._has_seen(slot.kind.table, _leaves(connection, slot)):
+        table = slot.kind.table
+        is_known = state != "present" or self._watch.has_seen(table, _leaves(connection, slot))
+        if not is_known or (self._watch.is_copying(table) and dice.random() < _SPARED):
             return "nothing", []
         name, transactions = dice.choice(list(getattr(self, f"_if_{state}")(slot)))
         return name, transactions
