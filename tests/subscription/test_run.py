@@ -158,9 +158,11 @@ def test_sessions_that_fail_and_come_no_further_are_replaced_twice(
 
 
 def test_what_spark_fails_asks_for_another_session(maker: SpoolMaker) -> None:
-    """As where a worker could not connect back in time while rows were copied first."""
+    """As where a worker could not connect back in time while rows were copied first, or where the
+    JVM is gone and py4j cannot open a connection for a new thread."""
     loop = loop_of(maker, Session(), cast(Any, Working()))
-    for error in (PySparkRuntimeError("a worker was killed"), Py4JError("no answer")):
+    refused = ConnectionRefusedError(111, "Connection refused")
+    for error in (PySparkRuntimeError("a worker was killed"), Py4JError("no answer"), refused):
         with pytest.raises(SparkFailed, match=r"a Spark job failed: .+"), explained():
             loop._side_by_side(lambda _, error=error: failing(error)())  # type: ignore[misc]
     with pytest.raises(AssertionError), explained():  # a fault of ours would be there again

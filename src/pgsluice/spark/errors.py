@@ -6,11 +6,15 @@ import re
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """The classes of what a failed call of Spark raises."""
+    """The classes of what a failed call of Spark raises.
+
+    py4j does not wrap the error of a connection that a new thread cannot open, since the JVM is
+    gone.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    return PySparkException, Py4JError
+    return PySparkException, Py4JError, ConnectionError
 
 
 def summarize_error(error: BaseException) -> str:

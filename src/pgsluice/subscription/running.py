@@ -217,7 +217,8 @@ class RunningSubscription:
             message = str(error)
         except spark_errors() as error:
             # A job broke, with its workers perhaps; a query would be started again, too.
-            if self._ending.is_set() or isinstance(error, Py4JNetworkError):  # without its JVM
+            without_jvm = Py4JNetworkError, ConnectionError
+            if self._ending.is_set() or isinstance(error, without_jvm):
                 raise
             message = f"a Spark job failed and is tried again: {summarize_error(error)}"
         else:
