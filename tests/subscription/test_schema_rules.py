@@ -392,6 +392,14 @@ def test_rows_of_a_partition_that_was_detached_for_a_while_are_replaced() -> Non
     assert isinstance(look(known, **elsewhere), CopyAgain)
 
 
+def test_rows_of_a_partition_that_was_not_sent_for_a_while_are_replaced() -> None:
+    """Before 13, a new partition is sent only when capture has put it into the publication."""
+    known = replace(BEFORE, key=("id",), bounds={7: "id < 9", 8: "id >= 9"})
+    now: dict[str, Any] = {"key": ("id",), "bounds": known.bounds, "sent": frozenset({7, 8})}
+    assert look(known, **now) == ReplacePartitions(gone={8: "id >= 9"})
+    assert isinstance(look(known, **{**now, "rules": "f2"}), CopyAgain)
+
+
 def test_what_lists_a_partition_goes_with_it() -> None:
     gone: dict[str, Any] = {
         "key": ("id",), "filenodes": {8: 100}, "lacking": frozenset({"8:update", "8:delete"}),

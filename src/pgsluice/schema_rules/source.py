@@ -34,9 +34,9 @@ a new leaf of a table that has some     its first rows may be another table's
 leaves of its root
 ======================================  =======================================================
 
-Where partitions that may have come with rows, went with theirs, or were detached for a while are
-all that a look finds, and the table has a key, only these rows are replaced at the target. Those of
-a partition that is gone, or was detached, have to be known by its bound.
+Where partitions that may have come with rows, went with theirs, or were detached or not sent for a
+while are all that a look finds, and the table has a key, only these rows are replaced at the
+target. Those of a partition that did not just come have to be known by its bound.
 
 What harmless statements also do is only suspicious. Then :data:`SUSPICIONS` says why the table is
 compared with its target, and it is copied only if it differs:
@@ -291,9 +291,14 @@ def _has_lost_listings(look: Look) -> bool:
     return bool(lost - _gone_with_partitions(look))
 
 
-def _has_resumed_leaves(look: Look) -> bool:
+def _resumed_leaves(look: Look) -> set[int]:
+    """Leaves that are sent and were not, as new ones where publications list leaves (before 13)."""
     resumed = (look.now.sent - look.before.sent) & look.before.filenodes.keys()
-    return bool(look.before.sent) and bool(resumed)
+    return {*resumed} if look.before.sent else set()
+
+
+def _has_resumed_leaves(look: Look) -> bool:
+    return bool(_resumed_leaves(look))
 
 
 def _lost_leaves(look: Look) -> set[int]:
@@ -358,6 +363,7 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
 
 _OF_PARTITIONS = frozenset(
     {
+        _has_resumed_leaves,
         _has_lost_leaves,
         _has_attached_leaves,
         _has_filled_partitions,
@@ -375,7 +381,7 @@ def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
     """
     renewed = _perhaps_truncated(look) | _perhaps_unlogged(look)
     is_fresh = renewed <= {*look.fresh}  # else it is more likely VACUUM FULL: a comparison tells
-    anew = _attached_anew(look)
+    anew = _attached_anew(look) | _resumed_leaves(look)
     gone = _lost_leaves(look) | anew | (renewed if is_fresh else set())
     if not (gone or _may_have_filled_partitions(look)) or not look.now.key or _new_columns(look):
         return None

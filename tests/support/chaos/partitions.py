@@ -257,8 +257,9 @@ class PartitionSession(threading.Thread):
                     name, transactions = self._choose(connection, slot)
                     for statements in transactions:
                         self._execute(connection, statements)
-                    self.changes[name] += bool(transactions)
-                    self._journal.note(slot.name, name)
+                    if transactions:
+                        self.changes[name] += 1
+                        self._journal.note(slot.name, name)
                 except psycopg.Error as error:
                     first_line = str(error).partition("\n")[0]
                     self._journal.note(slot.name, f"{name}: {first_line}")
