@@ -108,6 +108,18 @@ def test_the_printed_statements_solve_the_problems(
     assert outcome.code == 0, outcome.out
 
 
+def test_a_role_that_may_have_few_connections(
+    shop: Database, role: str, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    path = write_config(make_conninfo(shop.dsn, user=role))
+    shop.execute(f"ALTER ROLE {role} CONNECTION LIMIT 3")
+    outcome = pgsluice("check", path)
+    words = f"the CONNECTION LIMIT of {role} allows 3, 1 of them in use: a run has up to 12"
+    assert words in outcome.out
+    shop.execute(f"ALTER ROLE {role} CONNECTION LIMIT 13")
+    assert "CONNECTION LIMIT" not in pgsluice("check", path).out
+
+
 def test_a_server_with_default_settings(
     replica: EmbeddedServer, pgsluice: Command, write_config: WriteConfig
 ) -> None:

@@ -20,6 +20,7 @@ from pgsluice.preflight.binary import check_binary
 from pgsluice.preflight.checks import LOCAL_CHECKS, SOURCE_CHECKS
 from pgsluice.preflight.facts import (
     ColumnType,
+    ConnectionLimit,
     EnvironmentFacts,
     LocalFacts,
     PublicationFacts,
@@ -47,6 +48,7 @@ from pgsluice.preflight.publications import (
 )
 from pgsluice.preflight.server import (
     check_connection,
+    check_connections,
     check_limits,
     check_options,
     check_role,
@@ -138,6 +140,7 @@ _SOURCE = SourceFacts(
     wal_sender_timeout_ms=60_000,
     is_behind_pooler=False,
     is_awaited=False,
+    connection_limits=(ConnectionLimit("max_connections", "ALTER … {};", 97, 85),),
     replication=ReplicationFacts(_SYSTEM),
     slot=_SLOT,
     publications=PublicationFacts((), ("p",), (), "CREATE PUBLICATION p"),
@@ -224,6 +227,20 @@ def test_a_copy_needs_one_more_slot(used: int, slot: SlotInfo | None, level: Lev
     facts = replace(_server(used_replication_slots=used), slot=slot)
     finding, _ = check_slots_and_walsenders(facts)
     assert (finding.subject, finding.level) == ("max_replication_slots", level)
+
+
+def test_a_run_needs_a_connection_for_each_of_the_copy_workers() -> None:
+    limits = (
+        ConnectionLimit("max_connections", "SET {};", 100, 88),
+        ConnectionLimit("the limit of app", "ALTER ROLE app CONNECTION LIMIT {};", 3, 1),
+    )
+    facts = replace(_SOURCE, connection_limits=limits)
+    (finding,) = check_connections(facts)
+    assert finding.level is Level.WARNING
+    assert finding.what.startswith(
+        "the limit of app allows 3, 1 of them in use: a run has up to 12"
+    )
+    assert finding.todo == "set copy_workers lower, or ALTER ROLE app CONNECTION LIMIT 13;"
 
 
 @pytest.mark.parametrize(

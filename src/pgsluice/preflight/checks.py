@@ -29,6 +29,7 @@ from pgsluice.preflight.publications import (
 )
 from pgsluice.preflight.server import (
     check_connection,
+    check_connections,
     check_limits,
     check_options,
     check_role,
@@ -53,6 +54,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     check_wal_level,
     check_standbys,
     check_slots_and_walsenders,
+    check_connections,
     check_limits,
     check_options,
     check_role,

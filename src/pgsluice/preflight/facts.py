@@ -146,6 +146,22 @@ class SpoolFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionLimit:
+    """How many connections something allows.
+
+    Attributes:
+        name: what allows them, for a sentence.
+        raise_by: SQL that raises it, with a ``{}`` for the new number.
+        limit: without those that are reserved for others.
+    """
+
+    name: str
+    raise_by: str
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFacts:
     """Everything that the server was asked for, and what it is compared with.
 
@@ -153,6 +169,7 @@ class SourceFacts:
         wal_sender_timeout_ms: 0 if there is no timeout.
         is_behind_pooler: the process that greeted us is not the one that runs our statements.
         is_awaited: the server would take capture for a synchronous standby.
+        connection_limits: those that hold for our role.
         tables: the tables that the publications send, or that the first run will publish.
         rights: what our role may do with the tables that copies read.
         column_types: the types of their columns; None unless ``binary`` is configured.
@@ -166,6 +183,7 @@ class SourceFacts:
     wal_sender_timeout_ms: int
     is_behind_pooler: bool
     is_awaited: bool
+    connection_limits: tuple[ConnectionLimit, ...]
     replication: ReplicationFacts
     slot: SlotInfo | None
     publications: PublicationFacts

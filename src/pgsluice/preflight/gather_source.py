@@ -34,6 +34,7 @@ from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import ConfigError, PgsluiceError, SourceRefused, TableError
 from pgsluice.preflight.facts import (
     ColumnType,
+    ConnectionLimit,
     PublicationFacts,
     PublishedTable,
     ReplicationFacts,
@@ -54,6 +55,31 @@ _TO_BE_MADE = ""
 _SESSION = """
 SELECT pg_backend_pid(),
        (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout')
+"""
+
+# A backend that belongs to no database serves no client. A superuser has what is reserved, and is
+# bound by no limit of its own.
+_CONNECTIONS = """
+WITH r AS (SELECT oid, rolname, rolsuper, rolconnlimit FROM pg_roles WHERE rolname = current_user),
+     d AS (SELECT oid, datname, datconnlimit FROM pg_database WHERE datname = current_database()),
+     a AS (SELECT datid, usesysid FROM pg_stat_activity WHERE datid IS NOT NULL)
+SELECT 'max_connections', 'ALTER SYSTEM SET max_connections = {};  -- then restart the server',
+       current_setting('max_connections')::int
+           - CASE WHEN rolsuper THEN 0
+             ELSE current_setting('superuser_reserved_connections')::int
+                  + coalesce(current_setting('reserved_connections', true)::int, 0) END,
+       (SELECT count(*) FROM a)
+FROM r
+UNION ALL
+SELECT 'the CONNECTION LIMIT of ' || rolname,
+       format('ALTER ROLE %I CONNECTION LIMIT ', rolname) || '{};',
+       rolconnlimit, (SELECT count(*) FROM a WHERE a.usesysid = r.oid)
+FROM r WHERE rolconnlimit >= 0 AND NOT rolsuper
+UNION ALL
+SELECT 'the CONNECTION LIMIT of database ' || datname,
+       format('ALTER DATABASE %I CONNECTION LIMIT ', datname) || '{};',
+       datconnlimit, (SELECT count(*) FROM a WHERE a.datid = d.oid)
+FROM r, d WHERE datconnlimit >= 0 AND NOT rolsuper
 """
 
 _SAME_NAMES = """
@@ -84,6 +110,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         assert session is not None
         server = server_info(connection)
         is_awaited = counts_as_standby(connection, _captures_name(connection))
+        limits = [ConnectionLimit(*row) for row in connection.execute(_CONNECTIONS.encode())]
         slot = slot_info(connection, source.slot)
         known = None if spool.received is None else spool.identity
         requested = None if known is None else known.publications
@@ -107,6 +134,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         wal_sender_timeout_ms=int(session[1]),
         is_behind_pooler=is_behind_pooler,
         is_awaited=is_awaited,
+        connection_limits=tuple(limits),
         replication=_replication(source) if server.has_replication else ReplicationFacts(),
         slot=slot,
         publications=publications,

@@ -13,6 +13,8 @@ from pgsluice.sql import quote_identifier
 
 _LOW_WAL_BYTES = 2**30
 _SHORT_TIMEOUT_MS = 10_000
+_OTHER_CONNECTIONS = 4
+"""Of a run, beside its copies: to receive, hold a snapshot, look at the catalog, make a slot."""
 
 
 def check_connection(facts: SourceFacts) -> Iterator[Finding]:
@@ -74,6 +76,23 @@ def _capacity(setting: str, limit: int, free: int, needed: int, noun: str) -> Fi
     if free == needed:
         return warning(setting, f"{limit}: copying a table again needs one more {noun}", sql)
     return error(setting, f"all {limit} are in use, and a {noun} is needed", sql)
+
+
+def check_connections(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether copies have as many connections as they may take.
+
+    All copies of a run together have those of the subscription that allows the most.
+    """
+    subscriptions = [each for each in facts.config.subscriptions if each.enabled]
+    needed = _OTHER_CONNECTIONS + max((each.copy_workers for each in subscriptions), default=0)
+    for limit in facts.connection_limits:
+        if limit.used + needed > limit.limit:
+            yield warning(
+                "connections",
+                f"{limit.name} allows {limit.limit}, {limit.used} of them in use: a run has up to "
+                f"{needed}, most of them while it copies tables",
+                f"set copy_workers lower, or {limit.raise_by.format(limit.used + needed)}",
+            )
 
 
 def check_limits(facts: SourceFacts) -> Iterator[Finding]:
