@@ -162,6 +162,16 @@ def test_columns_that_differ_only_in_case(
     assert "error   column names: public.c: A and a differ only in case" in outcome.out
 
 
+def test_a_publication_that_may_be_misspelt(
+    shop: Database, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    shop.execute("CREATE PUBLICATION orders_only FOR TABLE t")
+    outcome = pgsluice("check", write_config(shop.dsn, extra='publications = ["order_only"]'))
+    assert outcome.code == 0
+    assert "warning publication: order_only does not exist, and orders_only does" in outcome.out
+    assert "→ name orders_only in [source] publications, if that is meant" in outcome.out
+
+
 def test_settings_that_name_tables_and_columns_which_are_not_sent(
     shop: Database, pgsluice: Command, write_config: WriteConfig
 ) -> None:

@@ -49,6 +49,7 @@ class PublicationFacts:
         problem: why the first run will refuse them; None if it will not.
         of_others: publications that pgsluice made and another role owns.
         left: SQL that completes our publications, but that our role may not run.
+        similar: a publication of the user's by the missing name that may be a misspelling of it.
     """
 
     existing: tuple[str, ...]
@@ -58,6 +59,7 @@ class PublicationFacts:
     problem: str | None = None
     of_others: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    similar: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

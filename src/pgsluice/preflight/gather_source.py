@@ -31,6 +31,7 @@ from pgsluice.catalog.published import PublishedBy
 from pgsluice.catalog.rights import TableRights, table_rights
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.config import Config, SourceConfig
+from pgsluice.config.validation_errors import nearest
 from pgsluice.errors import ConfigError, PgsluiceError, SourceRefused, TableError
 from pgsluice.preflight.facts import (
     ColumnType,
@@ -191,7 +192,19 @@ def _publications(
             name for name, info in known.items() if info.is_ours and not info.may_alter
         ),
         left=left,
+        similar=_similar(connection, names, known),
     )
+
+
+def _similar(
+    connection: Connection, names: Collection[str], known: Collection[str]
+) -> dict[str, str]:
+    """For each missing publication the user's own that has nearly the same name."""
+    rows = connection.execute("SELECT pubname FROM pg_catalog.pg_publication").fetchall()
+    others = publications_of(connection, [name for (name,) in rows if name not in names])
+    theirs = [name for name, info in others.items() if not info.is_ours]
+    pairs = ((name, nearest(name, theirs)) for name in names if name not in known)
+    return {name: near for name, near in pairs if near is not None}
 
 
 def _publishable(connection: Connection) -> list[UserTable]:

@@ -21,6 +21,13 @@ def check_publications(facts: SourceFacts) -> Iterator[Finding]:
         yield error("publication", publications.problem, "name others in [source] publications")
     elif publications.missing:
         yield _missing(facts)
+        for name, near in publications.similar.items():
+            yield warning(
+                "publication",
+                f"{shown(name)} does not exist, and {shown(near)} does",
+                f"name {shown(near)} in [source] publications, if that is meant; else the first "
+                f"run creates {shown(name)}, for all tables",
+            )
     if publications.of_others:
         user = quote_identifier(server.user)
         yield warning(
