@@ -115,12 +115,6 @@ COPIED = {
         "ALTER PUBLICATION {p}_{t} SET TABLE {t} WHERE (id > 2)",
         "DELETE FROM {t} WHERE id <= 2",
     ),
-    "detached_for_a_while": (
-        PARTS,
-        "ALTER TABLE {t} DETACH PARTITION {t}_low",
-        "UPDATE {t}_low SET a = 0",
-        "ALTER TABLE {t} ATTACH PARTITION {t}_low FOR VALUES FROM (0) TO (10)",
-    ),
     "out_of_its_schema_for_a_while": (
         IN_SCHEMA,
         "ALTER PUBLICATION {p}_s DROP TABLES IN SCHEMA {t}",
@@ -170,6 +164,12 @@ IN_PLACE = {
     ),
 }
 REPLACED_OR_COPIED = {
+    "detached_for_a_while": (
+        PARTS,
+        "ALTER TABLE {t} DETACH PARTITION {t}_low",
+        "UPDATE {t}_low SET a = 0",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_low FOR VALUES FROM (0) TO (10)",
+    ),
     "leaf_truncated_via_root": (PARTS, "TRUNCATE {t}_low"),
     "root_truncated_via_root": (PARTS, "TRUNCATE {t}", "INSERT INTO {t} VALUES (2, 2)"),
 }

@@ -213,7 +213,7 @@ def what_the_stream_cannot_tell_is_seen_in_the_catalog(one: Pipeline) -> Story:
     # But 10 sends no TRUNCATE, and there a new file may be one. Before 13 a new partition has to
     # be added to the publication: what is written to it until then does not come.
     assert again == {"t": int(major < 11), "p": int(major < 13)}
-    # A partition that comes or goes with its rows is; so is one that is truncated.
+    # A partition that comes or goes with its rows is in part; one that is truncated is not.
     shop.execute("ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (200) TO (300)")
     # Every value is another, and no message says so.
     shop.execute("ALTER TABLE t ALTER a TYPE int USING a * 2", "INSERT INTO t VALUES (11, 11)")
