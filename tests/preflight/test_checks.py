@@ -232,7 +232,7 @@ def test_a_copy_needs_one_more_slot(used: int, slot: SlotInfo | None, level: Lev
 def test_a_run_needs_a_connection_for_each_of_the_copy_workers() -> None:
     limits = (
         ConnectionLimit("max_connections", "SET {};", 100, 88),
-        ConnectionLimit("the limit of app", "ALTER ROLE app CONNECTION LIMIT {};", 3, 1),
+        ConnectionLimit("the limit of app", 'ALTER ROLE "a{pp" CONNECTION LIMIT {};', 3, 1),
     )
     facts = replace(_SOURCE, connection_limits=limits)
     (finding,) = check_connections(facts)
@@ -240,7 +240,7 @@ def test_a_run_needs_a_connection_for_each_of_the_copy_workers() -> None:
     assert finding.what.startswith(
         "the limit of app allows 3, 1 of them in use: a run has up to 12"
     )
-    assert finding.todo == "set copy_workers lower, or ALTER ROLE app CONNECTION LIMIT 13;"
+    assert finding.todo == 'set copy_workers lower, or ALTER ROLE "a{pp" CONNECTION LIMIT 13;'
 
 
 @pytest.mark.parametrize(

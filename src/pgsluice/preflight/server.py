@@ -87,11 +87,12 @@ def check_connections(facts: SourceFacts) -> Iterator[Finding]:
     needed = _OTHER_CONNECTIONS + max((each.copy_workers for each in subscriptions), default=0)
     for limit in facts.connection_limits:
         if limit.used + needed > limit.limit:
+            before, _, after = limit.raise_by.rpartition("{}")
             yield warning(
                 "connections",
                 f"{limit.name} allows {limit.limit}, {limit.used} of them in use: a run has up to "
                 f"{needed}, most of them while it copies tables",
-                f"set copy_workers lower, or {limit.raise_by.format(limit.used + needed)}",
+                f"set copy_workers lower, or {before}{limit.used + needed}{after}",
             )
 
 
