@@ -312,7 +312,7 @@ def await_end(one: Pipeline, watch: PartitionWatch, setting: Setting) -> list[st
         return not behind
 
     try:
-        one.wait_until(is_seen, timeout_s=180, why="all partitions are seen")
+        one.wait_until(is_seen, timeout_s=400, why="all partitions are seen")
     except pytest.fail.Exception as failure:
         pytest.fail(f"{behind}\n{failure}")
     Settling(one).await_settled()
