@@ -107,6 +107,16 @@ def test_a_server_that_went_away_is_noticed(
     assert options[b"keepalives_count"] == b"3"
 
 
+def test_a_server_that_went_away_is_not_asked_at_the_end_of_a_session(
+    server: EmbeddedServer,
+) -> None:
+    with connect_sql(server.dsn()) as session, connect_sql(server.dsn()) as other:
+        session.execute("BEGIN READ ONLY")
+        ((backend,),) = session.execute("SELECT pg_backend_pid()").fetchall()
+        other.execute("SELECT pg_terminate_backend(%s)", [backend])
+    assert session.closed
+
+
 def test_a_service_file_is_enough(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

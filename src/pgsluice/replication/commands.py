@@ -29,7 +29,7 @@ from pgsluice.errors import (
 from pgsluice.lsn import Lsn
 from pgsluice.replication.answers import no_answer, odd_answer, only_row, rows_of, status_name
 from pgsluice.replication.options import quote_identifier
-from pgsluice.replication.refusals import refused_command, refused_result
+from pgsluice.replication.refusals import refused_command, refused_result, source_errors
 from pgsluice.replication.session import connect_sql, open_session, settings_command
 from pgsluice.replication.slots import (
     CreatedSlot,
@@ -290,13 +290,16 @@ class Walsender:
     def _log_blockers(self, doing: str) -> None:
         try:
             blockers = self._blockers()
-        except (PgsluiceError, psycopg.Error):
+        except PgsluiceError:
             return  # it is only a log line: the command itself fails if the server has a problem
         if blockers:
             logger.warning("%s waits for the end of: %s", doing, "; ".join(blockers))
 
     def _blockers(self) -> list[str]:
-        with connect_sql(self.server_dsn, application="blockers") as second:
+        with (
+            connect_sql(self.server_dsn, application="blockers") as second,
+            source_errors("asking for open transactions"),
+        ):
             return name_blockers(second)
 
     def drop_slot(self, name: str, *, wait: bool = False, timeout_s: float = 60) -> None:

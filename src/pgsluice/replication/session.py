@@ -64,6 +64,11 @@ class SqlSession(psycopg.Connection[tuple[Any, ...]]):
 
     silence_s: float | None = None
 
+    def __exit__(self, *_: object) -> None:
+        """Close it. A transaction that was begun by a statement only reads: to commit it would ask
+        a server that may be gone, behind the block that turns psycopg's errors into ours."""
+        self.close()
+
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         """Run a step of libpq's protocol; called for every statement.
 
