@@ -15,7 +15,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
-from pgsluice.spool.retention import RetentionState
+from pgsluice.spool.retention import RetentionState, limit_words
 from pgsluice.sql import quote_literal
 
 _HELD_S = 1.0
@@ -51,7 +51,7 @@ class CaptureReporter:
         self, config: Config, writer: SpoolWriter, send: Callable[[MetricsEvent], None]
     ) -> None:
         self._path = config.spool.path
-        self._has_no_limit = config.spool.max_bytes is None
+        self._full, self._room = limit_words(config.spool.max_bytes)
         self._writer = writer
         self._send = send
         self._health = CaptureHealth(os.getpid(), CapturePhase.STARTING, time.time())
@@ -88,7 +88,7 @@ class CaptureReporter:
         if retained is None or not retained.is_full:
             self.report(CapturePhase.STREAMING, None if retained is None else retained.problem)
             return
-        message = "the spool is at its size limit; nothing more is acknowledged"
+        message = f"{self._full}; nothing more is acknowledged"
         if retained.waiting_bytes:
             message += (
                 f". {retained.waiting_bytes / 2**20:.1f} MiB of it are transactions whose end was "
@@ -105,7 +105,7 @@ class CaptureReporter:
         transaction = largest.transaction
         xid, mebibytes = transaction.xid, transaction.size_bytes / 2**20
         name = f"{mebibytes:.1f} MiB are transaction {xid}"
-        more = "make room on the disk" if self._has_no_limit else "raise spool.max_bytes"
+        more = self._room
         match largest.status:
             case TransactionStatus.IN_PROGRESS if transaction.gid is not None:
                 gid = quote_literal(transaction.gid)

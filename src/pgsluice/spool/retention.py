@@ -66,6 +66,18 @@ class Hold:
 Released = Mapping[str, Mapping[str, str]]
 
 
+def limit_words(max_bytes: int | None) -> tuple[str, str]:
+    """What a full spool is, and what makes room.
+
+    Args:
+        max_bytes: the size limit; None: DISK_SHARE of the disk.
+    """
+    if max_bytes is None:
+        percent = round(100 * DISK_SHARE)
+        return f"the spool's disk is {percent} % full", "make room on the disk"
+    return "the spool is at its size limit", "raise spool.max_bytes"
+
+
 def used_share(used_bytes: int, free_bytes: int) -> float:
     """The share of a disk that programs have used of what they may use, as ``df`` prints it.
 
@@ -317,9 +329,9 @@ class Retention:
                 dropped[ALL_TABLES] = str(victim.lsn)
                 reader = f"the disabled subscription {victim.subscription}"
             self._spool.write_released(entries)
+            full, _ = limit_words(self._policy.max_bytes)
             self._warn(
-                f"the spool is at its size limit: changes that {reader} would need are dropped; "
-                "it has to be copied again"
+                f"{full}: changes that {reader} would need are dropped; it has to be copied again"
             )
             if holds:
                 self._writer.release(min(hold.lsn for hold in holds))

@@ -24,6 +24,7 @@ from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import raise_if_ended
 from pgsluice.spark.tasks import interrupt_tasks
 from pgsluice.spool import SpoolReader
+from pgsluice.spool.retention import limit_words
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.running import TURN_S, RunningSubscription
 
@@ -203,11 +204,12 @@ class RunLoop:
         while not self._wait_for(reader, target):
             if before == reader.frontier():
                 health = self._capture.health()
+                full, more_room = limit_words(self._config.spool.max_bytes)
                 said = None if health is None else health.message
                 raise SpoolFull(
-                    "the spool is at its size limit, and nothing that could be applied makes room",
+                    f"{full}, and nothing that could be applied makes room",
                     details=[said] if said else [],
-                    hint="raise spool.max_bytes: a transaction has to fit into it, and what slower "
+                    hint=f"{more_room}: a transaction has to fit into the spool, and what slower "
                     "subscriptions still need",
                     path=str(self._config.spool.path),
                 )
