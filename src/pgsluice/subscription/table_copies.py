@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -34,6 +34,7 @@ from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.copy_pauses import CopyPauses
 from pgsluice.subscription.copy_plan import awaits_copy, new_snapshot
 from pgsluice.subscription.copy_round import CopyRound
+from pgsluice.subscription.fresh_stream import behind_partitions
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
@@ -250,9 +251,8 @@ class TableCopies:
                     return
                 round_.begin()
             with ExitStack() as held:
-                dsn, counts = self._config.source.dsn, self._counts
                 snapshot = first or held.enter_context(
-                    new_snapshot(dsn, counts, round_.claimed, is_stopping)
+                    self._snapshot(round_.claimed, is_stopping, is_alone=thread is None)
                 )
                 failure = round_.run(snapshot, partial(let_go, held))
                 let_go(held)
@@ -260,6 +260,21 @@ class TableCopies:
             if failure is not None and number == COPY_ATTEMPTS:
                 kind = TargetUnreachable if failure.is_of_target else SourceUnreachable
                 raise kind.of_text(failure.message)
+
+    def _snapshot(
+        self, oids: frozenset[int], is_stopping: Callable[[], bool], *, is_alone: bool
+    ) -> AbstractContextManager[Snapshot]:
+        """A snapshot for these tables."""
+        dsn, counts = self._config.source.dsn, self._counts
+        take = partial(new_snapshot, dsn, counts, oids, is_stopping)
+        if is_alone:  # the stream ends before the copies do; the next run has a new connection
+            return take()
+
+        def wait(what: str) -> None:
+            counts.wait(oids, what)
+            counts.tend()
+
+        return behind_partitions(self._config, oids, take, wait, is_stopping)
 
     def waiting(self, round_: CopyRound | None = None) -> list[int]:
         """The tables whose copies may begin now: no other round copies them."""
