@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.capturing import await_that
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import ConfigError, SourceRefused, SourceUnreachable
@@ -236,3 +237,11 @@ def test_too_many_clients_passes(own_server: Callable[..., EmbeddedServer]) -> N
             sessions.enter_context(connect_sql(server.dsn()))
         with pytest.raises(SourceUnreachable, match="too many clients"):
             connect_sql(server.dsn())
+
+    def has_room() -> bool:
+        """The server's processes end after their clients have gone."""
+        with contextlib.suppress(SourceUnreachable), connect_sql(server.dsn()):
+            return True
+        return False
+
+    await_that(has_room)

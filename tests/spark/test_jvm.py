@@ -12,9 +12,8 @@ import psutil
 import pytest
 from tests.support.capturing import await_that
 
-from pgsluice.errors import SparkFailed
 from pgsluice.spark import jvm
-from pgsluice.spark.starting_session import StartingSession, _is_refusal
+from pgsluice.spark.starting_session import _is_refusal
 
 
 @pytest.fixture
@@ -151,23 +150,37 @@ def test_a_driver_that_is_killed_while_its_jvm_starts_leaves_no_process(
     await_that(lambda: has_ended(child))
 
 
-def starting(spark: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> StartingSession:
-    monkeypatch.setattr(jvm, "_spark_of_pyspark", lambda: spark)
-    return StartingSession({"spark.master": "local"}, "t", log, owns_process=True)
+STARTING = """
+import os
+import sys
+from pathlib import Path
+from pgsluice.errors import SparkFailed
+from pgsluice.spark import jvm
+from pgsluice.spark.starting_session import StartingSession
+
+jvm._spark_of_pyspark = lambda: Path(sys.argv[1])
+for long in ("", "x" * 200_000):  # Linux lets no variable be so long
+    os.environ["LONG"] = long
+    settings = {"spark.master": "local"}
+    session = StartingSession(settings, "t", Path(sys.argv[2]), owns_process=True)
+    try:
+        session.wait(lambda: None)
+    except SparkFailed as error:
+        print(error.what, error.hint.replace("\\n", " "), sep="\\n")
+"""
 
 
 def test_a_jvm_that_cannot_be_started_is_no_jvm_that_ended(
-    spark_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_folder: Path, tmp_path: Path
 ) -> None:
-    log = tmp_path / "spark.log"
+    """In a process of its own: this one may have a JVM already."""
+
     script = spark_folder / "bin" / "spark-submit"
     script.write_text("#!/bin/no-such-shell\n")
     script.chmod(0o755)
-    with pytest.raises(SparkFailed) as caught:
-        starting(spark_folder, log, monkeypatch).wait(lambda: None)
-    assert caught.value.what == "Spark's JVM could not be started"
-    assert "bin/spark-submit: " in caught.value.hint
-    monkeypatch.setenv("LONG", "x" * 200_000)  # longer than Linux lets a variable be
-    with pytest.raises(SparkFailed) as caught:
-        starting(spark_folder, log, monkeypatch).wait(lambda: None)
-    assert caught.value.what == "Spark's JVM could not be started: Argument list too long"
+    command = [sys.executable, "-c", STARTING, spark_folder, tmp_path / "spark.log"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    what, hint, of_long, _ = said.splitlines()
+    assert what == "Spark's JVM could not be started"
+    assert "bin/spark-submit: " in hint
+    assert of_long == "Spark's JVM could not be started: Argument list too long"

@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tests.support.delta_spark import DeltaSpark, delta_spark
 
 from pgsluice import failpoints
 from pgsluice.changes.net import NetChanges, net_changes
+from pgsluice.errors import TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, TargetTable
 from pgsluice.sinks.delta import key_index, log, maintenance, net_merge, upkeep
@@ -186,20 +187,16 @@ class DeltaFuzz:
         commit, or the upkeep."""
         net, position = self._net(), self._next_position()
         place, most = self.random.choice([("delta.written", 6), ("delta.sync", 15)])
-        failpoints.arm(f"{place}=eio@{self.random.randint(1, most)}")
-        with suppress(OSError):
+        with _failing(f"{place}=eio@{self.random.randint(1, most)}"):
             writer = self._writer()
             applied = writer.apply(net, position)
             writer.maintain([max(0, applied.version - 3)])
-        failpoints.arm("")
         self._writer().apply(net, position)
 
     def _crash(self, place: str) -> None:
         net, position = self._net(), self._next_position()
-        failpoints.arm(f"{place}=eio")
-        with suppress(OSError):
+        with _failing(f"{place}=eio"):
             self._writer().apply(net, position)
-        failpoints.arm("")
         self._writer().apply(net, position)
 
     def _at_once(self) -> None:
@@ -482,6 +479,17 @@ def run_tables(folder: Path, seeds: Iterable[int], steps: int) -> Counter[str]:
             done += table.done
             shutil.rmtree(folder / str(seed))
     return done
+
+
+@contextmanager
+def _failing(failpoint: str) -> Iterator[None]:
+    """The disk fails at a place of the block, which ends there."""
+    failpoints.arm(failpoint)
+    try:
+        with suppress(TargetUnreachable):
+            yield
+    finally:
+        failpoints.arm("")
 
 
 def _have_upkeep_soon() -> None:
