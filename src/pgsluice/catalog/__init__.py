@@ -19,7 +19,11 @@ from pgsluice.catalog.managed_publications import (
     ensure_publications,
     our_publications,
 )
-from pgsluice.catalog.new_partitions import NewPartitions, inspect_new_partitions
+from pgsluice.catalog.new_partitions import (
+    NewPartitions,
+    inspect_new_partitions,
+    notices_partitions,
+)
 from pgsluice.catalog.publication_statements import drop_statement
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.published import PublishedBy, PublishedRelation, relations_of
@@ -97,6 +101,7 @@ __all__ = [
     "lock_for_reading",
     "locked_tables",
     "missing_values",
+    "notices_partitions",
     "our_publications",
     "partition_columns_of",
     "publications_of",

@@ -38,6 +38,20 @@ from psycopg import sql
 Connection = psycopg.Connection[Any]
 
 
+_FIRST_UNAWARE, _FIRST_AWARE = 130000, 150000
+
+
+def notices_partitions(connection: Connection) -> bool:
+    """Whether the server notices in a stream that a table becomes a partition, or is one no more.
+
+    PostgreSQL 13 and 14 decide once for each connection and table how it is published, and again
+    only if a publication changes. Before 13, each partition is listed in the publication. Source:
+    pgoutput.c of 14, ``rel_sync_cache_relation_cb``, which leaves ``replicate_valid`` as it is; in
+    15 it does not.
+    """
+    return not _FIRST_UNAWARE <= connection.info.server_version < _FIRST_AWARE
+
+
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
     """What is known of the rows that partitions came with.
@@ -76,7 +90,11 @@ WHERE i.inhrelid = ANY (%s::oid[])
 
 
 def inspect_new_partitions(
-    connection: Connection, partitions: Collection[int], published_later: Collection[int] = ()
+    connection: Connection,
+    partitions: Collection[int],
+    published_later: Collection[int] = (),
+    *,
+    emptied_are_sent: bool = True,
 ) -> NewPartitions:
     """Find out which partitions came without rows. One query for all, and one for each of which
     the catalog proves nothing.
@@ -86,6 +104,8 @@ def inspect_new_partitions(
             counts as one with rows.
         partitions: OIDs of partitions at any level. A partitioned one has the rows of those below.
         published_later: those of which some may have been put into a publication with rows.
+        emptied_are_sent: what is inserted into a partition that has no rows now is sent, though it
+            may have had some before it was attached: see :func:`notices_partitions`.
     """
     if not partitions:
         return NewPartitions(frozenset(), frozenset())
@@ -93,7 +113,7 @@ def inspect_new_partitions(
     creations = connection.execute(_CREATIONS, [list(partitions)]).fetchall()
     for oid, namespace, name, by_one_transaction, is_created in creations:
         is_proven = is_created and oid not in published_later
-        if is_proven or not _may_have_rows(connection, namespace, name):
+        if is_proven or (emptied_are_sent and not _may_have_rows(connection, namespace, name)):
             empty.add(int(oid))
         elif by_one_transaction:
             unknown.add(int(oid))

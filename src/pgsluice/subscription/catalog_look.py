@@ -19,6 +19,7 @@ from pgsluice.catalog import (
     NewPartitions,
     inspect_new_partitions,
     missing_values,
+    notices_partitions,
     readable_tables,
     tables_with_fresh_files,
 )
@@ -218,7 +219,12 @@ class CatalogLook:
             if added_columns(before, table.fingerprint):
                 leaves |= table.fingerprint.filenodes.keys()
         return _Differences(
-            partitions=inspect_new_partitions(self._connection, added, published_later),
+            partitions=inspect_new_partitions(
+                self._connection,
+                added,
+                published_later,
+                emptied_are_sent=notices_partitions(self._connection),
+            ),
             missing=missing_values(self._connection, leaves),
             fresh=tables_with_fresh_files(self._connection, renewed),
             readable=readable_tables(self._connection, parked[ParkReason.RIGHTS]),

@@ -1,17 +1,11 @@
 """Snapshots of partitioned tables on servers that do not notice that a table becomes a partition.
 
-PostgreSQL 13 and 14 decide once for each table, at the first change that a connection decodes,
-whether and as which table they publish it. They decide again if a publication changes, and not if
-the table is attached to a partitioned table or detached from one. So a table that was filled and
-then attached sends no change, or goes on to be sent as a table of its own, until the connection
-ends.
+There (:func:`pgsluice.catalog.notices_partitions`) a table that was filled and then attached sends
+no change, or goes on to be sent as a table of its own, until the connection ends.
 
 A new connection that begins behind the change of the partition decides rightly. So before such a
 table's snapshot is taken, capture receives what was committed until now, and is given a new
 connection. What the old one has not sent lies before the snapshot, which has it.
-
-Source: PostgreSQL 14, pgoutput.c, ``rel_sync_cache_relation_cb``, which leaves
-``replicate_valid`` as it is; in 15 it does not.
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import flush_lsn, slot_info
+from pgsluice.catalog import flush_lsn, notices_partitions, slot_info
 from pgsluice.config import Config
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.snapshots import Snapshot
@@ -32,8 +26,6 @@ from pgsluice.spool import SpoolReader
 
 logger = logging.getLogger(__name__)
 
-_FIRST, _FIRST_WITHOUT = 130000, 150000
-"""Before 13, each partition is listed in the publication, which is a change of the publication."""
 _POLL_S = 0.1
 # All of them: a table may be attached to any level below one that is copied.
 _PARTITIONS = """
@@ -88,7 +80,7 @@ def _renewed(
         these partitions; None: that is not needed.
     """
     with _connected(config) as connection:
-        if not _FIRST <= connection.info.server_version < _FIRST_WITHOUT:
+        if notices_partitions(connection):
             return None
         if connection.execute(_IS_PARTITIONED, [list(oids)]).fetchall() != [(True,)]:
             return None
