@@ -18,7 +18,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import flush_lsn, notices_partitions, slot_info
+from pgsluice.catalog import insert_lsn, notices_partitions, slot_info
 from pgsluice.config import Config
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.snapshots import Snapshot
@@ -85,7 +85,7 @@ def _renewed(
         if connection.execute(_IS_PARTITIONED, [list(oids)]).fetchall() != [(True,)]:
             return None
         partitions = connection.execute(_PARTITIONS).fetchone()
-        end = flush_lsn(connection)
+        end = insert_lsn(connection)  # a commit is seen before it is flushed, if it does not wait
     reader = SpoolReader(config.spool.path)
     while reader.frontier() < end and not is_stopping():
         wait("capture, which has to receive what was committed until now")
