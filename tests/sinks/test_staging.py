@@ -18,7 +18,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.types.codec import fixed_width, large_binary
+from pgsluice.types.buffers import fixed_width, large_binary
 
 MIB = 2**20
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.errors import TableError
-from pgsluice.types.codec import offsets_of
+from pgsluice.types.buffers import offsets_of
 
 Numbers = npt.NDArray[np.uint64]
 

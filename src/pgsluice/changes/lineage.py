@@ -20,7 +20,7 @@ from pgsluice.changes.events import Events
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask
 from pgsluice.errors import TableError
 from pgsluice.schema_rules import copied_again
-from pgsluice.types.codec import large_binary, offsets_of
+from pgsluice.types.buffers import large_binary, offsets_of
 
 
 @dataclass(frozen=True, slots=True)

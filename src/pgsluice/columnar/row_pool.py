@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.columnar.changes import Int64s, Mask, RelationChanges, Text, Tuples
-from pgsluice.types.codec import null_mask
+from pgsluice.types.buffers import null_mask
 
 
 @dataclass(frozen=True, slots=True)

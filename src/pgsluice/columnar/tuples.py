@@ -24,7 +24,7 @@ from pgsluice.errors import ConversionError, ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.block import MessageBlock
 from pgsluice.types import ColumnType, Decoded
-from pgsluice.types.codec import integers, spans
+from pgsluice.types.buffers import integers, spans
 from pgsluice.wire import Relation
 
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"

@@ -30,7 +30,7 @@ from pgsluice.snapshots.copy_messages import (
     query_message,
 )
 from pgsluice.snapshots.row_block import RowBlock
-from pgsluice.types.codec import Bytes
+from pgsluice.types.buffers import Bytes
 
 BLOCK_BYTES = 8 * 1024 * 1024
 """A block has so much, or a single row: one may be as large as 1 GB."""

@@ -20,7 +20,7 @@ from psycopg import errors
 from psycopg.errors import Diagnostic
 
 from pgsluice.errors import ProtocolError
-from pgsluice.types.codec import Bytes, Int64s, integers
+from pgsluice.types.buffers import Bytes, Int64s, integers
 
 _LENGTH = struct.Struct(">I")
 _TAG_BYTES = 1 + _LENGTH.size

@@ -48,7 +48,7 @@ from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.snapshots.row_block import RowBlock
 from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 from pgsluice.types import ColumnType, Decoded
-from pgsluice.types.codec import Mask
+from pgsluice.types.buffers import Mask
 from pgsluice.types.registry import printed_type
 
 LOCK_TIMEOUT_S = 2

@@ -17,7 +17,8 @@ from sys import byteorder
 import numpy as np
 
 from pgsluice.snapshots.copy_messages import unreadable
-from pgsluice.types.codec import Bytes, Int64s, Mask, Spans, gather, integers
+from pgsluice.types.buffers import Bytes, Int64s, Mask, gather, integers
+from pgsluice.types.codec import Spans
 
 _LENGTH_BYTES = 4
 _TOGETHER_BYTES = 64

@@ -26,7 +26,7 @@ from pgsluice.spark.ragged import (
     spread,
     width_of,
 )
-from pgsluice.types.codec import Mask, offsets_of
+from pgsluice.types.buffers import Mask, offsets_of
 
 TYPE = pa.struct(
     [

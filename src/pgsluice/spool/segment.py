@@ -28,7 +28,7 @@ from pgsluice.spool.header import (
     encode_header,
 )
 from pgsluice.spool.scan import RawMessages
-from pgsluice.types.codec import fixed_width, spans
+from pgsluice.types.buffers import fixed_width, spans
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("message", pa.large_binary())])
 _METADATA_KEY = b"pgsluice"

@@ -15,18 +15,17 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.types.codec import (
+from pgsluice.types.buffers import (
     Bytes,
     Int64s,
     Mask,
-    RawValues,
     first_row,
     integers,
-    malformed,
     offsets_of,
     ragged,
     spans,
 )
+from pgsluice.types.codec import RawValues, malformed
 
 _EMPTY: Final = 12
 _HEADER: Final = 20

@@ -18,22 +18,18 @@ import pyarrow.compute as pc
 
 from pgsluice.errors import ConversionError
 from pgsluice.types.array_binary import split_arrays
-from pgsluice.types.codec import (
+from pgsluice.types.buffers import (
     Bytes,
-    ColumnType,
-    Decoded,
     Int64s,
     Mask,
-    RawValues,
-    binary_not_supported,
     blank,
     first_row,
     large_binary,
-    malformed,
     null_mask,
     offsets_of,
     to_mask,
 )
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, binary_not_supported, malformed
 
 _OPEN, _CLOSE, _QUOTE, _BACKSLASH = b'{}"\\'
 _BOUNDS: Final = r"^(\[-?[0-9]+:-?[0-9]+\])+=\{"

@@ -9,18 +9,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.types.codec import (
-    ColumnType,
-    Decoded,
-    Int64s,
-    RawValues,
-    first_row,
-    large_binary,
-    malformed,
-    null_mask,
-    offsets_of,
-    shrink,
-)
+from pgsluice.types.buffers import Int64s, first_row, large_binary, null_mask, offsets_of
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, malformed, shrink
 
 _BACKSLASH, _X = b"\\x"
 _ESCAPED: Final = re.compile(rb"\\(\\|[0-3][0-7]{2})")

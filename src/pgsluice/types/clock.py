@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.types.codec import Decoded, Spans, large_binary, offsets_of
+from pgsluice.types.buffers import large_binary, offsets_of
+from pgsluice.types.codec import Decoded, Spans
 from pgsluice.types.text import ComputedTextType
 
 _DAY_US: Final = 86_400_000_000

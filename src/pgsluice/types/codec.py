@@ -17,17 +17,22 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgsluice.errors import ConversionError
+from pgsluice.types.buffers import (
+    Bytes,
+    Int64s,
+    Mask,
+    every_other,
+    first_row,
+    gather,
+    is_ascii,
+    null_mask,
+    spans,
+    unchecked_text,
+)
 
-Mask = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-
-_FIRST_NOT_ASCII: Final = 128
 _BINARY_HINT: Final = "set binary = false in [source]: the text form of every type can be read"
 
 
@@ -211,9 +216,9 @@ class Spans:
         """
         ends = self.starts + self.lengths
         if len(self.starts) > 1 and len(self.data) < 2**31:
-            values = _every_other(pa.binary(), self.data, self.starts, ends, self.null)
+            values = every_other(pa.binary(), self.data, self.starts, ends, self.null)
             try:
-                return values.view(pa.string()) if _is_ascii(values) else values.cast(pa.string())
+                return values.view(pa.string()) if is_ascii(values) else values.cast(pa.string())
             except pa.ArrowInvalid:
                 pass  # below, the error names the row
         return shrink(as_text(self.array(), type_name), pa.string(), type_name)
@@ -250,26 +255,6 @@ def _refuse(bad: Mask, null: Mask | None, type_name: str, form: str) -> None:
         raise malformed(type_name, first_row(bad), form)
 
 
-def null_mask(array: pa.Array) -> Mask:
-    """True where an array is null."""
-    if not array.null_count:
-        return np.zeros(len(array), np.bool_)
-    return to_mask(pc.is_null(array))
-
-
-def to_mask(booleans: pa.Array) -> Mask:
-    """A boolean array as a mask; null counts as false."""
-    if booleans.null_count:
-        booleans = booleans.fill_null(False)
-    mask: Mask = booleans.to_numpy(zero_copy_only=False)
-    return mask
-
-
-def first_row(mask: Mask) -> int:
-    """The first row where a mask is true."""
-    return int(np.argmax(mask))
-
-
 def malformed(type_name: str, row: int, form: str = "text") -> ConversionError:
     """The error for a value that is not of its type's form. It never shows the value."""
     return ConversionError(
@@ -289,128 +274,18 @@ def binary_not_supported(type_name: str, row: int) -> ConversionError:
     )
 
 
-def integers(data: Bytes, at: Int64s, kind: str) -> Int64s:
-    """Integers of a numpy kind at any offsets, which the caller has checked."""
-    if not len(at):
-        return at
-    # A view with an integer at every byte: twice as fast as gathering single bytes.
-    count = len(data) + 1 - np.dtype(kind).itemsize
-    everywhere = np.ndarray((count,), kind, data, strides=(1,))
-    return everywhere[at].astype(np.int64)
-
-
-def gather(data: Bytes, at: Int64s, width: int) -> Bytes:
-    """``data[at[i]:at[i] + width]`` for each i, as a matrix of n rows; the caller has checked
-    them."""
-    if not len(at):
-        return np.zeros((0, width), np.uint8)
-    # Elements of this width at every byte: one step for each row, however wide.
-    everywhere = np.ndarray((len(data) + 1 - width,), f"V{width}", data, strides=(1,))
-    return everywhere[at].view(np.uint8).reshape(-1, width)
-
-
-def ragged(counts: Int64s) -> tuple[Int64s, Int64s]:
-    """Number the elements of rows that have ``counts[i]`` elements.
-
-    Returns:
-        for each element its row i, and its index in the row.
-    """
-    owners = np.repeat(np.arange(len(counts)), counts)
-    return owners, np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-def spans(data: Bytes, starts: Int64s, ends: Int64s, null: Mask | None = None) -> pa.Array:
-    """``data[starts[i]:ends[i]]`` as LargeBinary; the spans ascend and do not overlap."""
-    count = len(starts)
-    if not count:
-        return pa.array([], pa.large_binary())
-    if count == 1:  # it may have hundreds of megabytes
-        # It begins at 0, as with more values: the spool's checksums are those of the buffers.
-        value = data[starts[0] : ends[0]]
-        return large_binary(value, np.array([0, len(value)], np.int64), null)
-    return _every_other(pa.large_binary(), data, starts, ends, null)
-
-
-def _every_other(
-    arrow_type: pa.DataType, data: Bytes, starts: Int64s, ends: Int64s, null: Mask | None
-) -> pa.Array:
-    """Spans as Binary or LargeBinary; there are at least two.
-
-    The offsets alternate between the spans and the gaps between them, which makes an array without
-    copying; every second element of it is taken, without an object for each.
-    """
-    count = len(starts)
-    offsets = np.empty(2 * count, np.int32 if pa.types.is_binary(arrow_type) else np.int64)
-    offsets[0::2], offsets[1::2] = starts, ends
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
-    spaced = pa.Array.from_buffers(arrow_type, 2 * count - 1, buffers)
-    return spaced.take(fixed_width(np.arange(0, 2 * count, 2), pa.int64(), null))
-
-
-def offsets_of(lengths: npt.NDArray[np.generic]) -> Int64s:
-    """The n + 1 offsets, from 0, of n consecutive lengths; of a mask: how often it is true before
-    each index."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
-def validity_buffer(null: Mask | None) -> pa.Buffer | None:
-    """Arrow's validity bitmap of a null mask."""
-    if null is None or not null.any():
-        return None
-    return pa.py_buffer(np.packbits(~null, bitorder="little"))
-
-
-def fixed_width(
-    values: npt.NDArray[np.generic], arrow_type: pa.DataType, null: Mask | None = None
-) -> pa.Array:
-    """An Arrow array over a numpy array of the same layout, without a copy of the values.
-
-    ``pa.array`` would import pandas: 50 MB and some time.
-    """
-    buffers = [validity_buffer(null), pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(arrow_type, len(values), buffers)
-
-
-def large_binary(data: Bytes, offsets: Int64s, null: Mask | None) -> pa.Array:
-    """A LargeBinary array over bytes and offsets, without a copy."""
-    buffers = [
-        validity_buffer(null),
-        pa.py_buffer(np.ascontiguousarray(offsets)),
-        pa.py_buffer(data),
-    ]
-    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-
-
-def blank(values: pa.Array, mask: Mask) -> pa.Array:
-    """Replace the values where the mask is true by null."""
-    return pc.if_else(pa.array(mask), pa.scalar(None, values.type), values)
-
-
 def as_text(values: pa.Array, type_name: str) -> pa.Array:
     """LargeBinary as large_string.
 
     Raises:
         ConversionError: a value is not UTF-8.
     """
-    if _is_ascii(values):  # a third of the time of the cast
+    if is_ascii(values):  # a third of the time of the cast
         return unchecked_text(values)
     try:
         return values.cast(pa.large_string())
     except pa.ArrowInvalid:
         raise malformed(type_name, _first_refused(values, pa.large_string())) from None
-
-
-def _is_ascii(values: pa.Array) -> bool:
-    """Whether the bytes of a Binary or LargeBinary array are all of ASCII, also those of nulls."""
-    _, offsets, data = values.buffers()
-    if data is None or not len(values):
-        return True
-    kind = np.int32 if pa.types.is_binary(values.type) else np.int64
-    bounds = np.frombuffer(offsets, kind, len(values) + 1, values.offset * np.dtype(kind).itemsize)
-    sent = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    return bool(not len(sent) or sent.max() < _FIRST_NOT_ASCII)
 
 
 def shrink(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Array:
@@ -440,14 +315,6 @@ def cast_text(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.A
     except pa.ArrowInvalid:
         # Not chained: Arrow's message contains the value.
         raise malformed(type_name, _first_refused(unchecked_text(values), arrow_type)) from None
-
-
-def unchecked_text(values: pa.Array) -> pa.Array:
-    """LargeBinary as large_string without checking that it is UTF-8.
-
-    Only for ASCII, and for Arrow's parsers of ASCII forms, which refuse everything else.
-    """
-    return values.view(pa.large_string())
 
 
 def _first_refused(values: pa.Array, arrow_type: pa.DataType) -> int:

@@ -16,21 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgsluice.types.buffers import Mask, blank, fixed_width, null_mask, to_mask, unchecked_text
 from pgsluice.types.calendar import civil_from_days, days_from_civil
-from pgsluice.types.codec import (
-    ColumnType,
-    Decoded,
-    Mask,
-    RawValues,
-    Spans,
-    blank,
-    cast_text,
-    fixed_width,
-    malformed,
-    null_mask,
-    to_mask,
-    unchecked_text,
-)
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, Spans, cast_text, malformed
 
 _DATE: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
 _TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"

@@ -9,18 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.types.codec import (
-    ColumnType,
-    Decoded,
-    Mask,
-    RawValues,
-    Spans,
-    cast_text,
-    fixed_width,
-    to_mask,
-    unchecked_text,
-    validity_buffer,
-)
+from pgsluice.types.buffers import Mask, fixed_width, to_mask, unchecked_text, validity_buffer
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, Spans, cast_text
 
 _BOOL: Final = pa.bool_()
 _ZERO: Final = r"^[+-]?0*\.?0*([eE][+-]?[0-9]+)?$"

@@ -11,18 +11,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.types.codec import (
-    ColumnType,
-    Decoded,
-    RawValues,
-    Spans,
-    as_text,
-    blank,
-    cast_text,
-    shrink,
-    to_mask,
-    unchecked_text,
-)
+from pgsluice.types.buffers import blank, to_mask, unchecked_text
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, Spans, as_text, cast_text, shrink
 from pgsluice.types.numbers import FloatType
 from pgsluice.types.numeric_binary import (
     numeric_binary_to_decimals,

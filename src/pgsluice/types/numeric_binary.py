@@ -17,21 +17,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgsluice.types.binary_to_text.scalars import print_numeric
-from pgsluice.types.codec import (
+from pgsluice.types.buffers import (
     Bytes,
     Int64s,
     Mask,
-    RawValues,
-    Spans,
     first_row,
     gather,
     integers,
     large_binary,
-    malformed,
     offsets_of,
     ragged,
     validity_buffer,
 )
+from pgsluice.types.codec import RawValues, Spans, malformed
 
 _HEADER: Final = 8
 _POSITIVE, _NEGATIVE = 0x0000, 0x4000

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.types.binary_to_text import NoTextForm, Printer
+from pgsluice.types.buffers import large_binary
 from pgsluice.types.codec import (
     ColumnType,
     Decoded,
     Spans,
     as_text,
     binary_not_supported,
-    large_binary,
     malformed,
     shrink,
 )

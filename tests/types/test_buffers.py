@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pgsluice.types.codec import spans
+from pgsluice.types.buffers import spans
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
