@@ -47,7 +47,9 @@ _ROWS_ASKED = min(ROWS, 2_000_000)
 _ASK_S = 3.0
 """Between two tables that are asked to be copied; every tenth time, a keeper is killed as well."""
 _PAUSE_S = 4.0
-"""At most this long, a copy reads undisturbed between two kills."""
+"""At most this long, a copy reads undisturbed between two kills; less if a range was staged, or
+fast copies would end before the last kill."""
+_LOOK_S = 0.05
 _SETTINGS = {
     "fsync": "off",
     "max_prepared_transactions": "20",
@@ -168,7 +170,9 @@ def kill_while_copying(one: Pipeline, watch: CopyWatch, dice: random.Random) -> 
             )
             if watch.is_over(_TABLES):
                 return killed
-            await_until(time.monotonic() + dice.uniform(0, _PAUSE_S))
+            ends_at, staged = time.monotonic() + dice.uniform(0, _PAUSE_S), len(watch.staged)
+            while time.monotonic() < ends_at and len(watch.staged) == staged:
+                time.sleep(_LOOK_S)
             if victim == "server":
                 one.database.server.restart("immediate")
                 done = True
