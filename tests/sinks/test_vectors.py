@@ -35,9 +35,9 @@ from pgsluice.sinks.delta.deletion_vectors import (
     to_base85,
     write_vectors,
 )
-from pgsluice.sinks.delta.key_index import _OpenSidecars
 from pgsluice.sinks.delta.log import _known, commit_path, newest_snapshot, read_commit, remember
 from pgsluice.sinks.delta.net_merge import LARGE_SHARE
+from pgsluice.sinks.delta.sidecars import OpenSidecars
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.delta.upkeep import FILES_OF_A_SIZE
 from pgsluice.sinks.fence import TableWriter
@@ -308,7 +308,7 @@ def test_a_copy_makes_the_key_files_that_its_first_batch_needs(
     writer_of(sink).load(table.to_batches(max_chunksize=1), Lsn(100))
     made = list(Path(f"{sink.cache_dir}").rglob("*.keys"))
     assert len(made) == (0 if merge == "on_write" else 3)
-    monkeypatch.setattr("pgsluice.sinks.delta.key_index._OPENED", _OpenSidecars())
+    monkeypatch.setattr("pgsluice.sinks.delta.key_index._OPENED", OpenSidecars())
     monkeypatch.setattr("pgsluice.sinks.delta.key_index.open_data_file", None)  # a call fails
     apply(sink, update(2, 5), 110)
     assert rows_of(sink) == [row(1), row(2, 5), row(3)]
@@ -321,7 +321,7 @@ def test_a_damaged_key_file_is_made_again(
     load(sink, row(1), row(2))
     apply(sink, update(2, 5), 110)
     apply(sink, update(1, 6), 120)
-    monkeypatch.setattr("pgsluice.sinks.delta.key_index._OPENED", _OpenSidecars())
+    monkeypatch.setattr("pgsluice.sinks.delta.key_index._OPENED", OpenSidecars())
     for path in Path(f"{sink.cache_dir}").rglob("*.keys"):
         data = bytearray(path.read_bytes())
         path.unlink()

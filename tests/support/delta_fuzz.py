@@ -29,7 +29,7 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.errors import TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, TargetTable
-from pgsluice.sinks.delta import key_index, log, maintenance, net_merge, upkeep
+from pgsluice.sinks.delta import key_index, log, maintenance, net_merge, sidecars, upkeep
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
@@ -462,7 +462,7 @@ def run_tables(folder: Path, seeds: Iterable[int], steps: int) -> Counter[str]:
     Returns:
         how often each step was done.
     """
-    _have_upkeep_soon()
+    _have_limits_soon()
     folder.mkdir()
     done: Counter[str] = Counter()
     with delta_spark(folder) as spark:
@@ -492,10 +492,12 @@ def _failing(failpoint: str) -> Iterator[None]:
         failpoints.arm("")
 
 
-def _have_upkeep_soon() -> None:
-    """Let upkeep begin with tables as small as these."""
+def _have_limits_soon() -> None:
+    """Let upkeep begin, and sidecars be large, with tables as small as these."""
     maintenance.MANY_COMMITS = 10
     upkeep.FILES_OF_A_SIZE = 4
+    sidecars.ROWS_IN_A_RUN = 8
+    sidecars.RESIDENT_BYTES = 2048
 
 
 def _rows(table: DeltaTable) -> list[Row]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ class Placement:
 
     Attributes:
         buckets: n; EVERY_BUCKET for a TRUNCATE.
-        links: pairs of buckets that a change of key links.
+        links: pairs of buckets that join those which changes of key link; fewer than BUCKETS.
     """
 
     buckets: Int64s
@@ -63,22 +64,23 @@ def place(run: RelationChanges, key: tuple[str, ...]) -> Placement:
     before = np.append(_buckets(old), EVERY_BUCKET)[run.old_index]
     moves = (after != before) & (after != EVERY_BUCKET) & (before != EVERY_BUCKET)
     pairs = np.unique(np.stack([after[moves], before[moves]], axis=1), axis=0)
+    groups = linked(map(tuple, pairs.tolist()))
     return Placement(
         np.where(after == EVERY_BUCKET, before, after),
-        frozenset((int(first), int(second)) for first, second in pairs),
+        frozenset(chain.from_iterable(map(pairwise, groups))),
     )
 
 
 def linked(links: Iterable[tuple[int, int]]) -> list[list[int]]:
     """All buckets, in groups of those that links join."""
-    group_of = list(range(BUCKETS))
+    groups = [[bucket] for bucket in range(BUCKETS)]
     for first, second in links:
-        joined, left = group_of[first], group_of[second]
-        group_of = [joined if group == left else group for group in group_of]
-    return [
-        [bucket for bucket in range(BUCKETS) if group_of[bucket] == group]
-        for group in sorted(set(group_of))
-    ]
+        one, other = groups[first], groups[second]
+        if one is not other:
+            one += other
+            for bucket in other:
+                groups[bucket] = one
+    return [sorted(group) for bucket, group in enumerate(groups) if min(group) == bucket]
 
 
 def _buckets(keys: pa.Table) -> Int64s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,17 @@ class Hits:
 
     wanted: Indexes
     rows: Indexes
+
+    @classmethod
+    def joined(cls, parts: Sequence[Hits]) -> Hits:
+        """Those in several parts of a file."""
+        if len(parts) == 1:
+            return parts[0]
+        nothing = [np.empty(0, np.int64)]
+        return cls(
+            np.concatenate(nothing + [part.wanted for part in parts]),
+            np.concatenate(nothing + [part.rows for part in parts]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

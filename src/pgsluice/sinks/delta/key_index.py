@@ -1,9 +1,8 @@
 """Finds the rows of keys: one sidecar file for each data file, on a disk of this machine.
 
-A sidecar has the numbers of a data file's keys (:mod:`pgsluice.changes.key_numbers`), sorted, the
-row of each, and the keys themselves where numbers are not exact. A data file never changes, so
-neither does its sidecar: which rows are dead, its deletion vector says, and which files are live,
-the log. So a sidecar may be lost at any time, and is made again from its data file.
+A data file never changes, so neither does its sidecar (:mod:`.sidecars`): which rows are dead, its
+deletion vector says, and which files are live, the log. So a sidecar may be lost at any time, and
+is made again from its data file.
 """
 
 from __future__ import annotations
@@ -11,27 +10,24 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-import threading
-import uuid
-import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 
-from pgsluice.changes.key_numbers import numbers_of
-from pgsluice.disk import naming
 from pgsluice.errors import PgsluiceError
-from pgsluice.failpoints import failpoint
-from pgsluice.sinks.delta.key_entries import Hits, KeyEntries, Wanted
+from pgsluice.sinks.delta.key_entries import Hits, Wanted
+from pgsluice.sinks.delta.sidecars import (
+    FORMAT,
+    ROWS_IN_A_RUN,
+    OpenSidecars,
+    Sidecar,
+    write_sidecar,
+)
 from pgsluice.sinks.delta.snapshot import DataFile, Snapshot, open_data_file
 
-_FORMAT = "2"
-_CHECKSUM_BYTES = 4
-_OPEN_AT_ONCE = 4096
-"""Sidecars that a process has mapped at a time."""
+_NAMES_KEPT = 4096
 
 
 class KeyIndex:
@@ -49,7 +45,7 @@ class KeyIndex:
         self._table = folder
         self._keys = keys
         columns = [f"{field.name} {field.type}" for field in keys]
-        definition = "\n".join([_FORMAT, str(folder), *columns])
+        definition = "\n".join([FORMAT, str(folder), *columns])
         name = hashlib.sha256(definition.encode()).hexdigest()[:32]
         self._folder = _cache_folder(cache_dir) / name
 
@@ -67,8 +63,9 @@ class KeyIndex:
         """
         keys = Wanted(wanted, self._keys)
         for file in files:
-            hits = keys.among(self._sidecar(file.name))
-            if hits is not None:
+            found = map(keys.among, self._sidecar(file.name).runs())
+            hits = Hits.joined([hits for hits in found if hits is not None])
+            if len(hits.rows):
                 yield file, hits
 
     def prepare(self, names: Iterable[str]) -> None:
@@ -87,7 +84,7 @@ class KeyIndex:
             name: the file's path inside of the table's folder.
             keys: its key columns, in the order of its rows.
         """
-        self._write(name, keys.select(self._keys.names).cast(self._keys))
+        write_sidecar(self._path(name), [self._in_types(keys)])
 
     def forget(self, live: Iterable[str]) -> None:
         """Delete the sidecars of files that are not live any more."""
@@ -100,105 +97,38 @@ class KeyIndex:
     def _path(self, name: str) -> Path:
         return _sidecar_path(self._folder, name)
 
-    def _sidecar(self, name: str) -> KeyEntries:
+    def _sidecar(self, name: str) -> Sidecar:
         path = self._path(name)
-        if (opened := _OPENED.get(path)) is not None:
-            return opened
-        sidecar = _read(path)
-        if sidecar is None:
-            self._make(name)
-            sidecar = _read(path)
-        if sidecar is None:
-            raise PgsluiceError(
-                f"the key file {path} cannot be read, although it has just been written",
-                hint="set cache_dir of the sink to a folder on a healthy local disk",
-                location=str(path),
-            )
-        _OPENED.put(path, sidecar)
-        return sidecar
+        if (sidecar := _OPENED.get(path)) is not None:
+            return sidecar
+        self._make(name)
+        if (sidecar := _OPENED.get(path)) is not None:
+            return sidecar
+        raise PgsluiceError(
+            f"the key file {path} cannot be read, although it has just been written",
+            hint="set cache_dir of the sink to a folder on a healthy local disk",
+            location=str(path),
+        )
 
     def _make(self, name: str) -> None:
         """Make the sidecar of a data file from its key columns."""
         with open_data_file(self._table, name) as parquet:
-            self.add(name, parquet.read(columns=list(self._keys.names), use_threads=False))
-
-    def _write(self, name: str, keys: pa.Table) -> None:
-        entries = KeyEntries.of(keys, numbers_of(keys))
-        # Names that no column of a table can have: Delta's names are never empty.
-        columns = {"": pa.array(entries.numbers), "\0": pa.array(entries.rows)}
-        if entries.keys is not None:
-            columns.update(
-                (f"\0{name}", _joined(entries.keys.column(name)))
-                for name in entries.keys.schema.names
+            batches = parquet.iter_batches(
+                ROWS_IN_A_RUN, columns=list(self._keys.names), use_threads=False
             )
-        batch = pa.record_batch(columns)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        data = sink.getvalue()
-        with naming(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            written = self._folder / f"{uuid.uuid4()}.tmp"
-            with written.open("wb") as file:
-                file.write(data)
-                file.write(zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big"))
-            written.replace(self._path(name))
-        failpoint("delta.written")
+            keys = (self._in_types(pa.Table.from_batches([batch])) for batch in batches)
+            write_sidecar(self._path(name), keys)
+
+    def _in_types(self, keys: pa.Table) -> pa.Table:
+        return keys.select(self._keys.names).cast(self._keys)
 
 
-@lru_cache(maxsize=_OPEN_AT_ONCE)
+@lru_cache(maxsize=_NAMES_KEPT)
 def _sidecar_path(folder: Path, name: str) -> Path:
     return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.keys"
 
 
-class _OpenSidecars:
-    """The sidecars that this process has mapped; its threads share them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_path: OrderedDict[Path, KeyEntries] = OrderedDict()
-
-    def get(self, path: Path) -> KeyEntries | None:
-        """A sidecar that is mapped."""
-        with self._lock:
-            if path in self._by_path:
-                self._by_path.move_to_end(path)
-            return self._by_path.get(path)
-
-    def put(self, path: Path, sidecar: KeyEntries) -> None:
-        """Keep one, and let go those that were not used for the longest time."""
-        with self._lock:
-            self._by_path[path] = sidecar
-            while len(self._by_path) > _OPEN_AT_ONCE:
-                self._by_path.popitem(last=False)
-
-    def drop(self, path: Path) -> None:
-        """Let one go."""
-        with self._lock:
-            self._by_path.pop(path, None)
-
-
-_OPENED = _OpenSidecars()
-
-
-def _read(path: Path) -> KeyEntries | None:
-    """A sidecar as it is mapped; None: it is missing or damaged."""
-    try:
-        with pa.memory_map(str(path)) as file:
-            content = file.read_buffer()
-        data, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:].to_pybytes()
-        if zlib.crc32(data) != int.from_bytes(checksum, "big"):
-            return None
-        batch = pa.ipc.open_file(data).get_batch(0)
-    except (OSError, pa.ArrowInvalid):
-        return None
-    names = batch.schema.names[2:]
-    keys = pa.table(batch.columns[2:], [name[1:] for name in names]) if names else None
-    return KeyEntries(batch.column(0).to_numpy(), batch.column(1).to_numpy(), keys)
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
+_OPENED = OpenSidecars()
 
 
 def _cache_folder(cache_dir: str | None) -> Path:

@@ -1,0 +1,172 @@
+"""Sidecar files: the keys of one data file's rows, on a disk and in memory.
+
+A sidecar consists of runs, one for each so many rows of its data file. A run has the numbers of the
+keys (:mod:`pgsluice.changes.key_numbers`), sorted, the row of each, and the keys themselves where
+numbers are not exact. Runs bound the memory that it takes to make the sidecar of a large file.
+
+Sidecars are mapped. A batch may search those of all files of a table, however large the table is:
+so only some of what is mapped stays in memory.
+
+On the disk, a run is an Arrow IPC stream; a checksum follows the last one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import uuid
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.changes.key_numbers import numbers_of
+from pgsluice.disk import naming
+from pgsluice.failpoints import failpoint
+from pgsluice.sinks.delta.key_entries import KeyEntries
+
+FORMAT = "3"
+ROWS_IN_A_RUN = 2**20
+"""At most so many rows of a data file are one run."""
+RESIDENT_BYTES = 128 * 2**20
+"""At most so much of the sidecars that are mapped stays in memory, beside one that is searched."""
+_OPEN_AT_ONCE = 4096
+"""Sidecars that a process has mapped at a time."""
+_CHECKSUM_BYTES = 4
+_BLOCK_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A sidecar as it is mapped."""
+
+    mapping: mmap.mmap
+
+    def runs(self) -> Iterator[KeyEntries]:
+        """Its runs, in the order of their rows; one of them is in memory at a time if the sidecar
+        is large."""
+        content = pa.py_buffer(self.mapping)[:-_CHECKSUM_BYTES]
+        reader = pa.BufferReader(content)
+        while reader.tell() < content.size:
+            for batch in pa.ipc.open_stream(reader):
+                yield _entries(batch)
+            if len(self.mapping) > RESIDENT_BYTES:
+                self.leave_memory()
+
+    def leave_memory(self) -> None:
+        """Take its pages out of this process's memory, where the system can; the next search gets
+        those that it reads from the system's cache, or from the disk."""
+        if hasattr(self.mapping, "madvise"):
+            self.mapping.madvise(mmap.MADV_DONTNEED)
+
+
+class OpenSidecars:
+    """The sidecars that this process has mapped; its threads share them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_path: OrderedDict[Path, Sidecar] = OrderedDict()
+        self._resident: OrderedDict[Path, int] = OrderedDict()
+
+    def get(self, path: Path) -> Sidecar | None:
+        """A sidecar, which is searched next; None: it is missing or damaged."""
+        with self._lock:
+            sidecar = self._by_path.get(path)
+        if sidecar is None and (sidecar := _read(path)) is None:
+            return None
+        with self._lock:
+            self._by_path[path] = sidecar
+            self._by_path.move_to_end(path)
+            self._resident[path] = len(sidecar.mapping)
+            self._resident.move_to_end(path)
+            while len(self._by_path) > _OPEN_AT_ONCE:
+                self._forget(next(iter(self._by_path)))
+            while len(self._resident) > 1 and sum(self._resident.values()) > RESIDENT_BYTES:
+                self._by_path[self._resident.popitem(last=False)[0]].leave_memory()
+        return sidecar
+
+    def drop(self, path: Path) -> None:
+        """Let one go."""
+        with self._lock:
+            self._forget(path)
+
+    def _forget(self, path: Path) -> None:
+        self._by_path.pop(path, None)
+        self._resident.pop(path, None)
+
+
+def write_sidecar(path: Path, keys: Iterable[pa.Table]) -> None:
+    """Write a data file's sidecar, by a temporary name.
+
+    Args:
+        path: of the sidecar; its folder need not exist.
+        keys: the key columns of the data file's rows, in their order.
+    """
+    with naming(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = path.parent / f"{uuid.uuid4()}.tmp"
+        with written.open("w+b") as file:
+            _write_runs(file, keys)
+            file.write(_checksum(file, file.tell()))
+        written.replace(path)
+    failpoint("delta.written")
+
+
+def _write_runs(file: BinaryIO, keys: Iterable[pa.Table]) -> None:
+    first = 0
+    for part in keys:
+        for start in range(0, len(part), ROWS_IN_A_RUN):
+            some = part.slice(start, ROWS_IN_A_RUN)
+            batch = _batch(KeyEntries.of(some, numbers_of(some)), first + start)
+            with pa.ipc.new_stream(file, batch.schema) as writer:
+                writer.write_batch(batch)
+        first += len(part)
+
+
+def _batch(entries: KeyEntries, first: int) -> pa.RecordBatch:
+    """A run whose rows begin with row ``first`` of the data file."""
+    rows = entries.rows + np.uint32(first)
+    # Names that no column of a table can have: Delta's names are never empty.
+    columns = {"": pa.array(entries.numbers), "\0": pa.array(rows)}
+    if entries.keys is not None:
+        columns.update(
+            (f"\0{name}", _joined(entries.keys.column(name))) for name in entries.keys.schema.names
+        )
+    return pa.record_batch(columns)
+
+
+def _entries(batch: pa.RecordBatch) -> KeyEntries:
+    names = batch.schema.names[2:]
+    keys = pa.table(batch.columns[2:], [name[1:] for name in names]) if names else None
+    return KeyEntries(batch.column(0).to_numpy(), batch.column(1).to_numpy(), keys)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
+
+
+def _read(path: Path) -> Sidecar | None:
+    """Map a sidecar; None: it is missing or damaged."""
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size - _CHECKSUM_BYTES
+            if size < 0 or _checksum(file, size) != file.read(_CHECKSUM_BYTES):
+                return None
+            return Sidecar(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError:
+        return None
+
+
+def _checksum(file: BinaryIO, size: int) -> bytes:
+    """Of the first ``size`` bytes; the file's position is behind them."""
+    checksum = 0
+    file.seek(0)
+    while size > 0 and (block := file.read(min(size, _BLOCK_BYTES))):
+        checksum = zlib.crc32(block, checksum)
+        size -= len(block)
+    return checksum.to_bytes(_CHECKSUM_BYTES, "big")
