@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -73,7 +74,7 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
         ended = list(
             stage_tables(
                 lambda: cast("SparkContext", LocalSession()),
-                partial(stage, tmp_path),
+                lambda: nullcontext(partial(stage, tmp_path)),
                 copies,
                 turns.join("lake", at_once, lambda: at_once),
                 CopyPace(rate),

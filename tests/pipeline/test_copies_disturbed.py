@@ -77,6 +77,7 @@ class Shop:
     @property
     def keeper(self) -> psutil.Process:
         path = self.one.spool / "subscriptions" / "lake" / COPY_SNAPSHOT
+        self.one.wait_until(path.exists, why="the keeper has the snapshot")
         return psutil.Process(json.loads(path.read_text())["pid"])
 
 
@@ -121,8 +122,9 @@ def a_lost_keeper_costs_what_is_not_finished(shop: Shop) -> None:
     one = shop.one
     for number, how in enumerate(("its process", "its session"), 1):
         with shop.copying("big"):
+            keeper = shop.keeper
             if how == "its process":
-                os.kill(shop.keeper.pid, signal.SIGKILL)
+                os.kill(keeper.pid, signal.SIGKILL)
             else:
                 shop.database.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

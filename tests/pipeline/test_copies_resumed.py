@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,18 @@ def killed_at(one: Pipeline, failpoint: str) -> None:
 
 
 def run_until(config: Path, failpoint: str) -> None:
-    """The process that is killed."""
-    keep_small_copies(pytest.MonkeyPatch())
+    """The process that is killed; its keeper answers when a first range is being read."""
+    patch = pytest.MonkeyPatch()
+    keep_small_copies(patch)
+    journal = load_config(config).spool.path / "subscriptions" / "lake" / copy_files(0)[1]
+
+    def read(dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: Any) -> Any:
+        if not portion[0].condition.startswith("ctid <"):
+            while not journal.exists():
+                time.sleep(0.01)
+        return read_portion(dsn, snapshot, query, portion, schema)
+
+    patch.setattr("pgsluice.copy.job.read_portion", read)
     name, _, times = failpoint.partition("@")
     arm(f"{name}=kill@{times or 1}")
     run(load_config(config), once=True)

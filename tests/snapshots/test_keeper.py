@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from pgsluice.snapshots import (
     Snapshot,
     SnapshotFile,
     SnapshotGone,
+    StartedKeeper,
     import_snapshot,
     keep_for_readers,
     temporary_snapshot,
@@ -50,7 +52,13 @@ def shop(database: MakeDatabase) -> Database:
 def kept(shop: Database, file: SnapshotFile) -> Snapshot:
     with temporary_snapshot(shop.dsn, 60) as snapshot:
         shop.execute("INSERT INTO t VALUES (2)")
-        return file.keep(shop.dsn, snapshot)
+        return answer(file.start_keeper(shop.dsn, snapshot))
+
+
+def answer(keeper: StartedKeeper) -> Snapshot:
+    snapshot = keeper.answer(math.inf)
+    assert snapshot is not None
+    return snapshot
 
 
 def test_the_snapshot_outlives_its_slot_until_it_is_released(
@@ -105,7 +113,7 @@ def test_another_snapshot_under_the_same_name_is_not_taken_for_it(
 def test_a_server_that_the_keeper_cannot_reach(tmp_path: Path) -> None:
     file = SnapshotFile(tmp_path / "copies.snapshot")
     with pytest.raises(SourceUnreachable, match="cannot be kept"):
-        file.keep("host=/nowhere", Snapshot("00000003-1", position=1))
+        answer(file.start_keeper("host=/nowhere", Snapshot("00000003-1", position=1)))
     assert file.snapshot() is None
 
 
@@ -119,7 +127,7 @@ def test_a_keeper_that_does_not_answer_in_time_is_ended(
     with socket.create_server(("localhost", 0)) as silent:
         dsn = f"host={','.join(['localhost'] * 9)} port={silent.getsockname()[1]}"  # 30 s each
         with pytest.raises(SourceUnreachable, match="it did not answer"):
-            file.keep(dsn, Snapshot("00000003-1", position=1))
+            answer(file.start_keeper(dsn, Snapshot("00000003-1", position=1)))
         psutil.wait_procs(left := keepers_named(str(tmp_path)), 60)
         assert not keepers_named(str(tmp_path)), left
     assert file.snapshot() is None

@@ -1,12 +1,113 @@
-"""The age of the snapshot that a run goes on with."""
+"""The snapshot that copies read under, from who made it to its keeper; and its age."""
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import replace
+from pathlib import Path
 
+import psutil
 import pytest
+from tests.support.databases import Database, MakeDatabase
 
-from pgsluice.subscription.kept_copies import SnapshotAge
+from pgsluice.copy import CopyTables, Stage
+from pgsluice.replication import connect_sql
+from pgsluice.sinks.target import TableOptions
+from pgsluice.snapshots import Snapshot, import_snapshot, temporary_snapshot
+from pgsluice.spool.layout import COPY_JOURNAL, COPY_SNAPSHOT
+from pgsluice.subscription.kept_copies import KeptCopies, ReadSnapshot, SnapshotAge
+
+
+class Round:
+    """A round whose snapshot is made and kept; it notes when who made it is let go."""
+
+    def __init__(self, folder: Path, dsn: str, snapshot: Snapshot) -> None:
+        task = CopyTables(dsn, snapshot, "spool", {}, TableOptions())
+        self.files = KeptCopies(folder, 0)
+        self.read = ReadSnapshot(self.files, task, [])
+        self.is_let_go = False
+        self.read.start_keeper(self._let_go)
+
+    def _let_go(self) -> None:
+        self.is_let_go = True
+
+    def look_until_kept(self, made: Snapshot) -> None:
+        """Look as often as the loop of a round does, until tasks read under the keeper's name."""
+        deadline = time.monotonic() + 120
+        while self.read.task.snapshot == made:
+            assert time.monotonic() < deadline
+            self.read.look()
+            time.sleep(0.01)
+
+
+def snapshot_of(stage: Stage) -> Snapshot:
+    """Under which a task reads."""
+    task = getattr(stage, "__self__", None)
+    assert isinstance(task, CopyTables)
+    return task.snapshot
+
+
+@pytest.fixture
+def shop(database: MakeDatabase) -> Database:
+    return database()
+
+
+def test_tasks_read_while_the_keeper_starts_and_who_made_the_snapshot_waits_for_them(
+    shop: Database, tmp_path: Path
+) -> None:
+    with temporary_snapshot(shop.dsn, 60) as made:
+        round_ = Round(tmp_path, shop.dsn, made)
+        first = round_.read.reading()
+        assert snapshot_of(first.__enter__()) == made
+        round_.look_until_kept(made)
+        assert (tmp_path / COPY_JOURNAL).exists()
+        with round_.read.reading() as stage, connect_sql(shop.dsn) as connection:
+            kept = snapshot_of(stage)
+            assert replace(kept, name=made.name, sees="", taken_at=0.0) == made != kept
+            import_snapshot(connection, kept)
+            round_.read.look()
+            assert not round_.is_let_go, "the first task may not have imported it yet"
+            first.__exit__(None, None, None)
+            round_.read.look()
+            assert round_.is_let_go
+    round_.read.end()
+    found = round_.files.begun_before()
+    assert found is not None
+    assert found[0] == kept, "the next run goes on under it"
+    round_.files.release()
+
+
+def test_a_keeper_that_has_not_answered_ends_with_its_copies(
+    shop: Database, tmp_path: Path
+) -> None:
+    with temporary_snapshot(shop.dsn, 60) as made:
+        round_ = Round(tmp_path, shop.dsn, made)
+        path = tmp_path / COPY_SNAPSHOT
+        deadline = time.monotonic() + 120
+        while not path.exists():
+            assert time.monotonic() < deadline
+        keeper = psutil.Process(json.loads(path.read_text())["pid"])
+        round_.read.end()
+        psutil.wait_procs([keeper], 60)
+        assert not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE
+        assert not path.exists()
+
+
+def test_copies_go_on_without_a_keeper_that_cannot_have_the_snapshot(
+    shop: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with temporary_snapshot(shop.dsn, 60) as made:
+        round_ = Round(tmp_path, shop.dsn, replace(made, name="00000003-0000001B-9"))
+        deadline = time.monotonic() + 120
+        while not caplog.messages:
+            assert time.monotonic() < deadline
+            round_.read.look()
+        (said,) = caplog.messages
+        assert "cannot be kept" in said
+        assert "the copies begin again" in said
+        assert not round_.is_let_go
+        assert round_.files.begun_before() is None
 
 
 def test_the_age_of_a_snapshot_counts_from_when_it_was_taken(

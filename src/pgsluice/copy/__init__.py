@@ -11,7 +11,7 @@ from pgsluice.copy.journal import CopyJournal
 from pgsluice.copy.partition_rows import deletes_of_rows
 from pgsluice.copy.progress import CopyCounts
 from pgsluice.copy.renamed import CopyRenamed
-from pgsluice.copy.tasks import LOCK_PATIENCE_S, TableCopy, stage_tables
+from pgsluice.copy.tasks import LOCK_PATIENCE_S, Stage, TableCopy, stage_tables
 from pgsluice.copy.turns import CopyPace, CopyTurn, CopyTurns
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "CopyTurn",
     "CopyTurns",
     "CopyWork",
+    "Stage",
     "TableCopy",
     "deletes_of_rows",
     "stage_tables",

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 Stage = Callable[[Sequence[tuple[CopyWork, Portion]], bool], list[StagedRows | Failure]]
+Staging = Callable[[], AbstractContextManager[Stage]]
 
 _MOST_JOBS = 64
 _MOST_TABLES = 16
@@ -170,7 +172,7 @@ class _LockedTables:
 
 def stage_tables(
     context: Callable[[], SparkContext],
-    stage: Stage,
+    staging: Staging,
     copies: Sequence[TableCopy],
     turn: CopyTurn,
     pace: CopyPace,
@@ -184,7 +186,8 @@ def stage_tables(
     Those that are missing at the end were not wanted any more, or the copy is stopping.
 
     Args:
-        stage: what a task does (:meth:`pgsluice.copy.job.CopyTables.stage_all`); Spark pickles it.
+        staging: what a task does (:meth:`pgsluice.copy.job.CopyTables.stage_all`), for as long as
+            the task lasts; Spark pickles it. Several threads ask.
         turn: says how many tasks may run at the same time; it leaves at the end.
         pace: of all copies of the subscription.
         is_wanted: whether a table is still to be copied; asked before each of its portions.
@@ -195,26 +198,26 @@ def stage_tables(
         Exception: Spark's, of a job that failed.
     """
     left = [copy for copy in copies if not copy.is_staged]
-    run = partial(_run, context, stage, turn)
+    run = partial(_run, context, staging, turn)
     try:
         yield from (copy for copy in copies if copy.is_staged)
         queue = _Queue(_tasks(left, max(1, turn.look())))
         with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
-            staging = _Staging(partial(threads.submit, run), queue, turn, pace)
-            while staging.is_unfinished and not (is_stopping() and staging.is_idle):
+            tasks = _Tasks(partial(threads.submit, run), queue, turn, pace)
+            while tasks.are_unfinished and not (is_stopping() and tasks.are_idle):
                 if not is_stopping():
-                    staging.begin_tasks(is_wanted)
-                for copy, number in staging.end_tasks():
+                    tasks.begin(is_wanted)
+                for copy, number in tasks.end():
                     if copy.locked is not None or number in copy.staged:
                         report(copy, number)
                     if copy.failure is not None or copy.is_staged:
                         yield copy
-                yield from staging.give_up_locked()
+                yield from tasks.give_up_locked()
     finally:
         turn.leave()
 
 
-class _Staging:
+class _Tasks:
     """The tasks of a round: what is to be read, what is being read, and what is put aside.
 
     Args:
@@ -236,16 +239,16 @@ class _Staging:
         self._running: dict[Future[list[StagedRows | Failure]], _Task] = {}
 
     @property
-    def is_unfinished(self) -> bool:
+    def are_unfinished(self) -> bool:
         """Whether anything is still to be read."""
         return bool(self._queue or self._running or self._locked)
 
     @property
-    def is_idle(self) -> bool:
+    def are_idle(self) -> bool:
         """Whether nothing is being read."""
         return not self._running
 
-    def begin_tasks(self, is_wanted: Callable[[TableCopy], bool]) -> None:
+    def begin(self, is_wanted: Callable[[TableCopy], bool]) -> None:
         """Begin as many tasks as may begin now."""
         self._turn.look()
         self._queue.append(*self._locked.take_due())
@@ -260,7 +263,7 @@ class _Staging:
                 self._turn.end()
         self._turn.rest()
 
-    def end_tasks(self) -> Iterator[tuple[TableCopy, int]]:
+    def end(self) -> Iterator[tuple[TableCopy, int]]:
         """Wait a moment for tasks to end, and take their results.
 
         Returns:
@@ -269,7 +272,7 @@ class _Staging:
         Raises:
             Exception: Spark's, of a job that failed.
         """
-        if not self._running and self.is_unfinished:
+        if not self._running and self.are_unfinished:
             time.sleep(_POLL_S)
         ended, _ = wait(self._running, _POLL_S, FIRST_COMPLETED)
         for future in ended:
@@ -300,12 +303,12 @@ class _Staging:
 
 
 def _run(
-    context: Callable[[], SparkContext], stage: Stage, turn: CopyTurn, task: _Task
+    context: Callable[[], SparkContext], staging: Staging, turn: CopyTurn, task: _Task
 ) -> list[StagedRows | Failure]:
     works = [(copy.work, copy.portions[number]) for copy, number in task.portions]
     spark = context()
     titles = [f"{work.namespace}.{work.name}" for work, _ in works]
-    with described(spark, f"pgsluice: copy {names_of(titles)}"):
+    with described(spark, f"pgsluice: copy {names_of(titles)}"), staging() as stage:
         stands_back = turn.is_beside_stream
         ((_, results),) = run_tasks(spark, lambda works: stage(works, stands_back), [works])
     return [results] * len(works) if isinstance(results, Failure) else results

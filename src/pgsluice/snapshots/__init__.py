@@ -18,7 +18,7 @@ from pgsluice.exports import on_demand
 
 if TYPE_CHECKING:
     from pgsluice.snapshots.content import PublishedContent, published_content
-    from pgsluice.snapshots.keeper import SnapshotFile, keep_for_readers
+    from pgsluice.snapshots.keeper import SnapshotFile, StartedKeeper, keep_for_readers
     from pgsluice.snapshots.plan import plan_portions
     from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE, Portion, Read
     from pgsluice.snapshots.reader import (
@@ -47,6 +47,7 @@ __all__ = [
     "Snapshot",
     "SnapshotFile",
     "SnapshotGone",
+    "StartedKeeper",
     "TableLocked",
     "TableQuery",
     "TableRewritten",

@@ -17,6 +17,7 @@ ended its session, and
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import select
@@ -80,24 +81,14 @@ class SnapshotFile:
         """Have the keeper end."""
         self.path.unlink(missing_ok=True)
 
-    def keep(self, dsn: str, snapshot: Snapshot) -> Snapshot:
+    def start_keeper(self, dsn: str, snapshot: Snapshot) -> StartedKeeper:
         """Start a keeper, which imports the snapshot.
 
         Args:
-            snapshot: which somebody still holds.
-
-        Returns:
-            the same snapshot under the name that the keeper gives it.
-
-        Raises:
-            SourceUnreachable: the keeper could not connect or import it.
+            snapshot: which somebody holds until the keeper has answered.
         """
         self.release()
-        try:
-            return _keep(dsn, snapshot, {"path": str(self.path), "kept_s": KEPT_S})
-        except SourceUnreachable:
-            self.release()
-            raise
+        return StartedKeeper(dsn, snapshot, {"path": str(self.path), "kept_s": KEPT_S})
 
 
 def keep_for_readers(dsn: str, snapshot: Snapshot) -> Snapshot:
@@ -115,45 +106,75 @@ def keep_for_readers(dsn: str, snapshot: Snapshot) -> Snapshot:
     """
     readers = secrets.randbits(62) + 1
     asked = {"driver": os.getppid(), "first_s": FIRST_READER_S, "idle_s": IDLE_S}
-    return replace(_keep(dsn, snapshot, {"readers": readers, **asked}), readers=readers)
+    kept = StartedKeeper(dsn, snapshot, {"readers": readers, **asked}).answer(math.inf)
+    assert kept is not None
+    return replace(kept, readers=readers)
 
 
-def _keep(dsn: str, snapshot: Snapshot, until: dict[str, Any]) -> Snapshot:
-    """Start a keeper.
+class StartedKeeper:
+    """A keeper that may not have answered yet: to begin takes it about a second.
 
     Args:
-        until: when it ends, for :func:`hold`.
+        dsn: where the snapshot is.
+        snapshot: which somebody holds until the keeper has answered.
+        until: when the keeper ends, for :func:`hold`.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pgsluice.snapshots.keeper"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # a Ctrl-C is for the run
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    asked = {"dsn": dsn, "snapshot": asdict(snapshot), **until}
-    with process.stdout as answers:
-        with suppress(BrokenPipeError), process.stdin as pipe:
+
+    def __init__(self, dsn: str, snapshot: Snapshot, until: dict[str, Any]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pgsluice.snapshots.keeper"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a Ctrl-C is for the run
+        )
+        self._gives_up_at = time.monotonic() + _START_S
+        assert self._process.stdin is not None
+        asked = {"dsn": dsn, "snapshot": asdict(snapshot), **until}
+        with suppress(BrokenPipeError), self._process.stdin as pipe:
             pipe.write(json.dumps(asked).encode() + b"\n")
-        ready, _, _ = select.select([answers], [], [], _START_S)
-        answer = answers.readline() if ready else b""
-        if not answer:
-            with suppress(ProcessLookupError):  # else it might hold a snapshot for nobody, later
-                os.killpg(process.pid, signal.SIGKILL)
-    process.wait()  # the keeper is a child of this one
-    with suppress(ValueError, KeyError, TypeError):
-        return _snapshot(json.loads(answer))
-    reason = answer.decode(errors="replace").strip() or "it did not answer"
-    raise SourceUnreachable(f"the snapshot cannot be kept: {reason}")
+
+    def answer(self, timeout_s: float) -> Snapshot | None:
+        """The same snapshot under the name that the keeper gives it; None: it has not answered yet.
+
+        Args:
+            timeout_s: how long its answer is waited for.
+
+        Raises:
+            SourceUnreachable: the keeper could not connect or import the snapshot, or has not
+                answered for a minute; it has ended.
+        """
+        assert self._process.stdout is not None
+        left_s = max(0.0, self._gives_up_at - time.monotonic())
+        ready, _, _ = select.select([self._process.stdout], [], [], min(timeout_s, left_s))
+        if not ready and timeout_s < left_s:
+            return None
+        answer = self._process.stdout.readline() if ready else b""
+        with suppress(ValueError, KeyError, TypeError):
+            kept = _snapshot(json.loads(answer))
+            self._forget()
+            return kept
+        self.end()
+        reason = answer.decode(errors="replace").strip() or "it did not answer"
+        raise SourceUnreachable(f"the snapshot cannot be kept: {reason}")
+
+    def end(self) -> None:
+        """End a keeper whose snapshot nobody needs; else it might hold it for nobody, later."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._forget()
+
+    def _forget(self) -> None:
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process.wait()  # the keeper is a child of this one
 
 
 def hold(asked: dict[str, Any], say: int) -> None:
     """The keeper's whole life.
 
     Args:
-        asked: what :func:`_keep` wrote.
+        asked: what :class:`StartedKeeper` wrote.
         say: a file descriptor; it gets a line, and is closed.
     """
     try:

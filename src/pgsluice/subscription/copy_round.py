@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import (
     CopyCounts,
-    CopyJournal,
     CopyPace,
     CopyResult,
     CopyTables,
@@ -37,7 +36,12 @@ from pgsluice.subscription.copy_plan import (
 )
 from pgsluice.subscription.copy_results import copy_event, failed_event, is_planned
 from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.kept_copies import KeptCopies, SnapshotAge, are_worth_keeping
+from pgsluice.subscription.kept_copies import (
+    KeptCopies,
+    ReadSnapshot,
+    SnapshotAge,
+    are_worth_keeping,
+)
 from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
@@ -160,9 +164,7 @@ class CopyRound:
             staged, portions = len(copy.staged), len(copy.portions)
             title = f"{copy.work.namespace}.{copy.work.name}"
             logger.info("%s: its copy goes on, %s of %s portions staged", title, staged, portions)
-        waiting = self._stage(task, copies, journal)
-        self._release_unless_stopping()
-        return waiting
+        return self._stage(ReadSnapshot(self._kept, task, copies, journal))
 
     def run(self, snapshot: Snapshot, let_go: Callable[[], None]) -> Failure | None:
         """Copy the tables that are claimed and begun; each is committed once it is staged.
@@ -188,24 +190,12 @@ class CopyRound:
         known = self._tables.durable.tables
         if any(source.awaits_look(oid, known[oid]) for oid in self.claimed & known.keys()):
             self._looks.look()
-        copies = self._plan(source, self._task(snapshot))
-        journal: CopyJournal | None = None
-        if are_worth_keeping(copies, self._subscription.copy_rate):
-            kept = self._kept.keep(self._config.source.dsn, snapshot, let_go)
-            snapshot, journal = kept or (snapshot, None)
         task = self._task(snapshot)
-        if journal is not None:
-            for copy in copies:
-                if not copy.work.replaces_partitions:
-                    journal.plan(task, copy)
-        waiting = self._stage(task, copies, journal)
-        self._release_unless_stopping()
-        return waiting
-
-    def _release_unless_stopping(self) -> None:
-        """What is staged serves the next run, if it comes soon."""
-        if not self._is_stopping():
-            self._kept.release()
+        copies = self._plan(source, task)
+        read = ReadSnapshot(self._kept, task, copies)
+        if are_worth_keeping(copies, self._subscription.copy_rate):
+            read.start_keeper(let_go)
+        return self._stage(read)
 
     def _task(self, snapshot: Snapshot) -> CopyTables:
         return CopyTables(
@@ -216,39 +206,42 @@ class CopyRound:
             table_options(self._subscription),
         )
 
-    def _stage(
-        self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
-    ) -> Failure | None:
-        works = {copy.work.facts.oid: copy.work for copy in copies}
+    def _stage(self, read: ReadSnapshot) -> Failure | None:
+        works = {copy.work.facts.oid: copy.work for copy in read.copies}
         self._counts.wait(self.claimed, "")  # also those that are not copied now
         self._works, self.claimed = works, frozenset()
-        position = task.snapshot.position
-        copies = bring_to(position, self._tables, copies, self._catch_up, self._is_stopping)
+        try:
+            waiting = self._stage_all(read)
+        finally:
+            read.end()
+        if not self._is_stopping():  # what is staged serves the next run, if it comes soon
+            self._kept.release()
+        return waiting
+
+    def _stage_all(self, read: ReadSnapshot) -> Failure | None:
+        position = read.task.snapshot.position
+        copies = bring_to(position, self._tables, read.copies, self._catch_up, self._is_stopping)
         self._works = {copy.work.facts.oid: copy.work for copy in copies}
         self._counts.begin(copies)
         try:
-            return self._stage_all(task, copies, journal)
+            return self._stage_each(read, copies)
         finally:
             if not self._is_stopping():
                 self._counts.given_up(copies)
 
-    def _stage_all(
-        self, task: CopyTables, copies: Sequence[TableCopy], journal: CopyJournal | None
-    ) -> Failure | None:
-        age = SnapshotAge(self._subscription.name, task.snapshot.taken_at)
+    def _stage_each(self, read: ReadSnapshot, copies: Sequence[TableCopy]) -> Failure | None:
+        age = SnapshotAge(self._subscription.name, read.task.snapshot.taken_at)
 
         def report(copy: TableCopy, number: int) -> None:
             self._say_waits(copy)
             if copy.locked is not None:
                 return
-            if journal is not None:
-                journal.staged(copy, number)
+            read.staged(copy, number)
             self._counts.staged(copy, number)
             failpoint("copy.staged")
 
         def cores() -> int:
-            if journal is not None:
-                self._kept.still_needed()
+            read.look()
             age.look()
             self._counts.wait(self._works, "" if turn.running else self._waits_for_now(turn))
             self._counts.tend()
@@ -258,7 +251,7 @@ class CopyRound:
         waiting: Failure | None = None
         for copy in stage_tables(
             self._context,
-            task.stage_all,
+            read.reading,
             copies,
             turn,
             self._pace,
@@ -266,7 +259,7 @@ class CopyRound:
             report=report,
             is_stopping=self._is_stopping,
         ):
-            result = self._finish(task, copy)
+            result = self._finish(read.task, copy)
             if isinstance(result, Failure) and result.remedy is Remedy.WAIT:
                 waiting = result
         return waiting

@@ -2,19 +2,27 @@
 
 A long copy has its snapshot kept by a process of its own, and what its tasks have staged is in a
 journal. So a run that was killed is followed by one that goes on with it (ADR 0029).
+
+A keeper takes about a second to start, so the first tasks read under the name that the snapshot
+has from whoever made it. Later ones read under the keeper's name. Who made the snapshot is let go
+when the keeper holds it and the first tasks have ended.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from pgsluice.copy import CopyJournal, TableCopy
+from pgsluice.copy import CopyJournal, CopyTables, Stage, TableCopy
 from pgsluice.errors import SourceUnreachable
 from pgsluice.failpoints import failpoint
-from pgsluice.snapshots import Snapshot, SnapshotFile
+from pgsluice.snapshots import Snapshot, SnapshotFile, StartedKeeper
 from pgsluice.snapshots.ranges import PORTION_BYTES
 from pgsluice.spool.layout import copy_files
 
@@ -26,9 +34,6 @@ KEPT_FROM_S = 10.0
 their slot keeps little WAL. With ``copy_rate``, small ones may last, too."""
 
 WARN_EVERY_S = 3600.0
-
-Kept = tuple[Snapshot, CopyJournal]
-"""A snapshot, under the name that its keeper gave it, and the journal of its copies."""
 
 
 class KeptCopies:
@@ -44,8 +49,9 @@ class KeptCopies:
         self._file = SnapshotFile(folder / snapshot)
         self._journal_path = folder / journal
 
-    def begun_before(self) -> Kept | None:
-        """What an earlier run has kept; None: nothing."""
+    def begun_before(self) -> tuple[Snapshot, CopyJournal] | None:
+        """What an earlier run has kept: the snapshot, under the name that its keeper gave it, and
+        the journal of its copies; None: nothing."""
         snapshot = self._file.snapshot()
         if snapshot is None:
             return None
@@ -53,26 +59,19 @@ class KeptCopies:
         journal.read()
         return snapshot, journal
 
-    def keep(self, dsn: str, snapshot: Snapshot, let_go: Callable[[], None]) -> Kept | None:
-        """Have a snapshot kept by a process of its own, and begin its journal.
+    def start_keeper(self, dsn: str, snapshot: Snapshot) -> StartedKeeper:
+        """Have a snapshot kept by a process of its own.
 
         Args:
             snapshot: which somebody else still holds.
-            let_go: ends what holds it.
-
-        Returns:
-            None: it cannot be kept.
         """
-        try:
-            kept = self._file.keep(dsn, snapshot)
-        except SourceUnreachable as error:
-            logger.warning("%s: after an interruption, the copies begin again", error.what)
-            return None
-        let_go()
-        failpoint("copy.kept")
+        return self._file.start_keeper(dsn, snapshot)
+
+    def begin_journal(self, kept: Snapshot) -> CopyJournal:
+        """Begin an empty journal of the copies under a snapshot that its keeper holds."""
         journal = CopyJournal(self._journal_path, kept)
         journal.begin()
-        return kept, journal
+        return journal
 
     def still_needed(self) -> None:
         """Have the snapshot kept for another while."""
@@ -82,6 +81,113 @@ class KeptCopies:
         """Have the keeper end, and forget what is staged."""
         self._file.release()
         self._journal_path.unlink(missing_ok=True)
+
+
+class ReadSnapshot:
+    """The snapshot that the tasks of some copies read under.
+
+    Args:
+        files: of the round.
+        task: what its tasks do, under the name that the snapshot has first.
+        copies: of the round.
+        journal: of an earlier run that has kept the snapshot; None: nobody keeps it yet.
+
+    Attributes:
+        task: what its tasks do, under the name that the snapshot has now.
+        copies: of the round.
+    """
+
+    def __init__(
+        self,
+        files: KeptCopies,
+        task: CopyTables,
+        copies: Sequence[TableCopy],
+        journal: CopyJournal | None = None,
+    ) -> None:
+        self.task = task
+        self._files = files
+        self.copies = copies
+        self._journal = journal
+        self._keeper: StartedKeeper | None = None
+        self._made: Snapshot | None = None
+        self._let_go: Callable[[], object] = bool
+        self._lock = threading.Lock()
+        self._readers = Counter[Snapshot]()
+
+    def start_keeper(self, let_go: Callable[[], None]) -> None:
+        """Have the snapshot kept as soon as a keeper has started.
+
+        Args:
+            let_go: ends who made the snapshot.
+        """
+        self._keeper = self._files.start_keeper(self.task.dsn, self.task.snapshot)
+        self._let_go = let_go
+
+    @contextmanager
+    def reading(self) -> Iterator[Stage]:
+        """A block in which a task reads under the snapshot; any thread may enter it.
+
+        Returns:
+            what the task does.
+        """
+        with self._lock:
+            task = self.task
+            self._readers[task.snapshot] += 1
+        try:
+            yield task.stage_all
+        finally:
+            with self._lock:
+                self._readers[task.snapshot] -= 1
+
+    def look(self) -> None:
+        """Take the keeper's answer, if it has come; or have it keep the snapshot for longer."""
+        if self._keeper is not None:
+            self._ask(self._keeper)
+        elif self._journal is not None:
+            self._files.still_needed()
+        with self._lock:
+            is_over = self._made is not None and not self._readers[self._made]
+        if is_over:
+            self._made = None
+            self._let_go()
+            failpoint("copy.kept")
+
+    def _ask(self, keeper: StartedKeeper) -> None:
+        try:
+            kept = keeper.answer(0)
+        except SourceUnreachable as error:
+            logger.warning("%s: after an interruption, the copies begin again", error.what)
+            self._keeper = None
+            self._files.release()
+            return
+        if kept is None:
+            return
+        self._keeper = None
+        self._journal = self._begun_journal(kept)
+        with self._lock:
+            self._made = self.task.snapshot
+            self.task = replace(self.task, snapshot=kept)
+
+    def _begun_journal(self, kept: Snapshot) -> CopyJournal:
+        """A journal with what has been staged meanwhile."""
+        journal = self._files.begin_journal(kept)
+        for copy in self.copies:
+            if not copy.work.replaces_partitions:
+                journal.plan(self.task, copy)
+                for number in copy.staged:
+                    journal.staged(copy, number)
+        return journal
+
+    def staged(self, copy: TableCopy, number: int) -> None:
+        """Write down that a portion is staged."""
+        if self._journal is not None:
+            self._journal.staged(copy, number)
+
+    def end(self) -> None:
+        """End a keeper that has not answered: nothing says what is staged under its snapshot."""
+        if self._keeper is not None:
+            self._keeper.end()
+            self._files.release()
 
 
 def are_worth_keeping(copies: Sequence[TableCopy], copy_rate: float | None) -> bool:

@@ -69,7 +69,7 @@ class HeldCopies:
     def stage_tables(
         self,
         context: Callable[[], Any],
-        stage: Any,
+        staging: Any,
         copies: Sequence[TableCopy],
         *more: Any,
         **named: Any,
@@ -79,7 +79,7 @@ class HeldCopies:
         self._note(oids)
         if oids:
             assert self._rest.wait(_LONGEST_S)
-        yield from _stage_tables(context, stage, copies, *more, **named)
+        yield from _stage_tables(context, staging, copies, *more, **named)
 
     def read_portion(
         self, dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: pa.Schema
