@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -81,6 +83,31 @@ def test_a_row_that_is_larger_than_a_block_is_one_of_its_own(session: Session) -
         assert np.shares_memory(held, block.data), "it is not copied"
         assert text.to_pylist() == [b"x" * 70000]
     assert numbers_of(blocks, 2) == list(range(1, 10))
+
+
+def low_water_mark(session: Session) -> int:
+    """How many bytes the session's socket has when it counts as readable."""
+    with socket.socket(fileno=os.dup(session.fileno())) as duplicate:
+        return duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+def test_much_is_waited_for_only_while_a_long_copy_lasts(session: Session) -> None:
+    (block,) = blocks_of(session, "SELECT 1")
+    assert numbers_of([block], 1) == [1]
+    assert low_water_mark(session) == 1
+    blocks = blocks_of(session, "SELECT generate_series(1, 1000)")
+    first, second = next(blocks), next(blocks)
+    if not session.pgconn.ssl_in_use:  # there, libpq reads what the socket carries
+        assert low_water_mark(session) > BLOCK_BYTES
+    assert numbers_of([first, second, *blocks], 1) == list(range(1, 1001))
+    assert low_water_mark(session) == 1
+    assert session.execute("SELECT 1").fetchall() == [(1,)], "a short answer is seen"
+
+
+def test_rows_that_come_slowly_and_fewer_than_are_waited_for(session: Session) -> None:
+    slow = "pg_sleep(CASE WHEN i > 50 THEN 0.02 ELSE 0 END)::text"
+    blocks = blocks_of(session, f"SELECT i, {slow} FROM generate_series(1, 60) i")
+    assert numbers_of(blocks, 2) == list(range(1, 61))
 
 
 def test_values_that_look_like_rows_and_like_the_end(session: Session) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 from collections.abc import Generator, Iterator
-from contextlib import suppress
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, Self
 
 import numpy as np
 import psycopg
@@ -36,6 +37,10 @@ BLOCK_BYTES = 8 * 1024 * 1024
 """A block has so much, or a single row: one may be as large as 1 GB."""
 _LOOK_MS = 100
 """After so long without a byte, the end is looked for where something follows it."""
+_MUCH_BYTES = 256 * 1024
+_MUCH_MS = 10
+"""Of a copy that has more than a block, so many bytes are waited for, but not longer than this. The
+server sends 8 KiB at a time, and to wake for each takes half the time of receiving them."""
 _FIRST_WITH_GSSAPI = 120000
 _IS_PLAIN = """
 SELECT NOT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()
@@ -73,13 +78,14 @@ def _is_encrypted(connection: psycopg.Connection[Any]) -> bool:
 
 
 def _blocks_of_socket(pgconn: pq.abc.PGconn, command: bytes) -> Iterator[RowBlock]:
-    stream = _SocketStream(pgconn.socket)
-    stream.send(query_message(command))
     messages, rest = CopyMessages(), np.zeros(0, np.uint8)
-    while len(rest) or not messages.is_over:
-        blocks, rest = _receive_block(stream, messages, rest)
-        while blocks:
-            yield blocks.pop()  # kept by nobody here: a row may have hundreds of megabytes
+    with _SocketStream.of(pgconn.socket) as stream:
+        stream.send(query_message(command))
+        while len(rest) or not messages.is_over:
+            blocks, rest = _receive_block(stream, messages, rest)
+            while blocks:
+                yield blocks.pop()  # kept by nobody here: a row may have hundreds of megabytes
+            stream.wait_for(_MUCH_BYTES, _MUCH_MS)
     if messages.error is not None:
         raise messages.error
 
@@ -115,11 +121,33 @@ def _receive_block(
 class _SocketStream:
     """The bytes of a session; libpq has set its socket not to block."""
 
-    def __init__(self, socket: int) -> None:
+    def __init__(self, socket: socket.socket) -> None:
         self._socket = socket
+        self._wait_ms = _LOOK_MS
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(socket, select.POLLIN)
         self._writable.register(socket, select.POLLOUT)
+
+    @classmethod
+    @contextmanager
+    def of(cls, descriptor: int) -> Iterator[Self]:
+        """Those of a session's socket, which is afterwards as it was before."""
+        with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+            stream = cls(duplicate)
+            try:
+                yield stream
+            finally:
+                stream.wait_for(1, _LOOK_MS)
+
+    def wait_for(self, least_bytes: int, wait_ms: int) -> None:
+        """Have :meth:`receive` wait for more than a byte.
+
+        Args:
+            least_bytes: where the system can wait for so many.
+            wait_ms: whatever has come is received after so long.
+        """
+        self._wait_ms = wait_ms
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least_bytes)
 
     def send(self, data: bytes) -> None:
         """Send all of this.
@@ -131,7 +159,7 @@ class _SocketStream:
             while data:
                 self._writable.poll()
                 with suppress(BlockingIOError):
-                    data = data[os.write(self._socket, data) :]
+                    data = data[self._socket.send(data) :]
         except OSError as error:
             raise _broken(error.strerror) from error
 
@@ -139,15 +167,23 @@ class _SocketStream:
         """Receive what has come, or what comes first.
 
         Returns:
-            how many bytes that is; 0: nothing came for :data:`_LOOK_MS`.
+            how many bytes that is; 0: nothing came for a while.
 
         Raises:
             psycopg.OperationalError: the connection has ended.
         """
+        received = self._receive(into)
+        if not received:
+            self._readable.poll(self._wait_ms)
+            received = self._receive(into)
+        return received
+
+    def _receive(self, into: Bytes) -> int:
+        """Receive what has come."""
         try:
-            received = os.readv(self._socket, [into.data])
+            received = self._socket.recv_into(into.data)
         except BlockingIOError:
-            return self.receive(into) if self._readable.poll(_LOOK_MS) else 0
+            return 0
         except OSError as error:
             raise _broken(error.strerror) from error
         if not received:
