@@ -503,7 +503,7 @@ class TestPowerCut:
     ) -> None:
         load(sink, row(1), row(2), row(3))
         synced.clear()
-        failpoints.arm("delta.before_commit=eio")
+        failpoints.arm("delta.before_commit=eio,delta.clean_up=eio")
         with pytest.raises(TargetUnreachable, match="failpoint"):
             apply(sink, update(2, 5), 110)
         failpoints.arm("")
@@ -596,10 +596,11 @@ class TestUpkeep:
         monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 1)
         monkeypatch.setattr("pgsluice.sinks.delta.maintenance.ORPHANS_EVERY", 1)
         load(sink, row(1), row(2), row(3))
-        failpoints.arm("delta.before_commit=eio")
+        failpoints.arm("delta.before_commit=eio,delta.clean_up=eio")
         with pytest.raises(TargetUnreachable, match="failpoint"):
             apply(sink, update(1, 5), 110)
         failpoints.arm("")
+        Path(location(sink), "_dv", "commit-1.tmp").touch()
         left = [path for path in Path(location(sink)).rglob("*.*") if path.is_file()]
         apply(sink, update(1, 5), 110)
         day_ago = time.time() - 25 * 3600

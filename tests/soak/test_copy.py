@@ -46,6 +46,28 @@ STREAMING_S = 15
 _ROWS_ASKED = min(ROWS, 2_000_000)
 _ASK_S = 3.0
 """Between two tables that are asked to be copied; every tenth time, a keeper is killed as well."""
+_ASKED = ("large", "daily", "values_of_10_kb")
+_DISTURB_S = 6.0
+"""At most this long, copies are left alone by statements."""
+_OF_COPIES = "FROM pg_stat_activity WHERE application_name LIKE 'pgsluice copy %'"
+_DISTURBANCES = (
+    f"SELECT pg_terminate_backend(pid) {_OF_COPIES}",
+    f"SELECT pg_cancel_backend(pid) {_OF_COPIES}",
+    f"SELECT pg_terminate_backend(pid) {_OF_COPIES.replace('copy %', 'snapshot of a copy')}",
+    "VACUUM FULL large",
+    "VACUUM FULL daily_1",
+    "CLUSTER values_of_10_kb USING values_of_10_kb_pkey",
+    "TRUNCATE daily_2",
+    (
+        "INSERT INTO daily SELECT i, 0, 'again' FROM generate_series({low}, {low} + 9999) i"
+        " ON CONFLICT DO NOTHING"
+    ),
+    "ALTER TABLE {t} ALTER n TYPE bigint",
+    "ALTER TABLE {t} ALTER n TYPE int",
+    "ALTER TABLE {t} ADD added int DEFAULT {low}",
+    "ALTER TABLE {t} DROP added",
+    "BEGIN; LOCK TABLE {t}; SELECT pg_sleep(2); COMMIT",
+)
 _PAUSE_S = 4.0
 """At most this long, a copy reads undisturbed between two kills; less if a range was staged, or
 fast copies would end before the last kill."""
@@ -228,16 +250,17 @@ def test_kills_during_the_first_copies(
             assert_equal(one)
         one.stop()
         total = sum(killed.values())
+        loaded = watch.loaded_alone("daily")
         row["figures"] = (
             f"{len(_TABLES)} tables, the largest of {ROWS:,} rows, {WORKERS} workers; {WRITERS}"
             f" writers, {sum(written):,} transactions; SIGKILL to "
             + ", ".join(f"{name} {count}x" for name, count in sorted(killed.items()))
             + f"; copied within {copied_s:.0f} s; {len(watch.staged)} ranges staged,"
             f" {watch.count_reads()} read; {leaves.count} partitions attached with rows,"
-            f" {len(watch.loaded)} of them loaded alone"
+            f" {len(loaded)} of them loaded alone"
         )
         assert not watch.again, f"finished tables were copied again: {watch.again}"
-        assert watch.loaded, "no partition was loaded alone"
+        assert loaded, "no partition was loaded alone"
         assert not watch.read_twice()
         assert total == KILLS + 1, f"the copies ended after {total} kills: take more rows"
         row["shown"] = (
@@ -319,7 +342,7 @@ def change_large_tables(shop: Database, dice: random.Random, ended: threading.Ev
     ends_at = time.monotonic() + SECONDS
     with shop.connect() as connection:
         while time.monotonic() < ends_at and not ended.wait(0.01):
-            table = dice.choice(["large", "daily", "values_of_10_kb", "empty"])
+            table = dice.choice([*_ASKED, "empty"])
             low = dice.randrange(_ROWS_ASKED)
             where = f"WHERE id BETWEEN {low} AND {low + 20}"
             ids = f"generate_series({low}, {low + 5}) i"
@@ -328,7 +351,22 @@ def change_large_tables(shop: Database, dice: random.Random, ended: threading.Ev
                 f"DELETE FROM {table} {where}",
                 f"INSERT INTO {table} SELECT i, 7, 'new' FROM {ids} ON CONFLICT DO NOTHING",
             )
-            connection.execute(dice.choice(statements).encode())
+            with suppress(psycopg.errors.DeadlockDetected):
+                connection.execute(dice.choice(statements).encode())
+
+
+def disturb(
+    shop: Database, dice: random.Random, done: Counter[str], ended: threading.Event
+) -> None:
+    """End sessions of copies, and rewrite, alter, truncate and lock the tables that they read."""
+    ends_at = time.monotonic() + SECONDS
+    while time.monotonic() < ends_at and not ended.wait(dice.uniform(0, _DISTURB_S)):
+        template = dice.choice(_DISTURBANCES)
+        statement = template.format(t=dice.choice(_ASKED), low=dice.randrange(_ROWS_ASKED))
+        with suppress(psycopg.Error), shop.connect() as connection:  # such as a deadlock
+            connection.execute("SET lock_timeout = '10s'")
+            connection.execute(statement.encode())
+            done[template] += 1
 
 
 @pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)
@@ -343,9 +381,10 @@ def test_copies_asked_for_under_fire(
         make_tables(shop)
         make_large_tables(shop)
         one = pipeline(shop, source="two_phase = true")
-        dice = random.Random(seed)
+        dice, disturbed = random.Random(seed), Counter[str]()
         with (
             MODES["data"].prepare(one),
+            beside(lambda ended: disturb(shop, random.Random(seed + 1), disturbed, ended)),
             beside(lambda ended: change_large_tables(shop, dice, ended)),
             beside(lambda ended: ask_for_copies(one, dice, ended)),
         ):
@@ -356,7 +395,9 @@ def test_copies_asked_for_under_fire(
         row["figures"] = (
             f"{SECONDS} s; {_ROWS_ASKED} and {_ROWS_ASKED // 2} rows, {_ROWS_ASKED // 200} of"
             f" 10 kB, and ten small tables; {fought.transactions} transactions;"
-            f" {len(fought.killed)} SIGKILLs; {copies} copies begun, {goes_on} went on after a kill"
+            f" {len(fought.killed)} SIGKILLs; {disturbed.total()} times, sessions of copies were"
+            " ended, or their tables rewritten, altered, truncated or locked;"
+            f" {copies} copies begun, {goes_on} went on after a kill"
         )
         assert not fought.wrong, fought.complaint(seed)
         row["shown"] = f"{fought.tables} tables equal row for row"

@@ -187,7 +187,7 @@ class DeltaFuzz:
         commit, or the upkeep."""
         net, position = self._net(), self._next_position()
         place, most = self.random.choice([("delta.written", 6), ("delta.sync", 15)])
-        with _failing(f"{place}=eio@{self.random.randint(1, most)}"):
+        with self._failing(f"{place}=eio@{self.random.randint(1, most)}"):
             writer = self._writer()
             applied = writer.apply(net, position)
             writer.maintain([max(0, applied.version - 3)])
@@ -195,9 +195,20 @@ class DeltaFuzz:
 
     def _crash(self, place: str) -> None:
         net, position = self._net(), self._next_position()
-        with _failing(f"{place}=eio"):
+        with self._failing(f"{place}=eio"):
             self._writer().apply(net, position)
         self._writer().apply(net, position)
+
+    @contextmanager
+    def _failing(self, failpoint: str) -> Iterator[None]:
+        """The disk fails at a place of the block, which ends there; at times it leaves its files,
+        as if it was killed."""
+        failpoints.arm(failpoint + self.random.choice(["", ",delta.clean_up=eio"]))
+        try:
+            with suppress(TargetUnreachable):
+                yield
+        finally:
+            failpoints.arm("")
 
     def _at_once(self) -> None:
         net, position = self._net(), self._next_position()
@@ -479,17 +490,6 @@ def run_tables(folder: Path, seeds: Iterable[int], steps: int) -> Counter[str]:
             done += table.done
             shutil.rmtree(folder / str(seed))
     return done
-
-
-@contextmanager
-def _failing(failpoint: str) -> Iterator[None]:
-    """The disk fails at a place of the block, which ends there."""
-    failpoints.arm(failpoint)
-    try:
-        with suppress(TargetUnreachable):
-            yield
-    finally:
-        failpoints.arm("")
 
 
 def _have_limits_soon() -> None:

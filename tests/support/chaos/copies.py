@@ -11,6 +11,7 @@ import json
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -42,14 +43,13 @@ class CopyWatch:
         staged: range -> when it was first seen to be staged, in seconds since 1970.
         finished: table -> the number of its first finished copy.
         again: tables that were copied again after that.
-        loaded: the partitions that were loaded alone, into tables that were finished.
     """
 
     one: Pipeline
     staged: dict[Range, float] = field(default_factory=dict)
     finished: dict[str, int] = field(default_factory=dict)
     again: set[str] = field(default_factory=set)
-    loaded: set[int] = field(default_factory=set)
+    _journals: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def until(self, ended: threading.Event) -> None:
         """Watch until the event."""
@@ -73,11 +73,25 @@ class CopyWatch:
         """How many ranges were read, in part or whole."""
         return sum(1 for _ in copies_in_log(self.one.database.server.log_path))
 
+    def loaded_alone(self, table: str) -> set[str]:
+        """The partitions of a table that were read under snapshots under which its first one, whose
+        name ends with 0, was not."""
+        read: defaultdict[str, set[str]] = defaultdict(set)
+        for _, (snapshot, name, _) in copies_in_log(self.one.database.server.log_path):
+            if name.startswith(f"{table}_"):
+                read[snapshot].add(name)
+        return set().union(*(names for names in read.values() if f"{table}_0" not in names))
+
     def _look_at_journals(self) -> None:
         """Each round of copies has its own."""
         names = {oid: table.name for oid, table in self._tables().items()}
         for path in (self.one.spool / "subscriptions" / "lake").glob("copies*.journal"):
-            self._look_at_journal(path, names)
+            with suppress(FileNotFoundError):
+                state = path.stat()
+                changed = state.st_mtime_ns, state.st_size
+                if names and self._journals.get(path) != changed:
+                    self._journals[path] = changed
+                    self._look_at_journal(path, names)
 
     def _look_at_journal(self, path: Path, names: Mapping[int, str]) -> None:
         now = time.time()
@@ -95,7 +109,6 @@ class CopyWatch:
 
     def _look_at_record(self) -> None:
         for table in self._tables().values():
-            self.loaded |= set(table.load_leaves)
             if table.state in _STAGED:
                 first = self.finished.setdefault(table.name, table.copy_number)
                 if table.copy_number != first:

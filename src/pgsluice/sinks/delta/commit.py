@@ -9,6 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
 from pgsluice.sinks.delta import hard_links
+from pgsluice.sinks.delta.attempt import commits
 from pgsluice.sinks.delta.deletion_vectors import FOLDER, Descriptor
 from pgsluice.sinks.delta.durability import sync, sync_added, sync_log
 from pgsluice.sinks.delta.log import after_commit, commit_path, remember
@@ -67,28 +69,34 @@ def commit(
     commit_path(snapshot.folder, version).parent.mkdir(exist_ok=True)
     sync_added(snapshot.folder, actions, snapshot.files)
     written = folder / f"commit-{uuid.uuid4()}.tmp"
-    written.write_bytes(lines.encode())
-    sync(written)
-    failpoint("delta.before_commit")
     try:
-        commit_path(snapshot.folder, version).hardlink_to(written)
-    except FileExistsError:
-        raise Overtaken(f"another commit made version {version} of {snapshot.folder}") from None
-    except OSError as error:
-        if error.errno not in hard_links.REFUSALS:
-            raise
-        raise TableError(
-            f"{snapshot.folder} cannot have a Delta table: {hard_links.WHY}",
-            hint="choose a path on another file system",
-            location=str(snapshot.folder),
-        ) from error
+        written.write_bytes(lines.encode())
+        sync(written)
+        failpoint("delta.before_commit")
+        commits()
+        _make_version(snapshot.folder, version, written)
     finally:
-        written.unlink()
+        written.unlink(missing_ok=True)
     failpoint("delta.after_commit")
     sync_log(snapshot.folder, version)
     made = after_commit(snapshot, everything)
     remember(made)
     return made
+
+
+def _make_version(folder: Path, version: int, written: Path) -> None:
+    try:
+        commit_path(folder, version).hardlink_to(written)
+    except FileExistsError:
+        raise Overtaken(f"another commit made version {version} of {folder}") from None
+    except OSError as error:
+        if error.errno not in hard_links.REFUSALS:
+            raise
+        raise TableError(
+            f"{folder} cannot have a Delta table: {hard_links.WHY}",
+            hint="choose a path on another file system",
+            location=str(folder),
+        ) from error
 
 
 def _as_json(action: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ from pyroaring import BitMap
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
+from pgsluice.sinks.delta.attempt import writes
 
 FOLDER = "_dv"
 """Where our vectors lie, inside of the table's folder."""
@@ -151,7 +152,9 @@ def write_vectors(folder: Path, vectors: Sequence[BitMap]) -> tuple[list[Descrip
         data += struct.pack(">i", len(encoded)) + encoded
         data += struct.pack(">I", zlib.crc32(encoded))
     (folder / FOLDER).mkdir(exist_ok=True)
-    (folder / FOLDER / _file_name(name)).write_bytes(data)
+    path = folder / FOLDER / _file_name(name)
+    writes(path.unlink)
+    path.write_bytes(data)
     failpoint("delta.written")
     return descriptors, len(data)
 

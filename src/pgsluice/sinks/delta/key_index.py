@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,9 +20,11 @@ import pyarrow as pa
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.key_entries import Hits, Wanted
+from pgsluice.sinks.delta.maintenance import ORPHAN_AGE
 from pgsluice.sinks.delta.sidecars import (
     FORMAT,
     ROWS_IN_A_RUN,
+    TEMPORARY,
     OpenSidecars,
     Sidecar,
     write_sidecar,
@@ -87,12 +91,18 @@ class KeyIndex:
         write_sidecar(self._path(name), [self._in_types(keys)])
 
     def forget(self, live: Iterable[str]) -> None:
-        """Delete the sidecars of files that are not live any more."""
+        """Delete the sidecars of files that are not live any more, and what killed processes
+        have left."""
         kept = {self._path(name) for name in live}
         for path in self._folder.glob("*.keys"):
             if path not in kept:
                 _OPENED.drop(path)
                 path.unlink(missing_ok=True)
+        oldest = time.time() - ORPHAN_AGE.total_seconds()
+        for path in self._folder.glob(f"*{TEMPORARY}"):  # a process was killed that wrote it
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
 
     def _path(self, name: str) -> Path:
         return _sidecar_path(self._folder, name)

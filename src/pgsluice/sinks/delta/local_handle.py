@@ -28,6 +28,7 @@ from pgsluice.sinks.contract import (
     TargetTable,
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
+from pgsluice.sinks.delta.attempt import attempt
 from pgsluice.sinks.delta.commit import added, commit, removed
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.copied_rows import CopiedRows
@@ -132,9 +133,11 @@ class LocalHandle:
     def target_types(self, schema: pa.Schema) -> pa.Schema:
         return columns.as_delta(schema, self._table.title)
 
+    @attempt()
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
         return self.commit_load([self.stage_load(rows)], position)
 
+    @attempt()
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
         """Write files that no version refers to, and what finds the rows of their keys: the first
         batch after the copy does not have to wait for it."""
@@ -161,6 +164,7 @@ class LocalHandle:
         is_large = sum(part.bytes_written for part in staged) >= LARGE_BYTES
         return "on_read" if self._table.key and is_large else "on_write"
 
+    @attempt()
     def alter(
         self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
     ) -> Applied:
@@ -181,6 +185,7 @@ class LocalHandle:
         part = staging.stage(self._uri, schema, copied, None)
         return replace(self._replace(schema, [part], position, "REPLACE COLUMNS"), rows_inserted=0)
 
+    @attempt()
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
         if self.version < 0:
             return self._create(changes, position)
@@ -212,6 +217,7 @@ class LocalHandle:
     def can_stage_changes(self) -> bool:
         return True
 
+    @attempt()
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
         refuse_unknown_rules(self._snapshot, self._table.title)
         return stage_changes(
@@ -223,6 +229,7 @@ class LocalHandle:
             keeps_vectors=self._is_merged_on_read,
         )
 
+    @attempt()
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         refuse_unknown_rules(self._snapshot, self._table.title)
         keeps_vectors = self._is_merged_on_read
@@ -233,6 +240,7 @@ class LocalHandle:
         self._bytes_written = applied.bytes_written
         return applied
 
+    @attempt()
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         before = self.version
         if before < 0:

@@ -31,6 +31,8 @@ from pgsluice.failpoints import failpoint
 from pgsluice.sinks.delta.key_entries import KeyEntries
 
 FORMAT = "3"
+TEMPORARY = ".tmp"
+"""The suffix of a sidecar that is being written."""
 ROWS_IN_A_RUN = 2**20
 """At most so many rows of a data file are one run."""
 RESIDENT_BYTES = 128 * 2**20
@@ -109,11 +111,14 @@ def write_sidecar(path: Path, keys: Iterable[pa.Table]) -> None:
     """
     with naming(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        written = path.parent / f"{uuid.uuid4()}.tmp"
-        with written.open("w+b") as file:
-            _write_runs(file, keys)
-            file.write(_checksum(file, file.tell()))
-        written.replace(path)
+        written = path.parent / f"{uuid.uuid4()}{TEMPORARY}"
+        try:
+            with written.open("w+b") as file:
+                _write_runs(file, keys)
+                file.write(_checksum(file, file.tell()))
+            written.replace(path)
+        finally:
+            written.unlink(missing_ok=True)
     failpoint("delta.written")
 
 

@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import StagedRows
+from pgsluice.sinks.delta.attempt import attempt, writes
 from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.log import local_folder
 from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
@@ -57,7 +59,8 @@ def stage(
         uri: the table's folder; it need not exist.
         schema: the rows' columns, in Delta's types.
     """
-    added = write_files(_folder(uri, storage_options), schema, rows)
+    with attempt():
+        added = write_files(_folder(uri, storage_options), schema, rows)
     return StagedRows(
         rows=rows.rows,
         bytes_written=sum(file["size"] for file in added),
@@ -169,6 +172,7 @@ def _write_file(
     row_bytes = _bytes_of_one_row(following[0])
     codec = "snappy" if row_bytes < _UNCOMPRESSED_BYTES else "none"
     path = f"part-{uuid.uuid4()}.{codec}.parquet"
+    writes(partial(files.delete_file, path))
     statistics = _Statistics(schema)
     with (
         files.open_output_stream(path) as stream,
