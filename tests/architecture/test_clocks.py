@@ -30,6 +30,7 @@ ALLOWED = {
     "sinks/delta/commit.py": "times in the table's log",
     "sinks/delta/features.py": "times in the table's log",
     "sinks/delta/staging.py": "times in the table's log",
+    "sinks/delta/key_index.py": "the age of files, which has that clock",
     "sinks/delta/upkeep.py": "the age of files and of versions, which the log has by that clock",
     "spark/spool_stream.py": "the lag in seconds",
     "spool/copy_status.py": "the age of a file that another process has written",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.databases import Database, MakeDatabase
+from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.cli.app import run_command
@@ -182,6 +183,29 @@ def test_a_disk_that_is_really_full(
     small_disk(one.spool, "64m")
     one.once()
     one.assert_equal("t")
+
+
+def test_a_copy_that_did_not_fit_leaves_its_room(
+    shop: Database,
+    pipeline: MakePipeline,
+    capfd: pytest.CaptureFixture[str],
+    small_disk: Callable[[Path, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is begun again, and needs all of its room."""
+    use_local_spark(monkeypatch)
+    monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 500_000)
+    shop.execute(
+        "CREATE TABLE large (id int PRIMARY KEY, v text)",
+        "INSERT INTO large SELECT i, md5(i::text) FROM generate_series(1, 60000) i",
+    )
+    one = pipeline(shop)
+    small_disk(one.lake, "2m")
+    refused(one, capfd, 1, r"public\.large: no room is left on the disk of .*/lake/public/large")
+    assert not [*one.lake.glob("*/large/*")]
+    small_disk(one.lake, "4m")
+    one.once()
+    one.assert_equal("t", "large")
 
 
 def test_what_parks_a_table_is_said_once_with_what_to_do(

@@ -93,6 +93,17 @@ def test_a_failed_copy_leaves_no_files(sink: DeltaSink) -> None:
     assert files_of(sink) == before
 
 
+def test_discarded_rows_leave_no_files(sink: DeltaSink) -> None:
+    load(sink)
+    before = files_of(sink)
+    writer = writer_of(sink, copy=2)
+    staged = [writer.stage_load(batches(row(number)), Lsn(200)) for number in range(3)]
+    assert len(files_of(sink)) == len(before) + 3
+    writer.discard_load(staged)
+    assert files_of(sink) == before
+    writer.discard_load(staged)
+
+
 def test_rows_that_end_in_an_error_leave_no_files(sink: DeltaSink) -> None:
     load(sink)
     before = files_of(sink)

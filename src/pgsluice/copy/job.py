@@ -155,6 +155,15 @@ class CopyTables:
             applied = writer.commit_load(staged, self.snapshot.position)
         return CopyResult(sum(part.rows for part in staged), applied.version, applied.copy_number)
 
+    def discard(self, work: CopyWork, staged: Sequence[StagedRows]) -> None:
+        """Delete staged portions of which no commit was begun, and none will be.
+
+        Raises:
+            Exception: as :meth:`stage`.
+        """
+        if not work.replaces_partitions:  # else they are changes
+            self._writer(work, self._table(work)).discard_load(staged)
+
     def can_stage(self, work: CopyWork) -> bool:
         """Whether several tasks may share the table; else one task has to load all of it.
 

@@ -49,6 +49,7 @@ class TableCopy:
         failure: of a portion; the others are not read any more.
         locked: why portions are put aside; None: they are not.
         interruptions: how often a portion was tried again.
+        is_offered: a commit of what is staged was begun, and perhaps made.
     """
 
     work: CopyWork
@@ -57,6 +58,7 @@ class TableCopy:
     failure: Failure | None = None
     locked: Failure | None = None
     interruptions: int = 0
+    is_offered: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -282,6 +284,8 @@ class _Tasks:
                 if copy.failure is None:
                     self._take(copy, number, result)
                     yield copy, number
+                elif isinstance(result, StagedRows):
+                    copy.staged[number] = result
 
     def _take(self, copy: TableCopy, number: int, result: StagedRows | Failure) -> None:
         """Take a portion's result: it is staged, is tried again, or its table has failed."""

@@ -325,6 +325,14 @@ class StagingHandle(Protocol):
 
 
 @runtime_checkable
+class DiscardingHandle(Protocol):
+    """What a handle adds when its sink can delete staged rows that nobody commits."""
+
+    def discard_load(self, staged: Sequence[StagedRows]) -> None:
+        """Delete what was staged. No commit of it was begun, and none will be."""
+
+
+@runtime_checkable
 class ChangesStagingHandle(Protocol):
     """What a handle adds when tasks can share the changes of one batch, and one commit takes them.
 

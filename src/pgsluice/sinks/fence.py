@@ -31,6 +31,7 @@ from pgsluice.sinks.contract import (
     Applied,
     ChangesStagingHandle,
     CommitMarker,
+    DiscardingHandle,
     KeyReadingHandle,
     Overtaken,
     ReadingHandle,
@@ -216,6 +217,16 @@ class TableWriter:
             return self._opened.write(lambda handle: _commit_load(handle, staged, position))
 
         return self._until_first(attempt)
+
+    def discard_load(self, staged: Sequence[StagedRows]) -> None:
+        """Delete staged rows that nobody commits, if the sink can.
+
+        Args:
+            staged: of which no commit was begun, and none will be.
+        """
+        handle = self._opened.handle
+        if isinstance(handle, DiscardingHandle):
+            handle.discard_load(staged)
 
     def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch] | None:
         """Some columns of all rows of the table; None if there is none, or its sink cannot read it.

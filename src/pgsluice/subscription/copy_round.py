@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
@@ -195,7 +196,10 @@ class CopyRound:
         read = ReadSnapshot(self._kept, task, copies)
         if are_worth_keeping(copies, self._subscription.copy_rate):
             read.start_keeper(let_go)
-        return self._stage(read)
+        waiting = self._stage(read)
+        if not self._is_stopping():
+            self._discard(read)
+        return waiting
 
     def _task(self, snapshot: Snapshot) -> CopyTables:
         return CopyTables(
@@ -335,6 +339,7 @@ class CopyRound:
                 return None
             result: CopyResult | Failure | None = copy.failure
             if result is None:
+                copy.is_offered = True
                 staged = [part for _, part in sorted(copy.staged.items())]
                 result = attempt(lambda parts: task.commit(work, parts), staged)
             failpoint("copy.committed")
@@ -358,6 +363,17 @@ class CopyRound:
             self._counts.given_up([copy])
         self._tables.raise_failure()
         return result
+
+    def _discard(self, read: ReadSnapshot) -> None:
+        """Delete what is staged of tables whose copies were not finished: they begin again, and
+        would need as much room once more.
+
+        Nobody goes on with it: there is no journal any more. What an earlier run has staged is left
+        alone, since that run may have committed it.
+        """
+        for copy in read.copies:
+            if copy.staged and not copy.is_offered:
+                attempt(partial(read.task.discard, copy.work), [*copy.staged.values()])
 
     def _waits_for(self, work: CopyWork) -> bool:
         """Whether a table still waits for this very copy.

@@ -88,6 +88,14 @@ class StagingContract(SinkTests):
         self.writer(sink, copy=3).commit_load(parts, Lsn(150))
         assert self.rows(sink) == [row(3)]
 
+    def test_others_than_the_discarded_rows_are_committed(self, sink: Sink) -> None:
+        discarded, *parts = self.staged(sink, [row(1)], [row(2)])
+        if not self.writer(sink).can_stage():
+            pytest.skip("this sink loads a copy in its task")
+        self.writer(sink).discard_load([discarded])
+        self.writer(sink).commit_load(parts, Lsn(100))
+        assert self.rows(sink) == [row(2)]
+
     def test_two_drivers_that_commit_at_once_are_one(self, sink: Sink) -> None:
         parts = self.staged(sink, [row(1)])
         writers = [self.writer(sink), self.writer(sink)]

@@ -124,6 +124,9 @@ class DeltaHandle:
         self._commit_staged(self.target_types(self._table.schema), staged, position)
         return self._replaced(sum(part.rows for part in staged))
 
+    def discard_load(self, staged: Sequence[StagedRows]) -> None:
+        staging.discard(self._uri, staged, self._storage_options)
+
     def target_types(self, schema: pa.Schema) -> pa.Schema:
         return columns.as_delta(schema, self._table.title)
 

@@ -154,6 +154,9 @@ class LocalHandle:
         self._way = self._way_with(staged)
         return self._replace(self.target_types(self._table.schema), staged, position, "WRITE")
 
+    def discard_load(self, staged: Sequence[StagedRows]) -> None:
+        staging.discard(self._uri, staged, None)
+
     def _way_with(self, staged: Sequence[StagedRows]) -> Merge:
         """How changes get into the table if a copy has (at least) these rows.
 

@@ -1,8 +1,8 @@
 """Rows of a copy as Parquet files that no version of the table refers to yet.
 
-Tasks write files into the table's folder; one commit in the driver adds them all. A file that
-is never committed is an orphan: maintenance deletes those older than a day, and a table that
-is being copied is not maintained.
+Tasks write files into the table's folder; one commit in the driver adds them all. The files of a
+copy that fails are deleted. Where nobody could, because a process was killed, maintenance deletes
+them after a day, but not while the table is being copied.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -66,6 +67,17 @@ def stage(
         bytes_written=sum(file["size"] for file in added),
         payload=json.dumps(added).encode(),
     )
+
+
+def discard(
+    uri: str, staged: Sequence[StagedRows], storage_options: Mapping[str, str] | None
+) -> None:
+    """Delete staged files that nobody commits, as far as that is possible now."""
+    folder = _folder(uri, storage_options)
+    for part in staged:
+        for file in json.loads(part.payload or "[]"):
+            with suppress(OSError):
+                folder.delete_file(file["path"])
 
 
 def _folder(uri: str, storage_options: Mapping[str, str] | None) -> pyarrow.fs.FileSystem:
