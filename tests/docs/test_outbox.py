@@ -27,11 +27,11 @@ def script(shop: Database, folder: Path) -> str:
     ours = {
         'dsn="postgresql://app@db/shop"': f"dsn={url!r}",
         'slot="outbox"': f"slot={shop.name!r}, publication_names={shop.name!r}",
-        'spool="spool"': f"spool={str(folder / 'spool')!r}",
+        'spool="outbox/spool"': f"spool={str(folder / 'spool')!r}",
         '_deltatable("events")': f"_deltatable({str(folder / 'events')!r})",
         'DeltaTable("events")': f"DeltaTable({str(folder / 'events')!r})",
         '"events", batch': f"{str(folder / 'events')!r}, batch",
-        '"checkpointLocation", "checkpoint"': (
+        '"checkpointLocation", "outbox/checkpoint"': (
             f"'checkpointLocation', {str(folder / 'checkpoint')!r}"
         ),
     }
