@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.support.capturing import await_that, running
+from tests.support.capturing import await_that, confirmed, running
 from tests.support.children import CHILDREN
 from tests.support.databases import Database
 from tests.support.spool_changes import changes, inserted
@@ -436,7 +436,9 @@ def fills(config: Config, xid: int, why: str) -> bool:
     health = read_health(config.spool.path)
     if health is None or health.phase is not CapturePhase.WAITING:
         return False
-    return f"MiB are transaction {xid}, which {why}" in (health.message or "")
+    said = health.message or ""
+    assert said.startswith("the spool is at its size limit; nothing more is acknowledged. ")
+    return f"MiB are transaction {xid}, which {why}" in said
 
 
 def xid_of(connection: psycopg.Connection) -> int:
@@ -477,6 +479,33 @@ def test_a_spool_that_is_full_of_an_open_transaction_has_room_after_its_rollback
         assert health is not None
         assert (health.phase, health.message) == (CapturePhase.STREAMING, None)
     assert not list(config.spool.path.glob("parts/*/*"))
+
+
+def test_a_disk_that_others_fill_is_said_to_be_full_and_then_capture_goes_on(
+    db, configure, small_disk
+):
+    """Without a limit of the spool, its disk is one, before the last byte of it is written."""
+    config = configure(64 * 1024)
+    small_disk(config.spool.path, "8m")
+    once(config)
+    others = config.spool.path / "of another program"
+
+    def says(phase: CapturePhase, message: str | None) -> bool:
+        health = read_health(config.spool.path)
+        return health is not None and (health.phase, health.message) == (phase, message)
+
+    with running(config):
+        db.execute(rows(1, 3))
+        await_that(lambda: inserted(config.spool.path) == [1, 2, 3])
+        others.write_bytes(bytes(15 * 2**19))
+        full = "the spool's disk is 90 % full; nothing more is acknowledged"
+        await_that(lambda: says(CapturePhase.WAITING, full))
+        acknowledged = confirmed(db)
+        db.execute(rows(4, 6))
+        assert confirmed(db) == acknowledged
+        others.unlink()
+        await_that(lambda: inserted(config.spool.path)[-3:] == [4, 5, 6])
+        await_that(lambda: says(CapturePhase.STREAMING, None))
 
 
 @pytest.mark.pg(">= 15")  # two_phase

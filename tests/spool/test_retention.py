@@ -19,7 +19,7 @@ from pgsluice.spool import (
     TableState,
 )
 from pgsluice.spool.layout import record_path
-from pgsluice.spool.retention import Retention, RetentionPolicy, limit_words, used_share
+from pgsluice.spool.retention import Retention, RetentionPolicy, used_share
 
 NO_LIMIT = 2**60
 
@@ -244,11 +244,6 @@ def test_a_full_spool_stays_full_until_it_is_clearly_below_the_limit(writer):
     assert retention.step().is_full
     RecordStore.create(writer.spool.path, record("a", 11000))
     assert not retention.step().is_full
-
-
-def test_a_full_disk_is_not_called_a_limit_of_the_spool():
-    assert limit_words(None) == ("the spool's disk is 90 % full", "make room on the disk")
-    assert limit_words(2**30) == ("the spool is at its size limit", "raise spool.max_bytes")
 
 
 def test_the_disk_is_as_full_as_df_says(tmp_path):
