@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from pgsluice.preflight.findings import Finding, Level
 from pgsluice.preflight.gather_local import file_system_of, folder_problem
 from pgsluice.preflight.local import (
     check_capture,
+    check_copy_cores,
     check_environment,
     check_failing_tables,
     check_incomplete_targets,
@@ -531,6 +533,36 @@ def test_settings_of_sinks_that_have_no_effect() -> None:
     assert finding.level is Level.WARNING
     assert finding.what.startswith('subscription "lake": engine = "spark" has no effect')
     assert not list(check_sinks(replace(_LOCAL, config=_configured(sink % '"native"'))))
+
+
+@pytest.mark.parametrize(
+    ("master", "copy_cores", "cores"),
+    [
+        ("local[2]", 2, 2),
+        ("local[4,3]", 9, 4),
+        ("local", 2, 1),
+        ("local[2]", 1, None),
+        ("local[4]", 3, None),
+        ("local", 1, None),
+        ("local[*]", 1 + (os.cpu_count() or 1), os.cpu_count()),
+        ("k8s://cluster", 64, None),
+    ],
+)
+def test_copies_that_leave_the_stream_no_core(
+    master: str, copy_cores: int, cores: int | None
+) -> None:
+    subscription = f'name = "lake"\nsink = {{ type = "delta", path = "l/{{table}}" }}\n'
+    text = f"[[subscription]]\n{subscription}copy_cores = {copy_cores}\n"
+    config = _configured(text).model_copy(update={"spark": {"spark.master": master}})
+    said = [finding.what for finding in check_copy_cores(replace(_LOCAL, config=config))]
+    assert said == (
+        []
+        if cores is None
+        else [
+            f'subscription "lake": copy_cores = {copy_cores} lets copies take all {cores} cores of '
+            "Spark: changes then wait some seconds for a copy's task to end"
+        ]
+    )
 
 
 def test_targets_that_do_not_get_everything() -> None:

@@ -9,6 +9,7 @@ from pgsluice.monitor.wording import format_bytes
 from pgsluice.preflight.facts import LocalFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.spark.java import JAVA_HINT, java_problem
+from pgsluice.subscription.options import too_many_copy_cores
 
 _OLDEST_SPARK = (4, 2)
 _LOW_DISK_BYTES = 2**30
@@ -124,6 +125,15 @@ def check_sinks(facts: LocalFacts) -> Iterator[Finding]:
         for sentence in subscription.sink.without_effect():
             what = f'subscription "{subscription.name}": {sentence}'
             yield warning("sink", what, "take it from the configuration")
+
+
+def check_copy_cores(facts: LocalFacts) -> Iterator[Finding]:
+    """Whether copies leave the stream a core."""
+    for subscription in facts.config.subscriptions:
+        sentence = too_many_copy_cores(facts.config, subscription)
+        if sentence is not None:
+            what = f'subscription "{subscription.name}": {sentence}'
+            yield warning("copies", what, 'set it lower, or give Spark more ("spark.master")')
 
 
 def check_incomplete_targets(facts: LocalFacts) -> Iterator[Finding]:

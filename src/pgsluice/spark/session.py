@@ -220,6 +220,18 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def local_cores(master: str) -> int | None:
+    """How many tasks a session on this machine runs at once; None: it is on a cluster.
+
+    Args:
+        master: as ``local``, ``local[4]`` or ``local[*,3]``.
+    """
+    if not is_local(master):
+        return None
+    threads = master.removeprefix("local").strip("[]").partition(",")[0] or "1"
+    return int(threads) if threads.isdecimal() else os.cpu_count()
+
+
 def _with_attempts(master: str) -> str:
     """``local[n]`` as ``local[n,attempts]``: otherwise a local master never retries a task."""
     if master == "local":

@@ -48,7 +48,7 @@ from pgsluice.subscription.batch_results import BatchResults
 from pgsluice.subscription.batch_work import apply_works
 from pgsluice.subscription.cadence import kept_versions
 from pgsluice.subscription.looks import CatalogLooks
-from pgsluice.subscription.options import sink_options, table_options
+from pgsluice.subscription.options import sink_options, table_options, too_many_copy_cores
 from pgsluice.subscription.planning import Outcome, TableWork, plan_alterations, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.query import SubscriptionQuery
@@ -125,7 +125,8 @@ class SubscriptionDriver:
         self._logged: str | None = None
         # What a run left that was killed: it may be as large as a transaction.
         shutil.rmtree(self._staging, ignore_errors=True)
-        for sentence in subscription.sink.without_effect():
+        notices = *subscription.sink.without_effect(), too_many_copy_cores(config, subscription)
+        for sentence in filter(None, notices):
             logger.warning("%s: %s", subscription.name, sentence)
 
     def reread_publications(self, config: Config) -> Callable[[], None]:

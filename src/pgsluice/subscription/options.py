@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pgsluice.config import SubscriptionConfig
+from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.sinks.target import TableOptions
+from pgsluice.spark.session import local_cores, merged_settings
 from pgsluice.spool import TargetName
 from pgsluice.types import TypeOptions
 
@@ -37,3 +38,19 @@ def sink_options(subscription: SubscriptionConfig) -> dict[str, Any]:
         "foreign_writes": subscription.foreign_writes,
         "cut_retention_s": subscription.cut_retention_s,
     }
+
+
+def too_many_copy_cores(config: Config, subscription: SubscriptionConfig) -> str | None:
+    """That copies may take all of Spark's cores, in a sentence; None: a core is left, or the
+    number of cores is not known, as on a cluster.
+
+    It is a notice: the stream then waits for a copy's task to end, which takes seconds.
+    """
+    cores = local_cores(merged_settings(config.spark)["spark.master"])
+    copies = subscription.copy_cores
+    if cores is None or copies is None or copies <= max(1, cores - 1):
+        return None
+    return (
+        f"copy_cores = {copies} lets copies take all {cores} cores of Spark: changes then wait "
+        "some seconds for a copy's task to end"
+    )
