@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 _INDENT = "  "
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -57,8 +57,16 @@ class _ShownFormatter(logging.Formatter):
         return shown_lines(super().format(record))
 
 
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Prints on what is stderr at the moment: a live view puts lines above what it draws."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def log_to_stderr() -> None:
     """Print what this process logs, from warnings on, on stderr: called once by a program."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StderrHandler()
     handler.setFormatter(_ShownFormatter())
     logging.getLogger().addHandler(handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 from collections.abc import Callable
 
@@ -23,6 +24,8 @@ from pgsluice.events import (
 )
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.live import LiveView
+from pgsluice.processes import Part, say_it_ended
+from pgsluice.shown import log_to_stderr
 
 _AT = Lsn.parse("0/1A0")
 
@@ -198,13 +201,44 @@ def test_the_display_on_a_terminal() -> None:
     assert "1,234" in text
     assert "parked" in text
     assert "public.odd: why" in text
-    assert "copy public.big" in text
-    assert re.search(r"copies of lake, 2 of 3 tables .* 3 of 4 ranges", text)
+    assert re.search(r"public\.big .* 1 of 4 ranges", text)
+    assert re.search(r"lake: 2 of 3 tables .* 3 of 4 ranges", text)
     assert re.search(r"public\.again +copying ", text), "it was ready before"
     assert re.search(r"public\.big +copying ", text)
-    assert "copies of pond" not in text
-    assert "copy public.done" not in text, "a bar goes when the copy has ended"
+    assert "pond" not in text
+    assert not re.search(r"public\.done .* ranges", text), "a bar goes when the copy has ended"
     assert re.search(r"public\.done +7 ", text), "and the rows that it copied are shown"
+
+
+@pytest.mark.parametrize("width", [120, 100, 80, 60, 40])
+def test_each_copy_and_each_table_has_one_line(width: int) -> None:
+    """With the largest figures that are likely; what matters least is left out."""
+    name = "orders_with_a_name_that_is_too_long_for_most"
+    large = CopyAmount(10, 450, 12_345_678, 300 << 30, 4500 << 30, 123_456, 142 << 20)
+    at = Lsn.parse("1A/D0E1A0F8")
+    text = _drawn(
+        CopyProgress("lake", "public", name, large),
+        CopiesProgress("lake", 17, 200, large),
+        TableStateChanged("lake", "public", "t", "r", incomplete=("no deletes",)),
+        TableApplied("lake", "public", "t", at, 12_345_678, 75.5),
+        BatchFinished("lake", at, 12_345_678, 75.5, 1, 300 << 20, 75.5),
+        width=width,
+    )
+    begins = (
+        "  public.t: no deletes",
+        "lake: 17 of ",
+        "  public.",
+        "table ",
+        "lake ",
+        "  public.",
+        "  public.t ",
+    )
+    lines = text.splitlines()
+    for line, begin in zip(lines, begins, strict=True):
+        assert line.startswith(begin)
+        assert len(line.rstrip()) <= width
+    assert ("about 8 h 24 min left" in lines[1]) == (width >= 60)
+    assert ("300.0 GiB of 4.4 TiB" in lines[1]) == (width >= 80)
 
 
 def test_what_a_run_does_at_its_start_is_shown_until_it_is_done(lines: Lines) -> None:
@@ -232,12 +266,35 @@ def test_many_problems_are_counted() -> None:
     assert re.search(r"… and \d\d parked", text)
 
 
-def _drawn(*events: MetricsEvent, height: int = 50) -> str:
-    """What a terminal of this height shows after the events."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=height)
+def _drawn(*events: MetricsEvent, height: int = 50, width: int = 100) -> str:
+    """What a terminal of this size shows after the events."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height)
     with LiveView(console) as view:
         for event in events:
             view(event)
         file = io.StringIO()
-        Console(file=file, width=100).print(view.render())
+        Console(file=file, width=width).print(view.render())
     return file.getvalue()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False], ids=["a terminal", "a file"])
+def test_what_is_logged_is_a_line_above_the_picture(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    """Where stderr is a file, it gets the line."""
+    stderr, drawn = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setattr("sys.stderr", stderr)
+    root = logging.getLogger()
+    before = root.handlers[:]
+    log_to_stderr()
+    try:
+        with LiveView(Console(file=drawn, force_terminal=True, width=80)) as view:
+            view(_batch(1))
+            say_it_ended(Part.CAPTURE, 12, -9)
+    finally:
+        root.handlers[:] = before
+    line = "capture (process 12) has ended by SIGKILL: it is started again\n"
+    gets_it, other = (drawn, stderr) if is_terminal else (stderr, drawn)
+    assert line in gets_it.getvalue()
+    assert line not in other.getvalue()

@@ -82,7 +82,10 @@ class Shop:
 
 
 def test_a_copy_is_disturbed(
-    database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     source = database()
     source.execute(
@@ -101,7 +104,7 @@ def test_a_copy_is_disturbed(
     with held_copies(has_lock=False) as held, one.live():
         shop = Shop(source, one, held)
         limits_end_no_session_that_a_copy_needs(shop)
-        a_lost_keeper_costs_what_is_not_finished(shop)
+        a_lost_keeper_costs_what_is_not_finished(shop, caplog)
         only_the_copy_waits_for_a_transaction(shop)
         one.wait_applied()
         one.assert_equal("big", "small")
@@ -118,7 +121,7 @@ def limits_end_no_session_that_a_copy_needs(shop: Shop) -> None:
     assert one.table("small").copy_number == 1
 
 
-def a_lost_keeper_costs_what_is_not_finished(shop: Shop) -> None:
+def a_lost_keeper_costs_what_is_not_finished(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     one = shop.one
     for number, how in enumerate(("its process", "its session"), 1):
         with shop.copying("big"):
@@ -133,6 +136,8 @@ def a_lost_keeper_costs_what_is_not_finished(shop: Shop) -> None:
                 )
             shop.database.execute("UPDATE big SET note = 'later' WHERE id < 9")
         assert one.table("big").copy_number == 2 + 2 * number, how
+        ended = f"the keeper of the snapshot of copies (process {keeper.pid}) has ended"
+        assert (ended in caplog.text) == (how == "its process")
         assert one.table("small").copy_number == 1
         shop.others_go_on()
 

@@ -76,6 +76,8 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
         os.kill(health.pid, signal.SIGKILL)
         shop.execute("INSERT INTO small VALUES (2)")
         one.wait_until(lambda: holds("quick", "small", 1, 2))
+        ended = f"capture (process {health.pid}) has ended by SIGKILL: it is started again"
+        assert ended in one.log()
         # Requests and the configuration of other subscriptions are taken up.
         ((oid, copied),) = one.record("quick").tables.items()
         request = request_copy(one.spool / "subscriptions" / "quick", oid)

@@ -551,18 +551,15 @@ def test_settings_of_sinks_that_have_no_effect() -> None:
 def test_copies_that_leave_the_stream_no_core(
     master: str, copy_cores: int, cores: int | None
 ) -> None:
-    subscription = f'name = "lake"\nsink = {{ type = "delta", path = "l/{{table}}" }}\n'
+    subscription = 'name = "lake"\nsink = { type = "delta", path = "l/{table}" }\n'
     text = f"[[subscription]]\n{subscription}copy_cores = {copy_cores}\n"
     config = _configured(text).model_copy(update={"spark": {"spark.master": master}})
     said = [finding.what for finding in check_copy_cores(replace(_LOCAL, config=config))]
-    assert said == (
-        []
-        if cores is None
-        else [
-            f'subscription "lake": copy_cores = {copy_cores} lets copies take all {cores} cores of '
-            "Spark: changes then wait some seconds for a copy's task to end"
-        ]
+    sentence = (
+        f'subscription "lake": copy_cores = {copy_cores} lets copies take all {cores} cores of '
+        "Spark: changes then wait some seconds for a copy's task to end"
     )
+    assert said == ([] if cores is None else [sentence])
 
 
 def test_targets_that_do_not_get_everything() -> None:

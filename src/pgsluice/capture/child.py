@@ -25,6 +25,7 @@ from pgsluice.capture.process import run_capture
 from pgsluice.config import Config
 from pgsluice.ending import limit_the_end
 from pgsluice.errors import PgsluiceError
+from pgsluice.processes import Part, has_ended, say_it_ended
 from pgsluice.shown import log_to_stderr
 
 _ONCE_S = 30.0
@@ -78,7 +79,7 @@ class CaptureProcess:
         return read_health(self._config.spool.path)
 
     def check(self) -> bool:
-        """See whether the child works; start it again if it was killed or asked to end.
+        """See whether the child works; start it again, and say so, if another one ended it.
 
         Returns:
             whether it works, or will again; false after the clean end of ``once``.
@@ -99,6 +100,7 @@ class CaptureProcess:
             if code > 0:
                 self._error = self._error or self._ended_by(code)
                 raise self._error
+            say_it_ended(Part.CAPTURE, self._process.pid, code)
             if time.monotonic() - self._started_at > 60:
                 self._restarts = 0
             self._discard()
@@ -142,7 +144,10 @@ class CaptureProcess:
                 facts = json.loads(line)
                 if isinstance(facts, dict) and "kind" in facts:
                     return error_of(facts)
-        return PgsluiceError(f"capture ended with exit code {code}")
+        return PgsluiceError(
+            has_ended(Part.CAPTURE, self._process.pid, code),
+            hint="start again: nothing is lost. What it printed says why it ended",
+        )
 
     def close(self) -> None:
         """End the child cleanly; by force when it takes too long."""

@@ -16,6 +16,7 @@ import pgsluice.errors
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
+from pgsluice.processes import is_running
 from pgsluice.spool.layout import CAPTURE_HEALTH
 
 
@@ -50,13 +51,7 @@ class CaptureHealth:
 
     def is_alive(self) -> bool:
         """Whether its process exists on this machine."""
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
+        return is_running(self.pid)
 
 
 def error_facts(error: PgsluiceError) -> dict[str, Any]:

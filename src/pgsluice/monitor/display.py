@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
@@ -49,6 +50,8 @@ class Display(ABC):
                 console=self._console,
                 get_renderable=self.render,
                 refresh_per_second=_REFRESH_PER_SECOND,
+                # What is logged stays above what is drawn; a file gets it as before.
+                redirect_stderr=sys.stderr.isatty(),
             )
             self._live.start()
         return self

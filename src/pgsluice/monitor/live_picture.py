@@ -7,10 +7,11 @@ tables, those that are not ready or that changed last are shown; the others are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -35,7 +36,12 @@ from pgsluice.monitor.wording import (
 from pgsluice.shown import shown, shown_lines
 
 _FEWEST_LINES = 12
-_BAR_WIDTH = 30
+_BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
+_LEAST_NAME_WIDTH = 12
+_BAR_AND_TIME_WIDTH = 36
+"""A short bar and the time that is left; a longer title is cut off."""
+_COLUMNS = {"rows": 0, "position": 90, "lag": 50, "batch": 100}
+"""The columns with values of a batch, and how wide a terminal has to be for each."""
 
 TableName = tuple[str, str, str]
 """Subscription, schema, table."""
@@ -86,9 +92,9 @@ def picture(view: RunView, console: Console) -> RenderableType:
     if view.step:
         parts.append(Text(f"{shown(view.step)} …", style="yellow"))
     parts += _fitting(list(_problems(view)), console, height // 3)
-    parts += _fitting(list(_copies(view)), console, height // 4)
+    parts += _fitting(list(_copies(view, console.width)), console, height // 4)
     if view.tables or view.batches:
-        parts.append(_table(view, height - _lines(parts, console) - 1))
+        parts.append(_table(view, console.width, height - _lines(parts, console) - 1))
     return Group(*parts)
 
 
@@ -120,83 +126,98 @@ def _problems(view: RunView) -> Iterator[RenderableType]:
             yield _reason(key, why, "yellow")
 
 
-def _reason(key: TableName, why: str, style: str) -> Text:
+def _reason(key: TableName, why: str, style: str) -> RenderableType:
     title = shown(f"{key[1]}.{key[2]}")
-    why = why.removeprefix(f"{title}: ").replace("\n", "\n  ")
-    return Text(shown_lines(f"  {title}: {why}"), style=style)
+    why = why.removeprefix(f"{title}: ")
+    return Padding(Text(shown_lines(f"{title}: {why}"), style=style), (0, 0, 0, 2))
 
 
-def _copies(view: RunView) -> Iterator[RenderableType]:
+def _copies(view: RunView, width: int) -> Iterator[RenderableType]:
     """A bar for all copies of a subscription, and one for each copy that runs."""
     for name, copies in view.copies.items():
         if copies.all_tables:
             tables = f"{format_count(copies.tables)} of {tables_of(copies.all_tables)}"
-            yield _bar(f"copies of {name}, {tables}", copies.amount)
+            yield _bar(f"{name}: {tables}", copies.amount, width)
         for waits_for in copies.waits_for:
             yield Text(shown(f"  tables wait for {waits_for}"), style="yellow")
     for key, table in view.tables.items():
         if table.copy is not None:
-            yield _bar(f"copy {key[1]}.{key[2]}", table.copy.amount)
+            yield _bar(f"  {key[1]}.{key[2]}", table.copy.amount, width)
 
 
-def _bar(title: str, amount: CopyAmount) -> Table:
+def _bar(title: str, amount: CopyAmount, width: int) -> Table:
+    """A bar in one line, with as much of the amount as there is room for.
+
+    Args:
+        width: of the terminal, in characters.
+    """
+    text = Text(shown(title), overflow="ellipsis", no_wrap=True)
+    text.truncate(max(width - _BAR_AND_TIME_WIDTH, width // 3), overflow="ellipsis")
+    room = width - text.cell_len - len("  ")
+    words = format_amount(amount)
+    bar_width = min(max(room - len(words), _LEAST_BAR_WIDTH), _BAR_WIDTH)
     line = Table.grid(padding=(0, 1))
     # A bar must not be full before the copy has ended.
-    bar = ProgressBar(max(amount.all_bytes, amount.bytes + 1), amount.bytes, width=_BAR_WIDTH)
-    line.add_row(Text(shown(title)), bar, Text(format_amount(amount)))
+    bar = ProgressBar(max(amount.all_bytes, amount.bytes + 1), amount.bytes, width=bar_width)
+    line.add_row(text, bar, Text(format_amount(amount, room - bar_width), no_wrap=True))
     return line
 
 
-def _table(view: RunView, limit: int) -> Table:
+def _table(view: RunView, width: int, limit: int) -> Table:
     """The subscriptions and their tables, at most so many lines below the header."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("table")
-    table.add_column("state")
-    for title in ("rows", "position", "lag", "batch"):
-        table.add_column(title, justify="right")
+    table.add_column("table", min_width=_LEAST_NAME_WIDTH)  # longer names are cut off
+    table.add_column("state", no_wrap=True)
+    columns = [name for name, least_width in _COLUMNS.items() if width >= least_width]
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+
+    def add(name: str, style: str = "", state: Text | str = "", **values: str) -> None:
+        title = Text(shown(name), style=style, no_wrap=True, overflow="ellipsis")
+        table.add_row(title, state, *(values.get(column, "") for column in columns))
+
     names = [*view.batches, *sorted({key[0] for key in view.tables} - set(view.batches))]
     room = max(limit - len(names), len(names))
     for number, name in enumerate(names):
-        _add_batch(table, name, view.batches.get(name))
-        room -= _add_tables(table, view, name, room // (len(names) - number))
+        _add_batch(add, name, view.batches.get(name))
+        room -= _add_tables(add, view, name, room // (len(names) - number))
     return table
 
 
-def _add_batch(table: Table, name: str, batch: BatchFinished | None) -> None:
-    values = (
-        ("", "", "", "")
-        if batch is None
-        else (
-            format_count(batch.rows),
-            str(batch.position),
-            lag_of(batch),
-            format_seconds(batch.seconds),
-        )
+def _add_batch(add: Callable[..., None], name: str, batch: BatchFinished | None) -> None:
+    if batch is None:
+        add(name, "bold")
+        return
+    add(
+        name,
+        "bold",
+        rows=format_count(batch.rows),
+        position=str(batch.position),
+        lag=lag_of(batch).removesuffix(" behind"),
+        batch=format_seconds(batch.seconds),
     )
-    table.add_row(Text(shown(name), style="bold"), "", *values)
 
 
-def _add_tables(table: Table, view: RunView, subscription: str, limit: int) -> int:
+def _add_tables(add: Callable[..., None], view: RunView, subscription: str, limit: int) -> int:
     """Add a subscription's tables; returns how many lines they have."""
     mine = [(key, row) for key, row in view.tables.items() if key[0] == subscription]
     chosen = mine
     if len(mine) > limit:
         chosen = sorted(mine, key=_interest)[: max(limit - 1, 0)]
     for key, row in sorted(chosen, key=lambda entry: entry[0]):
-        table.add_row(
-            Text(shown(f"  {key[1]}.{key[2]}")),
-            Text(_words(row), style=_style(row)),
-            format_count(row.rows),
-            "-" if row.position is None else str(row.position),
-            "",
-            format_seconds(row.seconds),
+        add(
+            f"  {key[1]}.{key[2]}",
+            state=Text(_words(row), style=_style(row)),
+            rows=format_count(row.rows),
+            position="-" if row.position is None else str(row.position),
+            batch=format_seconds(row.seconds),
         )
     if len(chosen) == len(mine):
         return len(mine)
     shown_keys = {key for key, _ in chosen}
     counts = Counter(_words(row) for key, row in mine if key not in shown_keys)
     others = ", ".join(f"{count} {words}" for words, count in sorted(counts.items()))
-    table.add_row(Text(f"  … and {others}"), "", "", "", "", "")
+    add(f"  … and {others}")
     return len(chosen) + 1
 
 

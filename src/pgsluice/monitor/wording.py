@@ -22,6 +22,8 @@ def state_words(state: str, *, is_incomplete: bool) -> str:
     return f"{STATES.get(state, state)}{', incomplete' * (is_ready and is_incomplete)}"
 
 
+_LEAST_FIRST = ("rows_per_s", "ranges", "bytes_per_s", "rows", "bytes", "left")
+"""Of the amount of a copy, what is left out first where there is no room."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -54,19 +56,27 @@ def format_count(count: int | None) -> str:
     return "-" if count is None else f"{count:,}"
 
 
-def format_amount(amount: CopyAmount) -> str:
-    """As ``12 of 40 ranges, 1,200,000 rows, 0.8 GiB of 2.5 GiB, 40.0 MiB/s, 44 s left``."""
-    parts = [
-        f"{format_count(amount.ranges)} of {ranges_of(amount.all_ranges)}",
-        rows_of(amount.rows),
-        f"{format_bytes(amount.bytes)} of {format_bytes(amount.all_bytes)}",
-    ]
+def format_amount(amount: CopyAmount, width: int | None = None) -> str:
+    """As ``12 of 40 ranges, 1,200,000 rows, 0.8 GiB of 2.5 GiB, 40.0 MiB/s, 44 s left``.
+
+    Args:
+        width: how many characters there is room for: what matters least is left out.
+    """
+    parts = {
+        "ranges": f"{format_count(amount.ranges)} of {ranges_of(amount.all_ranges)}",
+        "rows": rows_of(amount.rows),
+        "bytes": f"{format_bytes(amount.bytes)} of {format_bytes(amount.all_bytes)}",
+    }
     if amount.bytes_per_s:
-        parts.append(f"{format_bytes(round(amount.bytes_per_s))}/s")
-        parts.append(f"{format_count(round(amount.rows_per_s))} rows/s")
+        parts["bytes_per_s"] = f"{format_bytes(round(amount.bytes_per_s))}/s"
+        parts["rows_per_s"] = f"{format_count(round(amount.rows_per_s))} rows/s"
     if amount.bytes_per_s and amount.left_s is not None:
-        parts.append(f"about {format_seconds(amount.left_s)} left")
-    return ", ".join(parts)
+        parts["left"] = f"about {format_seconds(amount.left_s)} left"
+    for name in _LEAST_FIRST:
+        if width is None or len(", ".join(parts.values())) <= width:
+            break
+        parts.pop(name, None)
+    return ", ".join(parts.values())
 
 
 def rows_of(count: int) -> str:

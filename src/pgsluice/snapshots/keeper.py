@@ -34,6 +34,7 @@ import psycopg
 
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
+from pgsluice.processes import is_running
 from pgsluice.replication.refusals import source_errors
 from pgsluice.replication.session import connect_sql
 from pgsluice.snapshots.snapshot import Snapshot, export_again
@@ -76,6 +77,13 @@ class SnapshotFile:
         """Have the keeper hold the snapshot for another while."""
         with suppress(FileNotFoundError):
             os.utime(self.path)
+
+    def ended_keeper(self) -> int | None:
+        """The keeper's process, if it has ended although the file is there; None: it has not."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            pid = int(json.loads(self.path.read_text())["pid"])
+            return None if is_running(pid) else pid
+        return None
 
     def release(self) -> None:
         """Have the keeper end."""
@@ -263,20 +271,10 @@ class _Readers:
             if self.poll_s == _FIRST_READER_POLL_S:
                 self.poll_s = _POLL_S
                 self._connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [-self._lock])
-        return _is_running(self._driver) and time.monotonic() < self._ends_at
+        return is_running(self._driver) and time.monotonic() < self._ends_at
 
     def end(self) -> None:
         """Nothing is left of the snapshot but the session, which ends."""
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is another user's
-        return True
-    return True
 
 
 if __name__ == "__main__" and os.fork() == 0:  # the run need not wait for the keeper's end

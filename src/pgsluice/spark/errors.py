@@ -1,4 +1,4 @@
-"""Which errors are Spark's, and their summaries of one line."""
+"""Which errors are Spark's, what they mean, and their summaries of one line."""
 
 from __future__ import annotations
 
@@ -30,3 +30,12 @@ def summarize_error(error: BaseException) -> str:
         line = str(error).strip().partition("\n")[2].partition("\n")[0].removeprefix(": ")
     _, _, cause = line.rpartition("terminated with exception: ")
     return re.sub(r"\s*SQLSTATE: \w+.*$", "", cause).strip() or type(error).__name__
+
+
+def is_lost_planner(error: BaseException) -> bool:
+    """Whether a streaming query failed because the Python process that plans its batches is gone.
+
+    Spark says only that its connection broke, or nothing.
+    """
+    stack = str(getattr(getattr(error, "_cause", None), "_stackTrace", ""))
+    return stack.startswith(("java.io.", "java.net.")) and "PythonStreamingSourceRunner" in stack

@@ -34,6 +34,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pgsluice.processes import is_running
 from pgsluice.spool.storage import make_folder
 
 if TYPE_CHECKING:
@@ -238,7 +239,8 @@ def _kill_all(process: subprocess.Popen[bytes]) -> None:
 def _folder_of_launch(log: Path) -> Iterator[Path]:
     """A folder beside the log while the JVM starts. Those of processes that were killed go."""
     for folder in log.parent.glob(f"{log.name}.*"):
-        if folder.is_dir() and not _is_running(folder.name.removeprefix(f"{log.name}.")):
+        pid = folder.name.removeprefix(f"{log.name}.")
+        if folder.is_dir() and not (pid.isdecimal() and is_running(int(pid))):
             shutil.rmtree(folder, ignore_errors=True)
     folder = log.with_name(f"{log.name}.{os.getpid()}")
     shutil.rmtree(folder, ignore_errors=True)
@@ -247,17 +249,6 @@ def _folder_of_launch(log: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_running(pid: str) -> bool:
-    """Whether there is a process with this id."""
-    try:
-        os.kill(int(pid), 0)
-    except PermissionError:
-        return True
-    except (ValueError, ProcessLookupError, OverflowError):
-        return False
-    return True
 
 
 def _submit_arguments() -> list[str]:

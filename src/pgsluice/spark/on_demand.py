@@ -24,13 +24,19 @@ class SessionOnDemand:
         start: gives the session, and starts it if nobody has; called once.
         start_context: gives the context in the same way; None: it is the session's. If one of the
             two raises, all who ask for it get its error.
+        look_after: see below; it neither waits nor raises.
+
+    Attributes:
+        look_after: called several times a second; says what of the session has ended.
     """
 
     def __init__(
         self,
         start: Callable[[], SparkSession],
         start_context: Callable[[], SparkContext] | None = None,
+        look_after: Callable[[], None] = lambda: None,
     ) -> None:
+        self.look_after = look_after
         self._session = _Once(start)
         self._context = _Once(start_context or (lambda: self._session().sparkContext))
 

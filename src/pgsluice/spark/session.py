@@ -7,7 +7,6 @@ On a cluster the platform starts the session, and only :func:`require_spark` is 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import warnings
@@ -19,8 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
+from pgsluice.processes import Part, has_ended
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.java import require_java
+from pgsluice.spark.master import DEFAULT_MASTER, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,7 @@ _CHECKPOINTS = (
 )
 
 DEFAULTS: Mapping[str, str] = {
-    "spark.master": "local[*]",
+    "spark.master": DEFAULT_MASTER,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -147,9 +148,8 @@ def raise_if_ended(within_s: float = 0.0) -> None:
         code = process.wait(within_s)
     except subprocess.TimeoutExpired:
         return
-    how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
     raise SparkFailed(
-        f"Spark's JVM (process {process.pid}) has ended by {how}",
+        has_ended(Part.JVM, process.pid, code),
         hint="start again: nothing is lost. If the system ended it for lack of memory (dmesg says "
         'so), give the machine more, or Spark less: "spark.driver.memory" in [spark]',
     )
@@ -213,23 +213,6 @@ def merged_settings(settings: Mapping[str, str]) -> dict[str, str]:
     else:
         merged.setdefault("spark.task.maxFailures", str(TASK_ATTEMPTS + 1))
     return merged
-
-
-def is_local(master: str) -> bool:
-    """Whether tasks run on this machine, in the driver."""
-    return master == "local" or master.startswith("local[")
-
-
-def local_cores(master: str) -> int | None:
-    """How many tasks a session on this machine runs at once; None: it is on a cluster.
-
-    Args:
-        master: as ``local``, ``local[4]`` or ``local[*,3]``.
-    """
-    if not is_local(master):
-        return None
-    threads = master.removeprefix("local").strip("[]").partition(",")[0] or "1"
-    return int(threads) if threads.isdecimal() else os.cpu_count()
 
 
 def _with_attempts(master: str) -> str:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
+from pgsluice.processes import Part, say_it_ended
 from pgsluice.spark.daemon_ahead import DaemonAhead, can_be_ahead, environment_of, new_name
 from pgsluice.spark.jvm import Launch, LaunchEndedError, has_jvm
 from pgsluice.spark.loading import load_pyspark
+from pgsluice.spark.master import is_local
 from pgsluice.spark.session import (
     build_session,
     forget_session,
-    is_local,
     merged_settings,
     prepare,
 )
@@ -114,9 +115,19 @@ class StartingSession(threading.Thread):
         self._launch = Launch(settings, self._log, is_quick=True, environment=environment_of(name))
         self._daemon_ahead = DaemonAhead(self._daemon, name, self._log)
 
+    def look_after(self) -> None:
+        """Say it if somebody has ended the daemon of the Python workers."""
+        daemon = self._daemon_ahead
+        code = None if daemon is None else daemon.process.poll()
+        if daemon is not None and code is not None:
+            self._daemon_ahead = None
+            daemon.close()
+            if code:  # else Spark has ended it
+                say_it_ended(Part.DAEMON, daemon.process.pid, code)
+
     def _close_daemon(self) -> None:
-        if self._daemon_ahead is not None:
-            self._daemon_ahead.close()
+        if (daemon := self._daemon_ahead) is not None:
+            daemon.close()
 
     def _fail(self, error: BaseException) -> None:
         self._close_daemon()

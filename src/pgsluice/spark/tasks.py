@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from pgsluice.errors import Failure
+from pgsluice.spark.lost_workers import DESCRIPTION, again_in_stage, say_lost
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _JOB_TAG = "pgsluice"
-_DESCRIPTION = "spark.job.description"
 _MOST_NAMES = 5
 
 W = TypeVar("W")
@@ -60,22 +60,27 @@ def run_tasks(
 
     tasks = min(len(works), most_tasks or len(works))
 
-    def outcomes(task: int, rows: Iterable[object]) -> Iterator[tuple[int, R | Failure]]:
+    def outcomes(
+        task: int, rows: Iterable[object]
+    ) -> Iterator[tuple[int, R | Failure, int | None]]:
         list(rows)  # there are none; Spark uses a worker again only if it has read its input
-        return ((index, attempt(run, works[index])) for index in range(task, len(works), tasks))
+        stage = again_in_stage()
+        for index in range(task, len(works), tasks):
+            yield index, attempt(run, works[index]), stage
 
     context.addJobTag(_JOB_TAG)
     try:
         results = context.parallelize([], tasks).mapPartitionsWithIndex(outcomes).collect()
     finally:
         context.removeJobTag(_JOB_TAG)
-    return [(works[index], result) for index, result in results]
+    say_lost(context, (stage for _, _, stage in results))
+    return [(works[index], result) for index, result, _ in results]
 
 
 @contextmanager
 def described(context: SparkContext, description: str) -> Iterator[None]:
     """A block in which this thread's jobs have a description, for Spark's UI and listeners."""
-    before = context.getLocalProperty(_DESCRIPTION)
+    before = context.getLocalProperty(DESCRIPTION)
     context.setJobDescription(description)
     try:
         yield

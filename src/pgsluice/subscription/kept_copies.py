@@ -22,6 +22,7 @@ from pathlib import Path
 from pgsluice.copy import CopyJournal, CopyTables, Stage, TableCopy
 from pgsluice.errors import SourceUnreachable
 from pgsluice.failpoints import failpoint
+from pgsluice.processes import Part, say_it_ended
 from pgsluice.snapshots import Snapshot, SnapshotFile, StartedKeeper
 from pgsluice.snapshots.ranges import PORTION_BYTES
 from pgsluice.spool.layout import copy_files
@@ -48,6 +49,8 @@ class KeptCopies:
         snapshot, journal = copy_files(number)
         self._file = SnapshotFile(folder / snapshot)
         self._journal_path = folder / journal
+        self._ended_keeper: int | None = None
+        """The process of which this was said."""
 
     def begun_before(self) -> tuple[Snapshot, CopyJournal] | None:
         """What an earlier run has kept: the snapshot, under the name that its keeper gave it, and
@@ -74,8 +77,12 @@ class KeptCopies:
         return journal
 
     def still_needed(self) -> None:
-        """Have the snapshot kept for another while."""
+        """Have the snapshot kept for another while; say it once if its keeper has ended."""
         self._file.still_needed()
+        pid = self._file.ended_keeper()
+        if pid is not None and pid != self._ended_keeper:
+            self._ended_keeper = pid
+            say_it_ended(Part.KEEPER, pid, None)
 
     def release(self) -> None:
         """Have the keeper end, and forget what is staged."""

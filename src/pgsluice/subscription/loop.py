@@ -133,6 +133,7 @@ class RunLoop:
 
     def _look_after(self, threads: Sequence[_Thread]) -> None:
         raise_if_ended()
+        self._session.look_after()
         self._capture.check()
         for thread in threads:
             if thread.error is not None:

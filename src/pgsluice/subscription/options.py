@@ -6,7 +6,7 @@ from typing import Any
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.sinks.target import TableOptions
-from pgsluice.spark.session import local_cores, merged_settings
+from pgsluice.spark.master import DEFAULT_MASTER, local_cores
 from pgsluice.spool import TargetName
 from pgsluice.types import TypeOptions
 
@@ -46,7 +46,7 @@ def too_many_copy_cores(config: Config, subscription: SubscriptionConfig) -> str
 
     It is a notice: the stream then waits for a copy's task to end, which takes seconds.
     """
-    cores = local_cores(merged_settings(config.spark)["spark.master"])
+    cores = local_cores(config.spark.get("spark.master", DEFAULT_MASTER))
     copies = subscription.copy_cores
     if cores is None or copies is None or copies <= max(1, cores - 1):
         return None

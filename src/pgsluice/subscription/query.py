@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import PgsluiceError, SparkFailed, SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spark.errors import summarize_error
+from pgsluice.processes import Part, has_ended
+from pgsluice.spark.errors import is_lost_planner, summarize_error
 from pgsluice.spark.spool_stream import lsn_of
 from pgsluice.spool.layout import CHECKPOINT, SPARK_LOG, subscription_folder
 from pgsluice.subscription.source import read_batches
@@ -134,7 +135,11 @@ class SubscriptionQuery:
     def failure(self) -> str | None:
         """What ended the query, in one line; None when it runs or ended by itself."""
         error = self._query.exception() if self._query is not None else None
-        return None if error is None else self._error or summarize_error(error)
+        if error is None:
+            return None
+        if self._error is None and is_lost_planner(error):
+            return has_ended(Part.PLANNER)
+        return self._error or summarize_error(error)
 
     def raise_failure(self) -> None:
         """Raise what ended the query, if it was an error.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from pgsluice.config import Config
 from pgsluice.errors import SparkFailed
 from pgsluice.events import MetricsEvent, RunStep
+from pgsluice.processes import Part, say_next
 from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import build_session, refuse_spark_errors
 from pgsluice.spark.starting_session import StartingSession
@@ -20,8 +20,6 @@ from pgsluice.spool.layout import SPARK_LOG
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-logger = logging.getLogger(__name__)
 
 _DAEMON = "pgsluice.subscription.daemon"
 _SETTINGS = {
@@ -112,7 +110,7 @@ class RunSession:
 
         try:
             with explained():
-                yield SessionOnDemand(lambda: starting.wait(look), context)
+                yield SessionOnDemand(lambda: starting.wait(look), context, starting.look_after)
         except SparkFailed:
             starting.forget()
             raise
@@ -159,7 +157,7 @@ def restarting(
             failures, before = (1 if now != before else failures + 1), now
             if not is_ours or failures >= _SESSIONS:
                 raise
-            logger.warning("%s: Spark is started again", error.what)
+            say_next(Part.JVM, error.what)
         else:
             return
 

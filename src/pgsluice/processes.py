@@ -1,0 +1,78 @@
+"""Processes of a run: whether one is there, and what is said when one ends that nobody asked to.
+
+Any process may be killed at any time, and the run goes on by itself. Its user reads why it paused:
+which process ended, how, and what happens next. Each kind of process has its line in :data:`_NEXT`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+class Part(StrEnum):
+    """A kind of process, by the words for it."""
+
+    CAPTURE = "capture"
+    JVM = "Spark's JVM"
+    DAEMON = "the daemon of Spark's Python workers"
+    PLANNER = "the planner of the query's batches"
+    KEEPER = "the keeper of the snapshot of copies"
+
+
+_NEXT = {
+    Part.CAPTURE: "it is started again",
+    Part.JVM: "Spark is started again",
+    Part.DAEMON: "Spark starts another one",
+    Part.PLANNER: "the query is started again",
+    Part.KEEPER: "the copies that have not ended begin again",
+}
+
+
+def say_it_ended(part: Part, pid: int, exit_code: int | None) -> None:
+    """Log that a process ended, and what happens next; arguments as for :func:`has_ended`."""
+    say_next(part, has_ended(part, pid, exit_code))
+
+
+def say_next(part: Part, why: str) -> None:
+    """Log what happens next, after a sentence of what has happened."""
+    logger.warning("%s: %s", why, _NEXT[part])
+
+
+def has_ended(part: Part, pid: int | None = None, exit_code: int | None = None) -> str:
+    """Which process ended, and how, as ``capture (process 12) has ended by SIGKILL``.
+
+    Args:
+        exit_code: negative: the signal that ended it; None: it is not known.
+    """
+    which = part if pid is None else f"{part} (process {pid})"
+    how = "" if exit_code is None else f" {_how(exit_code)}"
+    return f"{which} has ended{how}"
+
+
+def _how(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"with exit code {exit_code}"
+    try:
+        return f"by {signal.Signals(-exit_code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"by signal {-exit_code}"
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process with this id; one that has only to be waited for is not there."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    with suppress(OSError):  # not all systems have /proc
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return True

@@ -1,0 +1,66 @@
+"""Says which work was done again because Spark lost the worker that did it.
+
+Spark attempts a task again, and its user reads nothing of it: a worker that the system kills for
+lack of memory, batch after batch, would only make everything slower. A task knows that it is a
+later attempt, and Spark's store of what has run knows why the earlier one failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pgsluice.spark.errors import spark_errors, summarize_error
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = "spark.job.description"
+_HINT = (
+    "if it happens again, the machine may lack memory (then dmesg names the process): give it "
+    'more, or have Spark run fewer tasks at once ("spark.master" in [spark])'
+)
+_MOST_TASKS = 1000
+_CLASS = re.compile(r"^[\w.$]+: ")
+"""Java's name of an exception, before its message."""
+
+
+def again_in_stage() -> int | None:
+    """Within a task: its stage if an earlier attempt at the task failed; else None."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return None if task is None or not task.attemptNumber() else int(task.stageId())
+
+
+def say_lost(context: SparkContext, stages: Iterable[int | None]) -> None:
+    """Log why tasks of a job of this thread were attempted again.
+
+    Args:
+        stages: of each task, what :func:`again_in_stage` gave.
+    """
+    lost = sorted({stage for stage in stages if stage is not None})
+    if not lost:
+        return
+    what = (context.getLocalProperty(DESCRIPTION) or "a task").removeprefix("pgsluice: ")
+    reasons: dict[str, None] = {}
+    with suppress(*spark_errors()):  # that the JVM has ended is said by others
+        reasons = dict.fromkeys(reason for stage in lost for reason in _reasons(context, stage))
+    why = "; ".join(reasons) or "Spark does not say why"
+    logger.warning("Spark had to begin anew: %s (%s)\n  → %s", what, why, _HINT)
+
+
+def _reasons(context: SparkContext, stage: int) -> Iterator[str]:
+    """Why attempts at tasks of a stage failed, in one line each."""
+    jvm: Any = context._jsc
+    tasks = jvm.sc().statusStore().taskList(stage, 0, _MOST_TASKS)
+    for number in range(tasks.size()):
+        message = tasks.apply(number).errorMessage()
+        if message.isDefined():
+            sentence = _CLASS.sub("", summarize_error(Exception(message.get())))
+            yield sentence.partition(". ")[0]  # then comes advice about Spark's settings
