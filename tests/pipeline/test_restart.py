@@ -104,3 +104,12 @@ def test_checkpoints_lost_and_restored_and_a_copy_that_was_cut_off(
     one.once()
     one.assert_equal("busy", "quiet", "cut_off")
     assert one.table("cut_off").copy_number == 2
+
+    # Its first batch was planned when the run was killed, and has been applied without the query.
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "old", checkpoint)
+    shutil.rmtree(checkpoint / "commits")
+    assert [path.name for path in (checkpoint / "offsets").glob("[0-9]*")] == ["0"]
+    shop.execute("UPDATE quiet SET n = 3")
+    one.once()
+    one.assert_equal("busy", "quiet", "cut_off")

@@ -14,7 +14,13 @@ from pyspark.sql.datasource import InputPartition
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.retry import retry_transient
-from pgsluice.spark.spool_stream import LONG_POLL_S, SpoolStreamReader
+from pgsluice.spark.spool_stream import (
+    LONG_POLL_S,
+    Offset,
+    SpoolStreamReader,
+    lsn_of,
+    offset_of,
+)
 from pgsluice.spool import Owner, SubscriptionRecord
 from pgsluice.spool.copy_status import amount_json, read_copy_status
 from pgsluice.spool.layout import subscription_folder
@@ -97,6 +103,14 @@ class BatchReader(SpoolStreamReader):
         """
         wait_s = LONG_POLL_S if self._available_now is None else HOLD_S
         return self._barrier.limit(start, end, wait_s)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a batch; none if its changes have been applied without the query.
+
+        The first batch of a checkpoint begins at the record's position. If the query was killed
+        when that batch was planned, the record has passed its end when it is planned again.
+        """
+        return super().partitions(offset_of(min(lsn_of(start), lsn_of(end))), end)
 
     def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
         """One partition, which names the batch's end."""
