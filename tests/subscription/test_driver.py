@@ -33,6 +33,7 @@ from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import PublishedAgain
 from pgsluice.subscription.planning import Outcome, TableWork, TaskResult, plan_tables
+from pgsluice.subscription.received import ReceivedLive
 from pgsluice.subscription.table_events import (
     BATCH_ATTEMPTS,
     BatchFailed,
@@ -90,7 +91,13 @@ def driver_of(
     store = RecordStore.create(maker.path, record)
     spark = SessionOnDemand(cast(Any, None))  # nobody asks for it
     return SubscriptionDriver(
-        spark, config, config.subscription("lake"), store, report, CopyTurns()
+        spark,
+        config,
+        config.subscription("lake"),
+        store,
+        report,
+        CopyTurns(),
+        ReceivedLive(config),
     )
 
 

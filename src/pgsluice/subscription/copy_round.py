@@ -47,6 +47,7 @@ from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.partition_copies import CatchUp, bring_to, plan_partitions
+from pgsluice.subscription.received import Received
 from pgsluice.subscription.table_events import CopyBegun, CopyPlanned, CopyWaits
 from pgsluice.subscription.tables import SubscriptionTables
 
@@ -65,6 +66,7 @@ class CopyRound:
         pauses: takes the tables that have to wait.
         turns: all rounds of the run.
         pace: of all copies of the subscription.
+        received: the run's capture.
         catch_up: applies changes to tables in state ``d``.
         number: no other round of the subscription has it now: it names the files of the kept
             snapshot and the journal.
@@ -87,6 +89,7 @@ class CopyRound:
         pauses: CopyPauses,
         turns: CopyTurns,
         pace: CopyPace,
+        received: Received,
         catch_up: CatchUp,
         *,
         number: int,
@@ -105,6 +108,7 @@ class CopyRound:
         self._pauses = pauses
         self._turns = turns
         self._pace = pace
+        self._received = received
         self._catch_up = catch_up
         self._cores = cores
         self._is_stopping = is_stopping
@@ -223,8 +227,14 @@ class CopyRound:
         return waiting
 
     def _stage_all(self, read: ReadSnapshot) -> Failure | None:
-        position = read.task.snapshot.position
-        copies = bring_to(position, self._tables, read.copies, self._catch_up, self._is_stopping)
+        copies = bring_to(
+            read.task.snapshot.position,
+            self._tables,
+            read.copies,
+            self._received,
+            self._catch_up,
+            self._is_stopping,
+        )
         self._works = {copy.work.facts.oid: copy.work for copy in copies}
         self._counts.begin(copies)
         try:

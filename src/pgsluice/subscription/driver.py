@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import CopyTurns
-from pgsluice.errors import Failure, Remedy
+from pgsluice.errors import Failure
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
@@ -52,6 +52,7 @@ from pgsluice.subscription.options import sink_options, table_options, too_many_
 from pgsluice.subscription.planning import Outcome, TableWork, plan_alterations, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.query import SubscriptionQuery
+from pgsluice.subscription.received import Received
 from pgsluice.subscription.suspicious_tables import SuspiciousTables
 from pgsluice.subscription.table_copies import TableCopies
 from pgsluice.subscription.table_events import BATCH_ATTEMPTS, HoldReleased
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_POLL_S = 0.05
 _LITTLE_BYTES = 16 * 2**20
 """Changes that are applied without the query, while it starts."""
 
@@ -78,6 +78,7 @@ class SubscriptionDriver:
         store: holds its durable record, which from here on nobody else may write.
         report: takes events.
         turns: the copies of all subscriptions of the run.
+        received: the run's capture.
 
     Attributes:
         report: takes events.
@@ -96,6 +97,7 @@ class SubscriptionDriver:
         store: RecordStore,
         report: Callable[[MetricsEvent], None],
         turns: CopyTurns,
+        received: Received,
     ) -> None:
         self.subscription = subscription
         self.report = report
@@ -116,6 +118,7 @@ class SubscriptionDriver:
             self.looks,
             report,
             turns,
+            received,
             self._catch_up_held,
         )
         self.suspicious = SuspiciousTables(
@@ -224,31 +227,15 @@ class SubscriptionDriver:
             if works:
                 self._apply_works(works, tables.position, time.monotonic())
 
-    def _catch_up_held(
-        self,
-        oids: Collection[int],
-        position: Lsn,
-        is_stopping: Callable[[], bool],
-        *,
-        capture_s: float,
-    ) -> dict[int, Failure]:
-        """Apply to tables in state ``d`` what is committed up to a position, in a job of their own.
+    def _catch_up_held(self, oids: Collection[int], position: Lsn) -> dict[int, Failure]:
+        """Apply to tables in state ``d`` what the spool has up to a position, in their own job.
 
         Nobody else applies changes to them. What their targets have then is not recorded: a
         repetition finds it there.
 
-        Args:
-            capture_s: how long capture may need to come to the position.
-
         Returns:
             of which tables that failed, and why.
         """
-        ends_by = time.monotonic() + capture_s
-        while self._reader.frontier() < position:
-            if is_stopping() or time.monotonic() > ends_by:
-                late = Failure(Remedy.WAIT, f"capture has not come to {position} yet")
-                return dict.fromkeys(oids, late)
-            time.sleep(_POLL_S)
         record = self.tables.record
         held = {
             oid: replace(record.tables[oid], state=TableState.READY)

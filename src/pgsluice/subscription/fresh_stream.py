@@ -11,28 +11,30 @@ connection. What the old one has not sent lies before the snapshot, which has it
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import insert_lsn, notices_partitions, slot_info
-from pgsluice.config import Config
+from pgsluice.catalog import insert_lsn, notices_partitions
+from pgsluice.errors import SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.snapshots import Snapshot
-from pgsluice.spool import SpoolReader
+from pgsluice.subscription.received import Received
 
 logger = logging.getLogger(__name__)
 
-_POLL_S = 0.1
-# All of them: a table may be attached to any level below one that is copied.
+_MOST_TRIES = 10
+# A table may be attached to any level below one that is copied.
 _PARTITIONS = """
 SELECT pg_catalog.count(*),
        pg_catalog.md5(pg_catalog.string_agg(
-           pg_catalog.concat_ws(' ', inhrelid::oid, inhparent::oid, xmin), ',' ORDER BY inhrelid))
-FROM pg_catalog.pg_inherits
+           pg_catalog.concat_ws(' ', i.inhrelid::oid, i.inhparent::oid, i.xmin), ','
+           ORDER BY i.inhrelid))
+FROM pg_catalog.unnest(%s::pg_catalog.oid[]) AS t (oid),
+     pg_catalog.pg_partition_tree(t.oid::pg_catalog.regclass) AS p
+     JOIN pg_catalog.pg_inherits AS i ON i.inhrelid = p.relid
 """
 _IS_PARTITIONED = """
 SELECT pg_catalog.count(*) > 0 FROM pg_catalog.pg_class
@@ -42,36 +44,47 @@ WHERE relkind = 'p' AND oid = ANY (%s::pg_catalog.oid[])
 
 @contextmanager
 def behind_partitions(
-    config: Config,
+    dsn: str,
     oids: Collection[int],
+    received: Received,
     snapshot: Callable[[], AbstractContextManager[Snapshot]],
-    wait: Callable[[str], None],
+    say: Callable[[str], None],
     is_stopping: Callable[[], bool],
 ) -> Iterator[Snapshot]:
     """A snapshot after which the stream has all changes of partitions.
 
     Args:
+        dsn: of the source.
         oids: the tables that it is for.
+        received: the run's capture.
         snapshot: takes one.
-        wait: takes what is waited for, and is called until it is over.
+        say: takes what is waited for.
         is_stopping: the stream is left as it is soon after it is true.
 
     Raises:
-        SourceUnreachable, SourceRefused: the server cannot be asked, and what ``snapshot`` raises.
+        SourceUnreachable, SourceRefused: the server cannot be asked; capture did not come so far,
+            or kept its connection; partitions came and went all the time; and what ``snapshot``
+            raises. The tables may be copied later.
+        SpoolFull: there is no room for what has to be received before.
     """
-    while True:
-        before = _renewed(config, oids, wait, is_stopping)
+    for _ in range(_MOST_TRIES):
+        before = _renewed(dsn, oids, received, say, is_stopping)
         with ExitStack() as held:
             taken = held.enter_context(snapshot())
-            if before is None or is_stopping() or before == _partitions(config):
+            if before is None or is_stopping() or before == _partitions(dsn, oids):
                 yield taken
                 return
+    raise SourceUnreachable(
+        f"partitions of the tables to copy came or went during each of {_MOST_TRIES} snapshots",
+        hint="the tables stay as they are, and the copy is tried again",
+    )
 
 
 def _renewed(
-    config: Config,
+    dsn: str,
     oids: Collection[int],
-    wait: Callable[[str], None],
+    received: Received,
+    say: Callable[[str], None],
     is_stopping: Callable[[], bool],
 ) -> tuple[Any, ...] | None:
     """Give capture a new connection that begins behind all partitions that there are now.
@@ -79,51 +92,37 @@ def _renewed(
     Returns:
         these partitions; None: that is not needed.
     """
-    with _connected(config) as connection:
+    with _connected(dsn) as connection:
         if notices_partitions(connection):
             return None
         if connection.execute(_IS_PARTITIONED, [list(oids)]).fetchall() != [(True,)]:
             return None
-        partitions = connection.execute(_PARTITIONS).fetchone()
+        partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
         end = insert_lsn(connection)  # a commit is seen before it is flushed, if it does not wait
-    reader = SpoolReader(config.spool.path)
-    while reader.frontier() < end and not is_stopping():
-        wait("capture, which has to receive what was committed until now")
-        time.sleep(_POLL_S)
-    if not is_stopping():
-        logger.info(
-            "capture gets a new connection: PostgreSQL 13 and 14 do not notice partitions that "
-            "were attached or detached"
-        )
-        with _connected(config) as connection:
-            _end_connection(connection, config.source.slot, is_stopping)
+    say("capture, which has to receive what was committed until now")
+    try:
+        received.come_to(end, is_stopping)
+        if not is_stopping():
+            logger.info(
+                "capture gets a new connection: PostgreSQL 13 and 14 do not notice partitions that "
+                "were attached or detached"
+            )
+            received.connect_again(is_stopping)
+    except SourceUnreachable as error:
+        say(f"capture; the last try failed: {error.what}")
+        raise
     return partitions
 
 
-def _end_connection(
-    connection: psycopg.Connection[Any], slot: str, is_stopping: Callable[[], bool]
-) -> None:
-    """End the walsender that uses a slot, if one does; capture connects again."""
-    info = slot_info(connection, slot)
-    if info is None or info.active_pid is None:
-        return
-    connection.execute("SELECT pg_catalog.pg_terminate_backend(%s)", [info.active_pid])
-    ended = info.active_pid
-    while (info := slot_info(connection, slot)) is not None and info.active_pid == ended:
-        if is_stopping():
-            return
-        time.sleep(_POLL_S)
-
-
-def _partitions(config: Config) -> tuple[Any, ...] | None:
-    with _connected(config) as connection:
-        return connection.execute(_PARTITIONS).fetchone()
+def _partitions(dsn: str, oids: Collection[int]) -> tuple[Any, ...] | None:
+    with _connected(dsn) as connection:
+        return connection.execute(_PARTITIONS, [list(oids)]).fetchone()
 
 
 @contextmanager
-def _connected(config: Config) -> Iterator[psycopg.Connection[Any]]:
+def _connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     with (
-        connect_sql(config.source.dsn, application="partitions of copies") as connection,
+        connect_sql(dsn, application="partitions of copies") as connection,
         source_errors("asking for partitions"),
     ):
         yield connection

@@ -17,7 +17,14 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import CatalogChanges, FilterTexts, insert_lsn, tables_named, wal_timeline
+from pgsluice.catalog import (
+    CatalogChanges,
+    FilterTexts,
+    insert_lsn,
+    notices_partitions,
+    tables_named,
+    wal_timeline,
+)
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.configured_names import UnknownName, unknown_names
 from pgsluice.errors import ParkReason
@@ -48,6 +55,10 @@ class CatalogLooks:
         subscription: which subscription of it.
         tables: its tables.
         rules: of pgsluice's publications; None: all that the server sends is taken.
+
+    Attributes:
+        has_aware_streams: the server of the last look has streams that notice partitions
+            (:func:`pgsluice.catalog.notices_partitions`); false before the first look.
     """
 
     def __init__(
@@ -67,6 +78,7 @@ class CatalogLooks:
         self._looked_for: object = None
         self._unknown_names: frozenset[UnknownName] = frozenset()
         self._rewritten: Mapping[int, Mapping[int, int]] = {}
+        self.has_aware_streams = False
 
     def look(self) -> None:
         """Look at the catalog: find new tables, and those whose rows changed without the
@@ -83,6 +95,7 @@ class CatalogLooks:
             source_errors("looking for tables"),
         ):
             connection.execute(LOOK_LIMITS)
+            self.has_aware_streams = notices_partitions(connection)
             identity = Spool.open(self._config.spool.path).identity
             has_changed = self._changes.have_come(connection)
             is_another = self._looked_for != self._subject(identity)

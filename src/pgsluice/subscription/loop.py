@@ -16,23 +16,20 @@ from functools import partial
 
 from pgsluice.capture import CaptureProcess, PreparedSource
 from pgsluice.config import Config
-from pgsluice.errors import ConfigError, SpoolFull
-from pgsluice.events import CapturePhase
+from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import raise_if_ended
 from pgsluice.spark.tasks import interrupt_tasks
 from pgsluice.spool import SpoolReader
-from pgsluice.spool.retention import limit_words
 from pgsluice.subscription.driver import SubscriptionDriver
+from pgsluice.subscription.received import ReceivedOnce
 from pgsluice.subscription.running import TURN_S, RunningSubscription
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.1
-_FULL_S = 3.0
-"""How long the spool has to be full: capture looks for room each second."""
 _CAPTURE_END_S = 30.0
 _END_S = 1.0
 """How long a subscription may need to end before it is interrupted again."""
@@ -43,6 +40,7 @@ class RunLoop:
 
     Args:
         reread: a configuration whose publications are to be taken over, if there is one.
+        received: of a run with ``--once``: its capture.
     """
 
     def __init__(
@@ -53,7 +51,9 @@ class RunLoop:
         drivers: Sequence[SubscriptionDriver],
         stop: threading.Event,
         reread: Callable[[], Config | None],
+        received: ReceivedOnce | None = None,
     ) -> None:
+        self._received = received
         self._reread = reread
         self._config = config
         self._session = session
@@ -91,8 +91,8 @@ class RunLoop:
 
         self._side_by_side(begin, watch)
         prepared.close()
-        if target is not None and not self._stop.is_set():
-            self._run_once(target)
+        if target is not None and self._received is not None and not self._stop.is_set():
+            self._run_once(self._received, target)
 
     def _side_by_side(
         self,
@@ -174,68 +174,40 @@ class RunLoop:
 
     # Once
 
-    def _run_once(self, target: Lsn) -> None:
+    def _run_once(self, received: ReceivedOnce, target: Lsn) -> None:
         """Apply up to the target, and verify what a look found suspicious."""
-        reader = SpoolReader(self._config.spool.path)
-        self._reach(reader, target, lambda: self._side_by_side(RunningSubscription.apply_once))
+        self._reach(received, target, lambda: self._side_by_side(RunningSubscription.apply_once))
         for subscription in self._subscriptions:  # one by one: each needs capture once more
-            self._side_by_side(partial(self._verify, reader), subscriptions=[subscription])
+            self._side_by_side(partial(self._verify, received), subscriptions=[subscription])
         # Surface a late capture error, also where nothing was left to receive.
         ends_by = time.monotonic() + _CAPTURE_END_S
         while self._capture.check() and time.monotonic() < ends_by:
             if self._stop.wait(_POLL_S):
                 return
 
-    def _verify(self, reader: SpoolReader, subscription: RunningSubscription) -> None:
+    def _verify(self, received: ReceivedOnce, subscription: RunningSubscription) -> None:
         """Verify the suspicious tables at a position of now, and copy those that differ."""
         driver = subscription.driver
 
         def reach(position: Lsn) -> None:
-            self._capture.start_again()
-            self._reach(reader, position, subscription.apply_once)
+            received.start_again()
+            self._reach(received, position, subscription.apply_once)
 
         driver.suspicious.verify_now(reach)
         if driver.copies.pending():
             driver.copies.run(stop=self._ending)
             driver.drain()
 
-    def _reach(self, reader: SpoolReader, target: Lsn, apply: Callable[[], None]) -> None:
+    def _reach(self, received: ReceivedOnce, target: Lsn, apply: Callable[[], None]) -> None:
         """Apply up to the target, in several rounds if the spool cannot hold all of it at once."""
+        reader = SpoolReader(self._config.spool.path)
         before: Lsn | None = None
-        while not self._wait_for(reader, target):
+        while not received.reached(target):
             if before == reader.frontier():
-                health = self._capture.health()
-                full, more_room = limit_words(self._config.spool.max_bytes)
-                said = None if health is None else health.message
-                raise SpoolFull(
-                    f"{full}, and nothing that could be applied makes room",
-                    details=[said] if said else [],
-                    hint=f"{more_room}: a transaction has to fit into the spool, and what slower "
-                    "subscriptions still need",
-                    path=str(self._config.spool.path),
-                )
+                raise received.full("nothing that could be applied makes room")
             before = reader.frontier()
             apply()
         apply()
-
-    def _wait_for(self, reader: SpoolReader, target: Lsn) -> bool:
-        """Wait until the spool has the target; False when it has no room for it."""
-        full_since: float | None = None
-        while reader.frontier() < target and not self._stop.wait(_POLL_S):
-            if not self._capture.check():
-                return True  # a standby was promoted meanwhile, and capture has all it had then
-            health = self._capture.health()
-            if (
-                health is None
-                or health.pid != self._capture.pid  # of a capture that was killed
-                or health.phase is not CapturePhase.WAITING
-            ):
-                full_since = None
-            elif full_since is None:
-                full_since = time.monotonic()
-            elif time.monotonic() - full_since >= _FULL_S:
-                return False
-        return True
 
     # Until stopped
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pgsluice.copy import TableCopy
-from pgsluice.errors import Failure
+from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull
 from pgsluice.lsn import Lsn
 from pgsluice.subscription.copy_plan import SourceTables
 from pgsluice.subscription.copy_results import is_planned
 from pgsluice.subscription.leaf_events import LeavesFailed
 from pgsluice.subscription.leaf_plan import portions_of_partitions
 from pgsluice.subscription.lifecycle import Event
+from pgsluice.subscription.received import Received
 from pgsluice.subscription.tables import SubscriptionTables
 
-CatchUp = Callable[[Collection[int], Lsn, Callable[[], bool]], Mapping[int, Failure]]
-"""Applies to some tables what is committed up to a position, and says of which that failed."""
+CatchUp = Callable[[Collection[int], Lsn], Mapping[int, Failure]]
+"""Applies to some tables what the spool has up to a position, and says of which that failed."""
 
 
 def plan_partitions(
@@ -50,16 +51,30 @@ def bring_to(
     position: Lsn,
     tables: SubscriptionTables,
     copies: Sequence[TableCopy],
+    received: Received,
     catch_up: CatchUp,
     is_stopping: Callable[[], bool],
 ) -> list[TableCopy]:
     """Bring the targets that get partitions' rows to the snapshot's position.
 
     Returns:
-        the copies that go on: not those of tables of which that failed.
+        the copies that go on: not those of tables of which that failed, or was cut off.
     """
     oids = [copy.work.facts.oid for copy in copies if copy.work.replaces_partitions]
-    failures = catch_up(oids, position, is_stopping) if oids else {}
+    if not oids:
+        return list(copies)
+    failures: Mapping[int, Failure]
+    try:
+        received.come_to(position, is_stopping)
+    except SourceUnreachable as error:
+        failures = dict.fromkeys(oids, Failure.of(error))
+    except SpoolFull as error:
+        # These tables hold what fills it. A copy needs only what follows its snapshot.
+        failures = dict.fromkeys(oids, Failure(Remedy.COPY, str(error)))
+    else:
+        if is_stopping():
+            return [copy for copy in copies if not copy.work.replaces_partitions]
+        failures = catch_up(oids, position)
     with tables.changing():
         for copy in copies:
             failure = failures.get(copy.work.facts.oid)

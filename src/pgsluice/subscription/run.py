@@ -97,6 +97,7 @@ def _run(
     from pgsluice.subscription.driver import SubscriptionDriver
     from pgsluice.subscription.loop import RunLoop
     from pgsluice.subscription.options import sink_options
+    from pgsluice.subscription.received import ReceivedLive, ReceivedOnce
 
     for subscription in chosen:
         make_sink(sink_options(subscription))
@@ -117,11 +118,14 @@ def _run(
     def apply(spark: SessionOnDemand) -> None:
         report(RunStep("looking at the tables"))
         turns = CopyTurns()
+        receives_once = ReceivedOnce(config, capture, stop) if once else None
+        received = receives_once or ReceivedLive(config)
         drivers = [
-            SubscriptionDriver(spark, config, subscription, store, report, turns)
+            SubscriptionDriver(spark, config, subscription, store, report, turns, received)
             for subscription, store in zip(chosen, stores, strict=True)
         ]
-        RunLoop(config, spark, capture, drivers, stop, reread).run(prepared, target)
+        loop = RunLoop(config, spark, capture, drivers, stop, reread, receives_once)
+        loop.run(prepared, target)
 
     session.work(apply, look, lambda: [_reached(store.record) for store in stores])
     if target is not None and not stop.is_set():

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 from pgsluice.catalog import locked_tables
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import LOCK_PATIENCE_S, CopyCounts, CopyPace, CopyRenamed, CopyTurns
-from pgsluice.errors import Failure, Remedy, SourceUnreachable, TargetUnreachable
+from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull, TargetUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -39,6 +38,8 @@ from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
 from pgsluice.subscription.options import sink_options
+from pgsluice.subscription.partition_copies import CatchUp
+from pgsluice.subscription.received import Received
 from pgsluice.subscription.table_events import (
     COPY_ATTEMPTS,
     CopyFailed,
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-_CAPTURE_S = 60.0
-"""How long capture may need to come to a snapshot's position."""
-_CAPTURE_ONCE_S = 2.0
 _MOST_ROUNDS = 8
 """How many snapshots are read at the same time: one, and those of tables that came later."""
 
@@ -67,6 +65,7 @@ class TableCopies:
         context: Spark's, which is asked for when there is a table to copy.
         tables: its tables.
         turns: all copies of the run.
+        received: the run's capture.
         catch_up: applies changes to tables in state ``d``.
     """
 
@@ -79,7 +78,8 @@ class TableCopies:
         looks: CatalogLooks,
         report: Callable[[MetricsEvent], None],
         turns: CopyTurns,
-        catch_up: Callable[..., dict[int, Failure]],
+        received: Received,
+        catch_up: CatchUp,
     ) -> None:
         self._context = context
         self._config = config
@@ -87,6 +87,7 @@ class TableCopies:
         self._tables = tables
         self._looks = looks
         self._turns = turns
+        self._received = received
         self._catch_up = catch_up
         self._pace = CopyPace(subscription.copy_rate)
         self._pauses = CopyPauses()
@@ -216,7 +217,8 @@ class TableCopies:
             self._pauses,
             self._turns,
             self._pace,
-            self._catch_up_alone if is_alone else partial(self._catch_up, capture_s=_CAPTURE_S),
+            self._received,
+            self._catch_up,
             number=number,
             cores=cores,
             is_stopping=is_stopping,
@@ -251,9 +253,13 @@ class TableCopies:
                     return
                 round_.begin()
             with ExitStack() as held:
-                snapshot = first or held.enter_context(
-                    self._snapshot(round_.claimed, is_stopping, is_alone=thread is None)
-                )
+                try:
+                    snapshot = first or held.enter_context(
+                        self._snapshot(round_.claimed, is_stopping)
+                    )
+                except SpoolFull as error:
+                    self._give_way(round_.claimed, error)
+                    return
                 failure = round_.run(snapshot, partial(let_go, held))
                 let_go(held)
             first = None
@@ -262,19 +268,28 @@ class TableCopies:
                 raise kind.of_text(failure.message)
 
     def _snapshot(
-        self, oids: frozenset[int], is_stopping: Callable[[], bool], *, is_alone: bool
+        self, oids: frozenset[int], is_stopping: Callable[[], bool]
     ) -> AbstractContextManager[Snapshot]:
         """A snapshot for these tables."""
         dsn, counts = self._config.source.dsn, self._counts
         take = partial(new_snapshot, dsn, counts, oids, is_stopping)
-        if is_alone:  # the stream ends before the copies do; the next run has a new connection
+        if self._looks.has_aware_streams:
             return take()
 
-        def wait(what: str) -> None:
+        def say(what: str) -> None:
             counts.wait(oids, what)
-            counts.tend()
 
-        return behind_partitions(self._config, oids, take, wait, is_stopping)
+        def tend() -> bool:
+            counts.tend()  # or what is said would be taken for old
+            return is_stopping()
+
+        return behind_partitions(dsn, oids, self._received, take, say, tend)
+
+    def _give_way(self, oids: Collection[int], full: SpoolFull) -> None:
+        """Have tables hold nothing of a spool that has no room until there is some."""
+        with self._tables.changing():
+            for oid in oids:
+                self._tables.apply(oid, HoldReleased(str(full)))
 
     def waiting(self, round_: CopyRound | None = None) -> list[int]:
         """The tables whose copies may begin now: no other round copies them."""
@@ -330,14 +345,6 @@ class TableCopies:
                 "  → give the spool more room: it has to hold what is committed during the copy"
             ),
         )
-
-    def _catch_up_alone(
-        self, oids: Collection[int], position: Lsn, is_stopping: Callable[[], bool]
-    ) -> dict[int, Failure]:
-        """Bring tables to a snapshot's position, if capture has not ended before it: a run with
-        ``--once`` receives only what was committed at its start. Else the tables are copied."""
-        failures = self._catch_up(oids, position, is_stopping, capture_s=_CAPTURE_ONCE_S)
-        return {oid: replace(failure, remedy=Remedy.COPY) for oid, failure in failures.items()}
 
     def _is_streaming(self) -> bool:
         """Whether changes are applied to a table."""

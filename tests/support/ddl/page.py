@@ -27,7 +27,7 @@ second column says how:
 | added | the column comes to the target, old rows get their value; nothing is copied |
 | in place | nothing is copied |
 | verified | compared with the source, found equal, and not copied |
-| replaced | only the rows of partitions that came or went; a run with `--once` copies the table |
+| replaced | only the rows of partitions that came or went |
 | copied | the stream cannot vouch for the rows, so the table is copied again, by itself |
 | equal | equal in the end; whether it is copied depends on what was seen in between |
 | parked | the table stops, and `pgsluice status` says why and what to do |

@@ -1,0 +1,188 @@
+"""What capture has received: copies of partitions wait for a position, or a new connection.
+
+A run that follows changes has a capture that receives all the time. With ``--once`` it ends at the
+server's position at its start. Then it is started again, until it has what is asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import psycopg
+
+from pgsluice.capture import CaptureProcess
+from pgsluice.catalog import slot_info
+from pgsluice.config import Config
+from pgsluice.errors import SourceUnreachable, SpoolFull
+from pgsluice.events import CapturePhase
+from pgsluice.lsn import Lsn
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.spool import SpoolReader
+from pgsluice.spool.retention import limit_words
+
+IsStopping = Callable[[], bool]
+
+_POLL_S = 0.05
+_RECEIVE_S = 60.0
+"""How long capture may need to come to a position of now; then what needs it is tried again."""
+_END_S = 60.0
+"""How long the server may need to end a connection."""
+_STARTS = 30
+"""How often capture is started to come to a position, which may be flushed seconds later."""
+_START_S = 1.0
+_FULL_S = 3.0
+"""How long the spool has to be full: capture looks for room each second."""
+
+
+class Received(Protocol):
+    """What copies ask of capture. All calls end soon after ``is_stopping`` is true."""
+
+    def come_to(self, position: Lsn, is_stopping: IsStopping) -> None:
+        """Wait until everything that was committed up to a position is in the spool.
+
+        Raises:
+            SourceUnreachable: capture did not come there in time; later it may.
+            SpoolFull: it did not, since the spool has no room.
+        """
+
+    def connect_again(self, is_stopping: IsStopping) -> None:
+        """Have what follows the spool's end come by a new connection.
+
+        Raises:
+            SourceUnreachable, SourceRefused: the old connection does not end.
+        """
+
+
+class ReceivedLive:
+    """Capture of a run that follows changes."""
+
+    def __init__(self, config: Config) -> None:
+        self._source = config.source
+        self._reader = SpoolReader(config.spool.path)
+
+    def come_to(self, position: Lsn, is_stopping: IsStopping) -> None:
+        """See :class:`Received`."""
+        ends_by = time.monotonic() + _RECEIVE_S
+        while self._reader.frontier() < position and not is_stopping():
+            if time.monotonic() > ends_by:
+                raise _not_received(f"after {_RECEIVE_S:g} s")
+            time.sleep(_POLL_S)
+
+    def connect_again(self, is_stopping: IsStopping) -> None:
+        """End the process at the server that sends the stream; capture connects again."""
+        with (
+            connect_sql(self._source.dsn, application="connection of capture") as connection,
+            source_errors("ending the connection of capture"),
+        ):
+            pid = self._sender(connection)
+            if pid is None:
+                return
+            connection.execute("SELECT pg_catalog.pg_terminate_backend(%s)", [pid])
+            ends_by = time.monotonic() + _END_S
+            while self._sender(connection) == pid and not is_stopping():
+                if time.monotonic() > ends_by:
+                    raise SourceUnreachable(
+                        f"the server's process {pid}, which sends the stream, was asked to end and "
+                        f"has not ended after {_END_S:g} s",
+                        hint="copies of partitioned tables need a new connection: they are tried "
+                        "again",
+                    )
+                time.sleep(_POLL_S)
+
+    def _sender(self, connection: psycopg.Connection[Any]) -> int | None:
+        info = slot_info(connection, self._source.slot)
+        return None if info is None else info.active_pid
+
+
+class ReceivedOnce:
+    """Capture of a run with ``--once``. Subscriptions share it.
+
+    Args:
+        stop: set when the run was asked to stop.
+    """
+
+    def __init__(self, config: Config, capture: CaptureProcess, stop: threading.Event) -> None:
+        self._max_bytes = config.spool.max_bytes
+        self._path = config.spool.path
+        self._reader = SpoolReader(config.spool.path)
+        self._capture = capture
+        self._stop = stop
+        self._starting = threading.Lock()
+
+    def come_to(self, position: Lsn, is_stopping: IsStopping) -> None:
+        """Start capture until it has ended behind a position: see :class:`Received`."""
+
+        def is_over() -> bool:
+            return is_stopping() or self._stop.is_set()
+
+        for number in range(_STARTS):
+            if not self._await(lambda: is_over() or not self._capture.check()):
+                raise self.full("the copy of a partitioned table waits for what follows")
+            if self._reader.frontier() >= position or is_over():
+                return
+            if number:
+                self._stop.wait(_START_S)
+            with self._starting:
+                if not self._capture.check():  # nor has another subscription started it
+                    self._capture.start_again()
+        raise _not_received(f"although it was started {_STARTS} times")
+
+    def connect_again(self, is_stopping: IsStopping) -> None:
+        """Nothing is to be done: the connection has ended with capture."""
+
+    def reached(self, target: Lsn) -> bool:
+        """Wait until the spool has the target, without a new start.
+
+        Returns:
+            False when the spool has no room for it.
+        """
+        # After a promotion, capture has all that the new primary had then, and that may be less.
+        return self._await(lambda: self._reader.frontier() >= target or not self._capture.check())
+
+    def start_again(self) -> None:
+        """Receive once more, up to the server's position now."""
+        with self._starting:
+            self._capture.start_again()
+
+    def full(self, what: str) -> SpoolFull:
+        """The error of a spool that has no room."""
+        health = self._capture.health()
+        full, more_room = limit_words(self._max_bytes)
+        said = None if health is None else health.message
+        return SpoolFull(
+            f"{full}, and {what}",
+            details=[said] if said else [],
+            hint=f"{more_room}: a transaction has to fit into the spool, and what slower "
+            "subscriptions still need",
+            path=str(self._path),
+        )
+
+    def _await(self, is_done: Callable[[], bool]) -> bool:
+        """Wait for something, and see after capture; False when the spool is full."""
+        full_since: float | None = None
+        while not is_done():
+            if self._stop.wait(_POLL_S):
+                return True
+            health = self._capture.health()
+            if (
+                health is None
+                or health.pid != self._capture.pid  # of a capture that was killed
+                or health.phase is not CapturePhase.WAITING
+            ):
+                full_since = None
+            elif full_since is None:
+                full_since = time.monotonic()
+            elif time.monotonic() - full_since >= _FULL_S:
+                return False
+        return True
+
+
+def _not_received(when: str) -> SourceUnreachable:
+    return SourceUnreachable(
+        f"capture has not received what was committed before a copy, {when}",
+        hint="the tables stay as they are, and the copy is tried again; `pgsluice status CONFIG` "
+        "says what capture does",
+    )

@@ -1,0 +1,146 @@
+"""Copies of partitioned tables on PostgreSQL 14 wait for a new connection, with limits."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from tests.support.databases import Database, MakeDatabase, Servers
+from tests.support.local_spark import use_local_spark
+from tests.support.partition_cases import publish_via_root
+from tests.support.pipeline import MakePipeline, Pipeline
+
+from pgsluice.capture.health import read_health
+from pgsluice.spool import find_record
+from pgsluice.subscription import received, table_copies
+
+ATTACH = (
+    "CREATE TABLE {name} (LIKE root INCLUDING ALL)",
+    "INSERT INTO {name} SELECT i, '{name}' FROM generate_series({first}, {first} + 9) i",
+    "ALTER TABLE root ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({first} + 100)",
+)
+
+
+def attach(shop: Database, number: int) -> None:
+    """A partition that comes with rows, which follows the others."""
+    shop.execute(*(sql.format(name=f"late_{number}", first=100 * number) for sql in ATTACH))
+
+
+@pytest.fixture
+def one(
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    servers: Servers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Pipeline:
+    use_local_spark(monkeypatch)
+    one = pipeline(shop := database(servers(14)))
+    shop.execute(
+        "CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE early PARTITION OF root FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO root SELECT i, 'early' FROM generate_series(1, 50) i",
+    )
+    publish_via_root(shop, ["root"])
+    return one
+
+
+@contextmanager
+def copied(one: Pipeline) -> Iterator[None]:
+    """A run that has copied the table; in the end it is applied, and was not copied again."""
+    with one.live():
+        one.wait_until(lambda: find_record(one.spool, "lake") is not None)
+        one.wait_until(lambda: any(table.is_active for table in one.record().tables.values()))
+        yield
+        one.wait_until(lambda: one.table("root").is_active, why="the partitions are loaded")
+        one.database.execute("UPDATE root SET v = 'later' WHERE id % 10 = 1")
+        one.wait_applied()
+    one.assert_equal("root")
+    assert one.table("root").copy_number == 1
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def says(caplog: pytest.LogCaptureFixture, words: str) -> Callable[[], bool]:
+    return lambda: any(words in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("is_for_ever", [False, True], ids=["once", "all the time"])
+def test_partitions_that_come_during_the_snapshot(
+    is_for_ever: bool,
+    one: Pipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    words = "came or went during each of 10 snapshots\n  → the tables stay as they are"
+    has_said, number, take = says(caplog, words), 1, table_copies.new_snapshot
+
+    def disturbed(*arguments: Any) -> Any:
+        nonlocal number
+        if number == 1 or (is_for_ever and not has_said()):
+            number += 1
+            attach(one.database, number)
+        return take(*arguments)
+
+    with copied(one):
+        monkeypatch.setattr(table_copies, "new_snapshot", disturbed)
+        attach(one.database, 1)
+        one.wait_until(lambda: one.table("root").load_leaves != (), why="the look found it")
+        if is_for_ever:
+            one.wait_until(has_said, why="it gives up for now")
+            assert one.table("root").load_leaves, "the table stays as it is"
+
+
+def test_capture_that_does_not_receive(
+    one: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(received, "_RECEIVE_S", 0.5)
+    words = "capture has not received what was committed before a copy, after 0.5 s"
+    with copied(one):
+        one.wait_until(lambda: read_health(one.spool) is not None, why="capture says what it does")
+        health = read_health(one.spool)
+        assert health is not None
+        with stopped(health.pid):
+            attach(one.database, 1)
+            one.wait_until(says(caplog, words), why="it gives up for now")
+            assert one.table("root").load_leaves, "the table stays as it is"
+
+
+def test_a_connection_that_does_not_end(
+    one: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(received, "_END_S", 0.5)
+    come_to, pids = received.ReceivedLive.come_to, list[int]()
+
+    def then_stop(self: received.ReceivedLive, *arguments: Any) -> None:
+        come_to(self, *arguments)
+        if not pids:
+            ((pid,),) = one.database.execute(
+                "SELECT active_pid FROM pg_replication_slots WHERE NOT temporary"
+                " AND database = current_database()"
+            )
+            pids.append(pid)
+            os.kill(pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(received.ReceivedLive, "come_to", then_stop)
+    with copied(one):
+        attach(one.database, 1)
+        try:
+            one.wait_until(lambda: bool(pids), why="the connection is to end")
+            words = f"the server's process {pids[0]}, which sends the stream, was asked to end"
+            one.wait_until(says(caplog, words), why="it gives up for now")
+            assert one.table("root").load_leaves, "the table stays as it is"
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)

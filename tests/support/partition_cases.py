@@ -1,0 +1,219 @@
+"""Partitioned tables whose partitions come and go with rows, for whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tests.support.databases import Database
+
+
+class Case(NamedTuple):
+    """A partitioned table that loses partitions.
+
+    Attributes:
+        columns: of the table; ``id`` is its key, with the columns of ``key``.
+        by: how it is partitioned.
+        partitions: its partitions: name -> bound; of one below another partition, its parent comes
+            before the name.
+        value: of the partition column, for each number from 0 to 299.
+        change: what takes partitions away, in one look.
+        is_copied: the table is copied again.
+        since: the first version of PostgreSQL that has the statements.
+        later: follows once the copies have ended.
+    """
+
+    columns: str
+    by: str
+    partitions: dict[str, str]
+    value: str
+    change: tuple[str, ...]
+    is_copied: bool = False
+    since: int = 11
+    later: tuple[str, ...] = ()
+
+
+INTS = {
+    "{t}_0": "FROM (MINVALUE) TO (100)",
+    "{t}_1": "FROM (100) TO (200)",
+    "{t}_2": "FROM (200) TO (MAXVALUE)",
+}
+DATES = {
+    "{t}_0": "FROM ('2024-01-01') TO ('2024-03-01')",
+    "{t}_1": "FROM ('2024-03-01') TO ('2024-05-01')",
+    "{t}_2": "FROM ('2024-05-01') TO ('2025-01-01')",
+}
+DROP = ("DROP TABLE {t}_1",)
+DETACH = ("ALTER TABLE {t} DETACH PARTITION {t}_1",)
+DETACH_SLOWLY = ("ALTER TABLE {t} DETACH PARTITION {t}_1 CONCURRENTLY",)
+CASES = {
+    "dropped": Case("k int", "RANGE (k)", INTS, "i", DROP),
+    "detached": Case("k bigint", "RANGE (k)", INTS, "i", DETACH),
+    "detached_slowly": Case("k int", "RANGE (k)", INTS, "i", DETACH_SLOWLY, since=14),
+    "made_again": Case(
+        "k int", "RANGE (k)", INTS, "i",
+        (*DROP, "CREATE TABLE {t}_1 PARTITION OF {t} FOR VALUES FROM (120) TO (190)",
+         "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i",
+         "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0", "DELETE FROM {t} WHERE k % 10 = 0"),
+    ),
+    "attached_again": Case(
+        "k int", "RANGE (k)", INTS, "i",
+        (*DETACH, "UPDATE {t}_1 SET v = 'apart' WHERE k % 2 = 0", "DELETE FROM {t}_1 WHERE k < 120",
+         "INSERT INTO {t}_1 VALUES (1000, 150, 'apart')",
+         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (100) TO (200)",
+         "UPDATE {t} SET id = id + 2000 WHERE k = 151"),
+    ),
+    "attached_at_once": Case(
+        "k int", "RANGE (k)", {"{t}_0": "FROM (0) TO (300)"}, "i",
+        (("BEGIN; CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL);"
+          "INSERT INTO {t}_1 SELECT i, i, 'late' FROM generate_series(300, 309) i;"
+          "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400); COMMIT"),
+         "UPDATE {t} SET v = 'changed' WHERE k > 305"),
+    ),
+    "listed": Case(
+        "k text", "LIST (k)", {"{t}_0": "IN ('a')", "{t}_1": "IN ('it''s', 'c')"},
+        """('{a,"it''s",c}'::text[])[1 + i % 3]""", DROP,
+    ),
+    "dated": Case(
+        "k date", "RANGE (k)",
+        DATES, "date '2024-01-01' + i", DROP,
+    ),
+    "timed": Case(
+        "k timestamptz", "RANGE (k)",
+        {"{t}_0": "FROM ('2024-01-01') TO ('2024-01-05')",
+         "{t}_1": "FROM ('2024-01-05') TO (MAXVALUE)"},
+        "timestamptz '2024-01-01' + i * interval '1 hour'", DROP,
+    ),
+    "with_rest": Case(
+        "k numeric(8,2)", "RANGE (k)", {"{t}_1": "FROM (100.5) TO (200)", "{t}_rest": "DEFAULT"},
+        "i",
+        (*DROP, "INSERT INTO {t} SELECT i, i, 'rest' FROM generate_series(150, 199, 7) i"),
+    ),
+    "without_rest": Case(
+        "k int", "RANGE (k)", {"{t}_0": "FROM (100) TO (200)", "{t}_1": "DEFAULT"}, "i", DROP
+    ),
+    "with_levels": Case(
+        "k int", "RANGE (k)",
+        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
+         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
+        "i", ("DROP TABLE {t}_2", "UPDATE {t} SET v = 'changed' WHERE id < 130"),
+    ),
+    "with_level": Case(
+        "k int", "RANGE (k)",
+        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
+         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
+        "i", DROP,
+    ),
+    "hashed": Case(
+        "k int", "HASH (k)",
+        {f"{{t}}_{n}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}, "i",
+        ("ALTER TABLE {t} DETACH PARTITION {t}_1", "DELETE FROM {t} WHERE id < 9"), is_copied=True,
+    ),
+}  # fmt: skip
+
+
+def make(shop: Database, name: str, case: Case) -> None:
+    shop.execute(
+        f"CREATE TABLE {name} (id int, {case.columns}, v text, PRIMARY KEY (id, k)) "
+        f"PARTITION BY {case.by}",
+        *(_partition(part.format(t=name), name, bound) for part, bound in case.partitions.items()),
+        f"INSERT INTO {name} SELECT i, {case.value}, 'first' FROM generate_series(0, 299) i",
+    )
+
+
+def _partition(names: str, table: str, bound: str) -> str:
+    *above, name = names.split()
+    of = "DEFAULT" if bound == "DEFAULT" else f"FOR VALUES {bound}"
+    return f"CREATE TABLE {name} PARTITION OF {above[0] if above else table} {of}"
+
+
+def change(shop: Database, name: str, statements: tuple[str, ...]) -> None:
+    with shop.connect() as connection:
+        connection.autocommit = True
+        for statement in statements:
+            connection.execute(statement.format(t=name).encode())
+
+
+LEVEL = {
+    "{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY RANGE (id)",
+    "{t}_1 {t}_2": "FROM (0) TO (150)", "{t}_1 {t}_3": "FROM (150) TO (300)",
+}  # fmt: skip
+AGAIN = "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i"
+BY_OWN_NAME = {
+    "truncated": Case(
+        "k int", "RANGE (k)", INTS, "i",
+        ("TRUNCATE {t}_1", AGAIN, "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0"),
+    ),
+    "truncated_level": Case("k int", "RANGE (k)", LEVEL, "i", ("TRUNCATE {t}_1", AGAIN)),
+    "truncated_below_level": Case("k int", "RANGE (k)", LEVEL, "i", ("TRUNCATE {t}_3",)),
+    "truncated_twice": Case(
+        "k date", "RANGE (k)", DATES, "date '2024-01-01' + i",
+        ("TRUNCATE {t}_1", "INSERT INTO {t} SELECT i, '2024-03-09' FROM generate_series(1, 9) i",
+         "TRUNCATE {t}_0, {t}_1",
+         "INSERT INTO {t} SELECT i, '2024-03-09' FROM generate_series(3, 5) i"),
+    ),
+    "truncated_inside": Case(
+        "k int", "RANGE (k)", INTS, "i",
+        (("BEGIN; DELETE FROM {t} WHERE k IN (120, 150); UPDATE {t} SET id = 1000 WHERE k = 199;"
+         "INSERT INTO {t} VALUES (120, 120, 'before'); TRUNCATE {t}_1; INSERT INTO {t}"
+         " VALUES (120, 120, 'after'), (121, 121, 'after'); UPDATE {t} SET v = 'later', id = 122"
+         " WHERE k = 121; SAVEPOINT a; TRUNCATE {t}_0; ROLLBACK TO a; COMMIT"),),
+    ),
+    "truncated_whole": Case(
+        "k int", "RANGE (k)", INTS, "i", ("TRUNCATE {t}_0, {t}_1, {t}_2", AGAIN)
+    ),
+    "truncated_and_dropped": Case("k int", "RANGE (k)", INTS, "i", ("TRUNCATE {t}_1", *DROP)),
+    "truncated_rest": Case(
+        "k int", "RANGE (k)", {"{t}_0": "FROM (100) TO (200)", "{t}_1": "DEFAULT"}, "i",
+        ("TRUNCATE {t}_1", "CREATE TABLE {t}_2 PARTITION OF {t} FOR VALUES FROM (250) TO (270)",
+         "INSERT INTO {t} VALUES (255, 255, 'again')"), is_copied=True,
+    ),
+    "truncated_hash": Case(
+        "k int", "HASH (k)",
+        {f"{{t}}_{n}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}, "i",
+        ("TRUNCATE {t}_1", AGAIN.replace("i, i,", "300 + i, i,")), is_copied=True,
+    ),
+}  # fmt: skip
+VIA_ROOT = {
+    "truncated": Case(
+        "k int", "RANGE (k)", INTS, "i",
+        ("TRUNCATE {t}_1", "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i",
+         "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0"),
+    ),
+    "truncated_level": Case(
+        "k int", "RANGE (k)",
+        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
+         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
+        "i", ("TRUNCATE {t}_1",),
+    ),
+    "attached_at_once": CASES["attached_at_once"],
+    "attached_later": Case(
+        "k int", "RANGE (k)", {"{t}_0": "FROM (0) TO (300)"}, "i",
+        ("CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL)",
+         "INSERT INTO {t}_1 SELECT i, i, 'late' FROM generate_series(300, 309) i",
+         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400)",
+         "UPDATE {t} SET v = 'changed' WHERE k > 305"),
+    ),
+    "detached": Case(
+        "k int", "RANGE (k)", INTS, "i", ("UPDATE {t} SET v = 'sent' WHERE k = 150", *DETACH),
+        later=("INSERT INTO {t}_1 VALUES (1150, 150, 'apart')",),
+    ),
+}  # fmt: skip
+
+EMPTIED = {
+    "attached_emptied": Case(
+        "k int", "RANGE (k)", {"{t}_0": "FROM (0) TO (300)"}, "i",
+        ("CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL)",
+         "INSERT INTO {t}_1 SELECT i, i, 'gone' FROM generate_series(300, 309) i",
+         "TRUNCATE {t}_1",
+         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400)"),
+        later=("INSERT INTO {t} SELECT i, i, 'sent' FROM generate_series(300, 309) i",),
+    ),
+}  # fmt: skip
+"""Alone: a partition that is loaded would have the stream connect again for this one, too."""
+
+
+def publish_via_root(shop: Database, tables: Iterable[str]) -> None:
+    """Make the publication that a pipeline is configured for: the server sends root's names."""
+    options = "WITH (publish_via_partition_root)"
+    shop.execute(f'CREATE PUBLICATION "{shop.name}" FOR TABLE {", ".join(tables)} {options}')
