@@ -81,7 +81,9 @@ class Copier:
         task = CopyTables(dsn, snapshot, "a-spool", sink, options or OPTIONS)
         with connect_sql(dsn) as connection:
             import_snapshot(connection, snapshot)
-            portions = plan_portions(connection, [work.facts], self.most_bytes)[work.facts.oid]
+            portions = plan_portions(connection, [work.facts], most_bytes=self.most_bytes)[
+                work.facts.oid
+            ]
         self.portions[work.facts.name] = portions
         copy = TableCopy(work, portions)
         parts = [(work, part) for part in portions]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgsluice.catalog import LeafSize
-from pgsluice.snapshots.ranges import LeafRows, Portion, divide_table
+from pgsluice.snapshots.ranges import Division, LeafRows, Portion, divide_table
 
 
 def leaf(oid: int, size_bytes: int, pages: int, *, is_readable: bool = True) -> LeafRows:
@@ -13,10 +13,10 @@ def leaf(oid: int, size_bytes: int, pages: int, *, is_readable: bool = True) -> 
 
 
 def divided(
-    *leaves: LeafRows, is_partitioned: bool = False, by_pages: bool = True, most_bytes: int = 1000
+    *leaves: LeafRows, is_partitioned: bool = False, by_pages: bool = True, at_once: int = 1
 ) -> tuple[Portion, ...]:
     return divide_table(
-        leaves, is_partitioned=is_partitioned, by_pages=by_pages, most_bytes=most_bytes
+        leaves, Division(1000, at_once), is_partitioned=is_partitioned, by_pages=by_pages
     )
 
 
@@ -40,6 +40,12 @@ def test_ranges_of_pages_meet_and_the_last_one_is_open() -> None:
         "ctid >= '(30,0)'",
     ]
     assert all(len(portion) == 1 for portion in portions)
+
+
+@pytest.mark.parametrize(("at_once", "count"), [(1, 7), (2, 8), (3, 9), (4, 8), (7, 7), (8, 7)])
+def test_tasks_side_by_side_get_as_many_ranges(at_once: int, count: int) -> None:
+    assert len(divided(leaf(1, 6500, 70), at_once=at_once)) == count
+    assert len(divided(leaf(1, 1000, 70), at_once=at_once)) == 1
 
 
 def test_a_table_of_few_pages_with_large_values_has_a_range_for_each() -> None:

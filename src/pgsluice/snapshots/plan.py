@@ -9,12 +9,21 @@ import psycopg
 
 from pgsluice.catalog import LeafSize, finds_pages, key_ranges, leaf_sizes
 from pgsluice.facts import RelationFacts
-from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE, LeafRows, Portion, divide_table
+from pgsluice.snapshots.ranges import (
+    PORTION_BYTES,
+    WHOLE,
+    Division,
+    LeafRows,
+    Portion,
+    divide_table,
+)
 
 
 def plan_portions(
     connection: psycopg.Connection[Any],
     tables: Collection[RelationFacts],
+    *,
+    at_once: int = 1,
     most_bytes: int | None = None,
 ) -> dict[int, tuple[Portion, ...]]:
     """The portions of each table by its OID.
@@ -24,35 +33,31 @@ def plan_portions(
 
     Args:
         connection: in the snapshot that the tables are read under.
+        at_once: how many portions are read side by side, at most.
         most_bytes: about how large a portion is at most; None: PORTION_BYTES.
     """
-    most_bytes = most_bytes or PORTION_BYTES
+    division = Division(most_bytes or PORTION_BYTES, at_once)
     sizes = leaf_sizes(connection, [facts.oid for facts in tables])
     by_pages = finds_pages(connection)
     bounds: dict[int, tuple[str, ...]] = {}
     if not by_pages:
-        bounds = key_ranges(connection, _range_counts(sizes.values(), most_bytes))
+        bounds = key_ranges(connection, _range_counts(sizes.values(), division))
     portions = {}
     for facts in tables:
         leaves = [LeafRows(leaf, bounds.get(leaf.oid, ())) for leaf in sizes.get(facts.oid, ())]
         portions[facts.oid] = (
-            divide_table(
-                leaves,
-                is_partitioned=facts.kind == "p",
-                by_pages=by_pages,
-                most_bytes=most_bytes,
-            )
+            divide_table(leaves, division, is_partitioned=facts.kind == "p", by_pages=by_pages)
             if leaves
             else WHOLE
         )
     return portions
 
 
-def _range_counts(tables: Collection[tuple[LeafSize, ...]], most_bytes: int) -> dict[int, int]:
+def _range_counts(tables: Collection[tuple[LeafSize, ...]], division: Division) -> dict[int, int]:
     """How many ranges each leaf is divided into that is too large for one portion."""
     return {
-        leaf.oid: -(-leaf.size_bytes // most_bytes)
+        leaf.oid: division.ranges(leaf.size_bytes)
         for leaves in tables
         for leaf in leaves
-        if leaf.size_bytes > most_bytes and leaf.is_readable
+        if leaf.size_bytes > division.most_bytes and leaf.is_readable
     }

@@ -60,8 +60,28 @@ WHOLE: tuple[Portion, ...] = ((Read(size_bytes=PORTION_BYTES),),)
 """A table in one portion, of a size that is not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Into how many ranges rows are divided.
+
+    Attributes:
+        most_bytes: about how large a range is at most.
+        at_once: how many ranges are read side by side, at most. Each of these tasks gets as many
+            ranges as the others: else the last ones are waited for.
+    """
+
+    most_bytes: int
+    at_once: int = 1
+
+    def ranges(self, size_bytes: int) -> int:
+        """Of rows of this size."""
+        count = -(-size_bytes // self.most_bytes)
+        side_by_side = max(1, min(count, self.at_once))
+        return -(-count // side_by_side) * side_by_side
+
+
 def divide_table(
-    leaves: Sequence[LeafRows], *, is_partitioned: bool, by_pages: bool, most_bytes: int
+    leaves: Sequence[LeafRows], division: Division, *, is_partitioned: bool, by_pages: bool
 ) -> tuple[Portion, ...]:
     """The portions of a table, which together have each of its rows once.
 
@@ -69,22 +89,23 @@ def divide_table(
         leaves: all of the table; a plain table is its own leaf.
         is_partitioned: its leaves are not the table itself.
         by_pages: the server finds a range of pages without reading the others.
-        most_bytes: about how large a portion is at most.
     """
     if not all(rows.leaf.is_readable for rows in leaves):
         # The rights on the table are those that count for a query of it.
-        return _through_the_table([rows.leaf for rows in leaves], by_pages, most_bytes)
+        return _through_the_table([rows.leaf for rows in leaves], by_pages, division)
     reads = [
         read
         for rows in leaves
-        for read in _divide_leaf(rows, by_pages, most_bytes, is_named=is_partitioned)
+        for read in _divide_leaf(rows, by_pages, division, is_named=is_partitioned)
     ]
-    return _gathered(reads, most_bytes) or WHOLE
+    return _gathered(reads, division.most_bytes) or WHOLE
 
 
-def _divide_leaf(rows: LeafRows, by_pages: bool, most_bytes: int, *, is_named: bool) -> list[Read]:
+def _divide_leaf(
+    rows: LeafRows, by_pages: bool, division: Division, *, is_named: bool
+) -> list[Read]:
     leaf = rows.leaf
-    count = -(-leaf.size_bytes // most_bytes)
+    count = division.ranges(leaf.size_bytes)
     conditions: Sequence[str] = [""]
     if rows.key_bounds:
         conditions = rows.key_bounds
@@ -95,14 +116,14 @@ def _divide_leaf(rows: LeafRows, by_pages: bool, most_bytes: int, *, is_named: b
 
 
 def _through_the_table(
-    leaves: Sequence[LeafSize], by_pages: bool, most_bytes: int
+    leaves: Sequence[LeafSize], by_pages: bool, division: Division
 ) -> tuple[Portion, ...]:
     """Ranges of the table: each has the same pages of every leaf."""
     all_bytes = sum(leaf.size_bytes for leaf in leaves)
     if not by_pages:
         return ((Read(size_bytes=all_bytes),),)
     pages = max(leaf.pages for leaf in leaves)
-    ranges = _page_ranges(pages, min(-(-all_bytes // most_bytes), pages))
+    ranges = _page_ranges(pages, min(division.ranges(all_bytes), pages))
     return tuple((Read(None, condition, all_bytes // len(ranges)),) for condition in ranges)
 
 

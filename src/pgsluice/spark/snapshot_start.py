@@ -243,7 +243,9 @@ class SnapshotStart:
                 snapshot = export_again(session, of_slot)
             selection = replace(selection, publications=identity.publications)
             query = selection.query(session)
-            portions = plan_portions(session, [query.facts])[query.facts.oid]
+            portions = plan_portions(session, [query.facts], at_once=self._options.copy_workers)[
+                query.facts.oid
+            ]
         needed, free = sum(map(size_bytes, portions)), shutil.disk_usage(self._files.folder).free
         if needed > free:
             raise SpoolFull(

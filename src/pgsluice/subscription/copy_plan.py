@@ -86,12 +86,14 @@ def read_source(
     looks: CatalogLooks,
     snapshot: Snapshot,
     to_divide: Collection[int],
+    workers: int,
     gone_bounds: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
 ) -> tuple[SourceTables, Snapshot]:
     """What is sent now, and what the snapshot has.
 
     Args:
         to_divide: the tables whose portions are asked for.
+        workers: how many portions are read side by side, at most.
         gone_bounds: of the tables of which partitions are gone, the conditions on their rows.
 
     Returns:
@@ -109,7 +111,7 @@ def read_source(
         names = {oid: (t.facts.namespace, t.facts.name) for oid, t in in_snapshot.items()}
         locked = locked_tables(connection, to_divide)
         wanted = [now[oid].facts for oid in to_divide if oid in now and oid not in locked]
-        portions = plan_portions(connection, wanted)
+        portions = plan_portions(connection, wanted, at_once=workers)
         is_gone = evaluators_of(
             connection, {oid: (oid, bounds) for oid, bounds in gone_bounds.items()}
         )

@@ -153,7 +153,7 @@ class CopyRound:
         snapshot, journal = kept
         task = self._task(snapshot)
         try:
-            source, _ = read_source(self._config, self._looks, snapshot, ())
+            source, _ = read_source(self._config, self._looks, snapshot, (), 1)
         except SnapshotGone as error:
             logger.info("copies begin again: %s", error.what)
             self._kept.release()
@@ -191,7 +191,10 @@ class CopyRound:
             for oid in self.claimed
             if (table := self._tables.get(oid)) is not None and table.gone_bounds
         }
-        source, snapshot = read_source(self._config, self._looks, snapshot, self.claimed, gone)
+        workers = self._subscription.copy_workers
+        source, snapshot = read_source(
+            self._config, self._looks, snapshot, self.claimed, workers, gone
+        )
         known = self._tables.durable.tables
         if any(source.awaits_look(oid, known[oid]) for oid in self.claimed & known.keys()):
             self._looks.look()
