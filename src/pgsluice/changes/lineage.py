@@ -194,11 +194,18 @@ def _walk(
     table: str,
     target: Target,
 ) -> tuple[Int64s, Int64s]:
-    """Walk, in order, the changes of all keys that a change of key touches."""
-    touched = np.zeros(keys.count + 1, np.bool_)
+    """Walk, in order, the changes of all keys that a change of key touches.
+
+    A change of key whose keys have no other change needs no walk: its row has a lineage of its own.
+    """
+    count = keys.count
+    times = np.bincount(keys.before + 1, minlength=count + 1)[1:]
+    times += np.bincount(keys.after[keys.after != keys.before] + 1, minlength=count + 1)[1:]
+    alone = moves & (times[keys.before] == 1) & (times[keys.after] == 1)
+    touched = np.zeros(count + 1, np.bool_)
     touched[keys.before[moves]] = touched[keys.after[moves]] = True
     touched[-1] = False  # stands for "no key"
-    changes = np.flatnonzero(touched[keys.before] | touched[keys.after])
+    changes = np.flatnonzero((touched[keys.before] | touched[keys.after]) & ~alone)
     lineages: list[int] = []
     origins: list[int] = []
     holder: dict[int, int | None] = {}  # key -> its lineage now; None: no row has this key
@@ -206,7 +213,7 @@ def _walk(
 
     def begin(from_key: int) -> int:
         origins.append(from_key)
-        return keys.count + len(origins) - 1
+        return count + len(origins) - 1
 
     for action, before, after in zip(
         events.actions[changes].tolist(),
@@ -239,6 +246,7 @@ def _walk(
         lineages.append(lineage)
     of_change = of_change.copy()
     of_change[changes] = lineages
+    of_change[alone] = count + len(origins) + np.arange(np.count_nonzero(alone))
     origin = origin.copy()
     origin[touched[:-1]] = -1
-    return of_change, np.concatenate([origin, np.array(origins, np.int64)])
+    return of_change, np.concatenate([origin, np.array(origins, np.int64), keys.before[alone]])
