@@ -6,6 +6,7 @@ import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from tests.support.applying import FactsMessage, apply_tables
 from tests.support.local_spark import LocalSession
 from tests.support.spools import INT4, OID, START, TEXT, SpoolMaker, relation
 
+from pgsluice import failpoints
 from pgsluice.errors import Failure
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
@@ -269,3 +271,22 @@ def test_inserts_into_a_table_without_a_key_are_shared(maker: SpoolMaker, tmp_pa
         assert isinstance(outcome, TaskResult), outcome
         assert outcome.changes == 26
         assert [row["id"] for row in rows_of(task)] == sorted([*range(20), 4, 4])
+
+
+def test_a_large_batch_that_fails_leaves_no_files(maker: SpoolMaker, tmp_path: Path) -> None:
+    """Whichever of its files the disk has no room for; the next attempt has that room again."""
+    shop = Shop(1)
+    maker.segment([ORDERS, FactsMessage(FACTS), *shop.changes(60)])
+    end = maker.segment(shop.changes(60))
+    for task in tasks(maker, tmp_path):
+        copied(task)
+        folder = Path(make_sink(task.sink).location("public", "orders"))
+        before = set(folder.rglob("*.parquet"))
+        for number in count(1):
+            failpoints.arm(f"delta.written=enospc@{number}")
+            outcome = apply(task, work(end))
+            failpoints.arm("")
+            if isinstance(outcome, TaskResult):
+                break
+            assert set(folder.rglob("*.parquet")) == before, number
+        assert number > 1

@@ -355,6 +355,10 @@ class ChangesStagingHandle(Protocol):
             TableError: as :meth:`TableHandle.apply`.
         """
 
+    def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
+        """Delete what was staged, if that is possible. No commit of it was begun, and none will
+        be."""
+
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         """Take the changes of all tasks, which start from the handle's version, in one commit.
 

@@ -262,6 +262,16 @@ class TableWriter:
         with self._opened.writing():
             return handle.stage_changes(map(self._fitting, pieces))
 
+    def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
+        """Delete staged changes that nobody commits.
+
+        Args:
+            staged: of which no commit was begun, and none will be.
+        """
+        handle = self._opened.handle
+        assert isinstance(handle, ChangesStagingHandle)
+        handle.discard_changes(staged)
+
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         """The half of the commit's author: take what all tasks have staged, once.
 

@@ -28,7 +28,7 @@ from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedChanges
-from pgsluice.spark.tasks import run_tasks, tasks_at_once
+from pgsluice.spark.tasks import attempt, run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.large_batch import Outline
 from pgsluice.subscription.planning import TableWork, TaskResult
@@ -159,7 +159,7 @@ class SharedBatch:
             _Share(begun.after, columns, outline.truncates, begins, pieces, tuple(buckets))
             for buckets in _divided(pieces, tasks_at_once(spark))
         ]
-        staged = _each(spark, self._stage, shares)
+        staged = self._staged(spark, shares)
         [done] = _each(spark, self._commit, [(staged, outline)])
         return replace(
             done,
@@ -167,6 +167,15 @@ class SharedBatch:
             merge_s=time.monotonic() - started - decode_s,
             left_out=columns.left_out,
         )
+
+    def _staged(self, spark: SparkContext, shares: Sequence[_Share]) -> list[StagedChanges]:
+        """What all tasks have staged; if one fails, nothing stays of the others: the next attempt
+        would need as much room once more."""
+        results = _attempts(spark, self._stage, shares)
+        staged = [result for result in results if isinstance(result, StagedChanges)]
+        if len(staged) < len(results):
+            _attempts(spark, self._discard, [staged])
+        return _all_of(results)
 
     def _has_one_key(self, outline: Outline) -> bool:
         """Whether the key has the same columns and types in all changes, so that equal keys are in
@@ -203,6 +212,10 @@ class SharedBatch:
         staged = writer.stage_changes(self._net(share))
         failpoint("batch.staged")
         return staged
+
+    def _discard(self, staged: Sequence[StagedChanges]) -> None:
+        writer, _, _ = self.task.begin(self.work)
+        writer.discard_changes(staged)
 
     def _net(self, share: _Share) -> Iterator[NetChanges]:
         """The net changes of the share's buckets, in pieces that are joined from slices."""
@@ -245,11 +258,16 @@ def _each(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> lis
     Raises:
         _TaskFailedError: one failed.
     """
+    return _all_of(_attempts(spark, run, works))
 
-    def numbered(work: tuple[int, W]) -> tuple[int, R]:
-        return work[0], run(work[1])
 
-    results: dict[int, R] = {}
+def _attempts(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> list[R | Failure]:
+    """What became of tasks, in the order of their work."""
+
+    def numbered(work: tuple[int, W]) -> tuple[int, R | Failure]:
+        return work[0], attempt(run, work[1])
+
+    results: dict[int, R | Failure] = {}
     for _, result in run_tasks(
         spark, numbered, list(enumerate(works)), most_tasks=tasks_at_once(spark)
     ):
@@ -257,3 +275,10 @@ def _each(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> lis
             raise _TaskFailedError(result)
         results[result[0]] = result[1]
     return [results[number] for number in range(len(works))]
+
+
+def _all_of(results: Sequence[R | Failure]) -> list[R]:
+    for result in results:
+        if isinstance(result, Failure):
+            raise _TaskFailedError(result)
+    return [result for result in results if not isinstance(result, Failure)]

@@ -80,6 +80,13 @@ class StagedChangesContract(SinkTests):
             row(1, 0, "another"), row(2, 2, "two"), row(6, 60), row(8, 9, "one"),
         ]  # fmt: skip
 
+    def test_others_than_the_discarded_changes_are_committed(self, sink: Sink) -> None:
+        self.loaded(sink, row(1), row(2))
+        discarded, *staged = self.staged_changes(sink, [net(inserted(3))], [net(update(2, 20))])
+        self.writer(sink).discard_changes([discarded])
+        self.writer(sink).commit_changes(staged, Lsn(110))
+        assert self.sorted_rows(sink) == [row(1), row(2, 20)]
+
     def test_a_truncate_empties_the_table_in_every_share(self, sink: Sink) -> None:
         self.loaded(sink, row(1), row(2))
         shares = []

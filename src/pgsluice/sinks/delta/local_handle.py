@@ -49,6 +49,7 @@ from pgsluice.sinks.delta.snapshot import Snapshot
 from pgsluice.sinks.delta.staged_changes import (
     applied_changes,
     commit_actions,
+    discard_changes,
     forget_sidecars,
     stage_changes,
 )
@@ -231,6 +232,9 @@ class LocalHandle:
             searches_new=self._searches_new,
             keeps_vectors=self._is_merged_on_read,
         )
+
+    def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
+        discard_changes(self._snapshot.folder, staged)
 
     @attempt()
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pyroaring import BitMap
@@ -89,6 +91,18 @@ def commit_actions(
     _delete(snapshot, _vector_files(snapshot, buried))
     actions += [added(file["path"], file["size"], file["stats"]) for file in written]
     return actions, sum(file["size"] for file in written)
+
+
+def discard_changes(folder: Path, staged: Iterable[StagedChanges]) -> None:
+    """Delete staged files that nobody commits, as far as that is possible now.
+
+    Args:
+        folder: the table's.
+    """
+    for part in staged:
+        for action in _Share.decode(part.payload).new:
+            with suppress(OSError):
+                (folder / action["path"]).unlink()
 
 
 def forget_sidecars(
