@@ -27,3 +27,32 @@ def test_memory_of_a_block_serves_the_next_one() -> None:
     """Otherwise each page of each block, 4 KiB, is given anew by the system: 123,000 times."""
     ran = subprocess.run([sys.executable, "-c", BLOCKS], capture_output=True, check=True)
     assert int(ran.stdout) < 2000
+
+
+ARENAS = """
+import ctypes, sys, threading
+from pgsluice.subscription.daemon import keep_freed_memory
+keep_freed_memory()
+together = threading.Barrier(8)
+def allocate():
+    together.wait()
+    blocks = [bytearray(100_000) for _ in range(100)]
+    together.wait()
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="arenas are the GNU C library's")
+def test_threads_share_the_memory_that_is_freed() -> None:
+    """Each arena keeps memory for its threads alone; there may be eight for each core."""
+    ran = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, check=True)
+    assert 1 <= ran.stdout.count(b"<heap nr=") <= 2

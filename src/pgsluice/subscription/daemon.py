@@ -27,8 +27,8 @@ _LOADED = (
 
 _MIB = 2**20
 # Parameters of mallopt, as malloc.h of the GNU C library has them.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES, _OWN_MAPPING_BYTES = 32 * _MIB, 16 * _MIB
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_KEPT_BYTES, _OWN_MAPPING_BYTES, _ARENAS = 32 * _MIB, 16 * _MIB, 2
 
 
 def keep_freed_memory() -> None:
@@ -36,6 +36,9 @@ def keep_freed_memory() -> None:
 
     A copy needs as much for each of its blocks. The C library gives large pieces back to the
     system, which then has to give each page anew: a fifth of the CPU of copying narrow rows.
+
+    Threads share two arenas, which hold what is freed. With one for each thread of the libraries, a
+    worker that merges small batches took 450 MB instead of 260.
     """
     if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
         import pyarrow as pa
@@ -45,6 +48,7 @@ def keep_freed_memory() -> None:
     if mallopt is not None:  # other C libraries have no such function
         mallopt(_M_MMAP_THRESHOLD, _OWN_MAPPING_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 def main() -> None:
