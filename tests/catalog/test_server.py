@@ -24,6 +24,7 @@ def test_the_server_and_our_role(each_server: EmbeddedServer) -> None:
         assert info.used_wal_senders == 1
         assert info.used_replication_slots < info.max_replication_slots == 40
         assert info.max_slot_wal_keep_bytes is None
+        assert info.idle_slot_timeout_s is None
         assert info.has_replication
         assert info.may_create
         # Flushed is what was inserted, once a commit waited for it.

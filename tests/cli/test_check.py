@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,24 @@ def test_a_source_that_is_ready(
     assert any("the first run creates it" in line for line in lines)
     assert any("only inserts of these tables are sent: public.log" in line for line in lines)
     assert "error   " not in outcome.out
+
+
+def test_a_slot_that_nobody_used_for_too_long(pgsluice: Command, write_config: WriteConfig) -> None:
+    with EmbeddedServer(18, settings={"idle_replication_slot_timeout": "1s"}) as server:
+        database = Database(server, "postgres")
+        database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        path = write_config(database.dsn)
+        outcome = pgsluice("check", path)
+        assert "warning idle_replication_slot_timeout: 1.00 s: the slot is lost" in outcome.out
+        database.execute("SELECT pg_create_logical_replication_slot('pgsluice', 'pgoutput')")
+        is_lost = "SELECT invalidation_reason = 'idle_timeout' FROM pg_replication_slots"
+        while database.execute("CHECKPOINT", is_lost) != [(True,)]:
+            time.sleep(0.1)
+        outcome = pgsluice("check", path)
+    assert outcome.code == 1
+    assert "is lost: nobody used it for longer than the server's" in outcome.out
+    assert "→ raise that setting, or set it to 0, then `pgsluice drop" in outcome.out
+    assert "raise max_slot_wal_keep_size" not in outcome.out
 
 
 def test_it_changes_nothing(shop: Database, pgsluice: Command, write_config: WriteConfig) -> None:

@@ -37,6 +37,16 @@ from pgsluice.spool.layout import FRONTIER
 
 _STATUS_S = 10.0
 _FIRST_TO_SKIP_MISSING = 180000
+_LOSSES = {
+    None: ("its WAL was removed", "raise max_slot_wal_keep_size, then "),
+    "wal_removed": ("its WAL was removed", "raise max_slot_wal_keep_size, then "),
+    "idle_timeout": (
+        "nobody used it for longer than the server's idle_replication_slot_timeout allows",
+        "raise that setting, or set it to 0, then ",
+    ),
+}
+"""Why a slot can no longer be used, by pg_replication_slots.invalidation_reason (None before 17) ->
+in words, and what to do first."""
 
 Connection = psycopg.Connection[Any]
 
@@ -198,11 +208,8 @@ def refuse_slot(
     """
     check_slot_kind(slot, database, two_phase=two_phase)
     if slot.is_lost:
-        reason = slot.invalidation_reason or "its WAL was removed"
-        raise SlotLost(
-            f"slot {slot.name!r} is lost: {reason}",
-            hint=f"raise max_slot_wal_keep_size, then {COPY_ALL_AGAIN}",
-        )
+        reason, remedy = _LOSSES.get(slot.invalidation_reason, (slot.invalidation_reason, ""))
+        raise SlotLost(f"slot {slot.name!r} is lost: {reason}", hint=f"{remedy}{COPY_ALL_AGAIN}")
     if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
         stands = f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's"
         cause, hint = (

@@ -22,6 +22,7 @@ class ServerInfo:
         system_id: the cluster's identifier; None when the role may not read it (the
             replication connection's IDENTIFY_SYSTEM always returns it).
         max_slot_wal_keep_bytes: how much WAL slots may retain; None: no limit.
+        idle_slot_timeout_s: a slot that nobody uses for longer is lost; None: it is not.
         has_replication: our role may replicate: as a superuser, by its REPLICATION attribute, or
             as a member of a managed service's replication role.
         may_create: the role may create publications in this database.
@@ -38,6 +39,7 @@ class ServerInfo:
     max_wal_senders: int
     used_wal_senders: int
     max_slot_wal_keep_bytes: int | None
+    idle_slot_timeout_s: float | None
     is_standby: bool
     has_replication: bool
     may_create: bool
@@ -51,6 +53,8 @@ SELECT current_setting('server_version'), current_database(), current_user,
        current_setting('max_wal_senders')::int,
        (SELECT count(*) FROM pg_catalog.pg_stat_get_wal_senders()),
        pg_catalog.pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size', true), '-1')),
+       nullif(extract(epoch FROM current_setting('idle_replication_slot_timeout', true)::interval)
+           ::float8, 0),  -- from 18 on
        pg_catalog.pg_is_in_recovery(),
        r.rolsuper OR r.rolreplication OR EXISTS (
            SELECT FROM pg_catalog.pg_roles managed WHERE managed.rolname = 'rds_replication'

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from pgsluice.capture.slot import pgoutput_options
 from pgsluice.errors import SourceRefused
-from pgsluice.monitor.wording import format_bytes
+from pgsluice.monitor.wording import format_bytes, format_seconds
 from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.sql import quote_identifier
 
 _LOW_WAL_BYTES = 2**30
 _SHORT_TIMEOUT_MS = 10_000
+_SHORT_IDLE_S = 24 * 3600.0
 _OTHER_CONNECTIONS = 4
 """Of a run, beside its copies: to receive, hold a snapshot, look at the catalog, make a slot."""
 
@@ -117,6 +118,14 @@ def check_limits(facts: SourceFacts) -> Iterator[Finding]:
             "max_slot_wal_keep_size",
             f"{format_bytes(limit)}: the slot may be lost after a short stop of pgsluice",
             "raise it to as much as the disk can spare",
+        )
+    idle_s = facts.server.idle_slot_timeout_s
+    if idle_s is not None and idle_s < _SHORT_IDLE_S:
+        yield warning(
+            "idle_replication_slot_timeout",
+            f"{format_seconds(idle_s)}: the slot is lost after a longer stop of pgsluice, and all "
+            "tables are to be copied anew",
+            "raise it to several days, or 0 for no limit",
         )
 
 
