@@ -18,7 +18,6 @@ import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,28 +42,35 @@ _CHECKSUM_BYTES = 4
 _BLOCK_BYTES = 2**20
 
 
-@dataclass(frozen=True, slots=True)
 class Sidecar:
-    """A sidecar as it is mapped."""
+    """A sidecar as it is mapped.
 
-    mapping: mmap.mmap
+    Args:
+        mapping: of the whole file.
+    """
+
+    def __init__(self, mapping: mmap.mmap) -> None:
+        self._mapping = mapping
+        self._runs = tuple(_runs(pa.py_buffer(mapping)[:-_CHECKSUM_BYTES]))
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self._mapping)
 
     def runs(self) -> Iterator[KeyEntries]:
         """Its runs, in the order of their rows; one of them is in memory at a time if the sidecar
         is large."""
-        content = pa.py_buffer(self.mapping)[:-_CHECKSUM_BYTES]
-        reader = pa.BufferReader(content)
-        while reader.tell() < content.size:
-            for batch in pa.ipc.open_stream(reader):
-                yield _entries(batch)
-            if len(self.mapping) > RESIDENT_BYTES:
+        for run in self._runs:
+            yield run
+            if self.size > RESIDENT_BYTES:
                 self.leave_memory()
 
     def leave_memory(self) -> None:
         """Take its pages out of this process's memory, where the system can; the next search gets
         those that it reads from the system's cache, or from the disk."""
-        if hasattr(self.mapping, "madvise"):
-            self.mapping.madvise(mmap.MADV_DONTNEED)
+        if hasattr(self._mapping, "madvise"):
+            self._mapping.madvise(mmap.MADV_DONTNEED)
 
 
 class OpenSidecars:
@@ -84,7 +90,7 @@ class OpenSidecars:
         with self._lock:
             self._by_path[path] = sidecar
             self._by_path.move_to_end(path)
-            self._resident[path] = len(sidecar.mapping)
+            self._resident[path] = sidecar.size
             self._resident.move_to_end(path)
             while len(self._by_path) > _OPEN_AT_ONCE:
                 self._forget(next(iter(self._by_path)))
@@ -143,6 +149,12 @@ def _batch(entries: KeyEntries, first: int) -> pa.RecordBatch:
             (f"\0{name}", _joined(entries.keys.column(name))) for name in entries.keys.schema.names
         )
     return pa.record_batch(columns)
+
+
+def _runs(content: pa.Buffer) -> Iterator[KeyEntries]:
+    reader = pa.BufferReader(content)
+    while reader.tell() < content.size:
+        yield from map(_entries, pa.ipc.open_stream(reader))
 
 
 def _entries(batch: pa.RecordBatch) -> KeyEntries:
