@@ -1,25 +1,33 @@
 """The rights that a copy of a table needs, and the statements that give them.
 
-A copy uses the table's schema, reads the table, and has to see all of its rows: with
-``row_security = off``, which every session of pgsluice sets, a policy makes the query fail.
+A copy uses the table's schema, reads the columns that are published and those that the row filter
+names, and has to see all of its rows: with ``row_security = off``, which every session of pgsluice
+sets, a policy makes the query fail. Rights on single columns are enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 
-from pgsluice.sql import quote_identifier
+from pgsluice.facts import RelationFacts
+from pgsluice.sql import SqlRefused, TokenKind, quote_identifier, tokenize
 
 Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TableRights:
-    """What our role may do with one table."""
+    """What our role may do with one table.
+
+    Attributes:
+        may_select: it may read the whole table, or all that is wanted of it.
+        columns: those that it may read, system columns as well, if it may not read the whole table.
+        lacking: those that it may not read, if it may read others.
+    """
 
     role: str
     namespace: str
@@ -27,18 +35,34 @@ class TableRights:
     may_use_schema: bool
     may_select: bool
     sees_all_rows: bool
+    columns: frozenset[str] = frozenset()
+    lacking: tuple[str, ...] = ()
 
     @property
     def may_read(self) -> bool:
         """Whether a query of the table is allowed; it may still not see all rows."""
         return self.may_use_schema and self.may_select
 
+    def to_read(self, columns: Collection[str]) -> TableRights:
+        """The rights as they count for a query of these columns."""
+        if self.may_select or not self.columns:
+            return self
+        lacking = tuple(name for name in columns if name not in self.columns)
+        return replace(self, may_select=not lacking, lacking=lacking)
+
+
+_LEAF = "tableoid"
+_SYSTEM_COLUMNS = (_LEAF, "ctid")
 
 _RIGHTS = """
 SELECT c.oid, current_user::text, n.nspname, c.relname,
        pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
        pg_catalog.has_table_privilege(c.oid, 'SELECT'),
-       NOT pg_catalog.row_security_active(c.oid)
+       NOT pg_catalog.row_security_active(c.oid),
+       CASE WHEN NOT pg_catalog.has_table_privilege(c.oid, 'SELECT') THEN ARRAY(
+           SELECT a.attname::text FROM pg_catalog.pg_attribute a
+           WHERE a.attrelid = c.oid AND NOT a.attisdropped
+           AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')) END
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY (%s::oid[]) AND pg_catalog.has_table_privilege(c.oid, 'SELECT') IS NOT NULL
 """
@@ -46,8 +70,40 @@ WHERE c.oid = ANY (%s::oid[]) AND pg_catalog.has_table_privilege(c.oid, 'SELECT'
 
 def table_rights(connection: Connection, oids: Collection[int]) -> dict[int, TableRights]:
     """Our role's rights on these tables, by OID; tables that do not exist are left out."""
+    if not oids:
+        return {}
     rows = connection.execute(_RIGHTS, [list(oids)]).fetchall()
-    return {int(oid): TableRights(*values) for oid, *values in rows}
+    return {
+        int(oid): replace(TableRights(*values), columns=frozenset(columns or ()))
+        for oid, *values, columns in rows
+    }
+
+
+def columns_to_read(
+    facts: RelationFacts,
+    columns: Iterable[str],
+    conditions: Iterable[str | None],
+    *,
+    by_leaf: bool = False,
+) -> tuple[str, ...]:
+    """The columns that a role has to be able to read for a query of a table.
+
+    Args:
+        facts: of the table.
+        columns: that are asked for.
+        conditions: of its rows, as SQL that the server or pgsluice has printed.
+        by_leaf: it asks for each row's leaf.
+    """
+    known = {*(column.name for column in facts.columns), *_SYSTEM_COLUMNS}
+    texts = [text for text in conditions if text is not None]
+    try:
+        tokens = [token for text in texts for token in tokenize(text)]
+    except SqlRefused:
+        named = known  # any of them
+    else:
+        named = known & {token.value for token in tokens if token.kind is TokenKind.NAME}
+    of_leaf = [_LEAF] if by_leaf else []
+    return tuple(dict.fromkeys([*columns, *sorted(named), *of_leaf]))
 
 
 def grants(rights: Iterable[TableRights]) -> list[str]:
@@ -60,8 +116,12 @@ def grants(rights: Iterable[TableRights]) -> list[str]:
         )
     for role in sorted({table.role for table in tables}):
         unread = [t for t in tables if t.role == role and not t.may_select]
-        if names := ", ".join(map(_sql_name, unread)):
+        if names := ", ".join(_sql_name(table) for table in unread if not table.lacking):
             statements.append(f"GRANT SELECT ON {names} TO {quote_identifier(role)};")
+        for table in unread:
+            if columns := ", ".join(map(quote_identifier, table.lacking)):
+                on = f"({columns}) ON {_sql_name(table)}"
+                statements.append(f"GRANT SELECT {on} TO {quote_identifier(role)};")
         if any(table.role == role and not table.sees_all_rows for table in tables):
             statements.append(f"ALTER ROLE {quote_identifier(role)} BYPASSRLS;")
     return statements

@@ -109,22 +109,6 @@ def _has_identity(replica_identity: str, key: list[str] | None) -> bool:
     return replica_identity == "f" or (replica_identity != "n" and bool(key))
 
 
-_READABLE = """
-SELECT c.oid FROM pg_catalog.pg_class c
-WHERE c.oid = ANY (%s::oid[]) AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
-AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
-AND NOT pg_catalog.row_security_active(c.oid)
-"""
-
-
-def readable_tables(connection: Connection, oids: Collection[int]) -> frozenset[int]:
-    """Which tables our role may read, with all of their rows."""
-    if not oids:
-        return frozenset()
-    rows = connection.execute(_READABLE, [list(oids)]).fetchall()
-    return frozenset(int(oid) for (oid,) in rows)
-
-
 def has_name(connection: Connection, oid: int, namespace: str, name: str) -> bool:
     """Whether a table has this name now, whatever the connection's snapshot shows.
 

@@ -46,6 +46,8 @@ from pgsluice.preflight.gather_column_types import query_column_types
 from pgsluice.publication import Publisher, load_configured, subscribed
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
 from pgsluice.shown import shown
+from pgsluice.subscription.discovery import source_tables
+from pgsluice.subscription.publication_rules import PublicationRules
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Sent = dict[int, PublishedRelation]
@@ -347,5 +349,25 @@ def _rights(
                 if table.oid in catalog.tables
             ]
             read |= {one.published_as.oid for one in publishers if one is not None}
-    rights = table_rights(connection, read).values()
-    return tuple(sorted(rights, key=lambda table: (table.namespace, table.name)))
+    rights = table_rights(connection, read)
+    if any(right.columns for right in rights.values()):
+        rights |= _rights_on_columns(connection, config, rights)
+    return tuple(sorted(rights.values(), key=lambda table: (table.namespace, table.name)))
+
+
+def _rights_on_columns(
+    connection: Connection, config: Config, rights: Mapping[int, TableRights]
+) -> dict[int, TableRights]:
+    """The rights on tables of which single columns may be read, as they count for what is
+    published."""
+    wanted: defaultdict[int, set[str]] = defaultdict(set)
+    for subscription in config.subscriptions:
+        rules = PublicationRules.of(config, subscription)
+        with suppress(ConfigError, TableError):  # other checks say what is wrong with them
+            for table in source_tables(connection, config.source.publications, rules):
+                wanted[table.facts.oid] |= {*table.columns_read}
+    return {
+        oid: right.to_read(sorted(wanted[oid]))
+        for oid, right in rights.items()
+        if right.columns and wanted[oid]
+    }

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from pgsluice.catalog import LeafSize, finds_pages, key_ranges, leaf_sizes
+from pgsluice.catalog.rights import table_rights
 from pgsluice.facts import RelationFacts
 from pgsluice.snapshots.ranges import (
     PORTION_BYTES,
@@ -42,11 +43,15 @@ def plan_portions(
     bounds: dict[int, tuple[str, ...]] = {}
     if not by_pages:
         bounds = key_ranges(connection, _range_counts(sizes.values(), division))
+    rights = table_rights(connection, [facts.oid for facts in tables])
     portions = {}
     for facts in tables:
+        # Rights on single columns are seldom rights on ctid.
+        right = rights.get(facts.oid)
+        has_ranges = by_pages and (right is None or right.may_select or "ctid" in right.columns)
         leaves = [LeafRows(leaf, bounds.get(leaf.oid, ())) for leaf in sizes.get(facts.oid, ())]
         portions[facts.oid] = (
-            divide_table(leaves, division, is_partitioned=facts.kind == "p", by_pages=by_pages)
+            divide_table(leaves, division, is_partitioned=facts.kind == "p", by_pages=has_ranges)
             if leaves
             else WHOLE
         )

@@ -38,7 +38,7 @@ from pgsluice.catalog import (
     lock_for_reading,
     locked_tables,
 )
-from pgsluice.catalog.rights import grants, table_rights
+from pgsluice.catalog.rights import columns_to_read, grants, table_rights
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.hints import copy_again
@@ -250,7 +250,7 @@ def _import_snapshot(
     )
     # Tasks are parallel already.
     connection.execute(f"SET LOCAL max_parallel_workers_per_gather = 0; {_KEEP_MEMORY}")
-    _refuse_without_rights(connection, query)
+    _refuse_without_rights(connection, query, portion)
     _lock(connection, query, portion)
     _refuse_rewritten(connection, query, portion)
 
@@ -317,7 +317,7 @@ def _rewritten(query: TableQuery, what: str) -> TableRewritten:
 
 
 def _refuse_without_rights(
-    connection: psycopg.Connection[tuple[object, ...]], query: TableQuery
+    connection: psycopg.Connection[tuple[object, ...]], query: TableQuery, portion: Portion
 ) -> None:
     """Say before the server's refusal which right is missing.
 
@@ -325,9 +325,17 @@ def _refuse_without_rights(
     partitions are not.
     """
     rights = table_rights(connection, [query.facts.oid]).get(query.facts.oid)
+    if rights is not None:
+        # A leaf is read itself only if it may be read as a whole.
+        through = [read.condition for read in portion if read.leaf is None]
+        conditions, by_leaf = [query.row_filter, *through], bool(query.unlisted)
+        wanted = columns_to_read(query.facts, query.columns, conditions, by_leaf=by_leaf)
+        rights = rights.to_read(wanted)
     if rights is None or (rights.may_read and rights.sees_all_rows):
         return
     what = f"the role {rights.role} may not read {query.table}"
+    if rights.lacking:
+        what = f"the role {rights.role} may not read all that is published of {query.table}"
     if rights.may_read:
         what = (
             f"row level security of {query.table} hides rows from the role {rights.role}, so a "

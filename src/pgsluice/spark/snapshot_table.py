@@ -104,6 +104,8 @@ def find_table(connection: Connection, table: TableName) -> RelationFacts:
     rights = table_rights(connection, [oid]).get(oid)
     if facts is None or rights is None:  # dropped meanwhile
         raise ConfigError(f"the server has no table {table}", option="table")
+    # Reading says which columns are missing, of a role that may read single ones.
+    rights = rights.to_read(())
     if rights.may_read and rights.sees_all_rows:
         return facts
     what = f"the role {rights.role} may not read {table}"

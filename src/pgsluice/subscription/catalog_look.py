@@ -20,9 +20,9 @@ from pgsluice.catalog import (
     inspect_new_partitions,
     missing_values,
     notices_partitions,
-    readable_tables,
     tables_with_fresh_files,
 )
+from pgsluice.catalog.rights import TableRights, table_rights
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
@@ -73,14 +73,13 @@ class _Differences:
         partitions: what is known of the rows that new partitions came with.
         missing: of leaves of tables with a new column: column -> the value of older rows.
         fresh: of leaves with other files, those whose rows the server has not counted yet.
-        readable: of the tables that are parked because the role may not read them, those that it
-            may read.
+        rights: of the tables that are parked because the role may not read them.
     """
 
     partitions: NewPartitions
     missing: Mapping[int, Mapping[str, str]]
     fresh: frozenset[int]
-    readable: frozenset[int]
+    rights: Mapping[int, TableRights]
 
 
 class CatalogLook:
@@ -227,7 +226,7 @@ class CatalogLook:
             ),
             missing=missing_values(self._connection, leaves),
             fresh=tables_with_fresh_files(self._connection, renewed),
-            readable=readable_tables(self._connection, parked[ParkReason.RIGHTS]),
+            rights=table_rights(self._connection, parked[ParkReason.RIGHTS]),
         )
 
     def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
@@ -308,7 +307,10 @@ class CatalogLook:
             case ParkReason.COLUMNS:
                 return bool(target.schema.names)
             case ParkReason.RIGHTS:
-                return table.facts.oid in self._differences.readable
+                rights = self._differences.rights.get(table.facts.oid)
+                if rights is None or not rights.sees_all_rows:
+                    return False
+                return rights.to_read(table.columns_read).may_read
             case ParkReason.REWRITTEN:
                 return table.facts.oid in self._settled
             case ParkReason.LOCK:

@@ -29,6 +29,7 @@ from pgsluice.catalog import (
     relations_of,
 )
 from pgsluice.catalog.published import PublishedBy
+from pgsluice.catalog.rights import columns_to_read
 from pgsluice.catalog.tables import Filenode
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.publication import Publisher, fingerprint
@@ -66,6 +67,13 @@ class ReplicatedTable:
     unsent: tuple[str, ...] = ()
     relations: tuple[int, ...] = ()
     foreign_partitions: tuple[str, ...] = ()
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """The columns that a role has to be able to read for a copy."""
+        columns = _plain(self.facts) if self.columns is None else self.columns
+        by_leaf = bool(self.unlisted)
+        return columns_to_read(self.facts, columns, [self.row_filter], by_leaf=by_leaf)
 
 
 def source_tables(

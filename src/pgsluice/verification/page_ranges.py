@@ -33,13 +33,14 @@ WITH RECURSIVE below(oid) AS (
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
 )
 SELECT max(pg_catalog.pg_relation_size(oid) / pg_catalog.current_setting('block_size')::bigint)
-FROM below
+FROM below WHERE pg_catalog.has_table_privilege(%s::regclass, 'SELECT')
 """
+"""Rights on single columns are seldom rights on ctid."""
 
 
 def page_ranges(connection: Connection, table: sql.Identifier, sessions: int) -> list[sql.Composed]:
     """Conditions that divide a table among sessions; a single one that is always true if it is
-    small or the server cannot find a range.
+    small, the server cannot find a range, or the role may read single columns only.
 
     Args:
         connection: to the source.
@@ -49,7 +50,8 @@ def page_ranges(connection: Connection, table: sql.Identifier, sessions: int) ->
     whole = sql.SQL("true").format()
     if sessions == 1 or connection.info.server_version < _FIRST_WITH_RANGES:
         return [whole]
-    ((pages,),) = connection.execute(_PAGES, [table.as_string(connection)]).fetchall()
+    name = table.as_string(connection)
+    ((pages,),) = connection.execute(_PAGES, [name, name]).fetchall()
     count = min(sessions * _RANGES_A_SESSION, int(pages or 0) // _LEAST_PAGES)
     if count < 2:
         return [whole]
