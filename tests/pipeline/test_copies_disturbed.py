@@ -99,6 +99,7 @@ def test_a_copy_is_disturbed(
             source.execute(f"ALTER DATABASE \"{source.name}\" SET {name} = '{LIMIT_MS}ms'")
     use_local_spark(monkeypatch)
     monkeypatch.setattr("pgsluice.subscription.kept_copies.KEPT_FROM_S", 0)
+    monkeypatch.setattr("pgsluice.subscription.kept_copies.KEEPER_AFTER_S", 0)
     one = pipeline(source, extra='copy_rate = "1 GiB"')
     one.once()
     with held_copies(has_lock=False) as held, one.live():

@@ -30,6 +30,7 @@ def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     use_local_spark(monkeypatch)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
     monkeypatch.setattr("pgsluice.subscription.kept_copies.KEPT_FROM_BYTES", 0)
+    monkeypatch.setattr("pgsluice.subscription.kept_copies.KEEPER_AFTER_S", 0)
 
 
 def killed_at(one: Pipeline, failpoint: str) -> None:

@@ -27,7 +27,7 @@ class Round:
         self.files = KeptCopies(folder, 0)
         self.read = ReadSnapshot(self.files, task, [])
         self.is_let_go = False
-        self.read.start_keeper(self._let_go)
+        self.read.keep(self._let_go)
 
     def _let_go(self) -> None:
         self.is_let_go = True
@@ -46,6 +46,12 @@ def snapshot_of(stage: Stage) -> Snapshot:
     task = getattr(stage, "__self__", None)
     assert isinstance(task, CopyTables)
     return task.snapshot
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a keeper start at the first look."""
+    monkeypatch.setattr("pgsluice.subscription.kept_copies.KEEPER_AFTER_S", 0)
 
 
 @pytest.fixture
@@ -83,6 +89,7 @@ def test_a_keeper_that_has_not_answered_ends_with_its_copies(
 ) -> None:
     with temporary_snapshot(shop.dsn, 60) as made:
         round_ = Round(tmp_path, shop.dsn, made)
+        round_.read.look()
         path = tmp_path / COPY_SNAPSHOT
         deadline = time.monotonic() + 120
         while not path.exists():
@@ -92,6 +99,20 @@ def test_a_keeper_that_has_not_answered_ends_with_its_copies(
         psutil.wait_procs([keeper], 60)
         assert not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE
         assert not path.exists()
+
+
+def test_copies_that_end_soon_have_no_keeper(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.subscription.kept_copies.KEEPER_AFTER_S", 1e6)
+    with temporary_snapshot(shop.dsn, 60) as made:
+        round_ = Round(tmp_path, shop.dsn, made)
+        round_.read.look()
+        with round_.read.reading() as stage:
+            assert snapshot_of(stage) == made
+        round_.read.end()
+        assert not round_.is_let_go, "the round itself does so"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_copies_go_on_without_a_keeper_that_cannot_have_the_snapshot(

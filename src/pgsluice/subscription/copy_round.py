@@ -202,7 +202,7 @@ class CopyRound:
         copies = self._plan(source, task)
         read = ReadSnapshot(self._kept, task, copies)
         if are_worth_keeping(copies, self._subscription.copy_rate):
-            read.start_keeper(let_go)
+            read.keep(let_go)
         waiting = self._stage(read)
         if not self._is_stopping():
             self._discard(read)

@@ -3,14 +3,15 @@
 A long copy has its snapshot kept by a process of its own, and what its tasks have staged is in a
 journal. So a run that was killed is followed by one that goes on with it (ADR 0029).
 
-A keeper takes about a second to start, so the first tasks read under the name that the snapshot
-has from whoever made it. Later ones read under the keeper's name. Who made the snapshot is let go
-when the keeper holds it and the first tasks have ended.
+A keeper starts when the copies have lasted for a while, so the first tasks read under the name that
+the snapshot has from whoever made it. Later ones read under the keeper's name. Who made the
+snapshot is let go when the keeper holds it and the first tasks have ended.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -33,6 +34,9 @@ KEPT_FROM_BYTES = 4 * PORTION_BYTES
 KEPT_FROM_S = 10.0
 """Copies that are worth a keeper: what smaller ones have staged is soon staged again, and meanwhile
 their slot keeps little WAL. With ``copy_rate``, small ones may last, too."""
+KEEPER_AFTER_S = 3.0
+"""So long copies have lasted when their keeper starts, which takes a quarter of a second of CPU:
+most that are not large have ended by then."""
 
 WARN_EVERY_S = 3600.0
 
@@ -118,17 +122,18 @@ class ReadSnapshot:
         self._keeper: StartedKeeper | None = None
         self._made: Snapshot | None = None
         self._let_go: Callable[[], object] = bool
+        self._starts_at = math.inf
         self._lock = threading.Lock()
         self._readers = Counter[Snapshot]()
 
-    def start_keeper(self, let_go: Callable[[], None]) -> None:
-        """Have the snapshot kept as soon as a keeper has started.
+    def keep(self, let_go: Callable[[], None]) -> None:
+        """Have the snapshot kept if the copies last.
 
         Args:
             let_go: ends who made the snapshot.
         """
-        self._keeper = self._files.start_keeper(self.task.dsn, self.task.snapshot)
         self._let_go = let_go
+        self._starts_at = time.monotonic() + KEEPER_AFTER_S
 
     @contextmanager
     def reading(self) -> Iterator[Stage]:
@@ -147,7 +152,10 @@ class ReadSnapshot:
                 self._readers[task.snapshot] -= 1
 
     def look(self) -> None:
-        """Take the keeper's answer, if it has come; or have it keep the snapshot for longer."""
+        """Start the keeper, take its answer, or have it keep the snapshot for longer."""
+        if time.monotonic() >= self._starts_at:
+            self._starts_at = math.inf
+            self._keeper = self._files.start_keeper(self.task.dsn, self.task.snapshot)
         if self._keeper is not None:
             self._ask(self._keeper)
         elif self._journal is not None:

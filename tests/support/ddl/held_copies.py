@@ -16,7 +16,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from pgsluice.copy import TableCopy, tasks
+from pgsluice.copy import CopyTurn, TableCopy, tasks
 from pgsluice.snapshots import Portion, Snapshot, TableQuery, reader
 
 _MOST_TASKS = 500
@@ -71,6 +71,7 @@ class HeldCopies:
         context: Callable[[], Any],
         staging: Any,
         copies: Sequence[TableCopy],
+        turn: CopyTurn,
         *more: Any,
         **named: Any,
     ) -> Iterator[TableCopy]:
@@ -78,8 +79,9 @@ class HeldCopies:
         oids = {copy.work.facts.oid for copy in copies} & self._oids
         self._note(oids)
         if oids:
+            turn.look()  # the keeper starts, too
             assert self._rest.wait(_LONGEST_S)
-        yield from _stage_tables(context, staging, copies, *more, **named)
+        yield from _stage_tables(context, staging, copies, turn, *more, **named)
 
     def read_portion(
         self, dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: pa.Schema
