@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
+import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psycopg
@@ -16,7 +19,7 @@ from tests.support.tls_proxy import tls_proxy
 
 from pgsluice.errors import ProtocolError
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots.copied_rows import copied_blocks
+from pgsluice.snapshots.copied_rows import _blocks_of_libpq, copied_blocks
 from pgsluice.snapshots.row_block import RowBlock
 
 Session = psycopg.Connection[tuple[object, ...]]
@@ -180,3 +183,44 @@ def test_a_copy_that_is_not_read_to_its_end_ends_the_session(session: Session) -
     next(blocks)
     blocks.close()  # type: ignore[attr-defined]
     assert session.closed
+
+
+def test_other_threads_go_on_while_the_end_of_a_copy_is_waited_for() -> None:
+    """The server is one of them: it ends the copy when its rows have been taken."""
+    taken = threading.Event()
+    header = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+    row = struct.pack(">hii", 1, 4, 7)
+
+    def serve(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client:
+            client.recv(8192)
+            client.sendall(message(b"R", bytes(4)) + message(b"Z", b"I"))
+            client.recv(8192)
+            client.sendall(
+                message(b"H", b"\x01" + struct.pack(">hh", 1, 1))
+                + message(b"d", header + row)
+                + message(b"d", b"\xff\xff")
+                + message(b"c", b"")
+            )
+            taken.wait()
+            client.sendall(message(b"C", b"COPY 1\0") + message(b"Z", b"I"))
+            client.recv(8192)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        served = threads.submit(serve, listener)
+        port = listener.getsockname()[1]
+        connection = psycopg.connect(
+            f"host=127.0.0.1 port={port} sslmode=disable gssencmode=disable"
+        )
+        blocks = _blocks_of_libpq(connection.pgconn, b"COPY t TO STDOUT (FORMAT binary)")
+        assert numbers_of([next(blocks)], 1) == [7]
+        taken.set()
+        assert list(blocks) == []
+        connection.close()
+        served.result()
+
+
+def message(kind: bytes, content: bytes) -> bytes:
+    """A message of the protocol."""
+    return kind + struct.pack(">i", len(content) + 4) + content

@@ -208,11 +208,23 @@ def _blocks_of_libpq(pgconn: pq.abc.PGconn, command: bytes) -> Iterator[RowBlock
         blocks = [rows for rows in map(_without_trailer, reversed(blocks)) if len(rows)]
         while blocks:
             yield blocks.pop()
-    failures = [
-        end for end in iter(pgconn.get_result, None) if end.status != pq.ExecStatus.COMMAND_OK
-    ]
-    if failures:
-        raise psycopg.errors.error_from_result(failures[0])
+    while (end := _next_result(pgconn)) is not None:
+        if end.status != pq.ExecStatus.COMMAND_OK:
+            raise psycopg.errors.error_from_result(end)
+
+
+def _next_result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult | None:
+    """What comes after the rows.
+
+    It is waited for here: PQgetResult would wait in C, where psycopg lets no other thread of the
+    process run.
+    """
+    readable = select.poll()
+    readable.register(pgconn.socket, select.POLLIN)
+    while pgconn.is_busy():
+        readable.poll()
+        pgconn.consume_input()
+    return pgconn.get_result()
 
 
 def _receive_messages(pgconn: pq.abc.PGconn) -> tuple[list[RowBlock], bool]:
