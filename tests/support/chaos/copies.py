@@ -11,7 +11,6 @@ import json
 import re
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -72,15 +71,6 @@ class CopyWatch:
     def count_reads(self) -> int:
         """How many ranges were read, in part or whole."""
         return sum(1 for _ in copies_in_log(self.one.database.server.log_path))
-
-    def loaded_alone(self, table: str) -> set[str]:
-        """The partitions of a table that were read under snapshots under which its first one, whose
-        name ends with 0, was not."""
-        read: defaultdict[str, set[str]] = defaultdict(set)
-        for _, (snapshot, name, _) in copies_in_log(self.one.database.server.log_path):
-            if name.startswith(f"{table}_"):
-                read[snapshot].add(name)
-        return set().union(*(names for names in read.values() if f"{table}_0" not in names))
 
     def _look_at_journals(self) -> None:
         """Each round of copies has its own."""
