@@ -2,10 +2,12 @@
 
 Any process may be killed at any time, and the run goes on by itself. Its user reads why it paused:
 which process ended, how, and what happens next. Each kind of process has its line in :data:`_NEXT`.
+What keeps a process from being started has one in :data:`_NOT_STARTED`.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -33,6 +35,24 @@ _NEXT = {
     Part.PLANNER: "the query is started again",
     Part.KEEPER: "the copies that have not ended begin again",
 }
+_NOT_STARTED = {
+    errno.EAGAIN: "the system lets this user start no more processes (ulimit -u, or the container's"
+    " limit of processes): raise the limit, or end others",
+    errno.ENOMEM: "the machine has no memory left: end other programs, or give it more",
+    errno.E2BIG: "the environment, or a setting in [spark], is longer than the system lets it be",
+    errno.ENOSPC: "make room on the disk of the spool, where Spark's log is written",
+    errno.EDQUOT: "raise the quota on the disk of the spool, where Spark's log is written",
+    errno.EMFILE: "this process may open no more files: raise the limit (ulimit -n)",
+    errno.ENOENT: "was this program removed, or its environment, since the start?",
+}
+
+
+def why_not_started(part: Part, error: OSError) -> tuple[str, str | None]:
+    """That a process could not be started, and what to do."""
+    what = f"{part} could not be started: {error.strerror or error}"
+    if error.errno == errno.ENOENT:
+        what += f": {error.filename}"
+    return what, _NOT_STARTED.get(error.errno or 0)
 
 
 def say_it_ended(part: Part, pid: int, exit_code: int | None) -> None:

@@ -61,3 +61,30 @@ def test_it_is_started_again_when_another_ends_it(database: MakeDatabase, tmp_pa
     health = read_health(config.spool.path)
     assert health is not None
     assert health.phase == "stopped"
+
+
+def test_a_child_that_cannot_be_started_is_an_error_and_later_is_tried_again(
+    database: MakeDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def remove_python() -> None:
+        monkeypatch.setattr("sys.executable", python)
+
+    db, python = database(), str(tmp_path / "python")
+    config = configure(db, tmp_path / "spool")
+    said = f"capture could not be started: No such file or directory: {python}"
+    remove_python()
+    with pytest.raises(PgsluiceError, match=f"{said}\n  → was this"), CaptureProcess(config):
+        pytest.fail("it has started")
+    monkeypatch.undo()
+    with CaptureProcess(config) as capture:
+        await_that(lambda: capture.check() and phase(config) == "streaming")
+        remove_python()
+        assert capture.pid is not None
+        os.kill(capture.pid, signal.SIGKILL)
+        await_that(lambda: capture.check() and said in caplog.text)
+        assert capture.pid is None
+        monkeypatch.undo()
+        await_that(lambda: capture.check() and capture.pid is not None)

@@ -150,6 +150,23 @@ def test_the_module_can_be_run() -> None:
     assert done.stdout == f"pgsluice {__version__}\n"
 
 
+def test_of_an_object_store_only_the_error_is_printed(write_config: WriteConfig) -> None:
+    """Its library would print each attempt to find credentials, in lines of a thousand letters."""
+    path = write_config("host=127.0.0.1 port=1")
+    path.write_text(path.read_text().replace('path = "lake/', 'path = "s3://lake/'))
+    nowhere = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1", "AWS_REGION": "x"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pgsluice", "check", path],
+        env={**os.environ, **nowhere},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "s3://lake/" in done.stdout
+    assert done.stderr == ""
+
+
 class TestInit:
     def test_writes_a_valid_configuration(self, pgsluice: Command, tmp_path: Path) -> None:
         path = tmp_path / "new" / "shop.toml"

@@ -304,6 +304,27 @@ def test_no_password_is_shown() -> None:
     assert mistake.startswith('[source]: "dsn" is not a libpq connection string')
 
 
+@pytest.mark.parametrize("secret", ["secret/x", "x@secret"])
+def test_a_password_that_is_read_as_host_or_port_is_not_shown(secret: str) -> None:
+    """libpq's own message about it would show it."""
+    (mistake,) = _mistakes(_SOURCE.replace("secret", secret) + _SPOOL)
+    assert mistake.startswith('[source]: "dsn" has a host or a port that cannot be one; in a ')
+    assert "secret" not in mistake
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://app@a:5432,b:5433,c/shop",
+        "postgresql://app:with%40and%2F@a/shop",
+        "host=@abstract,/var/run port=5432,5433",
+        "service=shop",
+    ],
+)
+def test_hosts_and_ports_as_libpq_has_them(dsn: str) -> None:
+    assert _parse(f'[source]\ndsn = "{dsn}"\n{_SPOOL}').source.dsn == dsn
+
+
 def test_a_configuration_survives_json() -> None:
     config = _parse(_SOURCE + _SPOOL + _LAKE + 'key = { "public.t" = ["a"] }\n')
     assert Config.model_validate_json(config.model_dump_json(by_alias=True)) == config

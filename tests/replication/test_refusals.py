@@ -38,9 +38,14 @@ AT = 'connection failed: connection to server at "10.0.0.5", port 5432 failed: '
         (AT + "ВАЖНО:  пользователь не прошёл проверку", SourceRefused, "не прошёл"),
         (AT + "FATAL:  unsupported startup parameter: replication", SourceRefused, "pooler"),
         (AT + 'FATAL:  no pg_hba.conf entry for host "::1"', SourceRefused, "add a line"),
+        (
+            AT + 'FATAL:  no pg_hba.conf entry for host "h", no encryption',
+            SourceRefused,
+            "=require",
+        ),
         (AT + "fe_sendauth: no password supplied", SourceRefused, ".pgpass"),
-        (AT + "SSL error: certificate verify failed", SourceRefused, "certificate"),
-        (AT + "server does not support SSL, but SSL was required", SourceRefused, "SSL"),
+        (AT + "SSL error: certificate verify failed", SourceRefused, "sslrootcert"),
+        (AT + "server does not support SSL, but SSL was required", SourceRefused, "sslmode"),
         ('definition of service "shop" not found', ConfigError, "service"),
         ('invalid sslmode value: "maybe"', ConfigError, "sslmode"),
     ],
@@ -51,6 +56,16 @@ def test_a_connection_that_fails(text: str, kind: type[PgsluiceError], said: str
     assert said in str(error)
     assert "\t" not in str(error)
     assert Failure.of(error).remedy is Remedy.WAIT, "it is the fault of no table"
+
+
+def test_that_a_connection_failed_is_said_once() -> None:
+    refused, no_password = (
+        str(refused_connection(AT + why)).partition("\n")[0]
+        for why in ("Connection refused", "fe_sendauth: no password supplied")
+    )
+    to = 'connection to server at "10.0.0.5", port 5432 failed'
+    assert refused == f"the server cannot be reached: {to}: Connection refused"
+    assert no_password == f"{to}: fe_sendauth: no password supplied"
 
 
 def test_several_addresses_are_told_apart_by_the_last() -> None:

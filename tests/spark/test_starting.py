@@ -45,3 +45,25 @@ def test_a_session_that_is_still_made_ends_with_its_run(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert imported_by_threads(imports) == []
+
+
+REFUSED = """
+import sys
+from pathlib import Path
+
+from pgsluice.errors import ConfigError
+from pgsluice.spark.starting_session import StartingSession
+
+starting = StartingSession({"spark.master": "local[x]"}, "t", Path(sys.argv[1]), owns_process=True)
+try:
+    starting.wait_for_context(lambda: None)
+except ConfigError as error:
+    print(error.what)
+"""
+
+
+def test_a_setting_that_spark_refuses_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", REFUSED, tmp_path / "spark.log"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.startswith("Spark did not start: ")
+    assert "local[x" in done.stdout

@@ -11,7 +11,15 @@ from pgsluice.capture.health import CaptureHealth, write_health
 from pgsluice.errors import SpoolError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
-from pgsluice.spool import Owner, RawMessages, RecordStore, Spool, SpoolWriter, SubscriptionRecord
+from pgsluice.spool import (
+    Owner,
+    RawMessages,
+    RecordStore,
+    Spool,
+    SpoolReader,
+    SpoolWriter,
+    SubscriptionRecord,
+)
 from pgsluice.spool.layout import (
     FILES,
     FOLDERS,
@@ -20,8 +28,9 @@ from pgsluice.spool.layout import (
     SegmentName,
     new_object,
     spool_of,
+    subscription_names,
 )
-from pgsluice.subscription.requests import request_copy
+from pgsluice.subscription.requests import pending_requests, request_copy
 
 
 @pytest.mark.parametrize(
@@ -68,6 +77,22 @@ def test_a_writer_deletes_only_files_with_names_of_the_spool(tmp_path):
         path.touch()
     SpoolWriter(spool).close()
     assert [path.exists() for path in (unnamed, foreign, of_prepared)] == [False, True, True]
+
+
+def test_what_others_put_into_a_spool_is_not_read(tmp_path):
+    """A file manager's notes, an editor's backups, the folder of a file system's repairs."""
+    path = full_spool(tmp_path / "spool").path
+    before = [info.name for info in SpoolReader(path).all_segments()]
+    for folder in [path, *(each for each in path.rglob("*") if each.is_dir())]:
+        (folder / "zz notes.txt").write_text("hello")
+        (folder / "lost+found").mkdir()
+        (folder / "lost+found" / "notes.txt").write_text("hello")
+    assert [info.name for info in SpoolReader(path).all_segments()] == before
+    with SpoolWriter(Spool.open(path)) as writer:
+        writer.append(raw(transaction(6000, [insert(5)])))
+    assert len(SpoolReader(path).all_segments()) == len(before) + 1
+    assert subscription_names(path) == ["lake"]
+    assert len(pending_requests(path / "subscriptions" / "lake")) == 1
 
 
 def full_spool(path: Path) -> Spool:

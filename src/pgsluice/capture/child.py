@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -25,8 +26,10 @@ from pgsluice.capture.process import run_capture
 from pgsluice.config import Config
 from pgsluice.ending import limit_the_end
 from pgsluice.errors import PgsluiceError
-from pgsluice.processes import Part, has_ended, say_it_ended
+from pgsluice.processes import Part, has_ended, say_it_ended, why_not_started
 from pgsluice.shown import log_to_stderr
+
+logger = logging.getLogger(__name__)
 
 _ONCE_S = 30.0
 END_S = 4.0
@@ -67,8 +70,17 @@ class CaptureProcess:
         self.close()
 
     def _start(self) -> None:
+        """Start the child.
+
+        Raises:
+            PgsluiceError: the system starts no process now.
+        """
         self._started_at = time.monotonic()
-        self._process = start_child(["--once"] if self._once else [])
+        try:
+            self._process = start_child(["--once"] if self._once else [])
+        except OSError as error:
+            what, hint = why_not_started(Part.CAPTURE, error)
+            raise PgsluiceError(what, hint=hint) from error
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it ended at once: check() says why
             self._process.stdin.write(self._config.model_dump_json(by_alias=True).encode() + b"\n")
@@ -90,7 +102,7 @@ class CaptureProcess:
         with self._lock:
             if self._process is None:
                 if time.monotonic() >= self._restart_at:
-                    self._start()
+                    self._start_again_after_an_end()
                 return True
             code = self._process.poll()
             if code is None:
@@ -104,10 +116,21 @@ class CaptureProcess:
             if time.monotonic() - self._started_at > 60:
                 self._restarts = 0
             self._discard()
-            pause_s = _RESTART_S[min(self._restarts, len(_RESTART_S) - 1)]
-            self._restart_at = time.monotonic() + pause_s
-            self._restarts += 1
+            self._restart_later()
             return True
+
+    def _restart_later(self) -> None:
+        pause_s = _RESTART_S[min(self._restarts, len(_RESTART_S) - 1)]
+        self._restart_at = time.monotonic() + pause_s
+        self._restarts += 1
+
+    def _start_again_after_an_end(self) -> None:
+        """Start the child, or try it later: what it has received is there."""
+        try:
+            self._start()
+        except PgsluiceError as error:
+            logger.warning("%s", error)
+            self._restart_later()
 
     def start_again(self) -> None:
         """Receive once more, up to the server's position now; ``once`` ends first.

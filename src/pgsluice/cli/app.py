@@ -90,6 +90,8 @@ def main() -> None:
     """Entry point of the ``pgsluice`` command."""
     end_on_signals()
     log_to_stderr()
+    # deltalake prints each attempt to reach an object store; our error says what came of it.
+    os.environ.setdefault("RUST_LOG", "error")
     sys.exit(run_command(sys.argv[1:]))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 MASK = "***"
+_PORT = re.compile(r"[0-9]{0,5}", re.ASCII)
 
 _SECRETS = r"(?:password|sslpassword|oauth_client_secret|scram_client_key|scram_server_key)"
 _IS_URI = re.compile(r"\A\s*postgres(?:ql)?://", re.IGNORECASE)
@@ -27,12 +28,26 @@ def mask_dsn(dsn: str) -> str:
     return _KEYWORD.sub(rf"\1{MASK}", dsn)
 
 
-def is_dsn(dsn: str) -> bool:
-    """Whether libpq can parse the connection string; nothing is connected."""
+def why_no_dsn(dsn: str) -> str | None:
+    """Why libpq can do nothing with the connection string; nothing is connected.
+
+    Returns:
+        None: it can be used.
+    """
     import psycopg  # imported late: only validation needs libpq this early
 
     try:
-        psycopg.conninfo.conninfo_to_dict(dsn)
+        given = psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.Error:
-        return False
-    return True
+        return (
+            'is not a libpq connection string, such as "postgresql://app@db/shop" '
+            'or "host=db dbname=shop user=app"'
+        )
+    # libpq looks at them only when it connects, and prints them: they may be parts of a password.
+    ports, hosts = (str(given.get(name) or "").split(",") for name in ("port", "host"))
+    if all(map(_PORT.fullmatch, ports)) and not any("@" in host[1:] for host in hosts):
+        return None
+    return (
+        "has a host or a port that cannot be one; in a password, @ is written as %40, / as %2F and "
+        "% as %25"
+    )

@@ -15,7 +15,7 @@ from pydantic import AfterValidator as After
 from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic import model_validator as _model_validator
 
-from pgsluice.config.dsn import is_dsn, mask_dsn
+from pgsluice.config.dsn import mask_dsn, why_no_dsn
 from pgsluice.config.quantities import parse_size
 from pgsluice.config.section import URL, Seconds, Section, base_folder
 from pgsluice.config.sink import AnySink
@@ -65,11 +65,9 @@ def _folder(value: str) -> str:
 
 
 def _dsn(value: str) -> str:
-    if not is_dsn(value):
-        raise ValueError(
-            'is not a libpq connection string, such as "postgresql://app@db/shop" '
-            'or "host=db dbname=shop user=app"'
-        )
+    why = why_no_dsn(value)
+    if why is not None:
+        raise ValueError(why)
     return value
 
 

@@ -63,7 +63,8 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
         yield warning(
             "replica identity",
             f"only inserts of these tables are sent: {_list_tables(insert_only)}",
-            "ALTER TABLE … ADD PRIMARY KEY (…), where updates and deletes are wanted",
+            "give those a primary key whose updates and deletes are wanted: "
+            "ALTER TABLE … ADD PRIMARY KEY (…);",
         )
     keyless = [table for table in facts.tables if table.is_full and not table.has_key]
     if keyless:

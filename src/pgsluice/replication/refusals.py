@@ -56,7 +56,12 @@ _MAY_NOT_REPLICATE = (
 )
 _HINTS = (
     (r"password|authentication", "check user and password in the dsn, .pgpass or PGPASSWORD"),
+    (
+        r"no pg_hba\.conf entry.*, no encryption",
+        "add sslmode=require to the dsn, or a line to the server's pg_hba.conf",
+    ),
     (r"no pg_hba\.conf entry", "add a line for this host and user to the server's pg_hba.conf"),
+    (r"certificate|SSL", "check sslmode, sslrootcert and sslcert in the dsn"),
     (
         r"unsupported startup parameter|replication.*not supported",
         "this looks like a connection pooler: connect to PostgreSQL itself",
@@ -95,8 +100,7 @@ def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceE
         what = f"the server refuses the connection: {message}"
         return SourceRefused(what, hint=hint, remedy=Remedy.WAIT)
     if not answer and _CLIENT_REFUSALS.search(text):
-        what = f"the connection was refused: {message}"
-        return SourceRefused(what, hint=_hint(message), remedy=Remedy.WAIT)
+        return SourceRefused(message, hint=_hint(message), remedy=Remedy.WAIT)
     if answer:
         what = f"the server refuses the connection for now: {message}"
         return SourceUnreachable(what, hint=_hint(message))
@@ -283,4 +287,4 @@ def _first_line(text: str) -> str:
 def _last_line(text: str) -> str:
     """libpq writes one line for each address that it tried, and indents hints by a tab."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
-    return lines[-1].strip() if lines else "no reason given"
+    return lines[-1].strip().removeprefix("connection failed: ") if lines else "no reason given"

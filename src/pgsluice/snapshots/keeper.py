@@ -34,7 +34,7 @@ import psycopg
 
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.processes import is_running
+from pgsluice.processes import Part, is_running, why_not_started
 from pgsluice.replication.refusals import source_errors
 from pgsluice.replication.session import connect_sql
 from pgsluice.snapshots.snapshot import Snapshot, export_again
@@ -126,16 +126,23 @@ class StartedKeeper:
         dsn: where the snapshot is.
         snapshot: which somebody holds until the keeper has answered.
         until: when the keeper ends, for :func:`hold`.
+
+    Raises:
+        SourceUnreachable: the system starts no process now.
     """
 
     def __init__(self, dsn: str, snapshot: Snapshot, until: dict[str, Any]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pgsluice.snapshots.keeper"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C is for the run
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pgsluice.snapshots.keeper"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # a Ctrl-C is for the run
+            )
+        except OSError as error:
+            what, hint = why_not_started(Part.KEEPER, error)
+            raise SourceUnreachable(what, hint=hint) from error
         self._gives_up_at = time.monotonic() + _START_S
         assert self._process.stdin is not None
         asked = {"dsn": dsn, "snapshot": asdict(snapshot), **until}

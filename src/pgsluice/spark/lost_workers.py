@@ -25,6 +25,8 @@ _HINT = (
     "if it happens again, the machine may lack memory (then dmesg names the process): give it "
     'more, or have Spark run fewer tasks at once ("spark.master" in [spark])'
 )
+_CRASHED = "Python worker exited unexpectedly"
+"""What Spark says of a worker that was killed."""
 _MOST_TASKS = 1000
 _CLASS = re.compile(r"^[\w.$]+: ")
 """Java's name of an exception, before its message."""
@@ -47,12 +49,22 @@ def say_lost(context: SparkContext, stages: Iterable[int | None]) -> None:
     lost = sorted({stage for stage in stages if stage is not None})
     if not lost:
         return
-    what = (context.getLocalProperty(DESCRIPTION) or "a task").removeprefix("pgsluice: ")
     reasons: dict[str, None] = {}
     with suppress(*spark_errors()):  # that the JVM has ended is said by others
         reasons = dict.fromkeys(reason for stage in lost for reason in _reasons(context, stage))
     why = "; ".join(reasons) or "Spark does not say why"
-    logger.warning("Spark had to begin anew: %s (%s)\n  → %s", what, why, _HINT)
+    logger.warning("Spark had to begin anew: %s (%s)\n  → %s", _work(context), why, _HINT)
+
+
+def say_all_lost(context: SparkContext, error: Exception) -> None:
+    """Log it if a job of this thread failed because each worker that began a task was lost."""
+    if _CRASHED in str(error):
+        logger.warning("Spark lost each worker that began to %s\n  → %s", _work(context), _HINT)
+
+
+def _work(context: SparkContext) -> str:
+    """What a job of this thread does, as ``apply public.t``."""
+    return (context.getLocalProperty(DESCRIPTION) or "work").removeprefix("pgsluice: ")
 
 
 def _reasons(context: SparkContext, stage: int) -> Iterator[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
-from pgsluice.processes import Part, say_it_ended
+from pgsluice.processes import Part, say_it_ended, why_not_started
 from pgsluice.spark.daemon_ahead import DaemonAhead, can_be_ahead, environment_of, new_name
+from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.jvm import Launch, LaunchEndedError, has_jvm
 from pgsluice.spark.loading import load_pyspark
 from pgsluice.spark.master import is_local
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_INTERVAL_S = 0.1
-_START_HINTS = {
-    errno.EAGAIN: "the system lets this user start no more processes (ulimit -u, or the container's"
-    " limit of processes): raise the limit, or end others",
-    errno.ENOMEM: "the machine has no memory left: end other programs, or give it more",
-    errno.E2BIG: "the environment, or a setting in [spark], is longer than the system lets it be",
-    errno.ENOSPC: "make room on the disk of the spool, where Spark's log is written",
-    errno.EDQUOT: "raise the quota on the disk of the spool, where Spark's log is written",
-    errno.EMFILE: "this process may open no more files: raise the limit (ulimit -n)",
-}
 
 
 class StartingSession(threading.Thread):
@@ -81,6 +73,7 @@ class StartingSession(threading.Thread):
         self._is_wanted = threading.Event()
         self._session: SparkSession | None = None
         self._error: BaseException | None = None
+        self._why = ""
 
     def begin(self) -> None:
         """Start the session, if nobody has: first the JVM, and beside it PySpark is imported.
@@ -131,6 +124,7 @@ class StartingSession(threading.Thread):
 
     def _fail(self, error: BaseException) -> None:
         self._close_daemon()
+        self._why = _why(error)
         forget_session()
         self._error = error
         self._end_waits()
@@ -243,10 +237,11 @@ class StartingSession(threading.Thread):
         lines = self._logged().decode(errors="replace").strip().splitlines()
         end = [f"the end of {self._log}:", *lines[-4:]] if lines else []
         if _is_refusal(self._error, lines):
-            raise ConfigError("Spark did not start", hint="\n".join(end)) from self._error
+            what = f"Spark did not start{self._why}"
+            raise ConfigError(what, hint="\n".join(end)) from self._error
         if isinstance(self._error, OSError):
-            what = f"Spark's JVM could not be started: {self._error.strerror or self._error}"
-            raise SparkFailed(what, hint=_START_HINTS.get(self._error.errno or 0)) from self._error
+            what, hint = why_not_started(Part.JVM, self._error)
+            raise SparkFailed(what, hint=hint) from self._error
         if isinstance(self._error, LaunchEndedError) and not self._error.has_started:
             raise SparkFailed(
                 "Spark's JVM could not be started", hint="\n".join(end)
@@ -260,6 +255,15 @@ class StartingSession(threading.Thread):
         """What the JVM has written; a log that had grown too large was begun anew."""
         logged = self._log.read_bytes() if self._log.exists() else b""
         return logged[self._log_bytes if len(logged) >= self._log_bytes else 0 :]
+
+
+def _why(error: BaseException) -> str:
+    """What Spark said, after a colon; asked while its JVM is there."""
+    from py4j.protocol import Py4JJavaError
+
+    with suppress(*spark_errors()):
+        return f": {summarize_error(error)}" if isinstance(error, Py4JJavaError) else ""
+    return ""
 
 
 def _is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:

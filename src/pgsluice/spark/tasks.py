@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from pgsluice.errors import Failure
-from pgsluice.spark.lost_workers import DESCRIPTION, again_in_stage, say_lost
+from pgsluice.spark.lost_workers import DESCRIPTION, again_in_stage, say_all_lost, say_lost
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -71,6 +71,9 @@ def run_tasks(
     context.addJobTag(_JOB_TAG)
     try:
         results = context.parallelize([], tasks).mapPartitionsWithIndex(outcomes).collect()
+    except Exception as error:
+        say_all_lost(context, error)
+        raise
     finally:
         context.removeJobTag(_JOB_TAG)
     say_lost(context, (stage for _, _, stage in results))

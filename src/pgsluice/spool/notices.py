@@ -14,6 +14,8 @@ import time
 import weakref
 from pathlib import Path
 
+from pgsluice.spool.storage import is_shard
+
 _POLL_S = 0.02
 """The pause where there is no notice."""
 _MOVED_FROM, _MOVED_TO, _CREATED, _DELETED = 0x40, 0x80, 0x100, 0x200
@@ -69,7 +71,7 @@ class FolderNotices:
         if not self._folder.is_dir():
             return []
         with os.scandir(self._folder) as shards:
-            newest = max((shard.name for shard in shards), default=None)
+            newest = max(filter(is_shard, (shard.name for shard in shards)), default=None)
         return [self._folder] if newest is None else [self._folder, self._folder / newest]
 
     def _watch(self, folders: list[Path]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 TEMPORARY = ".tmp"
 """The suffix of a file that is being written."""
+_SHARD = re.compile("[0-9]{10}")
 _SETTLED_NS = 100_000_000
 """A folder that changed less than this time ago may change again and keep its mtime."""
 
@@ -83,6 +85,11 @@ def shard_now() -> str:
     return time.strftime("%Y%m%d%H", time.gmtime())
 
 
+def is_shard(name: str) -> bool:
+    """Whether a folder of this name has objects; one of another form is not the spool's."""
+    return _SHARD.fullmatch(name) is not None
+
+
 class LocalStorage:
     """Files below one folder; folders are 0700 and files 0600."""
 
@@ -123,7 +130,7 @@ class LocalStorage:
     def entries(self, folder: str) -> Sequence[Entry]:
         try:
             with os.scandir(f"{self.root}/{folder}") as found:
-                shards = sorted(shard.name for shard in found)
+                shards = sorted(one.name for one in found if is_shard(one.name) and one.is_dir())
         except FileNotFoundError:
             return []
         listed = [self._list_shard(f"{folder}/{shard}") for shard in shards]
