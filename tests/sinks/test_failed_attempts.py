@@ -13,8 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from pgsluice import failpoints
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import PgsluiceError, TargetUnreachable
 from pgsluice.lsn import Lsn
+from pgsluice.sinks.delta import durability
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
@@ -168,3 +169,12 @@ def rows_of(sink: DeltaSink) -> dict[int, dict[str, object]]:
         DeltaTable(sink.location("public", "t")).scan()
     ).read_all()
     return {one["id"]: one for one in table.to_pylist()}
+
+
+def test_a_disk_that_fails_when_the_position_is_asked_for_is_named(sink: DeltaSink) -> None:
+    """A new process writes out what an earlier one has committed, before its position counts."""
+    load(sink)
+    durability._synced.clear()
+    failpoints.arm("delta.sync=eio")
+    with pytest.raises(TargetUnreachable, match=r"public\.t"):
+        writer_of(sink).position()

@@ -166,7 +166,7 @@ class TableWriter:
 
     def maintain(self, keep_versions: Iterable[int]) -> None:
         """Compact and vacuum when enough has been written since the last time."""
-        with self._opened.writing():
+        with self._opened.naming_disk_trouble():
             has_changed = self._opened.handle.maintain(keep_versions)
         if has_changed:
             self._opened.close()
@@ -191,7 +191,7 @@ class TableWriter:
         self._skip_load(position)  # refuses another source's table before anything is written
         handle = self._opened.handle
         assert isinstance(handle, StagingHandle)
-        with self._opened.writing():
+        with self._opened.naming_disk_trouble():
             return handle.stage_load(rows)
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
@@ -259,7 +259,7 @@ class TableWriter:
         self._opened.refuse_another_start()
         handle = self._opened.handle
         assert isinstance(handle, ChangesStagingHandle)
-        with self._opened.writing():
+        with self._opened.naming_disk_trouble():
             return handle.stage_changes(map(self._fitting, pieces))
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:

@@ -46,15 +46,16 @@ class OpenedTable:
     def handle(self) -> TableHandle:
         """The table at the version at which it is open."""
         if self._handle is None:
-            self._handle = self._sink.open(self._table, self._identity)
+            with self.naming_disk_trouble():
+                self._handle = self._sink.open(self._table, self._identity)
         return self._handle
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Say which table is written, and where, if its disk fails meanwhile.
+    def naming_disk_trouble(self) -> Iterator[None]:
+        """Say which table is used, and where, if its disk fails meanwhile.
 
         Raises:
-            TargetUnreachable: there is no room, no right to write, or another trouble.
+            TargetUnreachable: there is no room, no right, or another trouble.
         """
         try:
             yield
@@ -77,7 +78,8 @@ class OpenedTable:
         if not self._is_checked:
             self._marker = self._own_marker()
             if self._marker is not None:
-                self.handle.refuse_foreign_changes()
+                with self.naming_disk_trouble():
+                    self.handle.refuse_foreign_changes()
             self._is_checked = True
         return self._marker
 
@@ -126,7 +128,7 @@ class OpenedTable:
     def write(self, write: Callable[[TableHandle], Applied]) -> Applied:
         """Write through the handle whose marker was read; it is discarded after an error."""
         try:
-            with self.writing():
+            with self.naming_disk_trouble():
                 applied = write(self.handle)
         except BaseException:
             self.close()
@@ -138,7 +140,8 @@ class OpenedTable:
         handle = self.handle
         if handle.version < 0:
             return None
-        marker = handle.marker()
+        with self.naming_disk_trouble():
+            marker = handle.marker()
         title = self._table.title
         if marker is None:
             raise TableError(
