@@ -28,6 +28,10 @@ _TROUBLES = {
     errno.EACCES: ("{} may not be read or written", "give pgsluice's user the right to do so"),
     errno.EPERM: ("{} may not be read or written", "give pgsluice's user the right to do so"),
     errno.EROFS: ("the disk of {} is mounted read-only", "mount it for writing"),
+    errno.ENOTDIR: (
+        "{} cannot be there: a part of its path is a file",
+        "move that file away, or name another path",
+    ),
     errno.EIO: ("the disk of {} fails", "look at the machine's log, and mend the disk"),
     errno.EFBIG: ("a file in {} is larger than allowed", "raise the limit (ulimit -f)"),
     errno.EMFILE: ("too many files are open for one more in {}", "raise the limit (ulimit -n)"),

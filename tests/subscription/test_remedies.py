@@ -71,6 +71,17 @@ def test_an_error_of_a_disk_is_said_in_words(tmp_path: Path) -> None:
     assert quota.startswith(f"the quota on the disk of {tmp_path} is used up\n")
 
 
+def test_a_target_whose_folder_is_a_file_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "orders").write_text("a file")
+    log = tmp_path / "orders" / "_delta_log"
+    with pytest.raises(NotADirectoryError) as caught:
+        log.mkdir()
+    assert Failure.of(caught.value).message == (
+        f"{log} cannot be there: a part of its path is a file\n"
+        "  → move that file away, or name another path"
+    )
+
+
 @pytest.mark.parametrize("error", [OSError("no room"), TimeoutError("no answer")])
 def test_an_error_of_disk_or_network_parks_no_table(error: OSError) -> None:
     failure = Failure.of(error)
