@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,10 +37,16 @@ WHERE datname = current_database() AND application_name = 'pgsluice snapshot of 
 
 
 def wait_until_none(shop: Database, query: str) -> None:
-    """Ask the server until a count is 0; the keeper looks once a second."""
+    """Ask the server until a count is 0."""
+    wait_until(lambda: shop.execute(query) == [(0,)])
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """The keeper looks once a second."""
     deadline = time.monotonic() + 60
-    while shop.execute(query) != [(0,)]:
+    while not condition():
         assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -90,7 +97,7 @@ def test_a_snapshot_that_nobody_needs_is_given_up(
     file = SnapshotFile(tmp_path / "copies.snapshot")
     kept(shop, file)
     wait_until_none(shop, SESSIONS)
-    assert file.snapshot() is None
+    wait_until(lambda: file.snapshot() is None)
 
 
 def test_another_snapshot_under_the_same_name_is_not_taken_for_it(
