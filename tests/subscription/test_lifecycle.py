@@ -59,7 +59,7 @@ from pgsluice.subscription.table_events import (
 
 NOW = 1000.0
 OLD_TARGET = OldTarget("public", "t", 1, 0)
-LAST = Attempts(failures=BATCH_ATTEMPTS - 1, looks=LOOKS - 1)
+LAST = Attempts(failures=BATCH_ATTEMPTS - 1, looks=LOOKS)
 NONE = Attempts()
 
 
@@ -207,7 +207,7 @@ def test_every_remedy_means_something_for_a_batch_and_for_a_copy(remedy: Remedy)
     ("remedy", "attempts", "end"),
     [
         (Remedy.RETRY, BATCH_ATTEMPTS, TableState.PARKED),
-        (Remedy.LOOK, LOOKS, TableState.INITIALISE),
+        (Remedy.LOOK, LOOKS + 1, TableState.INITIALISE),
         (Remedy.WAIT, 20, TableState.READY),
     ],
 )
@@ -217,8 +217,17 @@ def test_consecutive_failures(remedy: Remedy, attempts: int, end: TableState) ->
         assert record.state is TableState.READY, number
         assert record.deferred is (number > 0)
         transition = next_state(record.state, record, counted, batch_failed(remedy))
-        record, counted = transition.table, transition.attempts
+        record, counted = transition.table, transition.attempts.after_look()
     assert record.state is end
+
+
+def test_what_fails_without_a_look_is_tried_again() -> None:
+    record, counted = table(TableState.READY), NONE
+    for _ in range(20):
+        transition = next_state(record.state, record, counted, batch_failed(Remedy.LOOK))
+        record, counted = transition.table, transition.attempts
+    assert record.state is TableState.READY
+    assert counted.after_look() == Attempts(looks=1)
 
 
 def test_each_table_has_all_attempts_of_its_copy() -> None:

@@ -251,11 +251,17 @@ class Attempts:
 
     Attributes:
         failures: of the same work.
-        looks: at the catalog that did not bring the rules of a partition.
+        looks: at the catalog that did not bring what a batch needs.
+        awaits_look: a batch has failed since the last look.
     """
 
     failures: int = 0
     looks: int = 0
+    awaits_look: bool = False
+
+    def after_look(self) -> Attempts:
+        """The count after a look at the catalog. What fails between two looks counts once."""
+        return replace(self, looks=self.looks + 1, awaits_look=False) if self.awaits_look else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,5 +337,5 @@ def next_state(
     elif kind in (Event.BATCH_FAILED_RETRY, Event.COPY_FAILED_RETRY):
         attempts = replace(attempts, failures=attempts.failures + 1)
     elif kind is Event.BATCH_FAILED_LOOK:
-        attempts = replace(attempts, looks=attempts.looks + 1)
+        attempts = replace(attempts, awaits_look=True)
     return Transition(changed, attempts, effect)

@@ -26,6 +26,7 @@ from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.requests import pending_requests
+from pgsluice.subscription.table_events import LOOKS
 
 TURN_S = 0.25
 """The pause between two turns. No batch waits for it, and an idle run costs what its turns cost."""
@@ -139,11 +140,14 @@ class RunningSubscription:
                 driver.answer_barrier()
         driver.raise_failure()
         driver.query.raise_failure()
-        if driver.tables.needs_look:
-            self._with_source(driver.looks.look)
         # What the cadence deferred during the query, what failed once, and what the stream
         # could not tell.
-        driver.drain()
+        for _ in range(LOOKS + 1):
+            if driver.tables.needs_look:
+                self._with_source(driver.looks.look)
+            driver.drain()
+            if not driver.tables.needs_look:
+                break
         self._with_source(lambda: driver.copies.run(stop=self._ending))
         driver.drain()
         driver.answer_barrier()

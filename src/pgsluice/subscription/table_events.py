@@ -24,8 +24,8 @@ BATCH_ATTEMPTS = 5
 """A table is parked after this many consecutive failures of the same work."""
 COPY_ATTEMPTS = 5
 """A table is parked after this many consecutive failures of its copy."""
-LOOKS = 3
-"""Copy the table after this many consecutive catalog refreshes without rules."""
+LOOKS = 2
+"""Copy the table if it fails for what a look should find, and again after each of so many looks."""
 LOOK_RETRY_S = 1.0
 """Retry delay for a table waiting for the rules of a new partition."""
 WAIT_S = 5.0
@@ -277,7 +277,7 @@ class BatchFailed:
                 return Event.BATCH_FAILED_LAST
             case Remedy.RETRY:
                 return Event.BATCH_FAILED_RETRY
-            case Remedy.LOOK if attempts.looks + 1 >= LOOKS:
+            case Remedy.LOOK if attempts.looks >= LOOKS:
                 return Event.BATCH_FAILED_LAST_LOOK
             case Remedy.LOOK:
                 return Event.BATCH_FAILED_LOOK
@@ -310,7 +310,7 @@ class BatchFailed:
 
     def _asks_for_copy(self, attempts: Attempts) -> bool:
         remedy = self.failure.remedy
-        is_last_look = remedy is Remedy.LOOK and attempts.looks + 1 >= LOOKS
+        is_last_look = remedy is Remedy.LOOK and attempts.looks >= LOOKS
         return remedy is Remedy.COPY or is_last_look
 
     def _copied_in_vain(self, table: TableRecord) -> str:

@@ -193,7 +193,7 @@ class SubscriptionTables:
         with self.changing():
             table = self.apply(oid, event).table
             if table.is_active and table.applied_through < self._base.looked_through:
-                self.keep_look(table.applied_through)
+                self._look_counts_to(table.applied_through)
             return table
 
     def request_copy(self, oid: int) -> None:
@@ -263,6 +263,10 @@ class SubscriptionTables:
 
     def keep_look(self, position: Lsn) -> None:
         """Keep that a look at the catalog saw what was committed up to a position."""
+        self._attempts = {oid: each.after_look() for oid, each in self._attempts.items()}
+        self._look_counts_to(position)
+
+    def _look_counts_to(self, position: Lsn) -> None:
         with self.changing():
             self._base, self._record = replace(self._base, looked_through=position), None
 

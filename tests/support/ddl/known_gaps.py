@@ -11,11 +11,8 @@ from collections.abc import Mapping
 
 from tests.support.ddl.row import UNDONE, Fault, Moment
 
-GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
-    # A batch waits for a look that finds all leaves, but not for longer than two seconds.
-    "truncate the root": Fault.COPIED,
-}
-SOMETIMES: frozenset[str] = frozenset({"truncate the root"})
+GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {}
+SOMETIMES: frozenset[str] = frozenset()
 
 
 def known_gap(row: str, moment: Moment) -> tuple[Fault | None, bool]:
