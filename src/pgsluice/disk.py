@@ -61,6 +61,6 @@ def naming(place: PathLike[str] | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.errno is not None and error.filename is None:  # Arrow's of damaged files have none
             error.filename = str(place)
         raise

@@ -94,5 +94,5 @@ def is_running(pid: int) -> bool:
     except PermissionError:  # it is another user's
         return True
     with suppress(OSError):  # not all systems have /proc
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+        return b"\nState:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
     return True

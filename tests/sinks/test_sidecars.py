@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import resource
 import uuid
+from contextlib import ExitStack, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -117,3 +119,56 @@ def resident_bytes(folder: Path) -> int:
         elif is_inside and line.startswith("Rss:"):
             total += int(line.split()[1]) * 1024
     return total
+
+
+def test_a_mapped_sidecar_holds_no_file_descriptor(tmp_path: Path) -> None:
+    """A worker maps thousands, and may often open only 1024 files."""
+    opened = sidecars.OpenSidecars()
+    before = len(descriptors())
+    for number in range(20):
+        path = tmp_path / f"{number}.keys"
+        sidecars.write_sidecar(path, [pa.table({"k": [number]})])
+        assert opened.get(path) is not None
+    assert len(descriptors()) == before
+
+
+def descriptors() -> list[int]:
+    """Those of this process's open files."""
+    return [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+
+
+def test_a_limit_of_open_files_is_not_taken_for_a_damaged_sidecar(tmp_path: Path) -> None:
+    path = tmp_path / "one.keys"
+    sidecars.write_sidecar(path, [pa.table({"k": [1]})])
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = max(descriptors()) + 1
+    with ExitStack() as files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least + 1, limits[1]))
+        try:
+            with suppress(OSError):
+                while True:
+                    files.enter_context(path.open("rb"))
+            with pytest.raises(OSError, match="Too many open files"):
+                sidecars.OpenSidecars().get(path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_zeros_are_no_sidecar(tmp_path: Path) -> None:
+    path = tmp_path / "one.keys"
+    path.write_bytes(bytes(4))
+    assert sidecars.OpenSidecars().get(path) is None
+
+
+def test_a_damaged_data_file_is_not_taken_for_trouble_of_the_cache(tmp_path: Path) -> None:
+    keys = table_of(KEYS["number"])
+    file = data_file(tmp_path, keys)
+    path = tmp_path / file.name
+    data = bytearray(path.read_bytes())
+    data[8 : len(data) // 2] = bytes(len(data) // 2 - 8)
+    path.write_bytes(data)
+    index = KeyIndex(f"{tmp_path}/cache", tmp_path, keys.schema)
+    with pytest.raises(OSError) as raised:
+        list(index.find([file], keys))
+    assert "None" not in str(raised.value)
+    assert f"{tmp_path}/cache" not in str(raised.value)

@@ -10,6 +10,8 @@ import re
 
 MASK = "***"
 _PORT = re.compile(r"[0-9]{0,5}", re.ASCII)
+_URI_PATH = re.compile(r"\A[^:]*://[^/?]*")
+"""What stands before the database."""
 
 _SECRETS = r"(?:password|sslpassword|oauth_client_secret|scram_client_key|scram_server_key)"
 _IS_URI = re.compile(r"\A\s*postgres(?:ql)?://", re.IGNORECASE)
@@ -45,9 +47,10 @@ def why_no_dsn(dsn: str) -> str | None:
         )
     # libpq looks at them only when it connects, and prints them: they may be parts of a password.
     ports, hosts = (str(given.get(name) or "").split(",") for name in ("port", "host"))
-    if all(map(_PORT.fullmatch, ports)) and not any("@" in host[1:] for host in hosts):
+    in_path = _IS_URI.match(dsn) and "@" in _URI_PATH.sub("", dsn).partition("?")[0]
+    if all(map(_PORT.fullmatch, ports)) and not in_path and not any("@" in h[1:] for h in hosts):
         return None
     return (
-        "has a host or a port that cannot be one; in a password, @ is written as %40, / as %2F and "
-        "% as %25"
+        "has a host, a port or a database that cannot be one; in a password, @ is written as %40, "
+        "/ as %2F and % as %25"
     )

@@ -49,16 +49,17 @@ def say_lost(context: SparkContext, stages: Iterable[int | None]) -> None:
     lost = sorted({stage for stage in stages if stage is not None})
     if not lost:
         return
-    reasons: dict[str, None] = {}
     with suppress(*spark_errors()):  # that the JVM has ended is said by others
         reasons = dict.fromkeys(reason for stage in lost for reason in _reasons(context, stage))
-    why = "; ".join(reasons) or "Spark does not say why"
-    logger.warning("Spark had to begin anew: %s (%s)\n  → %s", _work(context), why, _HINT)
+        why = "; ".join(reasons) or "Spark does not say why"
+        logger.warning("Spark had to begin anew: %s (%s)\n  → %s", _work(context), why, _HINT)
 
 
 def say_all_lost(context: SparkContext, error: Exception) -> None:
     """Log it if a job of this thread failed because each worker that began a task was lost."""
-    if _CRASHED in str(error):
+    with suppress(*spark_errors()):
+        if _CRASHED not in str(error):
+            return
         logger.warning("Spark lost each worker that began to %s\n  → %s", _work(context), _HINT)
 
 

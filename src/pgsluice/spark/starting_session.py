@@ -123,11 +123,13 @@ class StartingSession(threading.Thread):
             daemon.close()
 
     def _fail(self, error: BaseException) -> None:
-        self._close_daemon()
-        self._why = _why(error)
-        forget_session()
         self._error = error
-        self._end_waits()
+        try:
+            self._close_daemon()
+            self._why = _why(error)
+            forget_session()
+        finally:
+            self._end_waits()
 
     def _end_waits(self) -> None:
         self._has_context.set()

@@ -30,10 +30,13 @@ def attempt() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for delete in deletions:
-            with suppress(Exception):  # the first error counts
+        # The first error counts. After another one nothing more is tried: each try may wait for a
+        # store that is away.
+        with suppress(Exception):
+            for delete in deletions:
                 failpoint("delta.clean_up")
-                delete()
+                with suppress(FileNotFoundError):
+                    delete()
         raise
     finally:
         _deletions.reset(token)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pgsluice.disk import naming
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.key_entries import Hits, Wanted
 from pgsluice.sinks.delta.maintenance import ORPHAN_AGE
@@ -122,12 +123,14 @@ class KeyIndex:
 
     def _make(self, name: str) -> None:
         """Make the sidecar of a data file from its key columns."""
-        with open_data_file(self._table, name) as parquet:
-            batches = parquet.iter_batches(
-                ROWS_IN_A_RUN, columns=list(self._keys.names), use_threads=False
-            )
-            keys = (self._in_types(pa.Table.from_batches([batch])) for batch in batches)
-            write_sidecar(self._path(name), keys)
+        write_sidecar(self._path(name), self._keys_of(name))
+
+    def _keys_of(self, name: str) -> Iterator[pa.Table]:
+        """The keys of a data file's rows, some after the others."""
+        columns = list(self._keys.names)
+        with naming(self._table), open_data_file(self._table, name) as parquet:
+            for batch in parquet.iter_batches(ROWS_IN_A_RUN, columns=columns, use_threads=False):
+                yield self._in_types(pa.Table.from_batches([batch]))
 
     def _in_types(self, keys: pa.Table) -> pa.Table:
         return keys.select(self._keys.names).cast(self._keys)

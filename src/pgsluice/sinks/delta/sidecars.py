@@ -12,6 +12,8 @@ On the disk, a run is an Arrow IPC stream; a checksum follows the last one.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import mmap
 import threading
 import uuid
@@ -39,6 +41,9 @@ RESIDENT_BYTES = 128 * 2**20
 _OPEN_AT_ONCE = 4096
 """Sidecars that a process has mapped at a time."""
 _CHECKSUM_BYTES = 4
+_CHECKSUM_START = 1
+"""Not 0, which a file of zeros would have."""
+_NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _BLOCK_BYTES = 2**20
 
 
@@ -46,17 +51,17 @@ class Sidecar:
     """A sidecar as it is mapped.
 
     Args:
-        mapping: of the whole file.
+        content: the whole file, mapped; it holds no file descriptor.
     """
 
-    def __init__(self, mapping: mmap.mmap) -> None:
-        self._mapping = mapping
-        self._runs = tuple(_runs(pa.py_buffer(mapping)[:-_CHECKSUM_BYTES]))
+    def __init__(self, content: pa.Buffer) -> None:
+        self._content = content
+        self._runs = tuple(_runs(content[:-_CHECKSUM_BYTES]))
 
     @property
     def size(self) -> int:
         """In bytes."""
-        return len(self._mapping)
+        return int(self._content.size)
 
     def runs(self) -> Iterator[KeyEntries]:
         """Its runs, in the order of their rows; one of them is in memory at a time if the sidecar
@@ -69,8 +74,10 @@ class Sidecar:
     def leave_memory(self) -> None:
         """Take its pages out of this process's memory, where the system can; the next search gets
         those that it reads from the system's cache, or from the disk."""
-        if hasattr(self._mapping, "madvise"):
-            self._mapping.madvise(mmap.MADV_DONTNEED)
+        advise = getattr(ctypes.CDLL(None), "madvise", None)
+        if advise is not None:
+            address, size = ctypes.c_void_p(self._content.address), ctypes.c_size_t(self.size)
+            advise(address, size, mmap.MADV_DONTNEED)
 
 
 class OpenSidecars:
@@ -168,20 +175,27 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _read(path: Path) -> Sidecar | None:
-    """Map a sidecar; None: it is missing or damaged."""
+    """Map a sidecar; None: it is missing or damaged.
+
+    Raises:
+        OSError: the process may open no more files, or has no memory.
+    """
     try:
         with path.open("rb") as file:
             size = path.stat().st_size - _CHECKSUM_BYTES
             if size < 0 or _checksum(file, size) != file.read(_CHECKSUM_BYTES):
                 return None
-            return Sidecar(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError:
+        with pa.memory_map(str(path)) as mapped:
+            return Sidecar(mapped.read_buffer())
+    except OSError as error:
+        if error.errno in _NOT_OF_THE_FILE:
+            raise
         return None
 
 
 def _checksum(file: BinaryIO, size: int) -> bytes:
     """Of the first ``size`` bytes; the file's position is behind them."""
-    checksum = 0
+    checksum = _CHECKSUM_START
     file.seek(0)
     while size > 0 and (block := file.read(min(size, _BLOCK_BYTES))):
         checksum = zlib.crc32(block, checksum)

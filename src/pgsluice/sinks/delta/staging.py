@@ -72,11 +72,16 @@ def stage(
 def discard(
     uri: str, staged: Sequence[StagedRows], storage_options: Mapping[str, str] | None
 ) -> None:
-    """Delete staged files that nobody commits, as far as that is possible now."""
+    """Delete staged files that nobody commits.
+
+    Raises:
+        OSError: one cannot be deleted; the others are not tried: each try may wait for a store that
+            is away.
+    """
     folder = _folder(uri, storage_options)
     for part in staged:
         for file in json.loads(part.payload or "[]"):
-            with suppress(OSError):
+            with suppress(FileNotFoundError):
                 folder.delete_file(file["path"])
 
 
