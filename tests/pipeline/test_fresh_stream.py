@@ -123,8 +123,8 @@ def test_a_connection_that_does_not_end(
     monkeypatch.setattr(received, "_END_S", 0.5)
     come_to, pids = received.ReceivedLive.come_to, list[int]()
 
-    def then_stop(self: received.ReceivedLive, *arguments: Any) -> None:
-        come_to(self, *arguments)
+    def then_stop(self: received.ReceivedLive, *arguments: Any) -> bool:
+        has_come = come_to(self, *arguments)
         if not pids:
             ((pid,),) = one.database.execute(
                 "SELECT active_pid FROM pg_replication_slots WHERE NOT temporary"
@@ -132,6 +132,7 @@ def test_a_connection_that_does_not_end(
             )
             pids.append(pid)
             os.kill(pid, signal.SIGSTOP)
+        return has_come
 
     monkeypatch.setattr(received.ReceivedLive, "come_to", then_stop)
     with copied(one):

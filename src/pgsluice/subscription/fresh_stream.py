@@ -26,6 +26,7 @@ from pgsluice.subscription.received import Received
 logger = logging.getLogger(__name__)
 
 _MOST_TRIES = 10
+_NOT_RENEWED = ()
 # A table may be attached to any level below one that is copied.
 _PARTITIONS = """
 SELECT pg_catalog.count(*),
@@ -50,7 +51,7 @@ def behind_partitions(
     snapshot: Callable[[], AbstractContextManager[Snapshot]],
     say: Callable[[str], None],
     is_stopping: Callable[[], bool],
-) -> Iterator[Snapshot]:
+) -> Iterator[Snapshot | None]:
     """A snapshot after which the stream has all changes of partitions.
 
     Args:
@@ -61,6 +62,9 @@ def behind_partitions(
         say: takes what is waited for.
         is_stopping: the stream is left as it is soon after it is true.
 
+    Returns:
+        it; None: the run ends, and the stream does not have them.
+
     Raises:
         SourceUnreachable, SourceRefused: the server cannot be asked; capture did not come so far,
             or kept its connection; partitions came and went all the time; and what ``snapshot``
@@ -69,6 +73,9 @@ def behind_partitions(
     """
     for _ in range(_MOST_TRIES):
         before = _renewed(dsn, oids, received, say, is_stopping)
+        if before == _NOT_RENEWED:
+            yield None
+            return
         with ExitStack() as held:
             taken = held.enter_context(snapshot())
             if before is None or is_stopping() or before == _partitions(dsn, oids):
@@ -90,7 +97,7 @@ def _renewed(
     """Give capture a new connection that begins behind all partitions that there are now.
 
     Returns:
-        these partitions; None: that is not needed.
+        these partitions; None: that is not needed; :data:`_NOT_RENEWED`: the run ends before.
     """
     with _connected(dsn) as connection:
         if notices_partitions(connection):
@@ -101,13 +108,13 @@ def _renewed(
         end = insert_lsn(connection)  # a commit is seen before it is flushed, if it does not wait
     say("capture, which has to receive what was committed until now")
     try:
-        received.come_to(end, is_stopping)
-        if not is_stopping():
-            logger.info(
-                "capture gets a new connection: PostgreSQL 13 and 14 do not notice partitions that "
-                "were attached or detached"
-            )
-            received.connect_again(is_stopping)
+        if not received.come_to(end, is_stopping) or is_stopping():
+            return _NOT_RENEWED
+        logger.info(
+            "capture gets a new connection: PostgreSQL 13 and 14 do not notice partitions that "
+            "were attached or detached"
+        )
+        received.connect_again(is_stopping)
     except SourceUnreachable as error:
         say(f"capture; the last try failed: {error.what}")
         raise

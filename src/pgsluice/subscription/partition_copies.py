@@ -65,14 +65,14 @@ def bring_to(
         return list(copies)
     failures: Mapping[int, Failure]
     try:
-        received.come_to(position, is_stopping)
+        has_come = received.come_to(position, is_stopping)
     except SourceUnreachable as error:
         failures = dict.fromkeys(oids, Failure.of(error))
     except SpoolFull as error:
         # These tables hold what fills it. A copy needs only what follows its snapshot.
         failures = dict.fromkeys(oids, Failure(Remedy.COPY, str(error)))
     else:
-        if is_stopping():
+        if not has_come or is_stopping():
             return [copy for copy in copies if not copy.work.replaces_partitions]
         failures = catch_up(oids, position)
     with tables.changing():

@@ -40,8 +40,11 @@ _FULL_S = 3.0
 class Received(Protocol):
     """What copies ask of capture. All calls end soon after ``is_stopping`` is true."""
 
-    def come_to(self, position: Lsn, is_stopping: IsStopping) -> None:
+    def come_to(self, position: Lsn, is_stopping: IsStopping) -> bool:
         """Wait until everything that was committed up to a position is in the spool.
+
+        Returns:
+            whether it is there; False: the run ends before.
 
         Raises:
             SourceUnreachable: capture did not come there in time; later it may.
@@ -63,13 +66,16 @@ class ReceivedLive:
         self._source = config.source
         self._reader = SpoolReader(config.spool.path)
 
-    def come_to(self, position: Lsn, is_stopping: IsStopping) -> None:
+    def come_to(self, position: Lsn, is_stopping: IsStopping) -> bool:
         """See :class:`Received`."""
         ends_by = time.monotonic() + _RECEIVE_S
-        while self._reader.frontier() < position and not is_stopping():
+        while self._reader.frontier() < position:
+            if is_stopping():
+                return False
             if time.monotonic() > ends_by:
                 raise _not_received(f"after {_RECEIVE_S:g} s")
             time.sleep(_POLL_S)
+        return True
 
     def connect_again(self, is_stopping: IsStopping) -> None:
         """End the process at the server that sends the stream; capture connects again."""
@@ -112,17 +118,19 @@ class ReceivedOnce:
         self._stop = stop
         self._starting = threading.Lock()
 
-    def come_to(self, position: Lsn, is_stopping: IsStopping) -> None:
+    def come_to(self, position: Lsn, is_stopping: IsStopping) -> bool:
         """Start capture until it has ended behind a position: see :class:`Received`."""
 
-        def is_over() -> bool:
+        def is_over() -> bool:  # the run is asked to stop a moment before its work is
             return is_stopping() or self._stop.is_set()
 
         for number in range(_STARTS):
             if not self._await(lambda: is_over() or not self._capture.check()):
                 raise self.full("the copy of a partitioned table waits for what follows")
-            if self._reader.frontier() >= position or is_over():
-                return
+            if is_over():
+                return False
+            if self._reader.frontier() >= position:
+                return True
             if number:
                 self._stop.wait(_START_S)
             with self._starting:

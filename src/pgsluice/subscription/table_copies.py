@@ -260,6 +260,8 @@ class TableCopies:
                 except SpoolFull as error:
                     self._give_way(round_.claimed, error)
                     return
+                if snapshot is None:
+                    return
                 failure = round_.run(snapshot, partial(let_go, held))
                 let_go(held)
             first = None
@@ -269,8 +271,8 @@ class TableCopies:
 
     def _snapshot(
         self, oids: frozenset[int], is_stopping: Callable[[], bool]
-    ) -> AbstractContextManager[Snapshot]:
-        """A snapshot for these tables."""
+    ) -> AbstractContextManager[Snapshot | None]:
+        """A snapshot for these tables; None: the run ends."""
         dsn, counts = self._config.source.dsn, self._counts
         take = partial(new_snapshot, dsn, counts, oids, is_stopping)
         if self._looks.has_aware_streams:

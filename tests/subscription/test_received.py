@@ -1,0 +1,91 @@
+"""Copies wait for what capture has received; a run that ends goes on with none of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from tests.support.databases import MakeDatabase, Servers
+from tests.support.spools import START, SpoolMaker
+
+from pgsluice.capture import CaptureProcess
+from pgsluice.config import Config, SourceConfig, SpoolConfig
+from pgsluice.copy import CopyWork, TableCopy
+from pgsluice.errors import Failure
+from pgsluice.facts import RelationFacts
+from pgsluice.lsn import Lsn
+from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots.ranges import WHOLE
+from pgsluice.spool import Owner, RecordStore, SubscriptionRecord
+from pgsluice.subscription.fresh_stream import behind_partitions
+from pgsluice.subscription.partition_copies import bring_to
+from pgsluice.subscription.received import ReceivedLive, ReceivedOnce
+from pgsluice.subscription.tables import SubscriptionTables
+
+FACTS = RelationFacts(1, "public", "t", "p", 1, "public", "t", ("id",), ("id",), "d", 1, ())
+WORK = CopyWork(FACTS, "public", "t", None, None, 1)
+LATER = Lsn(START + 1)
+
+
+@pytest.fixture
+def config(maker: SpoolMaker) -> Config:
+    source = SourceConfig(dsn="host=127.0.0.1 port=1", slot="pgsluice")
+    return Config(source=source, spool=SpoolConfig(path=maker.path))
+
+
+@pytest.fixture
+def stopped(config: Config) -> ReceivedOnce:
+    """Of a run that was asked to stop, a moment before its copies are."""
+    (stop := threading.Event()).set()
+    return ReceivedOnce(config, CaptureProcess(config, once=True), stop)
+
+
+def is_not_stopping() -> bool:
+    return False
+
+
+def test_a_run_that_is_asked_to_stop_has_not_received_what_follows(
+    config: Config, stopped: ReceivedOnce
+) -> None:
+    assert not stopped.come_to(LATER, is_not_stopping)
+    live = ReceivedLive(config)
+    assert live.come_to(Lsn(START), is_not_stopping)
+    assert not live.come_to(LATER, lambda: True)
+
+
+def test_partitions_are_not_loaded_at_a_target_that_is_behind_their_snapshot(
+    maker: SpoolMaker, stopped: ReceivedOnce
+) -> None:
+    record = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START))
+    tables = SubscriptionTables(RecordStore.create(maker.path, record), lambda _: None)
+    whole = TableCopy(WORK, WHOLE)
+    loaded = TableCopy(replace(WORK, facts=replace(FACTS, oid=2), leaves=(7,)), WHOLE)
+    caught_up = list[int]()
+
+    def catch_up(oids: Collection[int], position: Lsn) -> Mapping[int, Failure]:
+        caught_up.extend(oids)
+        return {}
+
+    copies = bring_to(LATER, tables, [whole, loaded], stopped, catch_up, is_not_stopping)
+    assert (copies, caught_up) == ([whole], [])
+
+
+def test_a_partitioned_table_is_not_copied_by_an_old_connection(
+    database: MakeDatabase, servers: Servers, stopped: ReceivedOnce
+) -> None:
+    shop = database(servers(14))
+    shop.execute("CREATE TABLE root (id int) PARTITION BY RANGE (id)")
+    ((oid,),) = shop.execute("SELECT 'root'::regclass::oid")
+
+    @contextmanager
+    def snapshot() -> Iterator[Snapshot]:
+        pytest.fail("the stream does not have what it follows")
+        yield
+
+    with behind_partitions(
+        shop.dsn, [oid], stopped, snapshot, lambda _: None, is_not_stopping
+    ) as taken:
+        assert taken is None
