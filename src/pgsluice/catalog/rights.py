@@ -7,14 +7,14 @@ sets, a policy makes the query fail. Rights on single columns are enough.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 
 from pgsluice.facts import RelationFacts
-from pgsluice.sql import SqlRefused, TokenKind, quote_identifier, tokenize
+from pgsluice.sql import SqlRefused, Token, TokenKind, quote_identifier, tokenize
 
 Connection = psycopg.Connection[Any]
 
@@ -97,13 +97,55 @@ def columns_to_read(
     known = {*(column.name for column in facts.columns), *_SYSTEM_COLUMNS}
     texts = [text for text in conditions if text is not None]
     try:
-        tokens = [token for text in texts for token in tokenize(text)]
+        named = known & {name for text in texts for name in _names(text)}
     except SqlRefused:
         named = known  # any of them
-    else:
-        named = known & {token.value for token in tokens if token.kind is TokenKind.NAME}
     of_leaf = [_LEAF] if by_leaf else []
     return tuple(dict.fromkeys([*columns, *sorted(named), *of_leaf]))
+
+
+def _names(text: str) -> set[str]:
+    """The names in an expression, but for those of types, collations and functions.
+
+    Raises:
+        SqlRefused: the scanner refuses the text.
+    """
+    names, tokens, index = set[str](), tokenize(text), 0
+    tokens.append(tokens[-1])  # a type's name may be missing
+    while (token := tokens[index]).kind is not TokenKind.END:
+        index += 1
+        if token.is_punctuation("::") or token.is_keyword("collate"):
+            index = _behind_type(tokens, index)
+        elif token.is_keyword("at") and tokens[index].is_keyword("time"):  # AT TIME ZONE
+            index += 2
+        elif token.kind is TokenKind.NAME and not tokens[index].is_punctuation("("):
+            names.add(token.value)
+    return names
+
+
+# fmt: off
+_TYPE_WORDS = frozenset({
+    "precision", "varying", "with", "without", "time", "zone",
+    "year", "month", "day", "hour", "minute", "second", "to",
+})
+# fmt: on
+"""What follows the first word of a type's name. No column can stand there."""
+
+
+def _behind_type(tokens: Sequence[Token], index: int) -> int:
+    """Where a type's name ends, such as ``s.t``, ``numeric(9,2)`` and ``interval day to hour``."""
+    index += 1
+    while tokens[index].is_punctuation("."):
+        index += 2
+    while True:
+        if tokens[index].is_punctuation("("):
+            while not tokens[index].is_punctuation(")"):
+                if tokens[index].kind is TokenKind.END:
+                    return index
+                index += 1
+        elif not tokens[index].is_keyword(*_TYPE_WORDS):
+            return index
+        index += 1
 
 
 def grants(rights: Iterable[TableRights]) -> list[str]:
