@@ -60,7 +60,8 @@ class CaptureProcess:
     @property
     def pid(self) -> int | None:
         """The child's process; None when there is none now."""
-        return self._process.pid if self._process is not None else None
+        process = self._process  # another thread may end it meanwhile
+        return process.pid if process is not None else None
 
     def __enter__(self) -> CaptureProcess:
         self._start()
