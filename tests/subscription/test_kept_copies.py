@@ -131,6 +131,25 @@ def test_copies_go_on_without_a_keeper_that_cannot_have_the_snapshot(
         assert round_.files.begun_before() is None
 
 
+def test_copies_go_on_without_a_keeper_that_cannot_be_started(
+    shop: Database,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "nothing"))
+    with temporary_snapshot(shop.dsn, 60) as made:
+        round_ = Round(tmp_path, shop.dsn, made)
+        for _ in range(2):
+            round_.read.look()
+        (said,) = caplog.messages
+        assert "could not be started" in said
+        assert "the copies begin again" in said
+        with round_.read.reading() as stage:
+            assert snapshot_of(stage) == made
+        assert not round_.is_let_go
+
+
 def test_the_age_of_a_snapshot_counts_from_when_it_was_taken(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

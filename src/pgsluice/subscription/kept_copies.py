@@ -155,7 +155,10 @@ class ReadSnapshot:
         """Start the keeper, take its answer, or have it keep the snapshot for longer."""
         if time.monotonic() >= self._starts_at:
             self._starts_at = math.inf
-            self._keeper = self._files.start_keeper(self.task.dsn, self.task.snapshot)
+            try:
+                self._keeper = self._files.start_keeper(self.task.dsn, self.task.snapshot)
+            except SourceUnreachable as error:
+                self._say_it_is_not_kept(error)
         if self._keeper is not None:
             self._ask(self._keeper)
         elif self._journal is not None:
@@ -167,11 +170,14 @@ class ReadSnapshot:
             self._let_go()
             failpoint("copy.kept")
 
+    def _say_it_is_not_kept(self, error: SourceUnreachable) -> None:
+        logger.warning("%s: after an interruption, the copies begin again", error.what)
+
     def _ask(self, keeper: StartedKeeper) -> None:
         try:
             kept = keeper.answer(0)
         except SourceUnreachable as error:
-            logger.warning("%s: after an interruption, the copies begin again", error.what)
+            self._say_it_is_not_kept(error)
             self._keeper = None
             self._files.release()
             return
