@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -139,6 +140,29 @@ def test_a_keeper_that_does_not_answer_in_time_is_ended(
         psutil.wait_procs(left := keepers_named(str(tmp_path)), 60)
         assert not keepers_named(str(tmp_path)), left
     assert file.snapshot() is None
+
+
+def test_a_keeper_that_cannot_write_its_file_says_so(shop: Database, tmp_path: Path) -> None:
+    (taken := tmp_path / "copies.snapshot").mkdir()
+    with (
+        temporary_snapshot(shop.dsn, 60) as snapshot,
+        pytest.raises(
+            SourceUnreachable, match=r"copies\.snapshot cannot be written: Is a directory"
+        ),
+    ):
+        answer(StartedKeeper(shop.dsn, snapshot, {"path": str(taken), "kept_s": 60}))
+    assert [*tmp_path.iterdir()] == [taken], "nor is anything left of it"
+
+
+def test_a_keeper_answers_a_process_with_many_files(shop: Database, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(4096, limits[0]), limits[1]))
+        for _ in range(1100):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        kept(shop, file := SnapshotFile(tmp_path / "copies.snapshot"))
+    file.release()
 
 
 def keepers_named(application: str) -> list[psutil.Process]:

@@ -161,7 +161,9 @@ class StartedKeeper:
         """
         assert self._process.stdout is not None
         left_s = max(0.0, self._gives_up_at - time.monotonic())
-        ready, _, _ = select.select([self._process.stdout], [], [], min(timeout_s, left_s))
+        readable = select.poll()  # select() takes no descriptor from 1024 on
+        readable.register(self._process.stdout, select.POLLIN)
+        ready = readable.poll(min(timeout_s, left_s) * 1000)
         if not ready and timeout_s < left_s:
             return None
         answer = self._process.stdout.readline() if ready else b""
@@ -202,7 +204,12 @@ def hold(asked: dict[str, Any], say: int) -> None:
     text = json.dumps({**asdict(snapshot), "pid": os.getpid()})
     needed: _Needed | _Readers
     if "path" in asked:
-        needed = _Needed(Path(asked["path"]), text, asked["kept_s"])
+        path = Path(asked["path"])
+        try:
+            needed = _Needed(path, text, asked["kept_s"])
+        except OSError as error:
+            os.write(say, f"{path} cannot be written: {error.strerror or error}\n".encode())
+            return
     else:
         needed = _Readers(connection, asked)
     os.write(say, text.encode() + b"\n")
@@ -230,8 +237,13 @@ class _Needed:
 
     def __init__(self, path: Path, text: str, kept_s: float) -> None:
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(text)
-        temporary.replace(path)
+        try:
+            temporary.write_text(text)
+            temporary.replace(path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
         self._path = path
         self._text = text
         self._kept_s = kept_s
