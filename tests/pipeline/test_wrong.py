@@ -16,7 +16,9 @@ from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.cli.app import run_command
+from pgsluice.copy import CopyCounts, TableCopy
 from pgsluice.embedded import EmbeddedServer
+from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
 
@@ -205,6 +207,31 @@ def test_a_copy_that_did_not_fit_leaves_its_room(
     assert not [*one.lake.glob("*/large/*")]
     small_disk(one.lake, "4m")
     one.once()
+    one.assert_equal("t", "large")
+
+
+def test_copies_that_break_off_leave_their_room(
+    shop: Database, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_local_spark(monkeypatch)
+    monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 500_000)
+    shop.execute(
+        "CREATE TABLE large (id int PRIMARY KEY, v text)",
+        "INSERT INTO large SELECT i, md5(i::text) FROM generate_series(1, 60000) i",
+    )
+    one, staged = pipeline(shop), list[Path]()
+    report = CopyCounts.staged
+
+    def broken(counts: CopyCounts, copy: TableCopy, number: int) -> None:
+        report(counts, copy, number)
+        if copy.work.name == "large" and not staged:
+            staged.extend(one.lake.glob("*/large/**/*.parquet"))
+            raise SourceUnreachable("the server went away")
+        assert not any(path.exists() for path in staged)
+
+    monkeypatch.setattr(CopyCounts, "staged", broken)
+    one.once()
+    assert staged
     one.assert_equal("t", "large")
 
 

@@ -203,10 +203,11 @@ class CopyRound:
         read = ReadSnapshot(self._kept, task, copies)
         if are_worth_keeping(copies, self._subscription.copy_rate):
             read.keep(let_go)
-        waiting = self._stage(read)
-        if not self._is_stopping():
-            self._discard(read)
-        return waiting
+        try:
+            return self._stage(read)
+        finally:
+            if self._kept.begun_before() is None:
+                self._discard(read)
 
     def _task(self, snapshot: Snapshot) -> CopyTables:
         return CopyTables(
@@ -379,14 +380,18 @@ class CopyRound:
 
     def _discard(self, read: ReadSnapshot) -> None:
         """Delete what is staged of tables whose copies were not finished: they begin again, and
-        would need as much room once more.
+        would need as much room once more. A target that fails is not asked for each of them.
 
-        Nobody goes on with it: there is no journal any more. What an earlier run has staged is left
-        alone, since that run may have committed it.
+        Nobody goes on with it: there is no journal, or none any more. What an earlier run has
+        staged is left alone, since that run may have committed it.
         """
         for copy in read.copies:
+            if self._is_stopping():
+                return
             if copy.staged and not copy.is_offered:
-                attempt(partial(read.task.discard, copy.work), [*copy.staged.values()])
+                discard = partial(read.task.discard, copy.work)
+                if isinstance(attempt(discard, [*copy.staged.values()]), Failure):
+                    return
 
     def _waits_for(self, work: CopyWork) -> bool:
         """Whether a table still waits for this very copy.
