@@ -15,6 +15,7 @@ from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.rights import printed_rights
 
+from pgsluice.catalog import ensure_publications
 from pgsluice.errors import TablesUnfinished
 
 pytest_plugins = ["tests.support.commands"]
@@ -97,3 +98,34 @@ def test_a_role_that_may_read_only_what_is_published(
     assert rows_of_lake(one, "wide") == sorted(shop.execute("SELECT id, v FROM wide"))
     filtered = """SELECT id, v FROM parted WHERE id < 250 AND "Region's" = 'eu'"""
     assert rows_of_lake(one, "parted") == sorted(shop.execute(filtered))
+
+
+def test_check_before_the_first_run_and_of_tables_that_send_only_inserts(
+    database: MakeDatabase, pipeline: MakePipeline, pgsluice: Command
+) -> None:
+    one = pipeline(shop := database())
+    shop.execute(*TABLES, "CREATE TABLE keyless (id int, v text, secret text)")
+    publication = (
+        f"CREATE PUBLICATION p FOR TABLE {LISTED}, {FILTERED}, keyless (id, v) WITH ({OPTIONS});"
+    )
+    publishing(one, publication, lake=("p",))
+    with role_of_columns(shop) as role:
+        shop.execute(f"GRANT SELECT (id) ON keyless TO {role}")
+        dsn = make_conninfo(shop.dsn, user=role)
+        text = one.path.read_text()
+        one.path.write_text(text.replace(json.dumps(shop.dsn), json.dumps(dsn)))
+
+        def lacking() -> list[str]:
+            out = pgsluice("check", one.path).out
+            return sorted(line for line in printed_rights(out) if line.startswith("GRANT SELECT"))
+
+        expected = [
+            f"""GRANT SELECT ("Region's") ON public.parted TO {role};""",
+            f"GRANT SELECT (v) ON public.keyless TO {role};",
+        ]
+        assert lacking() == expected
+        with shop.connect() as connection:
+            ensure_publications(connection, [shop.name])
+        assert lacking() == expected
+        shop.execute(*expected)
+        assert "published, all readable" in pgsluice("check", one.path).out

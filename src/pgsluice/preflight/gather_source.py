@@ -20,6 +20,7 @@ from pgsluice.catalog import (
     UserTable,
     counts_as_standby,
     ensure_publications,
+    fetch_many,
     publications_of,
     relations_of,
     server_info,
@@ -28,7 +29,7 @@ from pgsluice.catalog import (
 )
 from pgsluice.catalog.managed_publications import INSERT_SUFFIX, statements_for_others
 from pgsluice.catalog.published import PublishedBy
-from pgsluice.catalog.rights import TableRights, table_rights
+from pgsluice.catalog.rights import TableRights, columns_to_read, table_rights
 from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
 from pgsluice.config import Config, SourceConfig
 from pgsluice.config.validation_errors import nearest
@@ -118,12 +119,13 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         known = None if spool.received is None else spool.identity
         requested = None if known is None else known.publications
         publications = _publications(connection, source.publications, requested)
-        sent = _sent(connection, source.publications, publications)
+        names = _existing(connection, source.publications, publications)
+        sent = relations_of(connection, names) if names else None
         published = _published(connection, sent)
         tables = _tables(connection, published, sent)
         column_types = _column_types(connection, sent) if source.binary else None
         catalog = source_catalog(connection, for_filters=config.publications is not None)
-        rights = _rights(connection, config, catalog, published)
+        rights = _rights(connection, config, catalog, published, names)
         will_send = _will_send(connection, catalog) if sent is None else sent
         if _will_send_generated(connection, config, catalog):
             ours = {name for name, made in publications_of(connection).items() if made.is_ours}
@@ -217,19 +219,19 @@ def _publishable(connection: Connection) -> list[UserTable]:
     return [table for table in tables if table.kind == "r"]
 
 
-def _sent(
+def _existing(
     connection: Connection, names: tuple[str, ...], publications: PublicationFacts
-) -> Sent | None:
-    """What the publications send; None while none of them exists."""
+) -> list[str]:
+    """The publications at the server, and pgsluice's own for tables that send only INSERTs."""
     if not publications.existing:
-        return None
+        return []
     insert_names = [name + INSERT_SUFFIX for name in names]
     insert_only = [
         publication.name
         for publication in publications_of(connection, insert_names).values()
         if publication.is_ours
     ]
-    return relations_of(connection, [*publications.existing, *insert_only])
+    return [*publications.existing, *insert_only]
 
 
 def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
@@ -333,8 +335,13 @@ def _rights(
     config: Config,
     catalog: SourceCatalog,
     published: Sequence[UserTable],
+    names: Collection[str],
 ) -> tuple[TableRights, ...]:
-    """Our role's rights on what copies read: roots, or what our own publications publish as."""
+    """Our role's rights on what copies read: roots, or what our own publications publish as.
+
+    Args:
+        names: of the publications at the server; none: the first run will make them.
+    """
     read = set[int]()
     if any(subscription.publications is None for subscription in config.subscriptions):
         read |= {table.root_oid for table in published}
@@ -351,21 +358,34 @@ def _rights(
             read |= {one.published_as.oid for one in publishers if one is not None}
     rights = table_rights(connection, read)
     if any(right.columns for right in rights.values()):
-        rights |= _rights_on_columns(connection, config, rights)
+        rights |= _rights_on_columns(connection, config, names, rights)
     return tuple(sorted(rights.values(), key=lambda table: (table.namespace, table.name)))
 
 
 def _rights_on_columns(
-    connection: Connection, config: Config, rights: Mapping[int, TableRights]
+    connection: Connection,
+    config: Config,
+    names: Collection[str],
+    rights: Mapping[int, TableRights],
 ) -> dict[int, TableRights]:
     """The rights on tables of which single columns may be read, as they count for what is
     published."""
     wanted: defaultdict[int, set[str]] = defaultdict(set)
+    facts = {} if names else fetch_many(connection, rights)
     for subscription in config.subscriptions:
-        rules = PublicationRules.of(config, subscription)
         with suppress(ConfigError, TableError):  # other checks say what is wrong with them
-            for table in source_tables(connection, config.source.publications, rules):
-                wanted[table.facts.oid] |= {*table.columns_read}
+            rules = PublicationRules.of(config, subscription)
+            if names:
+                for table in source_tables(connection, names, rules):
+                    wanted[table.facts.oid] |= {*table.columns_read}
+            elif rules is None:
+                return {}  # what the first run makes sends all columns
+            else:
+                for one in rules.publishers(connection, ()).values():
+                    if (oid := one.published_as.oid) in facts:
+                        own = one.resolution
+                        read = columns_to_read(facts[oid], own.published_columns, own.copy_filters)
+                        wanted[oid] |= {*read}
     return {
         oid: right.to_read(sorted(wanted[oid]))
         for oid, right in rights.items()
