@@ -6,7 +6,6 @@ import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -276,17 +275,36 @@ def test_inserts_into_a_table_without_a_key_are_shared(maker: SpoolMaker, tmp_pa
 def test_a_large_batch_that_fails_leaves_no_files(maker: SpoolMaker, tmp_path: Path) -> None:
     """Whichever of its files the disk has no room for; the next attempt has that room again."""
     shop = Shop(1)
-    maker.segment([ORDERS, FactsMessage(FACTS), *shop.changes(60)])
-    end = maker.segment(shop.changes(60))
+    maker.segment([ORDERS, FactsMessage(FACTS), *shop.changes(12)])
+    end = maker.segment(shop.changes(12))
     for task in tasks(maker, tmp_path):
         copied(task)
         folder = Path(make_sink(task.sink).location("public", "orders"))
         before = set(folder.rglob("*.parquet"))
-        for number in count(1):
+        number, outcome = 1, None
+        while not isinstance(outcome, TaskResult):
             failpoints.arm(f"delta.written=enospc@{number}")
             outcome = apply(task, work(end))
             failpoints.arm("")
-            if isinstance(outcome, TaskResult):
-                break
-            assert set(folder.rglob("*.parquet")) == before, number
-        assert number > 1
+            is_done = isinstance(outcome, TaskResult)
+            assert is_done or set(folder.rglob("*.parquet")) == before, number
+            number += max(1, number // 2)
+        assert number > 2
+
+
+def test_changes_that_one_task_stages_leave_no_files_if_their_commit_fails(
+    maker: SpoolMaker, tmp_path: Path
+) -> None:
+    shop = Shop(1)
+    maker.segment([ORDERS, FactsMessage(FACTS), *shop.changes(12)])
+    end = maker.segment(shop.changes(12))
+    in_pieces = [task for task in tasks(maker, tmp_path) if task.staging_path is None]
+    for task in in_pieces:
+        copied(task)
+        folder = Path(make_sink(task.sink).location("public", "orders"))
+        before = set(folder.rglob("*.parquet"))
+        failpoints.arm("delta.before_commit=enospc")
+        assert isinstance(apply(task, work(end)), Failure)
+        failpoints.arm("")
+        assert set(folder.rglob("*.parquet")) == before
+        assert isinstance(apply(task, work(end)), TaskResult)

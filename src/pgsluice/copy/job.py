@@ -16,7 +16,7 @@ from pgsluice.errors import Failure, ParkReason, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions, column_type, target_table
 from pgsluice.snapshots.ranges import Portion
@@ -148,9 +148,7 @@ class CopyTables:
         """
         writer = self._writer(work, self._table(work))
         if work.replaces_partitions:
-            changes = [part.changes for part in staged if isinstance(part, StagedPartitionRows)]
-            taken = [part for part in changes if part is not None]
-            applied = writer.commit_changes(taken, self.snapshot.position)
+            applied = writer.commit_changes(_changes_of(staged), self.snapshot.position)
         else:
             applied = writer.commit_load(staged, self.snapshot.position)
         return CopyResult(sum(part.rows for part in staged), applied.version, applied.copy_number)
@@ -161,8 +159,11 @@ class CopyTables:
         Raises:
             Exception: as :meth:`stage`.
         """
-        if not work.replaces_partitions:  # else they are changes
-            self._writer(work, self._table(work)).discard_load(staged)
+        writer = self._writer(work, self._table(work))
+        if work.replaces_partitions:
+            writer.discard_changes(_changes_of(staged))
+        else:
+            writer.discard_load(staged)
 
     def can_stage(self, work: CopyWork) -> bool:
         """Whether several tasks may share the table; else one task has to load all of it.
@@ -184,6 +185,12 @@ class CopyTables:
     def _writer(self, work: CopyWork, table: TargetTable) -> TableWriter:
         identity = TargetIdentity(self.spool_id, work.facts.oid, work.copy_number)
         return TableWriter(make_sink(self.sink), table, identity)
+
+
+def _changes_of(staged: Sequence[StagedRows]) -> list[StagedChanges]:
+    """The changes that loads of partitions have staged."""
+    changes = (part.changes for part in staged if isinstance(part, StagedPartitionRows))
+    return [part for part in changes if part is not None]
 
 
 def _refuse_without_key_or_columns(work: CopyWork, table: TargetTable) -> None:

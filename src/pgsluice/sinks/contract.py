@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -354,6 +355,10 @@ class ChangesStagingHandle(Protocol):
         Raises:
             TableError: as :meth:`TableHandle.apply`.
         """
+
+    def whole_attempt(self) -> AbstractContextManager[None]:
+        """A block that stages changes and commits them: if it fails before the commit begins, what
+        it has written is deleted, if that is possible."""
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
         """Delete what was staged, if that is possible. No commit of it was begun, and none will

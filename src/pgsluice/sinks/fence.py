@@ -262,6 +262,13 @@ class TableWriter:
         with self._opened.naming_disk_trouble():
             return handle.stage_changes(map(self._fitting, pieces))
 
+    def apply_pieces(self, pieces: Iterable[NetChanges], position: Lsn) -> Applied:
+        """Both halves in one task; arguments and errors as theirs."""
+        handle = self._opened.handle
+        assert isinstance(handle, ChangesStagingHandle)
+        with handle.whole_attempt():
+            return self.commit_changes([self.stage_changes(pieces)], position)
+
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
         """Delete staged changes that nobody commits.
 

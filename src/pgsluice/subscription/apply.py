@@ -199,7 +199,7 @@ class ApplyTables:
         if deletes is None:
             applied = writer.apply(net, last)
         else:
-            applied = writer.commit_changes([writer.stage_changes(chain(deletes, [net]))], last)
+            applied = writer.apply_pieces(chain(deletes, [net]), last)
         return columns, _result(applied, last, sum(map(len, runs)), decode_s, columns)
 
     def _apply_in_pieces(
@@ -220,8 +220,7 @@ class ApplyTables:
             writer = self._writer(work)
         writer.alter(columns.added, columns.widened)
         pieces = net_pieces(changes, outline, columns, after)
-        staged = writer.stage_changes(chain(deletes or (), pieces))
-        applied = writer.commit_changes([staged], outline.last)
+        applied = writer.apply_pieces(chain(deletes or (), pieces), outline.last)
         return columns, _result(applied, outline.last, outline.changes, decode_s, columns)
 
     def changes(self, work: TableWork, reader: SpoolReader | None = None) -> TableChanges:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -232,6 +232,9 @@ class LocalHandle:
             searches_new=self._searches_new,
             keeps_vectors=self._is_merged_on_read,
         )
+
+    def whole_attempt(self) -> AbstractContextManager[None]:
+        return attempt()
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
         discard_changes(self._snapshot.folder, staged)
