@@ -10,7 +10,7 @@ import pytest
 BLOCKS = """
 import resource
 import pyarrow as pa
-from pgsluice.subscription.daemon import keep_freed_memory
+from pgsluice.subscription.freed_memory import keep_freed_memory
 keep_freed_memory()
 def allocate():
     return [b"x" * 2**23 for _ in range(3)], pa.array(range(1000)).take(list(range(1000)))
@@ -31,7 +31,7 @@ def test_memory_of_a_block_serves_the_next_one() -> None:
 
 ARENAS = """
 import ctypes, sys, threading
-from pgsluice.subscription.daemon import keep_freed_memory
+from pgsluice.subscription.freed_memory import keep_freed_memory
 keep_freed_memory()
 together = threading.Barrier(8)
 def allocate():
@@ -56,3 +56,24 @@ def test_threads_share_the_memory_that_is_freed() -> None:
     """Each arena keeps memory for its threads alone; there may be eight for each core."""
     ran = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, check=True)
     assert 1 <= ran.stdout.count(b"<heap nr=") <= 2
+
+
+PIECES = """
+from pgsluice.subscription import freed_memory
+freed_memory.keep_freed_memory()
+freed_memory.MUCH_BYTES = 100 * 2**20
+blocks = [bytearray(1_000_000) for _ in range(300)]
+before = freed_memory._resident_bytes()
+kept = blocks[::10]
+del blocks
+freed_memory.give_back_freed_memory()
+print(before, freed_memory._resident_bytes())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="malloc_trim is the GNU C library's")
+def test_what_is_free_between_what_is_not_is_given_back() -> None:
+    ran = subprocess.run([sys.executable, "-c", PIECES], capture_output=True, check=True)
+    before, after = map(int, ran.stdout.split())
+    assert before > 300_000_000
+    assert after < 100_000_000

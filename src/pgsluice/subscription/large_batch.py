@@ -16,6 +16,7 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.changes.truncates import Truncates
 from pgsluice.columnar import RelationChanges
 from pgsluice.lsn import Lsn
+from pgsluice.subscription.freed_memory import give_back_freed_memory
 from pgsluice.subscription.table_changes import Chunk, TableChanges
 from pgsluice.subscription.target_columns import TargetColumns
 
@@ -91,6 +92,7 @@ def net_pieces(
     begins = first_places(outline.runs, columns.missing)
     for runs in changes.pieces(Chunk(after, outline.last)):
         yield changes.net(runs, columns, outline.truncates, begins)
+        give_back_freed_memory()
 
 
 def _outlined(run: RelationChanges, looked_through: Lsn) -> RelationChanges:

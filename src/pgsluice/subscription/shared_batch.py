@@ -30,6 +30,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedChanges
 from pgsluice.spark.tasks import attempt, run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
+from pgsluice.subscription.freed_memory import give_back_freed_memory
 from pgsluice.subscription.large_batch import Outline
 from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.subscription.slices import SlicedPiece
@@ -228,6 +229,7 @@ class SharedBatch:
             if size > self.task.piece_bytes:
                 yield changes.net(runs, share.columns, share.truncates, share.begins)
                 runs, size = [], 0
+                give_back_freed_memory()
         if runs:
             yield changes.net(runs, share.columns, share.truncates, share.begins)
 
