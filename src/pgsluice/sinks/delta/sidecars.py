@@ -87,6 +87,7 @@ class OpenSidecars:
         self._lock = threading.Lock()
         self._by_path: OrderedDict[Path, Sidecar] = OrderedDict()
         self._resident: OrderedDict[Path, int] = OrderedDict()
+        self._resident_bytes = 0  # their sum: a search through thousands of files asks for each
 
     def get(self, path: Path) -> Sidecar | None:
         """A sidecar, which is searched next; None: it is missing or damaged."""
@@ -97,12 +98,14 @@ class OpenSidecars:
         with self._lock:
             self._by_path[path] = sidecar
             self._by_path.move_to_end(path)
+            self._resident_bytes += sidecar.size - self._resident.pop(path, 0)
             self._resident[path] = sidecar.size
-            self._resident.move_to_end(path)
             while len(self._by_path) > _OPEN_AT_ONCE:
                 self._forget(next(iter(self._by_path)))
-            while len(self._resident) > 1 and sum(self._resident.values()) > RESIDENT_BYTES:
-                self._by_path[self._resident.popitem(last=False)[0]].leave_memory()
+            while len(self._resident) > 1 and self._resident_bytes > RESIDENT_BYTES:
+                left, size = self._resident.popitem(last=False)
+                self._resident_bytes -= size
+                self._by_path[left].leave_memory()
         return sidecar
 
     def drop(self, path: Path) -> None:
@@ -112,7 +115,7 @@ class OpenSidecars:
 
     def _forget(self, path: Path) -> None:
         self._by_path.pop(path, None)
-        self._resident.pop(path, None)
+        self._resident_bytes -= self._resident.pop(path, 0)
 
 
 def write_sidecar(path: Path, keys: Iterable[pa.Table]) -> None:
