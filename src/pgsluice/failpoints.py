@@ -1,9 +1,10 @@
-"""Failpoints: named places where a test makes the process die or the disk fill up.
+"""Failpoints: named places where a test makes the process die or wait, or the disk fill up.
 
 ``PGSLUICE_FAILPOINTS="spool.before_rename=kill@3,spool.write=enospc"`` arms them for one
 process and its children: ``kill`` is SIGKILL to itself, ``enospc`` and ``eio`` are the
 OSError that a real disk would give, ``@n`` waits for the n-th time that the place is passed
 (the errors then last). ``kill:PATH`` kills one process only: the one that makes the file.
+``wait:PATH`` waits while the file is there.
 Unset, a failpoint costs one attribute lookup.
 """
 
@@ -12,16 +13,19 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from contextlib import suppress
+from pathlib import Path
 
 _ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
+_POLL_S = 0.01
 
 
 class _Failpoint:
     def __init__(self, action: str) -> None:
         action, _, self.path = action.partition(":")
         kind, _, times = action.partition("@")
-        if kind != "kill" and kind not in _ERRORS:
+        if kind not in ("kill", "wait", *_ERRORS):
             raise ValueError(f"PGSLUICE_FAILPOINTS: {kind!r} is not an action")
         self.kind = kind
         self.remaining = int(times) if times else 1
@@ -32,6 +36,10 @@ class _Failpoint:
             return
         if self.kind == "kill":
             self._kill()
+            return
+        if self.kind == "wait":
+            while Path(self.path).exists():
+                time.sleep(_POLL_S)
             return
         number = _ERRORS[self.kind]
         raise OSError(number, os.strerror(number), f"failpoint {name}")

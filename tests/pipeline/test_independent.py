@@ -22,6 +22,13 @@ from pgsluice.spool import TableState
 from pgsluice.subscription.requests import request_copy
 
 
+def waiting_copy(one: Pipeline, table: str) -> dict[str, str]:
+    """The environment of a run whose copy of a table waits for :func:`stopped_copy`."""
+    waits = one.folder / "copy waits"
+    waits.touch()
+    return {"PGSLUICE_FAILPOINTS": f"copy.reading public.{table}=wait:{waits}"}
+
+
 @contextmanager
 def stopped_copy(one: Pipeline, shop: Database, table: str) -> Iterator[None]:
     """The server's process that copies a table stands still while the block runs."""
@@ -30,13 +37,14 @@ def stopped_copy(one: Pipeline, shop: Database, table: str) -> Iterator[None]:
     def copies() -> bool:
         backends[:] = shop.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-            f" AND query LIKE 'COPY%' AND application_name = 'pgsluice copy public.{table}'"
+            f" AND application_name = 'pgsluice copy public.{table}'"
         )
         return bool(backends)
 
     one.wait_until(copies, why=f"{table} is copied")
     ((backend,),) = backends
     os.kill(backend, signal.SIGSTOP)
+    (one.folder / "copy waits").unlink()
     try:
         yield
     finally:
@@ -61,7 +69,7 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
     # Its JVM is killed twice while it starts.
     spark = str(failing_spark(one.folder / "failing spark"))
     imports = one.folder / "imports"
-    process = one.start("run", SPARK_HOME=spark, **watching(imports))
+    process = one.start("run", SPARK_HOME=spark, **watching(imports), **waiting_copy(one, "big"))
 
     def holds(subscription: str, table: str, *ids: int) -> bool:
         with suppress(TableNotFoundError):

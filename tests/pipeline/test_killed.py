@@ -11,7 +11,7 @@ from contextlib import suppress
 import psutil
 import pytest
 from deltalake.exceptions import TableNotFoundError
-from tests.pipeline.test_independent import stopped_copy
+from tests.pipeline.test_independent import stopped_copy, waiting_copy
 from tests.support.databases import Database, MakeDatabase
 from tests.support.pipeline import MakePipeline, Pipeline
 
@@ -22,7 +22,7 @@ class KilledRun:
     def __init__(self, one: Pipeline, shop: Database) -> None:
         self._one = one
         self._shop = shop
-        self._run = psutil.Process(one.start("run").pid)
+        self._run = psutil.Process(one.start("run", **waiting_copy(one, "large")).pid)
         self._rows = 0
 
     def find(self, words: str, among: psutil.Process | None = None) -> psutil.Process:

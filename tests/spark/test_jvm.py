@@ -184,3 +184,19 @@ def test_a_jvm_that_cannot_be_started_is_no_jvm_that_ended(
     assert what == "Spark's JVM could not be started"
     assert "bin/spark-submit: " in hint
     assert of_long == "Spark's JVM could not be started: Argument list too long"
+
+
+def test_a_jvm_that_is_gone_when_pyspark_connects_has_ended(
+    spark_folder: Path, tmp_path: Path
+) -> None:
+    """It says where it is reached, at a port where nobody listens any more."""
+    script = spark_folder / "bin" / "spark-submit"
+    place = b"\\0\\0\\0\\1" + b"\\0\\0\\0\\6" + b"secret"
+    script.write_text(
+        f"#!/bin/sh\nprintf '{place.decode()}' > file\n"
+        'mv file "$_PYSPARK_DRIVER_CONN_INFO_PATH"\n'
+    )
+    script.chmod(0o755)
+    command = [sys.executable, "-c", STARTING, spark_folder, tmp_path / "spark.log"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    assert said.startswith("Spark's JVM ended while it started\n")

@@ -41,6 +41,7 @@ from pgsluice.catalog import (
 from pgsluice.catalog.rights import columns_to_read, grants, table_rights
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
+from pgsluice.failpoints import failpoint
 from pgsluice.hints import copy_again
 from pgsluice.replication import connect_sql, table_errors
 from pgsluice.snapshots.copied_rows import copied_blocks
@@ -231,6 +232,7 @@ def read_rows(
         connect_sql(dsn, application=f"copy {query.table}") as connection,
     ):
         _import_snapshot(connection, snapshot, query, portion, lock_timeout_s or LOCK_TIMEOUT_S)
+        failpoint(f"copy.reading {query.table}")
         for read in portion:
             with closing(copied_blocks(connection, query.copy_statement(read))) as blocks:
                 yield from map(partial(_decoded, query=query), blocks)  # which keeps no block

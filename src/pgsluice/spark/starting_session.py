@@ -241,7 +241,7 @@ class StartingSession(threading.Thread):
         if _is_refusal(self._error, lines):
             what = f"Spark did not start{self._why}"
             raise ConfigError(what, hint="\n".join(end)) from self._error
-        if isinstance(self._error, OSError):
+        if isinstance(self._error, OSError) and not isinstance(self._error, ConnectionError):
             what, hint = why_not_started(Part.JVM, self._error)
             raise SparkFailed(what, hint=hint) from self._error
         if isinstance(self._error, LaunchEndedError) and not self._error.has_started:
