@@ -1,4 +1,5 @@
-"""One transaction with all rows: inserts, updates, and changes of all keys.
+"""One transaction with all rows: inserts, updates, and changes of all keys; and one with some rows
+that have values of 10 kB: inserts, and updates that do not send these values.
 
 The time is from the commit at the source to the Delta commit; the memory is the peak of each kind
 of process of the run until then.
@@ -22,22 +23,30 @@ TRANSACTIONS = {
                   changed_at FROM orders1""",
     "updates": "UPDATE orders1 SET quantity = quantity + 1 WHERE id <= {rows}",
     "changes of key": "UPDATE orders1 SET id = id + 2 * {rows} WHERE id <= {rows}",
+    "inserts of 10 kB": """INSERT INTO orders1 (id, quantity, customer)
+                           SELECT -i, 0, repeat(md5(i::text), 312)
+                           FROM generate_series(1, {rows}) i""",
+    "updates beside 10 kB": "UPDATE orders1 SET quantity = quantity + 1 WHERE id < 0",
 }
+SHARES = {"inserts of 10 kB": 50, "updates beside 10 kB": 50}
+"""Of which transactions have only one of so many rows."""
 
 
 def measure(stage: Stage) -> Iterator[Line]:
     """A line for each transaction; the table has as many rows before them."""
     with running(stage, tables=1) as (shop, config, process):
+        shop.execute("ALTER TABLE orders1 ALTER customer SET STORAGE EXTERNAL")
         for what, statement in TRANSACTIONS.items():
+            rows = stage.rows // SHARES.get(what, 1)
             with watched(process.pid) as peaks:
-                shop.execute(statement.format(rows=stage.rows))
+                shop.execute(statement.format(rows=rows))
                 seconds = _visible_after_s(stage, shop, config)
             worker = peaks.get("worker", 0)
             yield Line(
                 f"{worker / 1e6:.0f} MB",
                 "≤ 1000 MB",
-                f"a worker's memory, one transaction of {stage.rows:,} {what}",
-                f"{rate(stage.rows / seconds)} from its commit on",
+                f"a worker's memory, one transaction of {rows:,} {what}",
+                f"{rate(rows / seconds)} from its commit on",
                 as_text(peaks),
             )
 

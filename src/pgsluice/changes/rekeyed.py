@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pgsluice.changes.lineage import find_rows
 from pgsluice.changes.net import NetChanges
-from pgsluice.columnar.changes import Mask
+from pgsluice.columnar.changes import Int64s, Mask
 
 
 def columns_of_sources(net: NetChanges) -> tuple[str, ...]:
@@ -26,8 +26,7 @@ def columns_of_sources(net: NetChanges) -> tuple[str, ...]:
 def resolve_rekeyed(net: NetChanges, sources: pa.Table) -> tuple[NetChanges, int]:
     """The same net changes without rekeyed rows, and how many of these are skipped.
 
-    A rekeyed row with a source row is an inserted row that lacks no value. One without is left
-    out, and what its source key and its final key still delete is set right.
+    As :func:`resolve_keys`; the rows that were rekeyed lack no value any more.
 
     Args:
         net: with or without rekeyed rows.
@@ -38,32 +37,43 @@ def resolve_rekeyed(net: NetChanges, sources: pa.Table) -> tuple[NetChanges, int
         return net, 0
     source_rows = find_rows(net.source_keys, sources, net.key)
     has_source = source_rows >= 0
-    rows, absent = net.rows, dict(net.absent)
-    for name, mask in net.absent.items():
-        lacks_value = mask[net.rekeyed] & has_source
-        index = np.arange(len(rows))
-        index[net.rekeyed[lacks_value]] = len(rows) + source_rows[lacks_value]
-        if lacks_value.any():
-            own = rows.column(name)
-            both = pa.chunked_array(
-                [*own.chunks, *sources.column(name).cast(own.type).chunks], type=own.type
-            )
-            column_index = rows.schema.get_field_index(name)
-            field = rows.schema.field(column_index)
-            rows = rows.set_column(column_index, field, both.take(pa.array(index)))
-        absent[name] = mask.copy()
-        absent[name][net.rekeyed] = False
+    resolved, row_of_source = resolve_keys(net, has_source)
+    is_rekeyed = np.zeros(len(resolved.rows), np.bool_)
+    is_rekeyed[row_of_source[has_source]] = True
+    rows, absent = resolved.rows, {}
+    for name, mask in resolved.absent.items():
+        if (lacks := mask & is_rekeyed).any():
+            givers = source_rows[has_source][lacks[is_rekeyed]]
+            rows = with_values(rows, name, lacks, sources.column(name).take(pa.array(givers)))
+        if (still_lacks := mask & ~is_rekeyed).any():
+            absent[name] = still_lacks
+    return replace(resolved, rows=rows, absent=absent), len(net.rows) - len(rows)
+
+
+def resolve_keys(net: NetChanges, has_source: Mask) -> tuple[NetChanges, Int64s]:
+    """The same net changes without rekeyed rows.
+
+    A rekeyed row with a source row is an inserted row; its absent values are those of the source
+    row. One without is left out, and what its source key and its final key still delete is set
+    right.
+
+    Args:
+        net: with or without rekeyed rows.
+        has_source: for each source key, whether the target has a row with it.
+
+    Returns:
+        the changes, and for each source key the row of it, in ascending order; -1: there is none.
+    """
     inserted = net.inserted.copy()
     inserted[net.rekeyed[has_source]] = True
-    skipped = net.rekeyed[~has_source]
-    keep = np.ones(len(rows), np.bool_)
-    keep[skipped] = False
-    kept_masks = {name: mask[keep] for name, mask in absent.items()}
+    keep = np.ones(len(net.rows), np.bool_)
+    keep[net.rekeyed[~has_source]] = False
+    kept_masks = {name: mask[keep] for name, mask in net.absent.items()}
     missing = net.source_keys.filter(pa.array(~has_source))
     is_missing = find_rows(net.deletes, missing, net.key) >= 0
     resolved = replace(
         net,
-        rows=rows.take(pa.array(np.flatnonzero(keep))),
+        rows=net.rows.take(pa.array(np.flatnonzero(keep))),
         inserted=inserted[keep],
         absent={name: mask for name, mask in kept_masks.items() if mask.any()},
         rekeyed=np.empty(0, np.int64),
@@ -72,7 +82,22 @@ def resolve_rekeyed(net: NetChanges, sources: pa.Table) -> tuple[NetChanges, int
         deletes=_deletes(net, has_source, missing),
         expected_deletes=net.expected_deletes - int(np.count_nonzero(is_missing)),
     )
-    return resolved, len(skipped)
+    return resolved, np.where(has_source, (np.cumsum(keep) - 1)[net.rekeyed], -1)
+
+
+def with_values(rows: pa.Table, name: str, lacks: Mask, values: pa.ChunkedArray) -> pa.Table:
+    """The same rows with other values of a column.
+
+    Args:
+        lacks: the n rows that get one.
+        values: n, in the order of the rows.
+    """
+    own = rows.column(name)
+    index = np.arange(len(rows))
+    index[lacks] = len(rows) + np.arange(len(values))
+    both = pa.chunked_array([*own.chunks, *values.cast(own.type).chunks], type=own.type)
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place), both.take(pa.array(index)))
 
 
 def _deletes(net: NetChanges, has_source: Mask, missing: pa.Table) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from pgsluice.sinks.delta import staging
@@ -19,32 +20,60 @@ from pgsluice.sinks.delta.snapshot import DataFile
 
 _HELD_BYTES = 32 * 2**20
 """Batches that are larger are not joined, and not held beside others."""
+_ROWS_OF_DICTIONARIES = 4096
+"""Rows that are decoded together where their size is not known."""
 
 
 def rows_at(
     folder: Path, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
-) -> pa.Table:
-    """Some rows of a file, in the order of ``rows``; only their row groups are read.
+) -> Iterator[pa.Table]:
+    """Some rows of a file in their order, in parts that follow each other, each small enough for
+    memory; only their row groups are read.
 
     Args:
         folder: the table's.
-        rows: row numbers in the file.
+        rows: row numbers in the file, which do not descend.
         schema: the columns to read, in the table's types; one that the file lacks is NULL.
     """
     with file.open(folder) as parquet:
-        counts = np.array(
-            [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
-        )
+        metadata = parquet.metadata
+        counts = np.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)])
         ends = np.cumsum(counts)
         group_of = np.searchsorted(ends, rows, "right")
         wanted = np.unique(group_of)
+        starts_read = np.cumsum(counts[wanted]) - counts[wanted]
+        places = rows - (ends - counts)[group_of] + starts_read[np.searchsorted(wanted, group_of)]
         names = [name for name in schema.names if name in parquet.schema_arrow.names]
-        read = parquet.read_row_groups(wanted.tolist(), columns=names)
-    starts = ends - counts
-    starts_read = np.cumsum(counts[wanted]) - counts[wanted]
-    places = rows - starts[group_of] + starts_read[np.searchsorted(wanted, group_of)]
-    # deltalake writes text as views, which pyarrow cannot take by index yet.
-    return with_all_columns(read, schema).take(pa.array(places))
+        start = 0
+        for batch in parquet.iter_batches(
+            _rows_at_once(metadata, wanted, names), row_groups=wanted.tolist(), columns=names
+        ):
+            first, end = np.searchsorted(places, (start, start + len(batch)))
+            if first < end:
+                # deltalake writes text as views, which pyarrow cannot take by index yet.
+                read = with_all_columns(pa.Table.from_batches([batch]), schema)
+                yield read.take(pa.array(places[first:end] - start))
+            start += len(batch)
+
+
+def _rows_at_once(
+    metadata: pq.FileMetaData, groups: npt.NDArray[np.int64], names: Collection[str]
+) -> int:
+    """How many rows of row groups are decoded together, so that they fit into memory.
+
+    Args:
+        names: of the columns that are read.
+    """
+    size, has_dictionary = 0, False
+    for group in map(metadata.row_group, groups.tolist()):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema.split(".")[0] in names:
+                size += column.total_uncompressed_size
+                has_dictionary |= column.has_dictionary_page
+    rows = sum(metadata.row_group(group).num_rows for group in groups.tolist())
+    # A value that comes often is in a dictionary once, whatever its size is.
+    most = _ROWS_OF_DICTIONARIES if has_dictionary else staging.ROWS_IN_A_GROUP
+    return max(1, min(most, int(_HELD_BYTES * rows // max(size, 1))))
 
 
 def dead_rows(folder: Path, file: DataFile) -> BitMap:

@@ -8,8 +8,8 @@ vector, and readers have less to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal, Protocol
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.changes.rekeyed import columns_of_sources, resolve_rekeyed
+from pgsluice.changes.rekeyed import resolve_keys, with_values
 from pgsluice.sinks.delta import staging
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.commit import added, removed, with_vector
@@ -106,15 +106,16 @@ class NetMerge:
         Args:
             net: with a key.
         """
-        lacking = 0
+        lacking, sources = 0, _Live.joined([])
         if len(net.rekeyed):
-            net, lacking = self._without_rekeyed(net)
+            before, sources = len(net.rows), self._live(_keys(net.source_keys, net))
+            net, row_of_source = resolve_keys(net, sources.has(len(net.source_keys)))
+            sources = replace(sources, wanted=row_of_source[sources.wanted])
+            lacking = before - len(net.rows)
         keys = pa.concat_tables([_keys(net.rows, net), _keys(net.deletes, net)])
         hits = self._live(keys)
         matched = hits.among(0, len(net.rows))
-        is_matched = np.zeros(len(net.rows), np.bool_)
-        is_matched[matched.wanted] = True
-        rows = self._whole_rows(net, matched, is_matched | net.inserted)
+        is_matched = matched.has(len(net.rows))
         inserted = int(np.count_nonzero(net.inserted & ~is_matched))
         updated = int(np.count_nonzero(is_matched))
         deleted = len(hits.wanted) - len(matched.wanted)
@@ -125,13 +126,18 @@ class NetMerge:
             rows_deleted=deleted,
             rows_skipped=net.skipped + lacking,
         )
-        self._append(rows, net.key, merged, self._bury(hits, merged))
+        # A row whose key changed takes values from the row of its former key.
+        is_rekeyed = sources.has(len(net.rows))
+        givers = sources.and_others(matched.where(~is_rekeyed[matched.wanted]))
+        rows = self._whole_rows(net, givers, is_matched | net.inserted)
+        self._append(rows, merged, self._bury(hits, merged))
         return merged
 
     def append(self, net: NetChanges) -> Merged:
         """Write the files of changes that only add rows; nothing is committed."""
         merged = Merged(rows_inserted=len(net.rows), rows_skipped=net.skipped)
-        self._append(with_all_columns(net.rows, self._snapshot.schema), net.key, merged)
+        rows = _NewRows.of(with_all_columns(net.rows, self._snapshot.schema), net.key)
+        self._append(rows, merged)
         return merged
 
     def replace(self, net: NetChanges) -> Merged:
@@ -139,10 +145,6 @@ class NetMerge:
         merged = self.append(net)
         merged.actions[:0] = [removed(file) for file in self._snapshot.files.values()]
         return merged
-
-    def _without_rekeyed(self, net: NetChanges) -> tuple[NetChanges, int]:
-        hits = self._live(_keys(net.source_keys, net))
-        return resolve_rekeyed(net, self._values(hits, columns_of_sources(net)))
 
     def _live(self, keys: pa.Table) -> _Live:
         """The live rows with these keys."""
@@ -155,35 +157,50 @@ class NetMerge:
         return _Live.joined(parts)
 
     def _whole_rows(
-        self, net: NetChanges, matched: _Live, is_kept: npt.NDArray[np.bool_]
-    ) -> pa.Table:
+        self, net: NetChanges, givers: _Live, is_kept: npt.NDArray[np.bool_]
+    ) -> _NewRows:
         """The rows to write, with all columns of the table.
 
         A value that the changes lack comes from the row that the target has: what was not sent,
-        and columns that the source no longer has.
+        and columns that the source no longer has. Such values may be much larger than all of the
+        changes, so only some of them are in memory at a time.
+
+        Args:
+            givers: the target's rows that rows of ``net`` take such values from.
         """
         schema = self._snapshot.schema
         left_out = [name for name in schema.names if name not in net.schema.names]
-        everywhere = np.ones(len(net.rows), np.bool_)
-        lacking = {**net.absent, **dict.fromkeys(left_out, everywhere)}
+        lacking = {**net.absent, **dict.fromkeys(left_out, np.ones(len(net.rows), np.bool_))}
         rows = with_all_columns(net.rows, schema)
-        if lacking:
-            lacks_any = np.logical_or.reduce(list(lacking.values()))
-            needed = matched.where(lacks_any[matched.wanted])
-            values = self._values(needed, list(lacking))
-            for name, lacks in lacking.items():
-                rows = _filled(rows, name, values.column(name), needed.wanted, lacks)
-        return rows.filter(pa.array(is_kept))
+        takes = np.zeros(len(rows), np.bool_)
+        for lacks in lacking.values():
+            takes |= lacks
+        givers = givers.where((takes & is_kept)[givers.wanted]).by_place()
+        is_alone = is_kept.copy()
+        is_alone[givers.wanted] = False
+        order = np.concatenate([np.flatnonzero(is_alone), givers.wanted])
+        alone = rows.filter(pa.array(is_alone)).to_batches()
+        keys = rows.select(net.key).take(pa.array(order))
+        return _NewRows(len(order), keys, chain(alone, self._filled(rows, lacking, givers)))
 
-    def _values(self, hits: _Live, names: Sequence[str]) -> pa.Table:
-        """Columns of live rows, in the order of the hits."""
-        schema = pa.schema([self._snapshot.schema.field(name) for name in names])
-        parts, order = [schema.empty_table()], [np.empty(0, np.int64)]
-        for file, indexes in hits.by_file():
-            parts.append(rows_at(self._snapshot.folder, file, hits.rows[indexes], schema))
-            order.append(indexes)
-        back = np.argsort(np.concatenate(order), kind="stable")
-        return pa.concat_tables(parts).take(pa.array(back))
+    def _filled(
+        self, rows: pa.Table, lacking: Mapping[str, npt.NDArray[np.bool_]], givers: _Live
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that take values from others, in the order of these.
+
+        Args:
+            lacking: column -> the rows that take its value.
+        """
+        wanted = pa.schema([self._snapshot.schema.field(name) for name in lacking])
+        for file, indexes in givers.by_file():
+            taking = givers.wanted[indexes]
+            for values in rows_at(self._snapshot.folder, file, givers.rows[indexes], wanted):
+                some, taking = taking[: len(values)], taking[len(values) :]
+                filled = rows.take(pa.array(some))
+                for name, lacks in lacking.items():
+                    given = values.column(name).filter(pa.array(lacks[some]))
+                    filled = with_values(filled, name, lacks[some], given)
+                yield from filled.combine_chunks().to_batches()
 
     def _bury(self, hits: _Live, merged: Merged) -> list[tuple[DataFile, BitMap]]:
         """Let rows die, by their files' vectors; files without live rows leave the table.
@@ -228,24 +245,43 @@ class NetMerge:
 
     def _append(
         self,
-        rows: pa.Table,
-        key: tuple[str, ...],
+        rows: _NewRows,
         merged: Merged,
         rewritten: Sequence[tuple[DataFile, BitMap]] = (),
     ) -> None:
         """Put rows into new files, after the live rows of the rewritten ones."""
-        if not len(rows) and not rewritten:
+        if not rows.count and not rewritten:
             return
         schema, folder = self._snapshot.schema, self._snapshot.folder
         kept = live_batches(folder, rewritten, schema)
-        batches = whole_groups(chain(kept, rows.cast(schema).to_batches()))
+        batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows.batches)))
         copied = CopiedRows(batches, schema, self._table)
         written = staging.write_files(staging.folder_of_files(folder), schema, copied)
         for file in written:
             merged.actions.append(added(file["path"], file["size"], file["stats"]))
             merged.bytes_written += file["size"]
-        if key and len(written) == 1 and not rewritten:
-            self._index.add(written[0]["path"], rows.select(key))
+        if rows.keys.num_columns and len(written) == 1 and not rewritten:
+            self._index.add(written[0]["path"], rows.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _NewRows:
+    """Rows for new files.
+
+    Attributes:
+        count: how many there are.
+        keys: their key columns; none for a table without a key.
+        batches: the rows in the same order; they can be read once.
+    """
+
+    count: int
+    keys: pa.Table
+    batches: Iterable[pa.RecordBatch]
+
+    @classmethod
+    def of(cls, rows: pa.Table, key: tuple[str, ...]) -> _NewRows:
+        """Rows that are in memory."""
+        return cls(len(rows), rows.select(key), rows.to_batches())
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +311,27 @@ class _Live:
             np.concatenate(nothing + [hits.rows for _, hits in parts]),
         )
 
+    def and_others(self, others: _Live) -> _Live:
+        """These and others, that have some of the same wanted keys."""
+        return _Live(
+            [*self.files, *others.files],
+            np.concatenate([self.wanted, others.wanted]),
+            np.concatenate([self.file_of, others.file_of + len(self.files)]),
+            np.concatenate([self.rows, others.rows]),
+        )
+
+    def by_place(self) -> _Live:
+        """The same rows in the order of the files and of the rows in them; one for each key."""
+        _, first = np.unique(self.wanted, return_index=True)
+        order = first[np.lexsort((self.rows[first], self.file_of[first]))]
+        return _Live(self.files, self.wanted[order], self.file_of[order], self.rows[order])
+
+    def has(self, count: int) -> npt.NDArray[np.bool_]:
+        """Which of so many wanted keys have a row."""
+        found = np.zeros(count, np.bool_)
+        found[self.wanted] = True
+        return found
+
     def where(self, mask: npt.NDArray[np.bool_]) -> _Live:
         """Some of the rows."""
         return _Live(self.files, self.wanted[mask], self.file_of[mask], self.rows[mask])
@@ -289,23 +346,6 @@ class _Live:
             indexes = np.flatnonzero(self.file_of == number)
             if len(indexes):
                 yield file, indexes
-
-
-def _filled(
-    rows: pa.Table,
-    name: str,
-    values: pa.ChunkedArray,
-    row_of_value: Indexes,
-    lacks: npt.NDArray[np.bool_],
-) -> pa.Table:
-    """The same rows; those that lack the value of a column have one of ``values``."""
-    own = rows.column(name)
-    is_taken = lacks[row_of_value]
-    index = np.arange(len(rows))
-    index[row_of_value[is_taken]] = len(rows) + np.flatnonzero(is_taken)
-    both = pa.chunked_array([*own.chunks, *values.chunks], type=own.type)
-    place = rows.schema.get_field_index(name)
-    return rows.set_column(place, rows.schema.field(place), both.take(pa.array(index)))
 
 
 def _without_dead(hits: Hits, vector: BitMap) -> Hits:
