@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import threading
+import time
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from tests.support.capturing import (
-    await_that,
     configure,
     insert,
     inserted,
@@ -20,14 +21,18 @@ from tests.support.capturing import (
 )
 from tests.support.databases import Database
 from tests.support.scripted_server import NoFacts, Played
+from tests.support.threads import beside
 from tests.support.transactions import new_spool
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.receiver import Pace, Receiver
 from pgsluice.capture.store import Store
+from pgsluice.capture.streaming import SlotStream
 from pgsluice.config import Config
 from pgsluice.errors import PublicationMissing, SourceUnreachable
+from pgsluice.events import CaptureState
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter
@@ -42,7 +47,7 @@ def db(database) -> Database:
 
 
 def take_slot(db: Database, other: ReplicationConnection) -> None:
-    """Be quicker than capture, whose connection is ended."""
+    """Have the slot, which capture does not have now."""
     options = PgoutputOptions(("pgsluice",), proto_version=1, streaming="off")
     other.start_replication(db.name, Lsn(0), options)
 
@@ -51,13 +56,20 @@ def test_a_slot_that_is_held_after_the_first_start_is_waited_for(db, tmp_path, m
     """A connection that broke unseen lives on at the server, longer than we know."""
     monkeypatch.setattr("pgsluice.capture.process.STALE_WALSENDER_TIMEOUT_S", 0.1)
     config = configure(db, tmp_path / "spool")
-    # Capture cannot come back before the other one has the slot.
-    monkeypatch.setattr("pgsluice.capture.process._BACKOFF_S", (1.0,))
+    run, may_connect = SlotStream.run, threading.Event()
+    may_connect.set()
+
+    def running_when_it_may(stream: SlotStream) -> None:
+        assert may_connect.wait(HANGS_S)
+        run(stream)
+
+    monkeypatch.setattr(SlotStream, "run", running_when_it_may)
     with running(config) as thread:
         await_that(lambda: SpoolReader.is_there(config.spool.path))
         db.execute(insert(1, 10))
         await_that(lambda: inserted(config) == numbers(1, 10))
         with ReplicationConnection.connect(db.dsn) as other:
+            may_connect.clear()
             db.execute(
                 "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
                 f" WHERE slot_name = '{db.name}'"
@@ -71,6 +83,7 @@ def test_a_slot_that_is_held_after_the_first_start_is_waited_for(db, tmp_path, m
                 )
             )
             take_slot(db, other)
+            may_connect.set()
             await_that(lambda: "active" in (read_health(config.spool.path).message or ""))
             refused_at = read_health(config.spool.path).written_at
             await_that(
@@ -84,16 +97,24 @@ def test_a_slot_that_is_held_after_the_first_start_is_waited_for(db, tmp_path, m
 
 
 class Silent(Played):
-    """A server that says nothing, or only what it is asked for."""
+    """A server that says nothing, or only what it is asked for.
 
-    def __init__(self, replies: int, ended: threading.Event) -> None:
+    Args:
+        replies: how often it answers.
+        wait_s: how long each wait for it lasts.
+        ended: set when it has been asked once more.
+    """
+
+    def __init__(self, replies: int, wait_s: float, ended: threading.Event) -> None:
         super().__init__([], threading.Event())
         self._replies = replies
+        self._wait_s = wait_s
         self._ended_by_us = ended
         self.asked = 0
+        self.now = 0.0
 
-    def wait(self, timeout_s: float) -> None:
-        threading.Event().wait(min(timeout_s, 0.01))
+    def wait(self, _: float) -> None:
+        self.now += self._wait_s
 
     def send_status(self, status: StandbyStatusUpdate) -> None:
         super().send_status(status)
@@ -107,11 +128,15 @@ class Silent(Played):
             self._ended_by_us.set()
 
 
-def test_a_silent_server_is_asked_for_a_reply_before_it_is_given_up(tmp_path):
+@pytest.mark.parametrize("wait_s", [0.01, 60.0], ids=["waits", "stands still"])
+def test_a_silent_server_is_asked_for_a_reply_before_it_is_given_up(tmp_path, monkeypatch, wait_s):
+    """Also by a capture that was stopped in a wait, or got no CPU, for longer than the limit."""
     pace = Pace(2048, 3600, silence_s=0.1)
     for replies in (0, 5):
         stop = threading.Event()
-        server = Silent(replies, stop)
+        server = Silent(replies, wait_s, stop)
+        clock = SimpleNamespace(monotonic=lambda server=server: server.now, time_ns=time.time_ns)
+        monkeypatch.setattr("pgsluice.capture.receiver.time", clock)
         with (
             SpoolWriter(new_spool(tmp_path / f"spool{replies}", Lsn(10))) as writer,
             Store(writer, None) as store,
@@ -126,19 +151,26 @@ def test_a_connection_that_broke_unseen_is_replaced(db, tmp_path):
     config = configure(db, tmp_path / "spool")
     source = config.source.model_copy(update={"silence_timeout_s": 1.0})
     config = config.model_copy(update={"source": source})
-    with running(config):
+    seen: list[CaptureState] = []
+    with beside(lambda stop: run_capture(config, report=seen.append, stop=stop)):
         await_that(lambda: phase(config) == "streaming")
         db.execute(insert(2, 2))
         await_that(lambda: inserted(config) == numbers(2, 2))
-        ((walsender,),) = db.execute(
-            f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{db.name}'"
-        )
-        os.kill(walsender, signal.SIGSTOP)
+        walsenders: list[int] = []
+        while not walsenders:  # none while capture connects again
+            walsenders = [
+                pid
+                for (pid,) in db.execute(
+                    "SELECT active_pid FROM pg_replication_slots"
+                    f" WHERE slot_name = '{db.name}' AND active_pid IS NOT NULL"
+                )
+            ]
+        os.kill(walsenders[0], signal.SIGSTOP)
         try:
             db.execute(insert(3, 3))
-            await_that(lambda: "nothing for 1 s" in (read_health(config.spool.path).message or ""))
+            await_that(lambda: any("nothing for 1 s" in (one.message or "") for one in seen))
         finally:
-            os.kill(walsender, signal.SIGCONT)
+            os.kill(walsenders[0], signal.SIGCONT)
         await_that(lambda: inserted(config) == numbers(2, 3))
 
 

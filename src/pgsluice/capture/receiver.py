@@ -196,17 +196,20 @@ class Receiver:
         Raises:
             SourceUnreachable: the connection broke, or the server was silent for too long.
         """
-        began, limit_s = time.monotonic(), self._pace.silence_s
-        self._connection.wait(timeout_s)
-        now = time.monotonic()
-        before_s, self._silent_s = self._silent_s, self._silent_s + now - began
+        limit_s = self._pace.silence_s
         if limit_s and self._silent_s >= limit_s:
             raise SourceUnreachable(
                 f"the server has sent nothing for {limit_s:g} s, although it was asked to reply",
                 hint="look at the network between pgsluice and the server. If the server is only "
                 "slow to decode a long transaction, raise source.silence_timeout_s",
             )
+        began = time.monotonic()
+        self._connection.wait(timeout_s)
+        now = time.monotonic()
+        before_s, self._silent_s = self._silent_s, self._silent_s + now - began
         if before_s < limit_s / 2 <= self._silent_s:
+            # However long this process stood still, the server has the second half to reply.
+            self._silent_s = limit_s / 2
             self._send_status(now, asks=True)
 
     def _follow(self, chunk: Chunk) -> None:
